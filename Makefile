@@ -1,0 +1,50 @@
+# Everything a fresh machine needs: Python 3.11 or newer, and make.
+#
+#   make train    generate a graph, train on it, write a report          make test     the default tests
+#   make check    format, lint, types, layers                            make deep     the long tests
+#   make bench    the benchmarks that need no other library              make compat   PyG's own tests of its loader, on ours
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= out
+CONSTRAINTS := $(VENV)/constraints.txt
+
+.PHONY: train test check deep bench compat clean
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	@if command -v nvidia-smi >/dev/null; then grep -v '^torch==' constraints.txt; else cat constraints.txt; fi > $(CONSTRAINTS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable .
+	@touch $@
+
+$(VENV)/installed-for-tests: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[test]'
+	@touch $@
+
+train: $(VENV)/installed
+	@rm -rf $(OUT)/train
+	@mkdir -p $(OUT)
+	$(BIN)/penstock generate communities $(OUT)/communities --num-nodes 200000 --num-edges 4000000 --overwrite
+	$(BIN)/penstock train $(OUT)/communities --out $(OUT)/train --num-neighbors 10,5 --epochs 5
+
+test: $(VENV)/installed-for-tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/installed-for-tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+deep: $(VENV)/installed-for-tests
+	$(BIN)/python -m pytest -m deep
+
+bench: $(VENV)/installed-for-tests
+	$(BIN)/python -m bench
+
+compat: $(VENV)/installed-for-tests
+	$(BIN)/python -m bench.compat $(PYG)
+
+clean:
+	rm -rf $(VENV) $(OUT) build dist src/*.egg-info

@@ -1,0 +1,1 @@
+"""Benchmarks. `python -m bench` runs those that need nothing but Penstock; see README.md."""

@@ -1,0 +1,85 @@
+"""Shared by the benchmarks: what machine this is, how busy it is, and result files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, cores, memory, versions."""
+    import numba
+    import numpy
+    import torch
+
+    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**20, 1),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numba": numba.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def commit() -> str:
+    """The commit of the checkout, with a mark where files differ from it."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        dirty = subprocess.run(["git", "status", "--porcelain", "src"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+changes" if dirty.strip() else "")
+
+
+def write_result(name: str, values: dict[str, Any]) -> Path:
+    """Write `bench/results/<name>.json` with machine, commit and date."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    stamped = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": describe_machine(), **values}
+    path.write_text(json.dumps(stamped, indent=1) + "\n")
+    return path
+
+
+def spread(values: list[float], digits: int = 3) -> dict[str, float]:
+    """Median, least and largest."""
+    return {
+        "median": float(f"{statistics.median(values):.{digits + 1}g}"),
+        "min": float(f"{min(values):.{digits + 1}g}"),
+        "max": float(f"{max(values):.{digits + 1}g}"),
+    }
+
+
+def foreign_load(seconds: float = 1.0) -> float:
+    """Share of the machine, in percent, that other processes use right now."""
+    before = _jiffies()
+    time.sleep(seconds)
+    total, idle, own = (later - earlier for later, earlier in zip(_jiffies(), before, strict=True))
+    return max(0.0, 100.0 * (total - idle - own) / max(total, 1))
+
+
+def _jiffies() -> tuple[int, int, int]:
+    numbers = list(map(int, _lines("/proc/stat")[0].split()[1:9]))
+    own = sum(map(int, Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+    return sum(numbers), numbers[3] + numbers[4], own
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return [""]

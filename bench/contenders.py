@@ -1,0 +1,232 @@
+"""One contender of a comparison, in a process of its own: Penstock, PyG or DGL over the same arrays.
+
+    python contenders.py NAME STORE MODE WORKERS
+
+Runs in the contender's own environment and imports nothing else. Reads the arrays of a store made by `penstock generate zipf`; then, for
+every line `run WARMUP BATCHES` on standard input, starts an epoch, skips the warm-up, times the batches and prints one JSON object.
+
+MODE: sample (neighbourhoods only), features (with x and y), train (with the step of a 3-layer GraphSAGE of width 128).
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+FANOUTS, BATCH_SIZE, HIDDEN, CLASSES = [15, 10, 5], 1024, 128, 50
+
+warnings.filterwarnings("ignore")
+
+
+def arrays(store: str, *names: str) -> list[np.ndarray]:
+    """Arrays of the store, read into memory."""
+    folder = Path(store)
+    places = {
+        "indptr": "edges/node__to__node/indptr.npy",
+        "indices": "edges/node__to__node/indices.npy",
+        "x": "nodes/node/x.npy",
+        "y": "nodes/node/y.npy",
+        "train": "nodes/node/splits/default/train.npy",
+    }
+    return [np.load(folder / places[name]) for name in names]
+
+
+class Penstock:
+    """`penstock.NeighborLoader` over the store on disk, and PyG's layers over `penstock.layers`."""
+
+    def __init__(self, store: str, mode: str, workers: int) -> None:
+        import torch
+        from torch_geometric.nn import SAGEConv
+
+        import penstock
+        from penstock.feed.array_input import ArrayInput
+        from penstock.records import NODE
+
+        self.torch, self.cut = torch, penstock.layers
+        opened = penstock.open(store)
+        data = opened if mode != "sample" else ArrayInput(opened.graph(), {})
+        train = np.array(opened.split("train"))
+        self.loader = penstock.NeighborLoader(
+            data, FANOUTS, input_nodes=(NODE, train), batch_size=BATCH_SIZE, shuffle=True, num_workers=workers, seed=1
+        )
+        if mode == "train":
+            from penstock.train import keep_freed_memory
+
+            keep_freed_memory()
+            torch.manual_seed(0)
+            width = opened.node_field(NODE, "x").shape[1]
+            self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
+            self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
+
+    def epoch(self):
+        return iter(self.loader)
+
+    def count(self, batch) -> tuple[int, int, int, int]:
+        bytes_ = batch.x.numel() * batch.x.element_size() if "x" in batch else 0
+        return batch.batch_size, batch.edge_index.shape[1], batch.n_id.numel(), bytes_
+
+    def step(self, batch) -> None:
+        x = batch.x
+        for i, (conv, layer) in enumerate(zip(self.convs, self.cut(batch), strict=True)):
+            x = conv((x, x[: layer.num_dst]), layer.adj_t())
+            x = x.relu() if i < 2 else x
+        loss = self.torch.nn.functional.cross_entropy(x, batch.y[: batch.batch_size])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+class PyG:
+    """`torch_geometric.loader.NeighborLoader` on pyg-lib, or on torch-sparse where that hides pyg-lib."""
+
+    hide_pyg_lib = False
+
+    def __init__(self, store: str, mode: str, workers: int) -> None:
+        if self.hide_pyg_lib:
+            sys.modules["pyg_lib"] = None  # type: ignore[assignment]
+        import torch
+        from torch_geometric.data import Data
+        from torch_geometric.loader import NeighborLoader
+        from torch_geometric.nn import SAGEConv
+        from torch_geometric.utils import trim_to_layer
+
+        self.torch, self.trim = torch, trim_to_layer
+        indptr, indices, train = map(torch.from_numpy, arrays(store, "indptr", "indices", "train"))
+        columns = torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff(), output_size=indices.numel())
+        data = Data(edge_index=torch.stack([indices.long(), columns]), num_nodes=indptr.numel() - 1)
+        del indices, columns, indptr
+        if mode != "sample":
+            data.x, data.y = map(torch.from_numpy, arrays(store, "x", "y"))
+        more = {"num_workers": workers, "persistent_workers": True} if workers else {}
+        self.loader = NeighborLoader(data, FANOUTS, input_nodes=train, batch_size=BATCH_SIZE, shuffle=True, is_sorted=True, **more)
+        if mode == "train":
+            torch.manual_seed(0)
+            width = data.x.shape[1]
+            self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
+            self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
+
+    def epoch(self):
+        return iter(self.loader)
+
+    count = Penstock.count
+
+    def step(self, batch) -> None:
+        x, edges, nodes_per_hop, edges_per_hop = batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges
+        for i, conv in enumerate(self.convs):
+            if nodes_per_hop is not None:
+                x, edges, _ = self.trim(i, nodes_per_hop, edges_per_hop, x, edges)
+            x = conv(x, edges)
+            x = x.relu() if i < 2 else x
+        loss = self.torch.nn.functional.cross_entropy(x[: batch.batch_size], batch.y[: batch.batch_size])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+class PyGSparse(PyG):
+    """PyG without pyg-lib."""
+
+    hide_pyg_lib = True
+
+
+class DGL:
+    """Classic `dgl.dataloading.DataLoader` with `NeighborSampler`."""
+
+    def __init__(self, store: str, mode: str, workers: int) -> None:
+        import dgl
+        import torch
+        from dgl.nn import SAGEConv
+
+        self.torch, self.mode = torch, mode
+        indptr, indices, train = map(torch.from_numpy, arrays(store, "indptr", "indices", "train"))
+        nothing = torch.tensor([], dtype=torch.int64)
+        graph = dgl.graph(("csc", (indptr, indices.long(), nothing)), num_nodes=indptr.numel() - 1)
+        more = {}
+        if mode != "sample":
+            graph.ndata["x"], graph.ndata["y"] = map(torch.from_numpy, arrays(store, "x", "y"))
+            more = {"prefetch_node_feats": ["x"], "prefetch_labels": ["y"]}
+        sampler = dgl.dataloading.NeighborSampler(FANOUTS[::-1], **more)  # input layer first
+        self.loader = dgl.dataloading.DataLoader(
+            graph, train, sampler, batch_size=BATCH_SIZE, shuffle=True, num_workers=workers,
+            **({"persistent_workers": True} if workers else {}),
+        )  # fmt: skip
+        if mode == "train":
+            torch.manual_seed(0)
+            width = graph.ndata["x"].shape[1]
+            self.convs = torch.nn.ModuleList([SAGEConv(a, b, "mean") for a, b in ((width, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, CLASSES))])
+            self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
+
+    def epoch(self):
+        return iter(self.loader)
+
+    def count(self, batch) -> tuple[int, int, int, int]:
+        inputs, outputs, blocks = batch
+        bytes_ = 0
+        if self.mode != "sample":
+            features = blocks[0].srcdata["x"]
+            bytes_ = features.numel() * features.element_size()
+            blocks[-1].dstdata["y"]
+        return len(outputs), sum(block.num_edges() for block in blocks), len(inputs), bytes_
+
+    def step(self, batch) -> None:
+        _, _, blocks = batch
+        x = blocks[0].srcdata["x"]
+        for i, (conv, block) in enumerate(zip(self.convs, blocks)):  # noqa: B905
+            x = conv(block, x)
+            x = x.relu() if i < 2 else x
+        loss = self.torch.nn.functional.cross_entropy(x, blocks[-1].dstdata["y"])
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+CONTENDERS = {"penstock": Penstock, "pyg": PyG, "pyg-sparse": PyGSparse, "dgl": DGL}
+
+
+def measure(contender, mode: str, warmup: int, num_batches: int) -> dict[str, float]:
+    """One round."""
+    batches = contender.epoch()
+    for _ in range(warmup):
+        batch = next(batches)
+        if mode == "train":
+            contender.step(batch)
+    totals, done, step_s = [0, 0, 0, 0], 0, 0.0
+    started = time.perf_counter()
+    for batch in batches:
+        if mode == "train":
+            stepped = time.perf_counter()
+            contender.step(batch)
+            step_s += time.perf_counter() - stepped
+        totals = [total + value for total, value in zip(totals, contender.count(batch))]  # noqa: B905
+        done += 1
+        del batch
+        if done == num_batches:
+            break
+    seconds = time.perf_counter() - started
+    del batches
+    seeds, edges, nodes, moved = totals
+    return {
+        "seconds": seconds, "batches": done, "seeds_per_s": seeds / seconds, "edges_per_batch": edges / done, "nodes_per_batch": nodes / done,
+        "features_gb_per_s": moved / seconds / 1e9, "batch_ms": 1e3 * seconds / done, "step_ms": 1e3 * step_s / done,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Serve rounds until standard input ends."""
+    name, store, mode, workers = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+    contender = CONTENDERS[name](store, mode, workers)
+    print(json.dumps({"ready": name}), flush=True)
+    for line in sys.stdin:
+        warmup, num_batches = map(int, line.split()[1:])
+        print(json.dumps(measure(contender, mode, warmup, num_batches)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The two graphs of the benchmarks: power-law, both ends of an edge from one Zipf law, degree exponent about 2.7.
+
+    python -m bench.graphs small|large FOLDER        makes the store FOLDER/small or FOLDER/large
+
+small: 1M nodes, 16M edges, 128 features; large: 8M nodes, 128M edges, 64 features; both with 100k train nodes and 50 classes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+GRAPHS = {
+    "small": dict(num_nodes=1_000_000, num_edges=16_000_000, feature_dim=128, train=0.1),
+    "large": dict(num_nodes=8_000_000, num_edges=128_000_000, feature_dim=64, train=0.0125),
+}
+
+
+def make(name: str, folder: Path) -> Path:
+    """Return the store of that name, made if it is not there."""
+    from penstock.store import generate
+
+    path = folder / name
+    if not (path / "manifest.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        generate("zipf", path, num_classes=50, seed=1, **GRAPHS[name])
+    return path
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] not in GRAPHS:
+        sys.exit(__doc__)
+    print(make(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,116 @@
+"""Penstock against PyG and DGL: complete batches through the public interfaces, on the same arrays, in alternation.
+
+    python -m bench.peers STORE --mode sample|features|train [--pyg PYTHON] [--dgl PYTHON] [--workers 2] [--rounds 7]
+
+STORE is made by `python -m bench.graphs small|large FOLDER`. PYTHON is the interpreter of an environment that holds the peer (for PyG:
+torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2). Each contender runs in a process of its own; rounds
+alternate, so that a noisy machine is noisy for all; what counts is the ratio of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.common import ROOT, foreign_load, spread, write_result
+
+
+class Contender:
+    """A process that serves rounds."""
+
+    def __init__(self, name: str, python: str, store: str, mode: str, workers: int) -> None:
+        self.label = f"{name}, {workers} workers"
+        started = time.perf_counter()
+        self._process = subprocess.Popen(
+            [python, str(ROOT / "bench" / "contenders.py"), name, store, mode, str(workers)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._read()
+        self.ready_s = time.perf_counter() - started
+        self.rounds: list[dict[str, float]] = []
+
+    def _read(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.label}: the process ended; see its message above")
+        return json.loads(line)
+
+    def run(self, warmup: int, num_batches: int) -> dict[str, float]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"run {warmup} {num_batches}\n")
+        self._process.stdin.flush()
+        self.rounds.append(self._read())
+        return self.rounds[-1]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+
+def compare(contenders: list[Contender], rounds: int, warmup: int, num_batches: int) -> dict[str, dict[str, object]]:
+    """Run rounds in alternation; the first is a warm-up for all and not counted."""
+    for number in range(rounds + 1):
+        for contender in contenders:
+            result = contender.run(warmup, num_batches)
+            if number == 0:
+                contender.rounds.clear()
+            print(
+                f"round {number}  {contender.label:<24} {result['seeds_per_s']:>10,.0f} seeds/s  {result['batch_ms']:>8.1f} ms/batch"
+                f"  step {result['step_ms']:.0f} ms  {result['features_gb_per_s']:.2f} GB/s  peak {result['peak_mib']:,.0f} MiB",
+                flush=True,
+            )
+    return {
+        contender.label: {
+            **{name: spread([r[name] for r in contender.rounds]) for name in ("seeds_per_s", "batch_ms", "step_ms", "features_gb_per_s")},
+            **{name: round(contender.rounds[-1][name]) for name in ("edges_per_batch", "nodes_per_batch", "peak_mib")},
+            "ready_s": round(contender.ready_s, 2),
+        }
+        for contender in contenders
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store")
+    parser.add_argument("--mode", choices=("sample", "features", "train"), default="sample")
+    parser.add_argument("--pyg", help="interpreter with PyG")
+    parser.add_argument("--dgl", help="interpreter with DGL")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--warmup", type=int, default=6)
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--name", help="of the result file; default peers-<store>-<mode>")
+    options = parser.parse_args()
+    store = str(Path(options.store).resolve())
+    wanted = [("penstock", sys.executable, options.workers)]
+    if options.pyg:
+        wanted += [("pyg", options.pyg, 0), ("pyg", options.pyg, options.workers)]
+    if options.dgl:
+        wanted += [("dgl", options.dgl, 0)]
+    load_before = foreign_load()
+    contenders = [Contender(name, python, store, options.mode, workers) for name, python, workers in wanted]
+    try:
+        table = compare(contenders, options.rounds, options.warmup, options.batches)
+    finally:
+        for contender in contenders:
+            contender.close()
+    ours = table[contenders[0].label]["seeds_per_s"]["median"]  # type: ignore[index]
+    ratios = {label: round(ours / row["seeds_per_s"]["median"], 2) for label, row in table.items()}  # type: ignore[index]
+    for label, ratio in ratios.items():
+        print(f"{ratio:6.2f} x {label}")
+    name = options.name or f"peers-{Path(store).name}-{options.mode}"
+    command = f"python -m bench.peers {Path(store).name} --mode {options.mode} --workers {options.workers} --rounds {options.rounds}"
+    values = {"command": command, "foreign_load_percent": round(load_before, 1), "contenders": table, "penstock_is_faster_by": ratios}
+    print(write_result(name, values))
+
+
+if __name__ == "__main__":
+    main()

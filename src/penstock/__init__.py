@@ -1,0 +1,43 @@
+"""Penstock: train graph neural networks on graphs bigger than the GPU, than memory, or than one machine.
+
+The names below are the whole public shelf. They are loaded on first use, so that `import penstock` stays fast and needs neither
+a GPU nor a compiler.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.errors import PenstockError
+    from penstock.feed import NeighborLoader, digest, layers
+    from penstock.store import Store, generate, ingest, open
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "NeighborLoader": "penstock.feed",
+    "PenstockError": "penstock.errors",
+    "Store": "penstock.store",
+    "digest": "penstock.feed",
+    "generate": "penstock.store",
+    "layers": "penstock.feed",
+    "open": "penstock.store",
+}
+
+__all__ = ["NeighborLoader", "PenstockError", "Store", "digest", "generate", "ingest", "layers", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ingest":
+        return importlib.import_module("penstock.ingest")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,96 @@
+"""The command line: one file per command, each a thin cover over the library.
+
+In: arguments. Out: a result on standard output, progress on standard error, an exit code: 0 done, 1 failed, 2 bad usage or bad input,
+130 interrupted. Invariants: an error is one line that says what to do; with `--json`, standard output is exactly one JSON object, also
+when the command fails. Nothing heavy is imported before a command runs, so that `--help` is instant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+
+import typer
+
+from penstock.cli import check, generate, info, ingest, train
+from penstock.errors import InputError, PenstockError, StateError, StoreError, UsageError
+
+COMMANDS = {"ingest": ingest.ingest, "generate": generate.app, "info": info.info, "check": check.check, "train": train.train}
+DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+_REFUSALS = (UsageError, InputError, StoreError, StateError)
+_CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+"""What the argument parser raises. Some versions of typer bring the parser along and some import it, but this path leads to it in all."""
+
+
+def make_app() -> typer.Typer:
+    """Put the commands together."""
+    app = typer.Typer(
+        name="penstock",
+        help="Train graph neural networks on graphs bigger than the GPU, than memory, or than one machine.",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(_version)
+    for name, command in COMMANDS.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
+
+
+def _version(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+    if version:
+        from penstock import __version__
+
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and leave the process with its exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command; returns the exit code."""
+    try:
+        code = make_app()(arguments, prog_name="penstock", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        return _report(error, arguments)
+    if code == INTERRUPTED:
+        return _say("interrupted: nothing was left half done", "Interrupted", INTERRUPTED, arguments)
+    return code if isinstance(code, int) else DONE
+
+
+def _report(error: Exception, arguments: list[str]) -> int:
+    """Print an error as one line and choose the exit code."""
+    if isinstance(error, _CLICK_ERROR):
+        command = f"penstock {arguments[0]}" if arguments and arguments[0] in COMMANDS else "penstock"
+        message = f"{error.format_message().rstrip('.')}. See '{command} --help'"  # type: ignore[attr-defined]
+        return _say(message, "UsageError", REFUSED, arguments)
+    if os.environ.get("PENSTOCK_TRACEBACK"):
+        traceback.print_exception(error)
+    if isinstance(error, (PenstockError, OSError, MemoryError)):
+        code = REFUSED if isinstance(error, _REFUSALS) else FAILED
+        return _say(str(error) or type(error).__name__, type(error).__name__, code, arguments)
+    message = f"{type(error).__name__}: {error} (unexpected; PENSTOCK_TRACEBACK=1 shows where: please report it)"
+    return _say(message, type(error).__name__, FAILED, arguments)
+
+
+def _say(message: str, kind: str, code: int, arguments: list[str]) -> int:
+    line = " ".join(message.split())
+    print(f"penstock: {line}", file=sys.stderr)
+    if "--json" in arguments:
+        print(json.dumps({"error": {"type": kind, "message": line, "exit_code": code}}))
+    return code

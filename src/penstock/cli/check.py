@@ -1,0 +1,26 @@
+"""`penstock check STORE`: is the store whole; with `--deep`, does every byte and invariant hold."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.console import AsJson, make_progress, show
+
+
+def check(
+    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    deep: Annotated[bool, typer.Option("--deep", help="Read everything: checksums and every invariant.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Check a store: sizes and headers, or with --deep everything. Exit code 2 where something is wrong."""
+    from penstock.store import check as check_store
+
+    report = check_store(store, deep, make_progress() if deep else None)
+    show({**asdict(report), "is_ok": report.is_ok}, lambda: str(report), as_json)
+    if not report.is_ok:
+        typer.echo(f"penstock: {store} is damaged: ingest it again, or restore it from a copy", err=True)
+    return 0 if report.is_ok else 2

@@ -1,0 +1,88 @@
+"""What commands share: printing a result as text or JSON, and progress on standard error.
+
+In a terminal, progress is a bar per stage; elsewhere it is one line per stage when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from penstock.store import Progress
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+def show(result: dict[str, Any], text: Callable[[], str], as_json: bool) -> None:
+    """Print a result on standard output."""
+    typer.echo(json.dumps(result, default=str) if as_json else text())
+
+
+def make_progress() -> Progress:
+    """Choose bars or lines."""
+    return Bars() if sys.stderr.isatty() else Lines()
+
+
+class Lines:
+    """One line per stage."""
+
+    def __init__(self) -> None:
+        self._stage, self._unit, self._count, self._start = "", "", 0, 0.0
+
+    def note(self, message: str) -> None:
+        """Print a message."""
+        print(message, file=sys.stderr)
+
+    def begin(self, stage: str, total: int | None, unit: str) -> None:
+        """Begin a stage."""
+        self._stage, self._unit, self._count, self._start = stage, unit, 0, time.perf_counter()
+
+    def advance(self, amount: int) -> None:
+        """Count."""
+        self._count += amount
+
+    def end(self) -> None:
+        """Print the stage that ends."""
+        print(f"{self._stage}: {self._count:,} {self._unit} in {time.perf_counter() - self._start:.1f} s", file=sys.stderr)
+
+
+class Bars:
+    """A bar per stage; a stage that ends leaves a line."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self._columns = (
+            *(TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("{task.fields[unit]}")),
+            *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
+        )
+        self._console, self._make, self._bars = Console(stderr=True), Progress, None
+        self._task: Any = None
+
+    def note(self, message: str) -> None:
+        """Print a message."""
+        self._console.print(message, highlight=False, markup=False)
+
+    def begin(self, stage: str, total: int | None, unit: str) -> None:
+        """Show a bar."""
+        self._bars = self._make(*self._columns, console=self._console, refresh_per_second=5)
+        self._task = self._bars.add_task(stage, total=total, unit=unit)
+        self._bars.start()
+
+    def advance(self, amount: int) -> None:
+        """Move the bar."""
+        if self._bars is not None:
+            self._bars.advance(self._task, amount)
+
+    def end(self) -> None:
+        """Leave the bar as it is."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None

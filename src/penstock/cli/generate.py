@@ -1,0 +1,114 @@
+"""`penstock generate KIND DEST`: a made-up graph into a store, in bounded memory.
+
+One command per kind, each a function that names the kind's own options; what all kinds share is added to its signature. Defaults are
+those of the generators (`penstock.ingest.generate`, which is not imported before a command runs): an option that is not given is not
+passed on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from penstock.cli import writing
+from penstock.cli.console import AsJson
+from penstock.cli.writing import KeepOrDrop
+
+NumNodes = Annotated[int | None, typer.Option(help="How many nodes.")]
+NumEdges = Annotated[int | None, typer.Option(help="How many edges. (default 16 for each node)")]
+Skew = Annotated[float | None, typer.Option(help="0 is uniform; the number of nodes of degree d falls as d**-(1 + 1/skew).")]
+
+
+def rmat(
+    num_nodes: NumNodes = None,
+    scale: Annotated[int | None, typer.Option(help="In place of the number of nodes: its logarithm to base 2.")] = None,
+    num_edges: NumEdges = None,
+    a: Annotated[float | None, typer.Option(help="Quadrant of low sources and low destinations. (default 0.57)")] = None,
+    b: Annotated[float | None, typer.Option(help="Low sources, high destinations. (default 0.19)")] = None,
+    c: Annotated[float | None, typer.Option(help="High sources, low destinations. (default 0.19)")] = None,
+    permute: Annotated[bool | None, typer.Option(help="Give the nodes random ids. (default permute)")] = None,
+) -> None:
+    """R-MAT: edges fall through the quadrants of the adjacency matrix."""
+
+
+def zipf(num_nodes: NumNodes = None, num_edges: NumEdges = None, skew: Skew = None) -> None:
+    """Zipf: both ends of every edge from one rank law."""
+
+
+def communities(
+    num_nodes: Annotated[int | None, typer.Option(help="How many nodes. (default 100000)")] = None,
+    num_edges: Annotated[int | None, typer.Option(help="How many edges. (default 20 for each node)")] = None,
+    num_communities: Annotated[int | None, typer.Option(help="Community c has class c % num_classes. (default num_classes)")] = None,
+    mixing: Annotated[float | None, typer.Option(help="Share of the edges from anywhere. (default 0.3)")] = None,
+    skew: Skew = None,
+    feature_accuracy: Annotated[float | None, typer.Option(help="What features alone allow. (default 0.45)")] = None,
+) -> None:
+    """Planted communities: the graph tells the class, features hardly do."""
+
+
+def kronecker(
+    base: Annotated[Path | None, typer.Option(metavar="STORE", help="The store to expand; its features and labels come along.")] = None,
+    num_copies: Annotated[int | None, typer.Option(help="Factor on the nodes. (default 4)")] = None,
+    edge_factor: Annotated[float | None, typer.Option(help="Factor on the edges. (default 2.2 times num_copies)")] = None,
+    feature_noise: Annotated[float | None, typer.Option(help="Deviation of the noise on features. (default 0)")] = None,
+) -> None:
+    """Kronecker: an existing graph several times as large, with its degree distribution and communities."""
+
+
+def _of_all_kinds(
+    seed: Annotated[int | None, typer.Option(help="All of the graph follows from it and the options. (default 0)")] = None,
+    feature_dim: Annotated[int | None, typer.Option(help="Width of random features. (default 0, communities: 64)")] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Of random labels. (default 0, communities: 16)")] = None,
+    train: Annotated[float | None, typer.Option(help="Share of the nodes for training. (default 0, communities: 0.5)")] = None,
+    val: Annotated[float | None, typer.Option(help="Share of the nodes for validation. (default 0, communities: 0.25)")] = None,
+    test: Annotated[float | None, typer.Option(help="Share of the nodes for testing. (default 0, communities: 0.25)")] = None,
+) -> None:
+    """Options of every generator."""
+
+
+def _of_writing(
+    memory: writing.Memory = None,
+    undirected: writing.Undirected = False,
+    duplicates: writing.Duplicates = KeepOrDrop.keep,
+    self_loops: writing.SelfLoops = KeepOrDrop.keep,
+    feature_dtype: writing.FeatureDtype = None,
+    overwrite: writing.Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Options of the store."""
+
+
+def _command(kind: Callable[..., None]) -> Callable[..., None]:
+    """Make the command of a kind: its own options, those of all kinds, those of the store."""
+
+    def run(dest: Annotated[Path, typer.Argument(help="Folder of the store to make.")], **given: Any) -> None:
+        from penstock.store import generate as generate_into_store
+
+        written = {name: given.pop(name) for name in inspect.signature(_of_writing).parameters}
+        as_json = written.pop("as_json")
+        options = writing.common_options(**written, edge_ids=None, allow_nan=False)
+        chosen = {name: value for name, value in given.items() if value is not None}
+        start = time.perf_counter()
+        store = generate_into_store(kind.__name__, dest, **options, **chosen)
+        writing.finish(store, time.perf_counter() - start, as_json)
+
+    parameters, hints = [inspect.signature(run).parameters["dest"]], {"dest": get_type_hints(run, include_extras=True)["dest"]}
+    for function in (kind, _of_all_kinds, _of_writing):
+        parameters += inspect.signature(function).parameters.values()
+        hints |= get_type_hints(function, include_extras=True)
+    hints.pop("return")
+    run.__signature__ = inspect.Signature([parameter.replace(annotation=hints[parameter.name]) for parameter in parameters])  # type: ignore[attr-defined]
+    run.__annotations__, run.__doc__ = hints, kind.__doc__
+    return run
+
+
+KINDS = {kind.__name__: kind for kind in (rmat, zipf, communities, kronecker)}
+
+app = typer.Typer(help="Write a generated graph into a store.")
+for _name, _kind in KINDS.items():
+    app.command(_name)(_command(_kind))

@@ -1,0 +1,84 @@
+"""`penstock info STORE`: what a store holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.console import AsJson, show
+
+if TYPE_CHECKING:
+    from penstock.store import ArraySpec, Store
+
+
+def info(store: Annotated[Path, typer.Argument(help="Folder of the store.")], as_json: AsJson = False) -> None:
+    """Show what a store holds: types, counts, fields, splits, where it came from."""
+    from penstock.store import Store
+
+    opened = Store.open(store)
+    show(describe(opened), lambda: as_text(opened), as_json)
+
+
+def describe(store: Store) -> dict[str, Any]:
+    """Return what a store holds as plain data."""
+    manifest = store.manifest
+    return {
+        "path": str(store.path),
+        "is_homogeneous": store.is_homogeneous,
+        "num_bytes": store.num_bytes,
+        "digest": store.digest,
+        "nodes": {
+            name: {
+                "num_nodes": entry.num_nodes,
+                "fields": {key: _field(spec) for key, spec in entry.fields.items()},
+                "splits": {split: {part: spec.shape[0] for part, spec in parts.items()} for split, parts in entry.splits.items()},
+                "ids": entry.ids.kind if entry.ids else None,
+            }
+            for name, entry in manifest.nodes.items()
+        },
+        "edges": [
+            {
+                "type": list(name),
+                "num_edges": entry.num_edges,
+                "index_dtype": entry.indices.dtype,
+                "has_edge_ids": entry.edge_id is not None,
+                "fields": {key: _field(spec) for key, spec in entry.fields.items()},
+            }
+            for name, entry in manifest.edges.items()
+        ],
+        "provenance": manifest.provenance,
+    }
+
+
+def _field(spec: ArraySpec) -> dict[str, Any]:
+    return {"dtype": spec.dtype, "row_shape": list(spec.shape[1:]), **spec.properties}
+
+
+def as_text(store: Store) -> str:
+    """Return what a store holds as lines for people."""
+    from penstock.store import format_bytes
+
+    kind = "homogeneous" if store.is_homogeneous else f"{len(store.node_types)} node types, {len(store.edge_types)} edge types"
+    lines = [f"{store.path}: {kind}, {format_bytes(store.num_bytes)}, digest {store.digest}"]
+    for name, entry in store.manifest.nodes.items():
+        ids = f"  ids: {entry.ids.kind}" if entry.ids else ""
+        lines.append(f"nodes {name}: {entry.num_nodes:,}{ids}{_fields(entry.fields)}")
+        for split, parts in entry.splits.items():
+            lines.append(f"    split {split}: " + ", ".join(f"{part} {spec.shape[0]:,}" for part, spec in parts.items()))
+    for name, entry in store.manifest.edges.items():
+        mean = entry.num_edges / max(1, store.num_nodes[name[2]])
+        lines.append(f"edges {name[0]}-{name[1]}->{name[2]}: {entry.num_edges:,}, {mean:.1f} into a node{_fields(entry.fields)}")
+    provenance = store.manifest.provenance
+    lines.append(f"made {provenance.get('created', 'some time')} by penstock {provenance.get('penstock', '?')}")
+    return "\n".join(lines)
+
+
+def _fields(fields: dict[str, ArraySpec]) -> str:
+    texts = []
+    for name, spec in fields.items():
+        shape = "".join(f"[{', '.join(map(str, spec.shape[1:]))}]" if spec.shape[1:] else "")
+        classes = f" ({spec.properties['num_classes']} classes)" if "num_classes" in spec.properties else ""
+        texts.append(f"{name} {spec.dtype}{shape}{classes}")
+    return f"  {', '.join(texts)}" if texts else ""

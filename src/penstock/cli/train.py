@@ -1,0 +1,89 @@
+"""`penstock train STORE`: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.console import AsJson, show
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    from penstock.train import Result
+
+
+def train(
+    store: Annotated[Path, typer.Argument(help="Folder of the store; penstock ingest or penstock generate makes one.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/<store>-<model>]")] = None,
+    model: Annotated[str, typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage or rgcn.")] = "auto",
+    target: Annotated[str | None, typer.Option(help="Node type to classify. [default: the one with labels]")] = None,
+    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
+    layers: Annotated[int | None, typer.Option(help="Layers; repeats the last fanout up to it. [default: one per fanout]")] = None,
+    hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
+    heads: Annotated[int, typer.Option(help="Attention heads of gat and hgt.")] = 4,
+    dropout: Annotated[float, typer.Option(help="Share of the hidden layers dropped in training.")] = 0.5,
+    input_dropout: Annotated[float, typer.Option(help="Share of the features dropped in training.")] = 0.0,
+    epochs: Annotated[int, typer.Option(help="Passes over the train nodes.")] = 20,
+    batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
+    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.003,
+    weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
+    normalize: Annotated[str, typer.Option(help="none, or rows: divide each feature row by its sum.")] = "none",
+    split: Annotated[str | None, typer.Option(help="Name of the split. [default: the only one, or the first]")] = None,
+    metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
+    patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
+    eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
+    torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,
+    checkpoint_every: Annotated[float, typer.Option(help="Seconds between checkpoints within an epoch.")] = 60.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, exactly where it stopped.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a standard model on a store; ends with a report. Killed, it goes on with --resume to the very same weights."""
+    fanouts = parse_fanouts(num_neighbors, layers)
+    from penstock.report import choose_observer, write_report
+    from penstock.train import TrainConfig
+    from penstock.train import train as run
+
+    config = TrainConfig(
+        store=str(store), model=model, target=target, num_neighbors=fanouts, batch_size=batch_size, epochs=epochs, lr=lr,
+        weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout, hidden=hidden, heads=heads, seed=seed,
+        split=split, metric=metric,
+        normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
+        checkpoint_every_s=checkpoint_every,
+    )  # fmt: skip
+    folder = out or Path("runs") / f"{store.resolve().name}-{model}"
+    with choose_observer() as observer:
+        result = run(config, folder, resume=resume, observer=observer)
+    page = write_report(result, folder)
+    show(summary(result, page), lambda: as_text(result, page), as_json)
+
+
+def summary(result: Result, page: Path) -> dict[str, Any]:
+    """Return what `--json` prints."""
+    names = ("metric", "val", "test", "best_epoch", "epochs", "seeds_per_s", "peak_memory_bytes", "weights_digest")
+    return {**{name: getattr(result, name) for name in names}, "report": str(page)}
+
+
+def as_text(result: Result, page: Path) -> str:
+    """Return the end of a run for people."""
+    from penstock.report import words
+
+    best = f"val {words.score(result.val)} at epoch {result.best_epoch + 1} of {result.epochs}"
+    speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
+    return f"test {result.metric} {words.score(result.test)} ({best})\n{speed}\nreport: {page}"
+
+
+def parse_fanouts(text: str, num_layers: int | None) -> tuple[int, ...]:
+    """Read '15,10,5'; with a number of layers, the last fanout is repeated up to it."""
+    try:
+        fanouts = [int(part) for part in text.replace(" ", "").split(",")]
+    except ValueError:
+        raise UsageError(f"--num-neighbors takes whole numbers with commas, for instance 15,10; got {text!r}") from None
+    if num_layers is None:
+        return tuple(fanouts)
+    if num_layers < len(fanouts):
+        raise UsageError(f"--layers {num_layers} does not fit --num-neighbors {text}: one fanout per layer")
+    return tuple(fanouts + [fanouts[-1]] * (num_layers - len(fanouts)))

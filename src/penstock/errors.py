@@ -1,0 +1,96 @@
+"""What can go wrong, as a tree. Every error also derives from the builtin that a Python user expects to catch.
+
+    PenstockError
+    ├── UsageError (ValueError)            an argument or option that cannot work
+    │   ├── NotSupportedError (NotImplementedError)   asked for something that Penstock does not do (yet)
+    │   └── BudgetError                    the stated memory cannot hold what was asked for
+    ├── InputError (ValueError)            data handed in is wrong: ids, shapes, dtypes, values
+    │   ├── MissingFileError (FileNotFoundError)   a file that was named is not there
+    │   ├── NodeIdError (IndexError)       a node id outside its type's range
+    │   └── MissingFieldError (KeyError)   a feature, label or split that is not there
+    ├── StoreError (OSError)               a store on disk cannot be read or written
+    │   ├── NotAStoreError                 the path holds no store
+    │   ├── FormatVersionError             written by a newer Penstock
+    │   ├── CorruptStoreError              truncated, altered or inconsistent files
+    │   └── StoreBusyError                 another process is writing there
+    ├── StateError (ValueError)            a saved state that does not belong to this configuration
+    └── PipelineError (RuntimeError)       a stage failed or stopped answering; carries stage and batch
+
+The command line prints `str(error)` as one line and exits with 2 for UsageError, InputError, StoreError and StateError, and with 1
+for everything else.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Root of all errors raised on purpose by Penstock."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+
+
+class UsageError(PenstockError, ValueError):
+    """An argument or option that cannot work."""
+
+
+class NotSupportedError(UsageError, NotImplementedError):
+    """Asked for something that Penstock does not do (yet); the message says what to do instead."""
+
+
+class BudgetError(UsageError):
+    """The stated memory cannot hold what was asked for; the message writes out the sum."""
+
+
+class InputError(PenstockError, ValueError):
+    """Data handed in is wrong; the message names the source, the place and the first offender."""
+
+
+class MissingFileError(InputError, FileNotFoundError):
+    """A file or folder that was named is not there."""
+
+
+class NodeIdError(InputError, IndexError):
+    """A node id outside the range of its node type."""
+
+
+class MissingFieldError(InputError, KeyError):
+    """A feature, label, weight or split that is needed and not there."""
+
+
+class StoreError(PenstockError, OSError):
+    """A store on disk cannot be read or written."""
+
+
+class NotAStoreError(StoreError, FileNotFoundError):
+    """The path holds no store."""
+
+
+class FormatVersionError(StoreError):
+    """The store was written by a newer version of the format."""
+
+
+class CorruptStoreError(StoreError):
+    """Files of the store are truncated, altered or inconsistent."""
+
+
+class StoreBusyError(StoreError):
+    """Another process is writing at the same place."""
+
+
+class StateError(PenstockError, ValueError):
+    """A saved state that does not belong to this configuration; the message names the difference."""
+
+
+class PipelineError(PenstockError, RuntimeError):
+    """A stage of the pipeline failed or stopped answering.
+
+    Attributes:
+        stage: name of the stage, for instance "sample" or "gather".
+        batch: index of the batch within its epoch, or None where none was at work.
+    """
+
+    def __init__(self, message: str, *, stage: str = "", batch: int | None = None) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.batch = batch

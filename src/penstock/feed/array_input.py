@@ -1,0 +1,125 @@
+"""A graph and its fields as plain arrays, memory-mapped or not: what a store is to the loader.
+
+In: a `Graph` and arrays with one row per node or edge (in CSC order). Out: an input like PyG's `Data` or `HeteroData` with these arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from penstock.errors import UsageError
+from penstock.feed.fields import Field, TensorRows
+from penstock.feed.inputs import PARTS, Seeds, as_seed_ids
+from penstock.records import EdgeType, Graph, NodeType
+from penstock.store import Store
+
+PYG_EDGE_NAMES = {"x": "edge_attr", "weight": "edge_weight", "time": "edge_time"}
+"""What PyG calls the edge fields of a store; others keep their names."""
+
+Arrays = Mapping[Any, Mapping[str, np.ndarray]]
+
+
+class ArrayInput:
+    """A graph with arrays for fields.
+
+    Args:
+        graph: the topology.
+        node_arrays: node type -> field -> array[num_nodes, ...].
+        edge_arrays: edge type -> field -> array[num_edges, ...] in CSC order.
+        split: (part, node type or None) -> int64 ids, for seeds given by the name of a part.
+        is_bfloat16: tells of (type, field) whether its uint16 values are bfloat16.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        node_arrays: Arrays,
+        edge_arrays: Arrays | None = None,
+        split: Callable[[str, NodeType | None], np.ndarray] | None = None,
+        is_bfloat16: Callable[[Any, str], bool] = lambda key, name: False,
+    ) -> None:
+        self.graph, self._node_arrays, self._edge_arrays = graph, node_arrays, edge_arrays or {}
+        self._split, self._is_bfloat16 = split, is_bfloat16
+
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+        """Resolve node ids, masks, node types and parts of a split."""
+        node_type, chosen = self._choose(input_nodes)
+        if isinstance(chosen, str):
+            if self._split is None:
+                raise UsageError(f"input_nodes={chosen!r}, but there are no splits; give node ids")
+            return Seeds(node_type or self._only_type(), self._split(chosen, node_type), _input_ids(input_id))
+        node_type = node_type or self._only_type()
+        if node_type not in self.graph.num_nodes:
+            raise UsageError(f"input_nodes: '{node_type}' is not a node type; the node types are {self.graph.node_types}")
+        if chosen is None:
+            return Seeds(node_type, np.arange(self.graph.num_nodes[node_type]), _input_ids(input_id))
+        values = torch.as_tensor(np.array(chosen) if isinstance(chosen, np.ndarray) else chosen)
+        if values.dtype == torch.bool:
+            values = values.nonzero().view(-1)
+            input_id = values if input_id is None else input_id
+        return Seeds(node_type, as_seed_ids(values), _input_ids(input_id))
+
+    def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
+        """Split what the user gave into a node type and the rest."""
+        if isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str):
+            return input_nodes
+        if isinstance(input_nodes, str) and input_nodes not in PARTS and input_nodes in self.graph.num_nodes:
+            return input_nodes, None
+        return None, input_nodes
+
+    def _only_type(self) -> NodeType:
+        if len(self.graph.num_nodes) > 1:
+            raise UsageError(f"input_nodes must name a node type, for instance ('{self.graph.node_types[0]}', 'train')")
+        return self.graph.node_types[0]
+
+    def fields(self) -> tuple[list[Field], list[Field]]:
+        """Every array, under the name PyG gives it."""
+        nodes = [self._field(t, name, name, array) for t, arrays in self._node_arrays.items() for name, array in arrays.items()]
+        edges = [
+            self._field(e, name, PYG_EDGE_NAMES.get(name, name), array, by_position=True)
+            for e, arrays in self._edge_arrays.items()
+            for name, array in arrays.items()
+        ]
+        return nodes, edges
+
+    def _field(self, key: NodeType | EdgeType, stored: str, name: str, array: np.ndarray, *, by_position: bool = False) -> Field:
+        source = TensorRows(array, f"{key} {stored}", torch.bfloat16 if self._is_bfloat16(key, stored) else None)
+        return Field(None if self.graph.is_homogeneous else key, name, source, by_position)
+
+    def new_batch(self) -> Data | HeteroData:
+        """Return an empty batch; types without fields still count their nodes."""
+        if self.graph.is_homogeneous:
+            return Data(num_nodes=0)
+        batch = HeteroData()
+        for node_type in self.graph.num_nodes:
+            batch[node_type].num_nodes = 0
+        return batch
+
+
+class StoreInput(ArrayInput):
+    """A store on disk.
+
+    Args:
+        store: open.
+        split: name of the split for seeds given as "train", "val" or "test"; None takes the only one.
+    """
+
+    def __init__(self, store: Store, split: str | None = None) -> None:
+        graph = store.graph()
+        super().__init__(
+            graph,
+            {t: {name: store.node_field(t, name) for name in store.node_fields(t)} for t in graph.num_nodes},
+            {e: {name: store.edge_field(e, name) for name in store.edge_fields(e)} for e in graph.adjacency},
+            lambda part, node_type: store.split(part, split, node_type),
+            lambda key, name: (store.edge_fields(key) if isinstance(key, tuple) else store.node_fields(key))[name].dtype == "bfloat16",
+        )
+        self.store = store
+
+
+def _input_ids(input_id: torch.Tensor | None) -> np.ndarray | None:
+    return None if input_id is None else as_seed_ids(input_id)

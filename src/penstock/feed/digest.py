@@ -1,0 +1,36 @@
+"""A short fingerprint of a batch: equal batches, equal digests, on any machine.
+
+In: a batch. Out: 16 hex digits over its node ids, edges and every feature, each with its name, dtype and shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import xxhash
+from torch_geometric.data import Data, HeteroData
+
+from penstock.errors import UsageError
+
+
+def digest(batch: Data | HeteroData) -> str:
+    """Return 16 hex digits over all tensors of a batch, in the order of their names."""
+    if not isinstance(batch, (Data, HeteroData)):
+        raise UsageError(f"digest takes a batch (Data or HeteroData), got {type(batch).__name__}")
+    state = xxhash.xxh3_64()
+    stores = sorted(batch.stores, key=lambda store: str(store._key))
+    for store in stores:
+        for name in sorted(store.keys()):
+            _update(state, f"{store._key}/{name}", store[name])
+    return state.hexdigest()
+
+
+def _update(state: xxhash.xxh3_64, name: str, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        tensor = value.detach().cpu().contiguous()
+        state.update(f"{name}:{tensor.dtype}{list(tensor.shape)}".encode())
+        if tensor.numel():
+            state.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    elif isinstance(value, (int, float, str, bool, list)):
+        state.update(f"{name}:{value!r}".encode())

@@ -1,0 +1,93 @@
+"""The fields that a batch carries: features, labels, edge attributes; where each comes from and how it is cut to the batch.
+
+In: ids. Out: a tensor. Contiguous CPU tensors, NumPy arrays and memory maps go through `penstock.gather` into recycled memory;
+anything else (tensor frames, other dimensions, tensors that want gradients) is cut by PyG's own function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch_geometric.loader.utils import index_select
+
+from penstock.errors import InputError, NotSupportedError
+from penstock.gather import RowTable
+from penstock.records import Allocator, EdgeType, NodeType
+
+_AS_INTEGERS = {torch.bfloat16: torch.int16}
+"""dtypes that NumPy lacks travel as integers of their size."""
+
+
+class Source(Protocol):
+    """Rows by id."""
+
+    row_bytes: int
+
+    def gather(self, ids: np.ndarray, allocate: Allocator) -> Any:
+        """Return the rows of int64[n] `ids`."""
+        ...
+
+
+class TensorRows:
+    """Rows of a contiguous array or CPU tensor."""
+
+    def __init__(self, array: np.ndarray, name: str, dtype: torch.dtype | None = None) -> None:
+        self._table, self._dtype = RowTable(array, name), dtype
+        self.row_bytes = self._table.row_bytes
+
+    def gather(self, ids: np.ndarray, allocate: Allocator) -> torch.Tensor:
+        """Return a tensor [n, *row_shape] in memory from `allocate`."""
+        rows = torch.from_numpy(self._table.gather(ids, allocate))
+        return rows if self._dtype is None else rows.view(self._dtype)
+
+
+class SelectedRows:
+    """Anything that PyG can index."""
+
+    row_bytes = 0
+
+    def __init__(self, value: Any, dim: int) -> None:
+        self._value, self._dim = value, dim
+
+    def gather(self, ids: np.ndarray, allocate: Allocator) -> Any:
+        """Return the value cut to `ids` along its dimension."""
+        return index_select(self._value, torch.from_numpy(ids), self._dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One attribute of the batch.
+
+    Attributes:
+        key: node type or edge type that it belongs to; None in a homogeneous graph.
+        name: attribute of the batch.
+        source: where its rows are.
+        by_position: edge fields only: rows are in CSC order (as in a store) rather than numbered by the user's edge list.
+    """
+
+    key: NodeType | EdgeType | None
+    name: str
+    source: Source
+    by_position: bool = False
+
+
+def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
+    """Choose the source for a tensor, array or other value with one row per node or edge."""
+    length = value.num_rows if hasattr(value, "num_rows") else value.shape[dim]
+    if length != num_rows:
+        raise InputError(f"{name} has {length} rows for {num_rows} nodes or edges: give one row for each")
+    if isinstance(value, np.ndarray) and dim == 0 and value.flags.c_contiguous and not value.dtype.hasobject:
+        return TensorRows(value, name)
+    if not isinstance(value, torch.Tensor):
+        return SelectedRows(value, dim)
+    if value.is_cuda:
+        raise NotSupportedError(f"{name} is on {value.device}: features on the GPU are not supported yet; use data.cpu()")
+    is_plain = type(value) is torch.Tensor and value.layout == torch.strided and not value.requires_grad
+    if not is_plain or dim != 0 or not value.is_contiguous():
+        return SelectedRows(value, dim)
+    if value.dtype in _AS_INTEGERS:
+        return TensorRows(value.view(_AS_INTEGERS[value.dtype]).numpy(), name, value.dtype)
+    return TensorRows(value.numpy(), name)

@@ -1,0 +1,237 @@
+"""What a loader loads from: PyG's `Data`, `HeteroData` and (FeatureStore, GraphStore), and our `Store`, all made to look alike.
+
+In: the user's object. Out: a `Graph`, the fields of a batch, an empty batch, and the seeds. Invariant: nothing is copied but the
+topology of an in-memory graph whose edges are not sorted by destination.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
+from torch_geometric.loader.utils import get_input_nodes
+
+from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
+from penstock.feed.fields import Field, rows_of
+from penstock.kernels.build_csc import cpu as build_kernels
+from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
+from penstock.store import Store
+
+PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """The set of seeds of a loader.
+
+    Attributes:
+        node_type: theirs.
+        ids: int64[n], global ids.
+        input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
+    """
+
+    node_type: NodeType
+    ids: np.ndarray
+    input_ids: np.ndarray | None = None
+
+
+class Input(Protocol):
+    """What the loader asks of an input."""
+
+    graph: Graph
+
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+        """Resolve the user's choice of seeds."""
+        ...
+
+    def fields(self) -> tuple[list[Field], list[Field]]:
+        """Return (node fields, edge fields); read again at every epoch, so that the user may exchange features in between."""
+        ...
+
+    def new_batch(self) -> Data | HeteroData:
+        """Return a batch with everything that is neither per node nor per edge."""
+        ...
+
+
+def open_input(data: Any, *, is_sorted: bool, custom_cls: Callable[[], Any] | None = None, split: str | None = None) -> Input:
+    """Choose the input for what the user gave."""
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        data = Store.open(data)
+    if isinstance(data, Store):
+        from penstock.feed.array_input import StoreInput  # it builds on this module
+
+        return StoreInput(data, split)
+    if split is not None:
+        raise UsageError("split names a split of a store; for other data give the ids or the mask as input_nodes")
+    if hasattr(data, "graph") and hasattr(data, "new_batch"):
+        return data
+    if isinstance(data, (Data, HeteroData)):
+        return PyGInput(data, is_sorted=is_sorted)
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], FeatureStore) and isinstance(data[1], GraphStore):
+        return RemoteInput(*data, custom_cls=custom_cls)
+    raise UsageError(
+        f"data must be a torch_geometric Data or HeteroData, a (FeatureStore, GraphStore) pair, a penstock Store or the path of one; "
+        f"got {type(data).__name__}"
+    )
+
+
+class PyGInput:
+    """A `Data` or `HeteroData` in memory."""
+
+    def __init__(self, data: Data | HeteroData, *, is_sorted: bool) -> None:
+        self.data = data
+        node_stores: dict[NodeType, Any] = {NODE: data} if isinstance(data, Data) else {t: data[t] for t in data.node_types}
+        edge_stores: dict[EdgeType, Any] = {EDGE: data._store} if isinstance(data, Data) else {e: data[e] for e in data.edge_types}
+        num_nodes = {t: count_nodes(t, store) for t, store in node_stores.items()}
+        adjacency = {e: csc_of(store, e, num_nodes[e[0]], num_nodes[e[2]], is_sorted=is_sorted) for e, store in edge_stores.items()}
+        self.graph = Graph(num_nodes, adjacency, isinstance(data, Data))
+
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+        """Resolve node ids, masks and split names, by PyG's rules."""
+        node_type, chosen = input_nodes if isinstance(input_nodes, tuple) and len(input_nodes) == 2 else (None, input_nodes)
+        if isinstance(chosen, str) and chosen in PARTS and (node_type is not None or self.graph.is_homogeneous):
+            chosen = self._mask(node_type, chosen)
+            input_nodes = chosen if node_type is None else (node_type, chosen)
+        if not self.graph.is_homogeneous and input_nodes is None:
+            raise UsageError(f"input_nodes must name a node type of a heterogeneous graph: one of {self.graph.node_types}")
+        resolved_type, nodes, ids = get_input_nodes(self.data, input_nodes, input_id)
+        return Seeds(resolved_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids))
+
+    def _mask(self, node_type: NodeType | None, part: str) -> torch.Tensor:
+        store = self.data if node_type is None else self.data[node_type]
+        mask = store.get(f"{part}_mask")
+        if mask is None:
+            raise MissingFieldError(f"input_nodes='{part}', but the data has no {part}_mask; give node ids or a mask")
+        if mask.dim() != 1:
+            raise UsageError(f"{part}_mask holds {mask.shape[1]} splits; choose one: input_nodes=data.{part}_mask[:, 0]")
+        return mask.nonzero().view(-1)
+
+    def fields(self) -> tuple[list[Field], list[Field]]:
+        """Every attribute that PyG itself would cut to the batch."""
+        nodes, edges = [], []
+        stores: list[Any] = [self.data._store] if isinstance(self.data, Data) else self.data.stores
+        for store in stores:
+            key = store._key
+            for name, value in store.items():
+                if name in ("num_nodes", "edge_index", "adj_t"):
+                    continue
+                label, dim = name if key is None else f"{key} {name}", self.data.__cat_dim__(name, value, store)
+                if store.is_node_attr(name):
+                    nodes.append(Field(key, name, rows_of(value, label, self.graph.num_nodes[key or NODE], dim)))
+                elif store.is_edge_attr(name):
+                    edges.append(Field(key, name, rows_of(value, label, self.graph.adjacency[key or EDGE].num_edges, dim)))
+        return nodes, edges
+
+    def new_batch(self) -> Data | HeteroData:
+        """Return a shallow copy of the data; every per-node and per-edge attribute is replaced later."""
+        return copy.copy(self.data)
+
+
+class RemoteInput:
+    """PyG's remote backend: features by `FeatureStore`, topology by `GraphStore` (read whole, as PyG does)."""
+
+    def __init__(self, feature_store: FeatureStore, graph_store: GraphStore, custom_cls: Callable[[], Any] | None) -> None:
+        self.feature_store, self.graph_store, self._custom_cls = feature_store, graph_store, custom_cls
+        attributes: list[Any] = graph_store.get_all_edge_attrs()
+        arrays: tuple[Any, Any, Any] = graph_store.csc()
+        is_homogeneous = [attribute.edge_type for attribute in attributes] == [None]
+        if is_homogeneous:
+            num_nodes = {NODE: max(attributes[0].size)}
+            adjacency = {EDGE: _csc_of_tensors(*arrays)}
+        else:
+            groups = [a.group_name for a in feature_store.get_all_tensor_attrs() if isinstance(a.group_name, str)]
+            ends = [node_type for a in attributes for node_type in (a.edge_type[0], a.edge_type[2])]
+            num_nodes = {t: remote_backend_utils.num_nodes(feature_store, graph_store, t) for t in dict.fromkeys([*groups, *ends])}
+            rows, indptrs, permutations = arrays[0], arrays[1], arrays[2] or {}
+            edge_types = dict.fromkeys(a.edge_type for a in attributes)
+            adjacency = {e: _csc_of_tensors(rows[e], indptrs[e], permutations.get(e)) for e in edge_types}
+        self.graph = Graph(num_nodes, adjacency, is_homogeneous)
+
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+        """Resolve by PyG's rules."""
+        if input_nodes is None:
+            raise UsageError("input_nodes must be given for a (FeatureStore, GraphStore) pair")
+        node_type, nodes, ids = get_input_nodes((self.feature_store, self.graph_store), input_nodes, input_id)
+        return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids))
+
+    def fields(self) -> tuple[list[Field], list[Field]]:
+        """None of ours: the feature store is asked for all attributes of a batch at once, see `fetch`."""
+        return [], []
+
+    def new_batch(self) -> Data | HeteroData:
+        """Return an empty batch."""
+        if self._custom_cls is not None:
+            return self._custom_cls()
+        return Data() if self.graph.is_homogeneous else HeteroData()
+
+    def fetch(self, batch: Any, nodes: dict[NodeType, torch.Tensor]) -> None:
+        """Ask the feature store for all node attributes of a batch in one call."""
+        wanted = []
+        for attribute in self.feature_store.get_all_tensor_attrs():
+            node_type = NODE if self.graph.is_homogeneous else attribute.group_name
+            if node_type in nodes:
+                attribute.index = nodes[node_type]
+                wanted.append(attribute)
+        for attribute, value in zip(wanted, self.feature_store.multi_get_tensor(wanted), strict=True):
+            store = batch if self.graph.is_homogeneous else batch[attribute.group_name]
+            store.num_nodes = attribute.index.numel()
+            store[attribute.attr_name] = value
+
+
+def count_nodes(node_type: NodeType, store: Any) -> int:
+    """Return the number of nodes of a type, or raise where PyG cannot tell."""
+    if store.num_nodes is None:
+        raise InputError(f"the number of nodes of type '{node_type}' cannot be told: set num_nodes, or give it features")
+    return int(store.num_nodes)
+
+
+def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_sorted: bool) -> CSC:
+    """Build the in-neighbour lists of one edge type from its `edge_index`, in the order of the edges."""
+    edge_index = store.get("edge_index")
+    name = "edge_index" if edge_type == EDGE else f"edge_index of {edge_type}"
+    if edge_index is None and "adj_t" in store:
+        raise NotSupportedError("adj_t is not supported as input: give edge_index (torch_geometric.utils.to_edge_index)")
+    if edge_index is None:
+        edge_index = torch.empty(2, 0, dtype=torch.int64)
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in (torch.int32, torch.int64):
+        raise InputError(f"{name} must be int64 or int32 [2, num_edges], got {edge_index.dtype} {list(edge_index.shape)}")
+    src, dst = _halves(edge_index)
+    for end, ids, count in (("source", src, num_src), ("destination", dst, num_dst)):
+        if ids.size and not (ids.min() >= 0 and ids.max() < count):
+            bad = np.flatnonzero((ids < 0) | (ids >= count))
+            raise InputError(
+                f"{name}: {bad.size} of {ids.size} {end} ids lie outside [0, {count}); first is edge {bad[0]} with {ids[bad[0]]}. "
+                f"Is num_nodes too small?"
+            )
+    degrees = np.zeros(num_dst + 1, dtype=np.int64)
+    build_kernels.count_degrees(dst, degrees[1:])
+    indptr = np.cumsum(degrees, out=degrees)
+    index_dtype = np.int32 if num_src <= np.iinfo(np.int32).max else np.int64
+    if is_sorted or bool((dst[1:] >= dst[:-1]).all()):
+        return CSC(indptr, src.astype(index_dtype, copy=False))  # half the bytes: sampling is a quarter faster
+    indices = np.empty(src.size, dtype=index_dtype)
+    edge_ids = np.empty(src.size, dtype=np.int32 if src.size <= np.iinfo(np.int32).max else np.int64)
+    build_kernels.place_edges(src, dst, indptr[:-1].copy(), indices, edge_ids)
+    return CSC(indptr, indices, edge_ids)
+
+
+def as_seed_ids(values: torch.Tensor) -> np.ndarray:
+    """Return int64[n] ids, or raise for anything but a vector of integers."""
+    if values.dim() != 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise UsageError(f"input_nodes must be a vector of node ids or a boolean mask, got {values.dtype} {list(values.shape)}")
+    return np.ascontiguousarray(values.cpu().numpy(), dtype=np.int64)
+
+
+def _halves(edge_index: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    plain = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
+    return plain[0].contiguous().cpu().numpy(), plain[1].contiguous().cpu().numpy()
+
+
+def _csc_of_tensors(row: torch.Tensor, indptr: torch.Tensor, permutation: torch.Tensor | None) -> CSC:
+    return CSC(indptr.to(torch.int64).numpy(), row.numpy(), None if permutation is None else permutation.numpy())

@@ -1,0 +1,272 @@
+"""`NeighborLoader`: PyG's loader, argument for argument, over the house's pipeline.
+
+In: a graph and a set of seeds. Out: PyG batches, seeds first. Invariant: batch i of epoch e is a pure function of (graph, seeds,
+configuration, seed, e, i); thread count and look-ahead change nothing but the time.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+
+from penstock.errors import NotSupportedError, UsageError
+from penstock.feed.assemble import Assembler
+from penstock.feed.inputs import open_input
+from penstock.feed.maker import BatchMaker, locate
+from penstock.feed.options import LoaderOptions, choose_seed, read_options
+from penstock.feed.pipeline import OrderedAhead, Workers
+from penstock.feed.state import check_state, describe_graph, fingerprint, make_state
+from penstock.feed.stats import BatchStats, LoaderStats
+from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder
+from penstock.records import EdgeType
+from penstock.sample import NeighborSampler
+
+Batch = Data | HeteroData
+
+
+class NeighborLoader:
+    """Mini-batches of sampled neighbourhoods. A drop-in for `torch_geometric.loader.NeighborLoader`.
+
+    Args:
+        data: `Data`, `HeteroData`, a (FeatureStore, GraphStore) pair, a `penstock.Store`, or the path of one.
+        num_neighbors: fanout per hop, -1 = all; a list, or one per edge type.
+        input_nodes: seeds: ids, a mask, None for all; for typed graphs (node type, ids); or a split: "train", ("paper", "train").
+        replace: sample with replacement.
+        subgraph_type: "directional" (sampled edges), "bidirectional" (and their reverses), "induced" (all edges among the nodes).
+        disjoint: one tree per seed; the batch then has `batch`, the seed of each node.
+        transform: called on each batch, in the caller's thread and in order (in the threads with filter_per_worker=True).
+        transform_sampler_output: called on PyG's `SamplerOutput` before features are gathered.
+        is_sorted: `edge_index` is already sorted by destination.
+        input_time, temporal_strategy, time_attr, weight_attr, neighbor_sampler: not supported yet.
+        **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
+        seed: of all randomness; default: torch's seed.
+        split: for stores with several splits, the one that "train", "val" and "test" mean.
+        order: an order of your own (see `penstock.order`), in place of `shuffle`.
+        rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
+    Raises:
+        UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Sequence[int] | Mapping[tuple[str, str, str], Sequence[int]],
+        input_nodes: Any = None,
+        input_time: torch.Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: SubgraphType | str = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Batch], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        input_id: torch.Tensor | None = None,
+        custom_cls: Callable[[], Any] | None = None,
+        seed: int | None = None,
+        split: str | None = None,
+        order: Order | None = None,
+        rank: int = 0,
+        num_ranks: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        _refuse_unsupported(
+            input_time=input_time, time_attr=time_attr, weight_attr=weight_attr, neighbor_sampler=neighbor_sampler,
+            temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
+        )  # fmt: skip
+        self.seed = choose_seed(seed, kwargs.get("generator"))
+        self._options = read_options(kwargs)
+        if not 0 <= rank < num_ranks:
+            raise UsageError(f"rank must lie in [0, num_ranks), got rank={rank}, num_ranks={num_ranks}")
+        self.data, self.transform = data, transform
+        self.rank, self.num_ranks = rank, num_ranks
+        if not directed:
+            warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=2)
+            subgraph_type = "induced"
+        source = open_input(data, is_sorted=is_sorted, custom_cls=custom_cls, split=split)
+        seeds = source.seeds(input_nodes, input_id)
+        if seeds.ids.size == 0:
+            raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
+        sampler = NeighborSampler(
+            source.graph,
+            _unwrap(num_neighbors, source.graph.edge_types) if isinstance(num_neighbors, NumNeighbors) else num_neighbors,
+            replace=replace,
+            disjoint=disjoint,
+            induced=SubgraphType(subgraph_type) == SubgraphType.induced,
+            seed=self.seed,
+        )
+        sampler.check_seeds(seeds.node_type, seeds.ids)
+        self._maker = BatchMaker(
+            source=source,
+            seeds=seeds,
+            order=order if order is not None else _choose_order(self._options, seeds.ids.size, self.seed),
+            sampler=sampler,
+            batch_size=self._options.batch_size,
+            subgraph_type=SubgraphType(subgraph_type),
+            transform_output=transform_sampler_output,
+            transform=transform if filter_per_worker else None,
+        )
+        self._num_batches = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
+        if self._num_batches == 0:
+            raise UsageError(f"drop_last leaves no batch: {seeds.ids.size} seeds, batch_size {self._options.batch_size}")
+        self._workers = Workers(self._options.num_workers)
+        self._stats = LoaderStats()
+        self._configuration: dict[str, Any] | None = None
+        self._epoch, self._delivered = 0, 0
+        self._is_fresh = True
+
+    def __len__(self) -> int:
+        """Number of batches per epoch of this rank."""
+        return len(range(self.rank, self._num_batches, self.num_ranks))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @property
+    def batch_size(self) -> int:
+        """Seeds per batch."""
+        return self._options.batch_size
+
+    @property
+    def num_workers(self) -> int:
+        """Number of sampling threads."""
+        return self._options.num_workers
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the current iterator delivers, or the next one."""
+        return self._epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start the next epoch; after `load_state_dict`, the rest of the epoch of the state."""
+        if not self._is_fresh:
+            self._epoch, self._delivered = self._epoch + 1, 0
+        self._is_fresh = False
+        return _Epoch(self, self._epoch, self._delivered)
+
+    def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
+        """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws."""
+        positions = np.asarray(index, dtype=np.int64).reshape(-1)
+        made, _ = self._maker.make_of(Assembler(self._maker.source), positions, epoch, batch)
+        return self._transformed(made, batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
+        batch = self._delivered * self.num_ranks
+        epoch, batch = (self._epoch + 1, 0) if batch >= self._num_batches else (self._epoch, batch)
+        return make_state(self._configure(), epoch=epoch, batch=batch)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state: the next iterator delivers exactly the batches that were not delivered before it was taken.
+
+        The number of threads, the look-ahead and the number of ranks may differ. Raises StateError for any other difference.
+        """
+        epoch, batch = check_state(state, self._configure())
+        if batch % self.num_ranks:
+            raise UsageError(f"the state stands at batch {batch} of the global order, which {self.num_ranks} ranks do not reach together")
+        self._epoch, self._delivered, self._is_fresh = epoch, batch // self.num_ranks, True
+
+    def stats(self) -> LoaderStats:
+        """Return what was counted so far, over all batches delivered."""
+        pool = self._maker.pool
+        self._stats.buffer_bytes, self._stats.peak_buffer_bytes = pool.total_bytes, pool.peak_bytes
+        return self._stats
+
+    def _configure(self) -> dict[str, Any]:
+        """Everything that decides what the batches are."""
+        if self._configuration is None:
+            maker = self._maker
+            self._configuration = {
+                **describe_graph(maker.source.graph),
+                "input_nodes": f"{maker.seeds.node_type} {maker.seeds.ids.size} {fingerprint(maker.seeds.ids)}",
+                "num_neighbors": {"/".join(e): list(fanouts) for e, fanouts in maker.sampler.fanouts.items()},
+                "replace": maker.sampler.replace,
+                "disjoint": maker.sampler.disjoint,
+                "subgraph_type": maker.subgraph_type.value,
+                "batch_size": maker.batch_size,
+                "order": maker.order.name,
+                "drop_last": self._options.drop_last,
+                "seed": self.seed,
+            }
+        return self._configuration
+
+    def _transformed(self, batch: Any, index: int) -> Any:
+        """Apply the user's transform unless the threads did."""
+        if self.transform is None or self._maker.transform is not None:
+            return batch
+        try:
+            return self.transform(batch)
+        except Exception as error:
+            raise locate(error, "transform", index) from error
+
+
+class _Epoch:
+    """One pass over the batches of one epoch."""
+
+    def __init__(self, loader: NeighborLoader, epoch: int, first: int) -> None:
+        self._loader, self._epoch, self._next = loader, epoch, first
+        options, maker, assembler = loader._options, loader._maker, Assembler(loader._maker.source)
+        indices = iter(range(first * loader.num_ranks + loader.rank, loader._num_batches, loader.num_ranks))
+
+        def make(index: int) -> tuple[Any, BatchStats]:
+            return maker.make(assembler, epoch, index)
+
+        self._ahead: OrderedAhead[tuple[Any, BatchStats]] | None = None
+        self._results: Iterator[tuple[Any, BatchStats]] = map(make, indices)
+        if options.num_workers:
+            self._results = self._ahead = OrderedAhead(make, indices, loader._workers, options.max_in_flight, options.timeout_s)
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        loader, waited_s = self._loader, self._ahead.wait_s if self._ahead else 0.0
+        batch, stats = next(self._results)
+        started = time.perf_counter()
+        batch = loader._transformed(batch, self._next * loader.num_ranks + loader.rank)
+        if loader._options.pin_memory:
+            batch = batch.pin_memory()
+        stats.stage_s["deliver"] = time.perf_counter() - started
+        loader._stats.add(stats)
+        loader._stats.wait_s += (self._ahead.wait_s - waited_s) if self._ahead else 0.0
+        self._next += 1
+        if loader._epoch == self._epoch:
+            loader._delivered = self._next
+        return batch
+
+
+def _choose_order(options: LoaderOptions, num_seeds: int, seed: int) -> Order:
+    if options.sampler is not None or options.batch_sampler is not None:
+        return GivenOrder(num_seeds, sampler=options.sampler, batch_sampler=options.batch_sampler)
+    return RandomOrder(num_seeds, seed) if options.shuffle else SequentialOrder(num_seeds)
+
+
+def _unwrap(num_neighbors: NumNeighbors, edge_types: list[EdgeType]) -> dict[EdgeType, list[int]]:
+    """PyG's own wrapper of fanouts, which keeps edge types as strings."""
+    mapped = num_neighbors.get_mapped_values(edge_types)
+    return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
+
+
+def _refuse_unsupported(**arguments: Any) -> None:
+    reasons = {
+        "neighbor_sampler": "Penstock samples itself; use torch_geometric.loader.NodeLoader for a sampler of your own",
+        "weight_attr": "weighted sampling is not there yet",
+    }
+    for name, value in arguments.items():
+        if value is not None:
+            raise NotSupportedError(f"{name} is not supported yet: {reasons.get(name, 'temporal sampling is not there yet')}")

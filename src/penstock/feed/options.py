@@ -1,0 +1,96 @@
+"""The arguments of the loaders: PyG's and torch's, checked once, with what is not supported refused by name.
+
+`docs/compat.md` lists every argument with its state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from penstock.errors import NotSupportedError, UsageError
+
+_IGNORED = ("dataset", "collate_fn", "persistent_workers", "multiprocessing_context", "in_order", "pin_memory_device")
+"""Accepted and without effect: they steer worker processes, of which there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderOptions:
+    """What torch's DataLoader takes, as far as it has a meaning here.
+
+    Attributes:
+        batch_size, shuffle, drop_last: as in torch.
+        num_workers: sampling threads; 0 makes batches in the caller's thread.
+        max_in_flight: batches in the making or waiting.
+        timeout_s: raise when a batch takes longer; 0 never.
+        pin_memory: deliver page-locked batches (only where CUDA is available).
+        sampler, batch_sampler: the user's own order of positions, or of batches of positions.
+    """
+
+    batch_size: int = 1
+    shuffle: bool = False
+    drop_last: bool = False
+    num_workers: int = 0
+    max_in_flight: int = 1
+    timeout_s: float = 0.0
+    pin_memory: bool = False
+    sampler: Iterable[int] | None = None
+    batch_sampler: Iterable[list[int]] | None = None
+
+
+def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
+    """Turn DataLoader keyword arguments into options; empties `kwargs` of all it knows and raises for the rest."""
+    for name in _IGNORED:
+        kwargs.pop(name, None)
+    kwargs.pop("generator", None)
+    if kwargs.pop("worker_init_fn", None) is not None:
+        raise NotSupportedError("worker_init_fn is not supported: batches are made by threads of this process, which need no set-up")
+    batch_size, sampler, batch_sampler = kwargs.pop("batch_size", 1), kwargs.pop("sampler", None), kwargs.pop("batch_sampler", None)
+    shuffle, drop_last = bool(kwargs.pop("shuffle", False)), bool(kwargs.pop("drop_last", False))
+    num_workers, prefetch = kwargs.pop("num_workers", 0), kwargs.pop("prefetch_factor", None)
+    timeout_s, pin_memory = float(kwargs.pop("timeout", 0)), bool(kwargs.pop("pin_memory", False))
+    if kwargs:
+        raise UsageError(f"unknown argument {sorted(kwargs)[0]!r} for NeighborLoader; docs/compat.md lists all of them")
+    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+        raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+    if sampler is not None and shuffle:
+        raise UsageError("sampler excludes shuffle")
+    if not _is_int(batch_size) or batch_size < 1:
+        raise UsageError(f"batch_size must be a whole number from 1, got {batch_size!r}")
+    most = max(32, 4 * (os.cpu_count() or 1))
+    if not _is_int(num_workers) or not 0 <= num_workers <= most:
+        raise UsageError(
+            f"num_workers must lie in [0, {most}] on this machine of {os.cpu_count()} cores, got {num_workers!r}: it is a number of threads"
+        )
+    if prefetch is not None and (not _is_int(prefetch) or prefetch < 1):
+        raise UsageError(f"prefetch_factor must be a whole number from 1, got {prefetch!r}")
+    if timeout_s < 0:
+        raise UsageError(f"timeout must not be negative, got {timeout_s}")
+    return LoaderOptions(
+        batch_size=int(batch_size),
+        shuffle=shuffle,
+        drop_last=drop_last,
+        num_workers=int(num_workers),
+        max_in_flight=num_workers + 1 if prefetch is None else max(1, num_workers * prefetch),
+        timeout_s=timeout_s,
+        pin_memory=pin_memory and torch.cuda.is_available(),
+        sampler=sampler,
+        batch_sampler=batch_sampler,
+    )
+
+
+def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
+    """The seed given, else the generator's, else the one of torch.manual_seed (torch has a fixed one where none was set)."""
+    if seed is None:
+        seed = (generator.initial_seed() if generator is not None else torch.initial_seed()) % (1 << 64)
+    if not _is_int(seed) or not 0 <= seed < 1 << 64:
+        raise UsageError(f"seed must be a whole number in [0, 2**64), got {seed!r}")
+    return int(seed)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,63 @@
+"""The state of a loader: where it is, and what it was configured with.
+
+In: a configuration (a flat dict of names and values). Out: a few integers and a digest. Invariant: a state is accepted only by a loader
+that would deliver the same batches; otherwise the first differences are named.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from penstock.errors import StateError
+from penstock.records import CSC, Graph
+
+VERSION = 1
+_FINGERPRINT_ELEMENTS = 1 << 16
+
+
+def fingerprint(array: np.ndarray) -> str:
+    """Return 16 hex digits over the shape and up to 65,536 elements spread over an array: cheap on any size, also memory-mapped."""
+    flat = array.reshape(-1)
+    step = max(flat.size // _FINGERPRINT_ELEMENTS, 1)
+    state = xxhash.xxh3_64(f"{array.dtype}{array.shape}".encode())
+    state.update(np.ascontiguousarray(flat[::step]).view(np.uint8).data)
+    return state.hexdigest()
+
+
+def describe_graph(graph: Graph) -> dict[str, Any]:
+    """Return what identifies a graph: counts and fingerprints per type."""
+
+    def of(csc: CSC) -> str:
+        return f"{csc.num_edges} edges {fingerprint(csc.indptr)} {fingerprint(csc.indices)}"
+
+    return {
+        **{f"nodes of {node_type}": count for node_type, count in graph.num_nodes.items()},
+        **{f"edges of {'/'.join(edge_type)}": of(csc) for edge_type, csc in graph.adjacency.items()},
+    }
+
+
+def make_state(configuration: dict[str, Any], *, epoch: int, batch: int) -> dict[str, Any]:
+    """Return a state that survives JSON: position, configuration, digest."""
+    return {"version": VERSION, "epoch": epoch, "batch": batch, "configuration": configuration, "digest": _digest(configuration)}
+
+
+def check_state(state: dict[str, Any], configuration: dict[str, Any]) -> tuple[int, int]:
+    """Return (epoch, batch) of a state, or raise StateError naming what differs."""
+    if not isinstance(state, dict) or not {"version", "epoch", "batch", "digest"} <= state.keys():
+        raise StateError("not a loader state: take it from loader.state_dict()")
+    if state["version"] != VERSION:
+        raise StateError(f"the state has version {state['version']}, this Penstock reads version {VERSION}")
+    if state["digest"] != _digest(configuration):
+        saved = state.get("configuration", {})
+        names = [name for name in {**saved, **configuration} if saved.get(name) != configuration.get(name)]
+        listed = "; ".join(f"{name}: {saved.get(name)!r} then, {configuration.get(name)!r} now" for name in names[:3])
+        raise StateError(f"the state belongs to another configuration ({len(names)} differences): {listed}")
+    return int(state["epoch"]), int(state["batch"])
+
+
+def _digest(configuration: dict[str, Any]) -> str:
+    return xxhash.xxh3_64(json.dumps(configuration, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,54 @@
+"""What a loader counts: batches, bytes, and where the time went. Kept always; a few additions per batch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class BatchStats:
+    """Counts of one batch, filled where it is made. Seconds are of the thread that worked."""
+
+    num_seeds: int = 0
+    num_nodes: int = 0
+    num_edges: int = 0
+    gathered_bytes: int = 0
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LoaderStats:
+    """Sums over the batches delivered since the loader was made or `reset` was called.
+
+    Attributes:
+        num_batches, num_seeds, num_nodes, num_edges, gathered_bytes: totals.
+        stage_s: seconds per stage, summed over the threads: order, sample, gather, assemble, transform (there); deliver, in the
+            caller's thread: transform (here), pinning.
+        wait_s: seconds the caller waited for a batch.
+        buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
+    """
+
+    num_batches: int = 0
+    num_seeds: int = 0
+    num_nodes: int = 0
+    num_edges: int = 0
+    gathered_bytes: int = 0
+    stage_s: dict[str, float] = field(default_factory=dict)
+    wait_s: float = 0.0
+    buffer_bytes: int = 0
+    peak_buffer_bytes: int = 0
+
+    def add(self, batch: BatchStats) -> None:
+        """Count one more batch."""
+        self.num_batches += 1
+        self.num_seeds += batch.num_seeds
+        self.num_nodes += batch.num_nodes
+        self.num_edges += batch.num_edges
+        self.gathered_bytes += batch.gathered_bytes
+        for stage, seconds in batch.stage_s.items():
+            self.stage_s[stage] = self.stage_s.get(stage, 0.0) + seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return asdict(self)

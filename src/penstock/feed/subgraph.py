@@ -1,0 +1,143 @@
+"""A sample as tensors, and PyG's own form of it for the user's `transform_sampler_output` and for bidirectional subgraphs.
+
+In: a `Sample` (NumPy). Out: a `Subgraph` (torch, sharing its memory), from which the batch is put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
+
+from penstock.kernels.edges import cpu as edge_kernels
+from penstock.records import EDGE, NODE, Allocator, EdgeType, Graph, NodeType, Sample
+
+
+@dataclass(slots=True)
+class SubgraphEdges:
+    """Edges of one type.
+
+    Attributes:
+        edge_index: int64[2, num_edges], positions in the batch.
+        row_ptr: int64[num_rows + 1] or None where the edges are not grouped by destination.
+        positions: int64[num_edges] in the CSC, or None where an edge stands for no single input edge.
+        edge_ids: int64[num_edges], the user's numbers, or None likewise; set by `number_edges`.
+        num_per_hop: edges of each hop, or None.
+        original: int64[2, num_edges], the edges before they were made bidirectional, on request.
+    """
+
+    edge_index: torch.Tensor
+    row_ptr: torch.Tensor | None
+    positions: torch.Tensor | None
+    edge_ids: torch.Tensor | None
+    num_per_hop: list[int] | None
+    original: torch.Tensor | None = None
+
+
+@dataclass(slots=True)
+class Subgraph:
+    """What is sampled for one batch, as tensors; attributes as in `Sample`."""
+
+    nodes: dict[NodeType, torch.Tensor]
+    edges: dict[EdgeType, SubgraphEdges]
+    num_nodes_per_hop: dict[NodeType, list[int]] | None
+    trees: dict[NodeType, torch.Tensor] | None
+
+
+def subgraph_of(sample: Sample) -> Subgraph:
+    """Wrap a sample, without a copy."""
+    edges = {}
+    for edge_type, sampled in sample.edges.items():
+        edge_index, row_ptr, positions = map(torch.from_numpy, (sampled.edge_index, sampled.row_ptr, sampled.positions))
+        edges[edge_type] = SubgraphEdges(edge_index, row_ptr, positions, None, sampled.num_per_hop)
+    trees = None if sample.trees is None else {t: torch.from_numpy(tree) for t, tree in sample.trees.items()}
+    return Subgraph({t: torch.from_numpy(ids) for t, ids in sample.nodes.items()}, edges, sample.num_nodes_per_hop, trees)
+
+
+def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
+    """Set `edge_ids`: the positions, translated to the user's numbers where these differ."""
+    for edge_type, edges in subgraph.edges.items():
+        table = graph.adjacency[edge_type].edge_ids
+        if edges.positions is None or table is None:
+            edges.edge_ids = edges.positions
+            continue
+        numbers = allocate(edges.positions.numel(), np.int64)
+        numbers[:] = edges.positions.numpy()
+        edge_kernels.translate(table, numbers)
+        edges.edge_ids = torch.from_numpy(numbers)
+
+
+def through_pyg(
+    subgraph: Subgraph,
+    *,
+    is_homogeneous: bool,
+    bidirectional: bool,
+    transform: Callable[[Any], Any] | None,
+    metadata: Any,
+) -> Subgraph:
+    """Take the sample through PyG's `SamplerOutput`: make it bidirectional, let the user transform it, and read it back."""
+    output: Any = _to_homogeneous(subgraph, metadata) if is_homogeneous else _to_heterogeneous(subgraph, metadata)
+    if bidirectional:
+        output = output.to_bidirectional()
+    if transform is not None:
+        output = transform(output)
+    return _from_homogeneous(output) if is_homogeneous else _from_heterogeneous(output)
+
+
+def _to_homogeneous(subgraph: Subgraph, metadata: Any) -> SamplerOutput:
+    edges, per_hop, trees = subgraph.edges[EDGE], subgraph.num_nodes_per_hop, subgraph.trees
+    return SamplerOutput(
+        node=subgraph.nodes[NODE],
+        row=edges.edge_index[0],
+        col=edges.edge_index[1],
+        edge=edges.positions,
+        batch=None if trees is None else trees[NODE],
+        num_sampled_nodes=None if per_hop is None else per_hop[NODE],
+        num_sampled_edges=edges.num_per_hop,
+        metadata=metadata,
+    )
+
+
+def _to_heterogeneous(subgraph: Subgraph, metadata: Any) -> HeteroSamplerOutput:
+    edges = subgraph.edges
+    return HeteroSamplerOutput(
+        node=dict(subgraph.nodes),
+        row={e: sampled.edge_index[0] for e, sampled in edges.items()},
+        col={e: sampled.edge_index[1] for e, sampled in edges.items()},
+        edge={e: sampled.positions for e, sampled in edges.items()},
+        batch=subgraph.trees,
+        num_sampled_nodes=subgraph.num_nodes_per_hop,
+        num_sampled_edges={e: sampled.num_per_hop for e, sampled in edges.items() if sampled.num_per_hop is not None},
+        metadata=metadata,
+    )
+
+
+def _edges(row: torch.Tensor, col: torch.Tensor, positions: Any, num_per_hop: Any, original: Any) -> SubgraphEdges:
+    return SubgraphEdges(torch.stack([row, col]), None, positions, None, num_per_hop, original)
+
+
+def _from_homogeneous(output: SamplerOutput) -> Subgraph:
+    original = None if output.orig_row is None else torch.stack([output.orig_row, output.orig_col])
+    edges = _edges(output.row, output.col, output.edge, output.num_sampled_edges, original)
+    per_hop = None if output.num_sampled_nodes is None else {NODE: output.num_sampled_nodes}
+    return Subgraph({NODE: output.node}, {EDGE: edges}, per_hop, None if output.batch is None else {NODE: output.batch})
+
+
+def _from_heterogeneous(output: HeteroSamplerOutput) -> Subgraph:
+    edges = {}
+    for edge_type, row in output.row.items():
+        row_before, col_before = (output.orig_row or {}).get(edge_type), (output.orig_col or {}).get(edge_type)
+        original = None if row_before is None or col_before is None else torch.stack([row_before, col_before])
+        positions = (output.edge or {}).get(edge_type)
+        per_hop = (output.num_sampled_edges or {}).get(edge_type)
+        edges[edge_type] = _edges(row, output.col[edge_type], positions, per_hop, original)
+    return Subgraph(dict(output.node), edges, output.num_sampled_nodes, output.batch)
+
+
+def as_numpy(ids: torch.Tensor) -> np.ndarray:
+    """Return contiguous int64 ids for a gather."""
+    return np.ascontiguousarray(ids.numpy(), dtype=np.int64)

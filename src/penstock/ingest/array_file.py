@@ -1,0 +1,210 @@
+"""Arrays in `.npy` files and in members of `.npz` archives, read from front to back without ever being whole in memory.
+
+In: a path. Out: for each array its dtype and shape, and streams that deliver the next elements. Invariant: memory is what one `take`
+asks for, also where the member is deflated (that is why a stream only goes forwards) or 100 GB long (it is read, not mapped: pages of
+a mapping count as memory of the process, and a budget is for the whole process).
+Source: the NPY format, numpy.lib.format; APPNOTE.TXT 4.3.7 for where a stored member's bytes start.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+
+from penstock.errors import InputError
+
+_SKIP_BYTES = 1 << 20
+_LOCAL_HEADER_BYTES = 30
+
+
+class Stream(Protocol):
+    """Consecutive elements of an array, each taken once."""
+
+    def take(self, count: int) -> np.ndarray:
+        """Return the next `count` elements."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFile:
+    """One array on disk.
+
+    Attributes:
+        path: the `.npy` file or `.npz` archive.
+        member: name within the archive, without `.npy`; empty for a file of its own.
+        dtype, shape: of the array, in native byte order.
+        is_fortran: whether the first axis runs fastest.
+        data_offset: byte of the file where the elements start; None where they are compressed.
+    """
+
+    path: Path
+    member: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    is_fortran: bool
+    data_offset: int | None
+    stored_dtype: np.dtype
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        return f"{self.path}:{self.member}" if self.member else str(self.path)
+
+    @contextmanager
+    def stream(self, start: int = 0) -> Iterator[Stream]:
+        """Read elements from number `start` on, in the order of the file."""
+        if self.data_offset is not None:
+            with open(self.path, "rb") as file:
+                file.seek(self.data_offset + start * self.stored_dtype.itemsize)
+                yield _PlainStream(file, self)
+        else:
+            with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.member}.npy") as file:
+                _read_header(file, self.name)
+                stream = _InflatingStream(file, self)
+                stream.skip(start)
+                yield stream
+
+    def load(self) -> np.ndarray:
+        """Read the whole array; for small ones."""
+        with self.stream() as stream:
+            array = stream.take(math.prod(self.shape))
+        return array.reshape(self.shape, order="F" if self.is_fortran else "C")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryArray:
+    """A one-dimensional array in memory that is read the same way."""
+
+    array: np.ndarray
+    name: str
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of one element."""
+        return self.array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return self.array.shape
+
+    @contextmanager
+    def stream(self, start: int = 0) -> Iterator[Stream]:
+        """Read elements from number `start` on."""
+        yield _MemoryStream(self.array, start)
+
+
+AnyArray = ArrayFile | MemoryArray
+
+
+class _MemoryStream:
+    def __init__(self, array: np.ndarray, position: int) -> None:
+        self._array, self._position = array, position
+
+    def take(self, count: int) -> np.ndarray:
+        self._position += count
+        return self._array[self._position - count : self._position]
+
+
+class _PlainStream:
+    def __init__(self, file: BinaryIO, source: ArrayFile) -> None:
+        self._file, self._source = file, source
+
+    def take(self, count: int) -> np.ndarray:
+        array = np.fromfile(self._file, dtype=self._source.stored_dtype, count=count)
+        return _checked(array, count, self._source)
+
+
+class _InflatingStream:
+    def __init__(self, file, source: ArrayFile) -> None:
+        self._file, self._source = file, source
+
+    def _read(self, num_bytes: int) -> bytes:
+        try:
+            return self._file.read(num_bytes)
+        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            raise InputError(f"{self._source.name}: damaged archive ({error}); fetch or write the file again") from error
+
+    def skip(self, count: int) -> None:
+        left = count * self._source.stored_dtype.itemsize
+        while left > 0:
+            got = len(self._read(min(left, _SKIP_BYTES)))
+            if got == 0:
+                raise InputError(f"{self._source.name}: truncated; fetch or write the file again")
+            left -= got
+
+    def take(self, count: int) -> np.ndarray:
+        data = self._read(count * self._source.stored_dtype.itemsize)
+        itemsize = self._source.stored_dtype.itemsize
+        return _checked(np.frombuffer(data[: len(data) // itemsize * itemsize], dtype=self._source.stored_dtype), count, self._source)
+
+
+def _checked(array: np.ndarray, count: int, source: ArrayFile) -> np.ndarray:
+    if array.size != count:
+        raise InputError(f"{source.name}: truncated, it should hold {math.prod(source.shape)} elements; fetch or write the file again")
+    return array.astype(source.dtype, copy=False)
+
+
+def _read_header(file, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, is_fortran, dtype = read(file)
+    except (ValueError, KeyError, EOFError) as error:
+        raise InputError(f"{name}: not a .npy array that can be read ({str(error).splitlines()[0]})") from error
+    if dtype.hasobject:
+        raise InputError(f"{name}: holds Python objects (a pickle), which are never loaded; save it as numbers, or strings of dtype '<U'")
+    return shape, is_fortran, dtype
+
+
+def _describe(file, path: Path, member: str, data_offset: int | None) -> ArrayFile:
+    """Read the header at the file's position; `data_offset` is the position of the header in the file, or None."""
+    start = file.tell()
+    name = f"{path}:{member}" if member else str(path)
+    shape, is_fortran, dtype = _read_header(file, name)
+    return ArrayFile(
+        path=path,
+        member=member,
+        dtype=dtype.newbyteorder("="),
+        shape=shape,
+        is_fortran=is_fortran and len(shape) > 1,
+        data_offset=None if data_offset is None else data_offset + file.tell() - start,
+        stored_dtype=dtype,
+    )
+
+
+def open_npy(path: Path) -> ArrayFile:
+    """Describe the array in a `.npy` file."""
+    with open(path, "rb") as file:
+        return _describe(file, path, "", 0)
+
+
+def open_npz(path: Path) -> dict[str, ArrayFile]:
+    """Describe every array in a `.npz` archive, by its key."""
+    try:
+        with open(path, "rb") as raw, zipfile.ZipFile(raw) as archive:
+            arrays = {}
+            for info in archive.infolist():
+                if not info.filename.endswith(".npy"):
+                    continue
+                offset = _stored_offset(raw, info) if info.compress_type == zipfile.ZIP_STORED else None
+                member = info.filename.removesuffix(".npy")
+                with archive.open(info) as file:
+                    arrays[member] = _describe(file, path, member, offset)
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{path}: not a .npz archive, or a damaged one ({error}); fetch or write the file again") from error
+    return arrays
+
+
+def _stored_offset(raw: BinaryIO, info: zipfile.ZipInfo) -> int:
+    """Return where the bytes of a member that is stored, not compressed, start in the archive."""
+    raw.seek(info.header_offset)
+    header = raw.read(_LOCAL_HEADER_BYTES)
+    return info.header_offset + _LOCAL_HEADER_BYTES + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")

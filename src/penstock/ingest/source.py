@@ -1,0 +1,152 @@
+"""What a source of a graph looks like to the store's writer: typed tables of nodes and edges that are read in chunks.
+
+In: files, arrays or a generator. Out: chunks of columns in row order. Invariants: a table can be read any number of times and delivers
+the same rows each time (ingestion reads edges twice); a chunk is the only thing that is ever in memory; row numbers survive, so that a
+message about bad input can name the file and the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.records import EdgeType, NodeType
+
+SRC, DST, ID = "src", "dst", "id"
+"""Names of the columns that hold the ends of an edge, and the user's id of a node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One field of a table.
+
+    Attributes:
+        name: `src` and `dst` in edge tables, `id` in node tables, or a field: x, y, weight, time, ...
+        dtype: of one element; `object` only for string ids (chunks then hold pyarrow string arrays).
+        row_shape: shape of one row: () for a scalar, (128,) for 128 features.
+        is_bfloat16: the dtype is uint16 and its bits are bfloat16 numbers, which NumPy cannot name.
+    """
+
+    name: str
+    dtype: np.dtype
+    row_shape: tuple[int, ...] = ()
+    is_bfloat16: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row (strings count as their 8-byte hash)."""
+        return int(np.prod(self.row_shape, dtype=np.int64)) * (8 if self.dtype == object else self.dtype.itemsize)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Consecutive rows of a table.
+
+    Attributes:
+        first_row: number of the first row within the table.
+        columns: column name -> array[num_rows, *row_shape], or a pyarrow string array for string ids.
+    """
+
+    first_row: int
+    columns: dict[str, Any]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.columns.values())))
+
+
+class Table(Protocol):
+    """Rows with named columns, read in order and as often as needed."""
+
+    name: str
+    """What to call it in a message: a file, a folder, an array."""
+    columns: Mapping[str, Column]
+    num_rows: int | None
+    """None where only reading tells."""
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Read from the first row on, at most `max_rows` at a time; only the named columns where names are given."""
+        ...
+
+    def where(self, row: int) -> str:
+        """Say where a row stands, for a message: 'edges.csv, line 17'."""
+        ...
+
+
+def expected_rows(table: Table) -> int | None:
+    """Return how many rows a table has; where only reading tells, about how many, if the table can guess (`expected_rows` of its own)."""
+    return table.num_rows if table.num_rows is not None else getattr(table, "expected_rows", None)
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeTable:
+    """The nodes of one type.
+
+    Attributes:
+        node_type: name.
+        num_nodes: None where only reading tells (the largest id in use plus one, or the number of distinct ids).
+        table: per-node fields in row order; with a column `id` the rows name the nodes, else row i is node i. None without fields.
+        num_classes: of the labels `y`, where the source says it; None takes the largest label plus one.
+    """
+
+    node_type: NodeType
+    num_nodes: int | None = None
+    table: Table | None = None
+    num_classes: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class EdgeTable:
+    """The edges of one type: columns `src`, `dst` and any fields (weight, time, x, ...)."""
+
+    edge_type: EdgeType
+    table: Table
+
+
+@dataclass(slots=True, kw_only=True)
+class Source:
+    """A whole graph.
+
+    Attributes:
+        nodes, edges: tables per type, in the order that the store keeps.
+        is_homogeneous: one node type, one edge type, batches are `Data`.
+        mapped: node types whose ids are not 0..n-1: any 64-bit integers, or strings.
+        splits: node type -> split name -> part ("train", "val", "test") -> int64 row numbers of the node type.
+        provenance: what to record about where this came from.
+    """
+
+    nodes: dict[NodeType, NodeTable]
+    edges: dict[EdgeType, EdgeTable]
+    is_homogeneous: bool
+    mapped: frozenset[NodeType] = frozenset()
+    splits: dict[NodeType, dict[str, dict[str, np.ndarray]]] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+
+class ArrayTable:
+    """A table over arrays in memory or memory-mapped; also the way to give strings: pyarrow arrays."""
+
+    def __init__(self, columns: Mapping[str, Any], name: str, bfloat16: frozenset[str] = frozenset()) -> None:
+        self._arrays, self.name = dict(columns), name
+        self.columns: Mapping[str, Column] = {key: _describe(key, array, key in bfloat16) for key, array in self._arrays.items()}
+        self.num_rows: int | None = len(next(iter(self._arrays.values()))) if self._arrays else 0
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Yield slices of the arrays."""
+        names = tuple(self._arrays) if names is None else names
+        for first in range(0, self.num_rows or 0, max_rows):
+            yield Chunk(first, {name: self._arrays[name][first : first + max_rows] for name in names})
+
+    def where(self, row: int) -> str:
+        """Name the array and the row."""
+        return f"{self.name}, row {row}"
+
+
+def _describe(name: str, array: Any, is_bfloat16: bool) -> Column:
+    if isinstance(array, np.ndarray):
+        return Column(name=name, dtype=array.dtype, row_shape=array.shape[1:], is_bfloat16=is_bfloat16)
+    return Column(name=name, dtype=np.dtype(object))

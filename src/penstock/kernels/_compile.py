@@ -1,0 +1,84 @@
+"""How kernels are compiled: Numba, without the GIL, cached on disk in a folder that changes whenever any kernel source changes.
+
+In: a Python function. Out: a compiled one. Invariant: a cached kernel always equals its source, also when only a helper in another
+module was edited (Numba itself looks at one file only), and an unwritable cache folder costs compile time, never a failure.
+
+Switches, read once at import: `PENSTOCK_CACHE_DIR` chooses the folder, `PENSTOCK_CHECKED_KERNELS=1` compiles with bounds checks.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import config
+from numba.core.caching import NullCache
+
+logger = logging.getLogger("penstock")
+
+CHECKED = os.environ.get("PENSTOCK_CHECKED_KERNELS", "") not in ("", "0")
+_cache_folder_lock = threading.Lock()
+
+
+def source_digest() -> str:
+    """Return 16 hex digits over every source file that a kernel can be made of."""
+    package = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted([package.parent / "rng.py", *package.rglob("*.py")]):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Return the folder of this version's compiled kernels, made on first use; None where none can be written."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    folder = Path(os.environ.get("PENSTOCK_CACHE_DIR") or default) / f"kernels-{source_digest()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}-{threading.get_ident()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        logger.warning(
+            "cannot write compiled kernels to %s (%s): they are compiled again in every process, which costs some seconds. "
+            "Set PENSTOCK_CACHE_DIR to a writable folder.",
+            folder,
+            error.strerror or error,
+        )
+        return None
+    return folder
+
+
+def _enable_cache(dispatcher: Any) -> None:
+    """Point Numba's file cache of one kernel at our folder. Numba reads the folder from a global while it builds the cache object."""
+    folder = None if CHECKED else cache_folder()
+    if folder is None:
+        dispatcher._cache = NullCache()
+        return
+    with _cache_folder_lock:
+        before = config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue] (set at run time)
+        config.CACHE_DIR = str(folder)  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            dispatcher.enable_caching()
+        finally:
+            config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a serial kernel that runs without the GIL. Compiled on the first call per set of types."""
+    dispatcher = numba.njit(nogil=True, boundscheck=CHECKED)(function)
+    _enable_cache(dispatcher)
+    return dispatcher
+
+
+def helper(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a small function that kernels call; always inlined."""
+    return numba.njit(nogil=True, boundscheck=CHECKED, forceinline=True)(function)

@@ -1,0 +1,117 @@
+"""Raw access to one-dimensional contiguous arrays from inside kernels: load, store and prefetch.
+
+Numba's own indexing tests every index for being negative; in the sampling passes that and the missing prefetch cost a third of the
+time. In checked mode (`PENSTOCK_CHECKED_KERNELS=1`) the same names are plain, bounds-checked indexing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from penstock.kernels._compile import CHECKED, helper
+
+
+def _element_pointer(context, builder, array_type, array, index):
+    return builder.gep(make_array(array_type)(context, builder, array).data, [index], inbounds=True)
+
+
+def _is_vector(array: Any) -> bool:
+    return isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
+
+
+def _make_prefetch(is_write: int):
+    @intrinsic
+    def prefetch(typing_context, array, index):
+        if not _is_vector(array):
+            return None
+
+        def generate(context, builder, signature, arguments):
+            byte_pointer, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+            pointer = builder.bitcast(_element_pointer(context, builder, signature.args[0], *arguments), byte_pointer)
+            kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            builder.call(function, [pointer, i32(is_write), i32(3), i32(1)])
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp), generate
+
+    return prefetch
+
+
+prefetch_read: Any = _make_prefetch(0)
+prefetch_write: Any = _make_prefetch(1)
+
+
+if CHECKED:
+
+    @helper
+    def _checked_load_word(array, index):
+        """Return the little-endian word at array[index:index + 8] of a uint8 vector."""
+        word = np.uint64(0)
+        for k in range(8):
+            word |= np.uint64(array[index + k]) << np.uint64(8 * k)
+        return word
+
+    @helper
+    def _checked_load(array, index):
+        """Return array[index]."""
+        return array[index]
+
+    @helper
+    def _checked_store(array, index, value):
+        """Set array[index] = value."""
+        array[index] = value
+
+    load: Any = _checked_load
+    load_word: Any = _checked_load_word
+    store: Any = _checked_store
+
+else:
+
+    @intrinsic
+    def _load(typing_context, array, index):
+        """Return array[index], 0 <= index < array.size unchecked."""
+        if not _is_vector(array):
+            return None
+
+        def generate(context, builder, signature, arguments):
+            array_type = signature.args[0]
+            return context.unpack_value(builder, array_type.dtype, _element_pointer(context, builder, array_type, *arguments))
+
+        return array.dtype(array, types.intp), generate
+
+    @intrinsic
+    def _load_word(typing_context, array, index):
+        """Return the little-endian word at array[index:index + 8] of a uint8 vector, unchecked."""
+        if not _is_vector(array) or array.dtype != types.uint8:
+            return None
+
+        def generate(context, builder, signature, arguments):
+            pointer = _element_pointer(context, builder, signature.args[0], *arguments)
+            return builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
+
+        return types.uint64(array, types.intp), generate
+
+    @intrinsic
+    def _store(typing_context, array, index, value):
+        """Set array[index] = value (cast to the array's dtype), 0 <= index < array.size unchecked."""
+        if not _is_vector(array):
+            return None
+
+        def generate(context, builder, signature, arguments):
+            array_type = signature.args[0]
+            context.pack_value(builder, array_type.dtype, arguments[2], _element_pointer(context, builder, array_type, *arguments[:2]))
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp, array.dtype), generate
+
+    load = _load
+    load_word = _load_word
+    store = _store

@@ -1,0 +1,1 @@
+"""Edge list -> in-neighbour lists, by counting."""

@@ -1,0 +1,1 @@
+"""Which entries of neighbour lists repeat an earlier one."""

@@ -1,0 +1,64 @@
+"""Which entries of neighbour lists repeat an earlier one: a bitmap over the sources, set and cleared list by list.
+
+Same results as `reference.py`. Refused: sorting each list (loses the order of input unless sorted back), a hash table per list (needs
+the longest list's size; the bitmap needs one bit per source node whatever the lists are).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._memory import load, prefetch_write, store
+
+AHEAD = 24
+
+
+@helper
+def _set_bit(bitmap, node):
+    """Set a node's bit; returns 1 where it was not set before."""
+    word, bit = node >> 6, np.uint64(1) << np.uint64(node & 63)
+    before = load(bitmap, word)
+    store(bitmap, word, before | bit)
+    return np.uint8((before & bit) == np.uint64(0))
+
+
+@kernel
+def mark_list(indices, bitmap, keep):
+    """Mark the first occurrences in one list, or a piece of one: the bitmap carries on. Returns how many.
+
+    Args:
+        indices: int32 or int64[n], neighbours.
+        bitmap: uint64[ceil(num_src / 64)], zero at the start of a list.
+        keep: receives uint8[n].
+    """
+    count = 0
+    for i in range(indices.size):
+        if i + AHEAD < indices.size:
+            prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
+        first = _set_bit(bitmap, np.int64(load(indices, i)))
+        store(keep, i, first)
+        count += np.int64(first)
+    return count
+
+
+@kernel
+def mark_first(ends, indices, bitmap, keep):
+    """Mark the first occurrences in each list; see `reference.mark_first`. Writes keep, and the new ends over the old.
+
+    Args:
+        bitmap: uint64[ceil(num_src / 64)], zero, and zero again afterwards.
+    """
+    start, count = 0, 0
+    for v in range(ends.size):
+        end = load(ends, v)
+        for i in range(start, end):
+            if i + AHEAD < indices.size:
+                prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
+            first = _set_bit(bitmap, np.int64(load(indices, i)))
+            store(keep, i, first)
+            count += np.int64(first)
+        for i in range(start, end):
+            store(bitmap, np.int64(load(indices, i)) >> 6, np.uint64(0))
+        start = end
+        store(ends, v, count)

@@ -1,0 +1,1 @@
+"""Look-ups in a table of hashes grouped by their leading bits."""

@@ -1,0 +1,98 @@
+"""Look-ups in a table of hashes grouped by their leading bits. Same results as `reference.py`, byte for byte."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._memory import load, prefetch_read, store
+
+AHEAD = 32
+WINDOW = 8
+"""Entries compared at once; cells have about four."""
+
+
+@helper
+def _find_in_cell(wanted, start, cell, ends, table_hashes):
+    """Return the position of a hash, or -1. Compares a window whatever the cell's length: a hash found past its end is found all the same,
+    and no branch depends on the data."""
+    found = np.int64(-1)
+    window = min(start, table_hashes.size - WINDOW)
+    for k in range(WINDOW):
+        if load(table_hashes, window + k) == wanted:
+            found = window + k
+    if found < 0 and load(ends, cell) > start + WINDOW:
+        for j in range(start + WINDOW, load(ends, cell)):
+            if load(table_hashes, j) == wanted:
+                found = j
+    return found
+
+
+@kernel
+def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, positions, rows):
+    """Find hashes in one part of the table; writes `rows` where found. See `reference.look_up`.
+
+    Three passes: where the cell begins; which entry it is; its row. Each prefetches what it or the next one will touch.
+
+    Args:
+        positions: int64[n], scratch.
+    """
+    shift = np.uint64(shift)
+    for i in range(hashes.size):
+        if i + AHEAD < hashes.size:
+            ahead = np.int64(load(hashes, i + AHEAD) >> shift) - first_cell
+            if 0 <= ahead < ends.size:
+                prefetch_read(ends, ahead)
+        cell = np.int64(load(hashes, i) >> shift) - first_cell
+        start = np.int64(-1)
+        if 0 <= cell < ends.size:
+            start = np.int64(0)
+            if cell > 0:
+                start = load(ends, cell - 1)
+        store(positions, i, start)
+    for i in range(hashes.size):
+        if i + AHEAD < hashes.size:
+            start = max(load(positions, i + AHEAD), 0)
+            prefetch_read(table_hashes, start)
+            prefetch_read(table_hashes, start + WINDOW - 1)
+        start = load(positions, i)
+        if start >= 0:
+            cell = np.int64(load(hashes, i) >> shift) - first_cell
+            if table_hashes.size >= WINDOW:
+                start = _find_in_cell(load(hashes, i), start, cell, ends, table_hashes)
+            else:
+                start = _find_in_few(load(hashes, i), table_hashes)
+            store(positions, i, start)
+    for i in range(hashes.size):
+        if i + AHEAD < hashes.size:
+            prefetch_read(table_rows, max(load(positions, i + AHEAD), 0))
+        if load(positions, i) >= 0:
+            store(rows, i, load(table_rows, load(positions, i)))
+
+
+@helper
+def _find_in_few(wanted, table_hashes):
+    """Return the position of a hash in a table shorter than the window, or -1."""
+    found = np.int64(-1)
+    for j in range(table_hashes.size):
+        if load(table_hashes, j) == wanted:
+            found = j
+    return found
+
+
+@kernel
+def first_repeat(ends, table_hashes, table_rows):
+    """Find two equal hashes: (earlier row, later row), or (-1, -1). See `reference.first_repeat`."""
+    later, earlier = np.int64(-1), np.int64(-1)
+    start = np.int64(0)
+    for cell in range(ends.size):
+        end = load(ends, cell)
+        for j in range(start, end):
+            for k in range(start, j):
+                if load(table_hashes, j) == load(table_hashes, k):
+                    one, other = np.int64(load(table_rows, j)), np.int64(load(table_rows, k))
+                    low, high = min(one, other), max(one, other)
+                    if later < 0 or high < later or (high == later and low > earlier):
+                        later, earlier = high, low
+        start = end
+    return earlier, later

@@ -1,0 +1,1 @@
+"""Edges of a randomised Kronecker product of a small graph and a large one."""

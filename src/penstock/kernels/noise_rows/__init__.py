@@ -1,0 +1,1 @@
+"""Rows of random features around the centre of their class."""

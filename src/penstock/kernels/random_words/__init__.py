@@ -1,0 +1,1 @@
+"""Random words for a range of indices: what generators draw from."""

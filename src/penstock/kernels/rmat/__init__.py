@@ -1,0 +1,1 @@
+"""Ends of R-MAT edges from random words."""

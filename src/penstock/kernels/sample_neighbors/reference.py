@@ -1,0 +1,67 @@
+"""One hop of neighbour sampling over one edge type: the definition.
+
+In: the nodes to expand and their lists of in-neighbours. Out: which positions of the lists are taken, node after node.
+Invariant: what one node draws depends on nothing but its own id, its list's length and the counter (see `penstock.rng`).
+Source: without replacement, Floyd's algorithm (Bentley and Floyd 1987); with replacement, independent draws.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock import rng
+
+
+def draw_slots(degree, *, fanout, replace, counter, key):
+    """Draw slots of one neighbour list.
+
+    Args:
+        degree: length of the list, below 2**32.
+        fanout: how many to draw; negative takes all.
+        replace: draw with replacement (exactly `fanout` slots from a list that is not empty).
+        counter: uint64[4], the node's own block 0, from `rng.sample_counter`.
+        key: uint64[2], from `rng.derive_key`.
+    Returns:
+        list of slots in [0, degree): ascending where all are taken, in the order drawn otherwise.
+    """
+    if fanout < 0 or (not replace and degree <= fanout):
+        return list(range(degree))
+    if degree == 0:
+        return []
+    is_wide = degree >= rng.WIDE_BOUND
+    slots = []
+    for i in range(fanout):
+        bound = degree if replace else degree - fanout + i + 1
+        block, word = (i // 2, 2 * (i % 2)) if is_wide else (i // 4, i % 4)
+        c0, c1, c2, c3 = counter
+        words = rng.philox(c0, c1, c2, c3 + np.uint64(block), key[0], key[1])
+        below = (
+            rng.below_wide(words[word], words[word + 1], np.uint64(bound)) if is_wide else rng.below_narrow(words[word], np.uint64(bound))
+        )
+        slot = int(below)
+        slots.append(bound - 1 if not replace and slot in slots else slot)
+    return slots
+
+
+def sample_neighbors(indptr, indices, nodes, *, fanout, replace, key, batch, hop, edge_type, copies=None):
+    """Sample in-neighbours of `nodes`.
+
+    Args:
+        indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges]. Together a CSC: in-neighbours of v are
+            `indices[indptr[v]:indptr[v + 1]]`.
+        nodes: int64[n], ids of destination nodes, in range.
+        fanout, replace, key: see `draw_slots`.
+        batch, hop, edge_type: place in the counter.
+        copies: int64[n] or None, place in the counter where a node is expanded more than once (see `penstock.rng`).
+    Returns:
+        (row_ptr int64[n + 1], positions int64[m], neighbors int64[m]): the taken ones of nodes[i] are at row_ptr[i]:row_ptr[i + 1];
+        `neighbors` is `indices[positions]`.
+    """
+    row_ptr, positions = [0], []
+    for i, node in enumerate(nodes):
+        start, degree = int(indptr[node]), int(indptr[node + 1] - indptr[node])
+        counter = rng.sample_counter(node, edge_type, hop, batch, 0 if copies is None else copies[i])
+        positions += [start + slot for slot in draw_slots(degree, fanout=fanout, replace=replace, counter=counter, key=key)]
+        row_ptr.append(len(positions))
+    positions = np.array(positions, dtype=np.int64)
+    return np.array(row_ptr, dtype=np.int64), positions, indices[positions].astype(np.int64)

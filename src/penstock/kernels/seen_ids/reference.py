@@ -1,0 +1,21 @@
+"""A set of ids by 128 bits of hash: the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def add_new(first, second, seen):
+    """Add ids to a set and tell which are new.
+
+    Args:
+        first, second: uint64[n] each, two independent hashes of each id. A first hash of 0 counts as 1.
+        seen: set of pairs.
+    Returns:
+        (fresh uint8[n], seen): fresh is 1 where the id was not in the set before, nor earlier in this call.
+    """
+    seen, fresh = set(seen), np.zeros(first.size, dtype=np.uint8)
+    for i, pair in enumerate(zip((max(int(h), 1) for h in first), map(int, second), strict=True)):
+        fresh[i] = pair not in seen
+        seen.add(pair)
+    return fresh, seen

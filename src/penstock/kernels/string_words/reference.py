@@ -1,0 +1,20 @@
+"""Eight bytes of each of many strings, as numbers that compare as the bytes do: the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def string_words(offsets, data, rows, skip):
+    """Read bytes skip:skip + 8 of strings.
+
+    Args:
+        offsets: int32 or int64[n + 1], where each string begins in `data`.
+        data: uint8[..].
+        rows: int64[m], which strings.
+        skip: bytes to leave out at the front.
+    Returns:
+        uint64[m], big-endian, padded with zeros.
+    """
+    texts = [bytes(data[offsets[row] : offsets[row + 1]])[skip : skip + 8] for row in map(int, rows)]
+    return np.array([int.from_bytes(text.ljust(8, b"\0"), "big") for text in texts], dtype=np.uint64)

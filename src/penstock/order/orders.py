@@ -1,0 +1,152 @@
+"""The plain orders: as given, random, and random within parts.
+
+In: an epoch and the index of a batch. Out: positions in the set of seeds. Invariant: over the batches of one epoch every position
+comes exactly once (`drop_last` leaves out the last, incomplete batch), whatever the batch size and number of ranks.
+
+With R ranks, the i-th batch of rank r is batch i * R + r of the one order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from penstock import rng
+from penstock.kernels.permute import cpu as permute_kernels
+from penstock.kernels.permute.reference import choose_network
+
+
+class Order(Protocol):
+    """What the feed asks of an order. `name` and the constructor's arguments go into the digest of the configuration."""
+
+    name: str
+    num_seeds: int
+
+    def num_batches(self, batch_size: int, drop_last: bool) -> int:
+        """Number of batches in an epoch."""
+        ...
+
+    def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
+        """Return int64[<= batch_size]: positions in the set of seeds of batch `index`."""
+        ...
+
+
+def count_batches(num_seeds: int, batch_size: int, drop_last: bool) -> int:
+    """Number of batches that `num_seeds` make."""
+    return num_seeds // batch_size if drop_last else -(-num_seeds // batch_size)
+
+
+def permutation(num: int, start: int, stop: int, key: np.ndarray) -> np.ndarray:
+    """Return int64[stop - start]: elements `start` to `stop` of the permutation of [0, num) under `key`."""
+    elements = np.empty(stop - start, dtype=np.int64)
+    permute_kernels.permute(np.arange(start, stop), num, *choose_network(num), key, elements)
+    return elements
+
+
+class SequentialOrder:
+    """Seeds as given, the same in every epoch."""
+
+    name = "sequential"
+
+    def __init__(self, num_seeds: int) -> None:
+        self.num_seeds = num_seeds
+
+    def num_batches(self, batch_size: int, drop_last: bool) -> int:
+        """Number of batches in an epoch."""
+        return count_batches(self.num_seeds, batch_size, drop_last)
+
+    def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
+        """Positions of batch `index`."""
+        return np.arange(index * batch_size, min((index + 1) * batch_size, self.num_seeds))
+
+
+class RandomOrder:
+    """A fresh random permutation per epoch, of which nothing is kept in memory."""
+
+    name = "random"
+
+    def __init__(self, num_seeds: int, seed: int) -> None:
+        self.num_seeds, self.seed = num_seeds, seed
+
+    def num_batches(self, batch_size: int, drop_last: bool) -> int:
+        """Number of batches in an epoch."""
+        return count_batches(self.num_seeds, batch_size, drop_last)
+
+    def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
+        """Positions of batch `index`."""
+        stop = min((index + 1) * batch_size, self.num_seeds)
+        return permutation(self.num_seeds, index * batch_size, stop, rng.derive_key(self.seed, epoch, rng.ORDER))
+
+
+class LocalOrder:
+    """Each part of the seeds is shuffled within itself and feeds one rank (PaGraph 4): batch i * R + r comes from part r.
+
+    Args:
+        part_sizes: seeds per part; part r holds the positions after those of the parts before it.
+        seed: of the shuffling.
+    Parts of different sizes give different numbers of batches: once a part is used up, the others go on in turn.
+    """
+
+    name = "local"
+
+    def __init__(self, part_sizes: Sequence[int], seed: int) -> None:
+        self.part_sizes, self.seed = tuple(map(int, part_sizes)), seed
+        self.num_seeds = sum(self.part_sizes)
+        self._offsets = np.concatenate([[0], np.cumsum(self.part_sizes)])
+        self._turns: dict[int, np.ndarray] = {}
+
+    def num_batches(self, batch_size: int, drop_last: bool) -> int:
+        """Number of batches in an epoch."""
+        return sum(count_batches(size, batch_size, drop_last) for size in self.part_sizes)
+
+    def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
+        """Positions of batch `index`."""
+        turn, part = self._turn_table(batch_size)[index]
+        size, stop = self.part_sizes[part], min((turn + 1) * batch_size, self.part_sizes[part])
+        key = rng.derive_key(self.seed, epoch, rng.ORDER)
+        key = np.stack(rng.philox(np.uint64(part), *np.zeros(3, np.uint64), *key))[:2]
+        return self._offsets[part] + permutation(size, int(turn) * batch_size, stop, key)
+
+    def _turn_table(self, batch_size: int) -> np.ndarray:
+        """int64[num_batches, 2]: (batch within the part, part) of each batch; whole turns over the parts first."""
+        if batch_size not in self._turns:
+            pairs = [(turn, part) for part, size in enumerate(self.part_sizes) for turn in range(count_batches(size, batch_size, False))]
+            self._turns[batch_size] = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+        return self._turns[batch_size]
+
+
+class GivenOrder:
+    """The user's own batches: a torch `sampler` (positions, cut into batches) or `batch_sampler` (batches), read once per epoch.
+
+    Resuming inside an epoch reads the sampler again from its start: it must give the same sequence for the same epoch.
+    """
+
+    name = "given"
+
+    def __init__(self, num_seeds: int, *, sampler: Iterable[int] | None = None, batch_sampler: Iterable[list[int]] | None = None) -> None:
+        self.num_seeds, self._sampler, self._batch_sampler = num_seeds, sampler, batch_sampler
+        self._epoch: int | None = None
+        self._sequence: list[int] = []
+        self._batches: list[list[int]] = []
+        self._lock = threading.Lock()
+
+    def num_batches(self, batch_size: int, drop_last: bool) -> int:
+        """Number of batches in an epoch, as the sampler's own length says."""
+        if self._batch_sampler is not None:
+            return len(self._batch_sampler)  # type: ignore[arg-type]
+        return count_batches(len(self._sampler), batch_size, drop_last)  # type: ignore[arg-type]
+
+    def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
+        """Positions of batch `index`."""
+        with self._lock:
+            if self._epoch != epoch:
+                self._sequence = list(self._sampler or ())
+                self._batches = [list(batch) for batch in self._batch_sampler or ()]
+                self._epoch = epoch
+            chosen = (
+                self._batches[index] if self._batch_sampler is not None else self._sequence[index * batch_size : (index + 1) * batch_size]
+            )
+        return np.asarray(chosen, dtype=np.int64)

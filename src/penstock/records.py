@@ -1,0 +1,111 @@
+"""What flows through the house: graphs as arrays, and the sampled neighbourhood of one batch of seeds.
+
+Everything is typed from the first day: a homogeneous graph has one node type and one edge type (`NODE`, `EDGE`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+NodeType = str
+EdgeType = tuple[str, str, str]
+"""(source node type, relation, destination node type)."""
+
+NODE: NodeType = "node"
+EDGE: EdgeType = ("node", "to", "node")
+
+Allocator = Callable[[int, Any], np.ndarray]
+"""(number of elements, dtype) -> one-dimensional array, contents undefined. `numpy.empty` is one; a buffer pool is another."""
+
+
+@dataclass(frozen=True, slots=True)
+class CSC:
+    """In-neighbour lists of one edge type: those of v are `indices[indptr[v]:indptr[v + 1]]`, in their original order.
+
+    Attributes:
+        indptr: int64[num_dst + 1].
+        indices: int32 or int64[num_edges], source nodes.
+        edge_ids: int32 or int64[num_edges]: the user's number of the edge at each position; None where it is the position itself.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    edge_ids: np.ndarray | None = None
+
+    @property
+    def num_dst(self) -> int:
+        """Number of destination nodes."""
+        return self.indptr.size - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.indices.size
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The topology a sampler reads. The order of the edge types belongs to the graph: it is in the random counter.
+
+    Attributes:
+        num_nodes: node type -> count.
+        adjacency: edge type -> in-neighbour lists of its destination type.
+        is_homogeneous: whether batches are `Data` rather than `HeteroData`.
+    """
+
+    num_nodes: dict[NodeType, int]
+    adjacency: dict[EdgeType, CSC]
+    is_homogeneous: bool
+
+    @property
+    def node_types(self) -> list[NodeType]:
+        """Node types in their order."""
+        return list(self.num_nodes)
+
+    @property
+    def edge_types(self) -> list[EdgeType]:
+        """Edge types in their order."""
+        return list(self.adjacency)
+
+
+@dataclass(slots=True)
+class SampledEdges:
+    """The sampled edges of one edge type, grouped by destination: a CSC over the batch's own node positions.
+
+    Attributes:
+        edge_index: int64[2, num_edges]: row 0 the source, row 1 the destination, both as positions in `Sample.nodes`; row 1 ascends.
+        row_ptr: int64[num_rows + 1]: the edges into destination i are `row_ptr[i]:row_ptr[i + 1]`; nodes past the last row were
+            not expanded and have none.
+        positions: int64[num_edges], where in `CSC.indices` each edge was taken.
+        num_per_hop: edges taken at each hop; None where edges do not belong to hops (induced).
+    """
+
+    edge_index: np.ndarray
+    row_ptr: np.ndarray
+    positions: np.ndarray
+    num_per_hop: list[int] | None
+
+
+@dataclass(slots=True)
+class Sample:
+    """The sampled neighbourhood of one batch of seeds.
+
+    Attributes:
+        seed_type: node type of the seeds.
+        num_seeds: how many; `nodes[seed_type][:num_seeds]` are the seeds as given.
+        nodes: node type -> int64[n], global ids in first-seen order.
+        edges: edge type -> sampled edges.
+        num_nodes_per_hop: node type -> nodes first seen at each hop, seeds at index 0.
+        trees: node type -> int64[n], the seed that each node belongs to; None unless sampling is disjoint.
+    """
+
+    seed_type: NodeType
+    num_seeds: int
+    nodes: dict[NodeType, np.ndarray]
+    edges: dict[EdgeType, SampledEdges]
+    num_nodes_per_hop: dict[NodeType, list[int]]
+    trees: dict[NodeType, np.ndarray] | None = field(default=None)

@@ -1,0 +1,134 @@
+"""Live progress of a training run: a panel that updates in place in a terminal, plain lines elsewhere. Writes to standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from penstock.report import words
+from penstock.train import EpochRecord, Observer
+
+_REFRESH_S = 0.1
+
+
+def choose_observer(*, quiet: bool = False) -> Observer:
+    """A panel where standard error is a terminal, lines where it is not, nothing when quiet."""
+    if quiet:
+        return Observer()
+    console = Console(stderr=True)
+    return Panel(console) if console.is_terminal else Lines()
+
+
+def summary_of(record: EpochRecord) -> str:
+    """One line about an epoch."""
+    parts = [f"epoch {record.epoch + 1:>3}", f"loss {record.loss:.4f}", f"train {words.score(record.train_score)}"]
+    if record.val is not None:
+        parts.append(f"val {words.score(record.val)}")
+    if record.test is not None:
+        parts.append(f"test {words.score(record.test)}")
+    parts += [f"{words.count(record.seeds_per_s)} seeds/s", f"{words.seconds(record.train_s)} + {words.seconds(record.eval_s)} evaluation"]
+    return "  ".join(parts)
+
+
+def where_time_goes(record: EpochRecord) -> str:
+    """Shares of the caller's time, and the feeding stages behind it."""
+    total = record.train_s or 1e-9
+    stages = sum(record.stage_s.values()) or 1e-9
+    feeding = "  ".join(f"{name} {100 * value / stages:.0f} %" for name, value in record.stage_s.items() if value / stages >= 0.01)
+    return f"model {100 * record.step_s / total:.0f} %  wait {100 * record.wait_s / total:.0f} %   threads: {feeding or '-'}"
+
+
+def introduction(description: dict[str, Any], num_epochs: int) -> str:
+    """What is about to happen, in two lines."""
+    nodes, edges = sum(description["nodes"].values()), sum(description["edges"].values())
+    parts = ", ".join(f"{count:,} {part}" for part, count in description["parts"].items())
+    threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
+    return (
+        f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
+        f"{description['model']}, {num_epochs} epochs, {threads}"
+    )
+
+
+class Lines(Observer):
+    """A line per epoch, for logs and pipes."""
+
+    def note(self, message: str) -> None:
+        """Print it."""
+        print(message, file=sys.stderr, flush=True)
+
+    def started(self, description: dict[str, Any], num_epochs: int) -> None:
+        """Print what begins."""
+        self.note(introduction(description, num_epochs))
+
+    def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
+        """Print the epoch."""
+        self.note(summary_of(record) + ("  *" if is_best else ""))
+
+
+class Panel(Observer):
+    """Bars and numbers that update in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = Progress(
+            TextColumn("{task.description:<11}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed:>6.0f}/{task.total:.0f}"),
+            TimeRemainingColumn(),
+        )
+        self._epochs, self._batches = self._bars.add_task("epochs", total=1), self._bars.add_task("batches", total=1)
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._record: EpochRecord | None = None
+        self._shown_at = 0.0
+
+    def note(self, message: str) -> None:
+        """Print above the panel."""
+        self._console.print(message, highlight=False)
+
+    def started(self, description: dict[str, Any], num_epochs: int) -> None:
+        """Open the panel."""
+        self.note(introduction(description, num_epochs))
+        self._bars.update(self._epochs, total=num_epochs)
+        self._live.start()
+
+    def batch_done(self, record: EpochRecord, batches_per_epoch: int) -> None:
+        """Show the epoch so far."""
+        now = time.monotonic()
+        if now - self._shown_at < _REFRESH_S and record.num_batches != batches_per_epoch:
+            return
+        self._shown_at, self._record = now, record
+        self._bars.update(self._batches, total=batches_per_epoch, completed=record.num_batches, description="batches")
+        self._bars.update(self._epochs, completed=record.epoch + record.num_batches / batches_per_epoch)
+        self._show()
+
+    def evaluating(self, done: int, total: int) -> None:
+        """Show an evaluation."""
+        self._bars.update(self._batches, total=total, completed=done, description="evaluation")
+        self._show()
+
+    def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
+        """Leave a line behind."""
+        self.note(summary_of(record) + ("  [bold green]*[/]" if is_best else ""))
+        self._bars.update(self._epochs, completed=record.epoch + 1)
+
+    def close(self) -> None:
+        """Close the panel."""
+        self._live.stop()
+
+    def _show(self) -> None:
+        table = Table.grid(padding=(0, 2))
+        if self._record is not None:
+            record = self._record
+            table.add_row(
+                f"loss [bold]{record.loss:.4f}[/]",
+                f"train [bold]{words.score(record.train_score)}[/]",
+                f"[bold]{words.count(record.seeds_per_s)}[/] seeds/s",
+                where_time_goes(record),
+            )
+        self._live.update(Group(self._bars, table))

@@ -1,0 +1,131 @@
+"""The report of a run: `report.html`, one page that needs no network and fits a phone, and `report.json` with the same numbers."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.errors import StoreError
+from penstock.report import plots, words
+from penstock.train import Result
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1d2433; background: #f6f7f9; margin: 0; }
+main { max-width: 46rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.35rem; margin: .5rem 0 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 0 0 .5rem; }
+p.sub { color: #5b6475; margin: .1rem 0 1rem; overflow-wrap: anywhere; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .6rem; margin-bottom: 1rem; }
+.figure { background: #fff; border-radius: .6rem; padding: .7rem .9rem; }
+.figure b { display: block; font-size: 1.3rem; } .figure span { color: #5b6475; font-size: .85rem; }
+section { background: #fff; border-radius: .6rem; padding: 1rem; margin-bottom: 1rem; overflow-x: auto; }
+svg { width: 100%; height: auto; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: .5rem; }
+ul { list-style: none; margin: .4rem 0 0; padding: 0; display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; }
+li { font-size: .85rem; color: #3d4657; }
+ul i { display: inline-block; width: .7rem; height: .7rem; border-radius: .15rem; margin-right: .35rem; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+td, th { text-align: left; padding: .25rem .6rem .25rem 0; border-top: 1px solid #e6e9ee; vertical-align: top; overflow-wrap: anywhere; }
+th { font-weight: 600; white-space: nowrap; width: 1%; padding-right: 1.2rem; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; width: auto; padding-right: .8rem; }
+"""
+
+
+def write_report(result: Result, folder: Path) -> Path:
+    """Write `report.html` and `report.json` into a folder; returns the page's path."""
+    values = {**asdict(result), "history": [record.as_dict() for record in result.history], "penstock": penstock.__version__}
+    _write(folder / "report.json", json.dumps(values, indent=2) + "\n")
+    page = folder / "report.html"
+    _write(page, render(result))
+    return page
+
+
+def render(result: Result) -> str:
+    """Return the page."""
+    description = result.description
+    figures = [
+        (words.score(result.test), f"test {result.metric}"),
+        (words.score(result.val), f"val {result.metric}"),
+        (words.count(result.seeds_per_s), "seeds per second"),
+        (str(result.epochs), f"epochs, best is {result.best_epoch + 1}" if result.best_epoch >= 0 else "epochs"),
+        (words.num_bytes(result.peak_memory_bytes), "peak memory"),
+    ]
+    store = Path(description["store"]).name
+    title = f"{description['model'].split()[0]} on {store}"
+    sections = [
+        ("Learning", f'<div class="pair">{plots.draw_loss(result.history)}{plots.draw_scores(result.history, result.metric)}</div>'),
+        ("Where the time went", plots.draw_stages(result.history, description["num_workers"]) + _stage_tables(result)),
+        ("Speed", plots.draw_throughput(result.history) + _batch_table(result)),
+        ("What was trained on what", _table(_facts(result))),
+        ("Settings", _table([(name, _plain(value)) for name, value in description["config"].items() if value is not None])),
+    ]
+    cards = "".join(f'<div class="figure"><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>' for value, name in figures)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><main>"
+        f'<h1>{html.escape(title)}</h1><p class="sub">{html.escape(description["store"])}</p><div class="figures">{cards}</div>'
+        + "".join(f"<section><h2>{html.escape(name)}</h2>{body}</section>" for name, body in sections)
+        + f'<p class="sub">Penstock {penstock.__version__}, weights {result.weights_digest}</p></main></body></html>\n'
+    )
+
+
+def _facts(result: Result) -> list[tuple[str, str]]:
+    d = result.description
+    return [
+        ("model", d["model"]),
+        ("target", d["target"] + (f", split {d['split']}" if d["split"] else "")),
+        *[(f"nodes: {name}", f"{count:,}") for name, count in d["nodes"].items()],
+        *[(f"edges: {name}", f"{count:,}") for name, count in d["edges"].items()],
+        *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
+        *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
+        ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
+    ]
+
+
+def _stage_tables(result: Result) -> str:
+    num_workers = result.description["num_workers"]
+    parts = [(plots.split_caller(result.history), plots.CALLER_COLOURS)]
+    if num_workers:
+        parts.append((plots.split_feeding(result.history, num_workers), plots.STAGE_COLOURS))
+    lists = []
+    for seconds, colours in parts:
+        total = sum(seconds.values()) or 1.0
+        items = [
+            f'<li><i style="background:{colours.get(name, plots.GREY)}"></i>{name} {words.seconds(value)}, {100 * value / total:.1f} %</li>'
+            for name, value in seconds.items()
+        ]
+        lists.append(f"<ul>{''.join(items)}</ul>")
+    return "".join(lists)
+
+
+def _batch_table(result: Result) -> str:
+    num_batches = max(sum(record.num_batches for record in result.history), 1)
+    rows = [
+        ("nodes", words.count(sum(record.num_nodes for record in result.history) / num_batches)),
+        ("edges", words.count(sum(record.num_edges for record in result.history) / num_batches)),
+        ("features moved", words.num_bytes(sum(record.gathered_bytes for record in result.history) / num_batches)),
+        ("model step", words.seconds(sum(record.step_s for record in result.history) / num_batches)),
+    ]
+    return "<h2>An average batch</h2>" + _table(rows)
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    return f"<table>{''.join(f'<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>' for a, b in rows)}</table>"
+
+
+def _plain(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _write(path: Path, text: str) -> None:
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,0 +1,125 @@
+"""The pictures of a report, as SVG text: readable at any width, no files beside the page."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from penstock.report import words
+from penstock.train import EpochRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, RED, GREY, PURPLE = "#3b6fb6", "#e08a2c", "#3f9d62", "#c8463d", "#b8bec8", "#7f5fb0"
+STAGE_COLOURS = {"order": PURPLE, "sample": BLUE, "gather": GREEN, "assemble": ORANGE, "transform": RED, "idle": GREY}
+CALLER_COLOURS = {"model step": BLUE, "waiting for batches": RED, "evaluation": ORANGE, "other": GREY}
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure  # not needed to import Penstock, nor before the end of a run
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _marker(history: list[EpochRecord]) -> dict[str, Any]:
+    return {"marker": "o", "markersize": 3} if len(history) < 40 else {}
+
+
+def _svg(figure: Figure) -> str:
+    import matplotlib as mpl
+
+    text = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "penstock"}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def _style(axes: Axes, title: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("epoch")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def draw_loss(history: list[EpochRecord]) -> str:
+    """Training loss over epochs."""
+    figure = _figure(3.8, 2.7)
+    axes = figure.subplots()
+    axes.plot([record.epoch + 1 for record in history], [record.loss for record in history], color=BLUE, **_marker(history))
+    _style(axes, "training loss")
+    return _svg(figure)
+
+
+def draw_scores(history: list[EpochRecord], metric: str) -> str:
+    """The metric over epochs: training, val and test."""
+    figure = _figure(3.8, 2.7)
+    axes, marker = figure.subplots(), _marker(history)
+    epochs = [record.epoch + 1 for record in history]
+    axes.plot(epochs, [100 * record.train_score for record in history], color=GREY, label="train (sampled, dropout)", **marker)
+    for name, colour in (("val", BLUE), ("test", ORANGE)):
+        points = [(record.epoch + 1, 100 * getattr(record, name)) for record in history if getattr(record, name) is not None]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=colour, label=name, **marker)
+    axes.legend(frameon=False, fontsize=8)
+    _style(axes, f"{metric}, %")
+    return _svg(figure)
+
+
+def draw_stages(history: list[EpochRecord], num_workers: int) -> str:
+    """Where the time went: one bar for the caller's thread, one for the sampling threads."""
+    caller, feeding = split_caller(history), split_feeding(history, num_workers)
+    figure = _figure(5.6, 2.3)
+    axes = figure.subplots()
+    bars = [("caller", caller, CALLER_COLOURS)]
+    if num_workers:
+        bars.append((f"{num_workers} sampling\nthread{'s' if num_workers > 1 else ''}", feeding, STAGE_COLOURS))
+    for row, (_, parts, colours) in enumerate(bars):
+        total, left = sum(parts.values()) or 1.0, 0.0
+        for name, value in parts.items():
+            share = 100 * value / total
+            axes.barh(row, share, left=left, color=colours.get(name, GREY), edgecolor="white", linewidth=0.8, height=0.55)
+            if share > 7:
+                shown = name if share > 16 else name.split()[0]
+                axes.text(left + share / 2, row, f"{shown}\n{share:.0f} %", ha="center", va="center", fontsize=7.5, color="white")
+            left += share
+    axes.set_yticks(range(len(bars)), [f"{name}\n{words.seconds(sum(parts.values()))}" for name, parts, _ in bars])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("share of the time, %")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
+    return _svg(figure)
+
+
+def draw_throughput(history: list[EpochRecord]) -> str:
+    """Seeds per second of each epoch."""
+    figure = _figure(5.6, 1.9)
+    axes = figure.subplots()
+    axes.bar([record.epoch + 1 for record in history], [record.seeds_per_s for record in history], color=BLUE, width=0.8)
+    _style(axes, "seeds trained per second")
+    axes.yaxis.set_major_formatter(lambda value, position: words.count(value))
+    return _svg(figure)
+
+
+def split_caller(history: list[EpochRecord]) -> dict[str, float]:
+    """Seconds of the caller's thread by what it did."""
+    step, wait = sum(record.step_s for record in history), sum(record.wait_s for record in history)
+    train, evaluation = sum(record.train_s for record in history), sum(record.eval_s for record in history)
+    return {"model step": step, "waiting for batches": wait, "evaluation": evaluation, "other": max(train - step - wait, 0.0)}
+
+
+def split_feeding(history: list[EpochRecord], num_workers: int) -> dict[str, float]:
+    """Seconds of the sampling threads by stage, idle time included."""
+    stages: dict[str, float] = {}
+    for record in history:
+        for name, value in record.stage_s.items():
+            stages[name] = stages.get(name, 0.0) + value
+    ordered = {name: stages[name] for name in STAGE_COLOURS if name in stages}
+    ordered["idle"] = max(num_workers * sum(record.train_s for record in history) - sum(ordered.values()), 0.0)
+    return ordered

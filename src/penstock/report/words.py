@@ -1,0 +1,35 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+
+def count(value: float) -> str:
+    """1234567 -> '1.23M'."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def num_bytes(value: float) -> str:
+    """1610612736 -> '1.5 GiB'."""
+    for limit, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if value >= limit:
+            return f"{value / limit:.0f} {unit}" if value >= 100 * limit else f"{value / limit:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def seconds(value: float) -> str:
+    """0.0123 -> '12 ms', 75 -> '1 min 15 s'."""
+    if value < 1:
+        return f"{value * 1e3:.0f} ms"
+    if value < 60:
+        return f"{value:.3g} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def score(value: float | None) -> str:
+    """0.83125 -> '83.13 %'."""
+    return "-" if value is None else f"{100 * value:.2f} %"

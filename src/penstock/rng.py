@@ -1,0 +1,112 @@
+"""The only randomness in Penstock: Philox-4x32-10, a pure function from a counter and a key to 128 random bits.
+
+In: who asks (node, hop, edge type, batch, copy) and which draw. Out: the same words on every backend, thread count and machine.
+Invariant: two different questions never share a counter, so no order of execution can change an answer.
+Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3 (SC'11); vectors in `tests/unit/test_rng.py`.
+
+Counter of a neighbour draw, 4 words of 32 bits:
+
+    word 0   node, low 32 bits
+    word 1   edge type (12 bits) | hop (4) | copy, high 8 of 20 | node, high 8 of 40
+    word 2   batch index within the epoch
+    word 3   copy, low 12 of 20 | block (20)
+
+`block` numbers the groups of four words that one node consumes. `copy` is 0 except where one node is expanded more than once in a
+batch: the position of the tree in disjoint sampling, or how often the same seed came before in the batch.
+
+Words are held in uint64: a product of two 32-bit words is exact there, and the one definition below serves NumPy arrays and Numba
+scalars alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.errors import UsageError
+
+MAX_NODES = 1 << 40
+MAX_EDGE_TYPES = 1 << 12
+MAX_HOPS = 1 << 4
+MAX_BATCHES = 1 << 32
+MAX_COPIES = 1 << 20
+MAX_DRAWS = 1 << 21
+"""Draws per node and hop: 2**20 blocks of at least two draws."""
+
+WIDE_BOUND = 4096
+"""From this bound on a draw takes 64 random bits: the relative bias of a bounded draw stays at or below 2**-20."""
+
+SAMPLE, ORDER, GENERATE, PRESAMPLE = range(4)
+"""Domains: independent families of keys under one seed."""
+
+_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def philox(c0, c1, c2, c3, k0, k1):
+    """Ten rounds of Philox-4x32.
+
+    Args:
+        c0, c1, c2, c3: counter words, uint64 below 2**32; NumPy arrays (broadcast) or scalars.
+        k0, k1: key words, likewise.
+    Returns:
+        Four random words, uint64 below 2**32, of the broadcast shape.
+    """
+    for _ in range(10):
+        p0 = _MULTIPLIER_0 * c0
+        p1 = _MULTIPLIER_1 * c2
+        c0 = (p1 >> _32) ^ c1 ^ k0
+        c1 = p1 & _LOW
+        c2 = (p0 >> _32) ^ c3 ^ k1
+        c3 = p0 & _LOW
+        k0 = (k0 + _WEYL_0) & _LOW
+        k1 = (k1 + _WEYL_1) & _LOW
+    return c0, c1, c2, c3
+
+
+def below_narrow(word, bound):
+    """Map one random word to [0, bound), bound at most 2**32: floor(word * bound / 2**32). Source: Lemire 2019."""
+    return (word * bound) >> _32
+
+
+def below_wide(high, low, bound):
+    """Map two random words to [0, bound), bound at most 2**32: floor((high * 2**32 + low) * bound / 2**64)."""
+    return (high * bound + ((low * bound) >> _32)) >> _32
+
+
+def sample_counter(node, edge_type, hop, batch, copy):
+    """Return the four counter words of block 0 of one node's draws, as uint64; add the block number to the last one."""
+    node, copy = np.uint64(node), np.uint64(copy)
+    word_1 = (
+        (node >> _32)
+        | ((copy >> np.uint64(12)) << np.uint64(8))
+        | (np.uint64(hop) << np.uint64(16))
+        | (np.uint64(edge_type) << np.uint64(20))
+    )
+    return node & _LOW, word_1, np.uint64(batch), (copy & np.uint64(0xFFF)) << np.uint64(20)
+
+
+def derive_key(seed: int, epoch: int, domain: int) -> np.ndarray:
+    """Derive the Philox key of one epoch: uint64[2], each below 2**32. Never `seed + epoch`: neighbouring seeds share nothing."""
+    if not 0 <= seed < 1 << 64:
+        raise UsageError(f"seed must lie in [0, 2**64), got {seed}")
+    if not 0 <= epoch < 1 << 64:
+        raise UsageError(f"epoch must lie in [0, 2**64), got {epoch}")
+    counter = (np.uint64(epoch & 0xFFFFFFFF), np.uint64(epoch >> 32), np.uint64(domain), np.uint64(0))
+    words = philox(*counter, np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32))
+    return np.array(words[:2], dtype=np.uint64)
+
+
+def random_words(key: np.ndarray, first: int, count: int, stream: int = 0) -> np.ndarray:
+    """Draw blocks `first` to `first + count` of a plain stream.
+
+    Args:
+        key: uint64[2], from `derive_key`.
+        first, count: block numbers; 64 bits.
+        stream: separates streams under one key; 32 bits.
+    Returns:
+        uint64[count, 4], each below 2**32.
+    """
+    block = np.arange(first, first + count, dtype=np.uint64)
+    zero = np.zeros(count, dtype=np.uint64)
+    return np.stack(philox(block & _LOW, block >> _32, zero + np.uint64(stream), zero, key[0], key[1]), axis=1)

@@ -1,0 +1,85 @@
+"""Tables that give each node of a batch its position, one per node type and thread.
+
+In: global ids. Out: positions, new ids appended to the batch's list. Invariant: see `penstock.kernels.relabel`. A table is made once
+and emptied between batches by moving its base, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels.relabel import cpu
+
+DIRECT_LIMIT = 1 << 25
+"""Up to this many nodes a direct table (4 bytes a node and thread) is the faster (32M against 25M sampled edges/s at 8M nodes);
+beyond, a hash table sized by the batch keeps the memory of a thread small."""
+
+
+class DirectTable:
+    """A position for every node of the graph: int32[num_nodes]."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self._table = np.zeros(num_nodes, dtype=np.int32)
+        self._base = 1
+
+    def add_seeds(self, ids: np.ndarray, nodes: np.ndarray) -> int:
+        """Start a batch: nodes[:n] = ids. Returns how many of them are repetitions."""
+        return cpu.add_seeds_direct(ids, self._table, self._base, nodes)
+
+    def relabel(self, ids: np.ndarray, count: int, num_nodes: int, nodes: np.ndarray, positions: np.ndarray) -> int:
+        """Map ids[:count] to positions, append new ones at nodes[num_nodes:]. Returns the number of nodes known now."""
+        if self._base + num_nodes + count > np.iinfo(np.int32).max:
+            self._restart(nodes[:num_nodes])
+        return cpu.relabel_direct(ids, count, self._table, self._base, num_nodes, nodes, positions)
+
+    def lookup(self, ids: np.ndarray, count: int, positions: np.ndarray) -> None:
+        """Write the positions of ids[:count], -1 for those not in the batch."""
+        cpu.lookup_direct(ids, count, self._table, self._base, positions)
+
+    def finish(self, num_nodes: int) -> None:
+        """End a batch that knew `num_nodes` nodes: forget them."""
+        self._base += num_nodes
+
+    def _restart(self, nodes: np.ndarray) -> None:
+        self._table.fill(0)
+        self._base = 1
+        cpu.add_seeds_direct(nodes, self._table, self._base, nodes)
+
+
+class HashTable:
+    """A position for every node of the batch: open addressing, grown as batches grow. Takes keys of 64 bits."""
+
+    def __init__(self) -> None:
+        self._table = np.zeros(2 << 10, dtype=np.uint64)
+        self._base = 1
+
+    def add_seeds(self, ids: np.ndarray, nodes: np.ndarray) -> int:
+        """Start a batch: nodes[:n] = ids. Returns how many of them are repetitions."""
+        self._grow(ids.size, nodes[:0])
+        return cpu.add_seeds_hashed(ids, self._table, self._base, nodes)
+
+    def relabel(self, ids: np.ndarray, count: int, num_nodes: int, nodes: np.ndarray, positions: np.ndarray) -> int:
+        """Map ids[:count] to positions, append new ones at nodes[num_nodes:]. Returns the number of nodes known now."""
+        self._grow(num_nodes + count, nodes[:num_nodes])
+        return cpu.relabel_hashed(ids, count, self._table, self._base, num_nodes, nodes, positions)
+
+    def lookup(self, ids: np.ndarray, count: int, positions: np.ndarray) -> None:
+        """Write the positions of ids[:count], -1 for those not in the batch."""
+        cpu.lookup_hashed(ids, count, self._table, self._base, positions)
+
+    def finish(self, num_nodes: int) -> None:
+        """End a batch that knew `num_nodes` nodes: forget them."""
+        self._base += num_nodes
+
+    def _grow(self, num_keys: int, nodes: np.ndarray) -> None:
+        """Make room for `num_keys` at half load; `nodes`, the keys of this batch so far, keep their positions."""
+        if 4 * num_keys <= self._table.size:
+            return
+        self._table = np.zeros(2 << (2 * num_keys - 1).bit_length(), dtype=np.uint64)
+        self._base = 1
+        cpu.add_seeds_hashed(nodes, self._table, self._base, nodes)
+
+
+def make_table(num_nodes: int, *, wide_keys: bool) -> DirectTable | HashTable:
+    """Choose the table for a node type. `wide_keys`: keys are not node ids (disjoint sampling packs the tree into them)."""
+    return HashTable() if wide_keys or num_nodes > DIRECT_LIMIT else DirectTable(num_nodes)

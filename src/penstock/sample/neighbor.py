@@ -1,0 +1,314 @@
+"""k-hop neighbour sampling over typed graphs, on the CPU kernels. Same result as `penstock.sample.reference`, byte for byte.
+
+In: seeds and their place (seed, epoch, batch). Out: a `Sample`. Invariant: the sample is a pure function of (graph, seeds, fanouts,
+seed, epoch, batch); a workspace holds scratch memory only and can be any. One workspace per thread; kernels run without the GIL.
+
+The rule is PyG's: at every hop each node first seen at the hop before is expanded once, over every edge type that ends in its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from penstock import rng
+from penstock.errors import CorruptStoreError, NodeIdError, UsageError
+from penstock.kernels.edges import cpu as edge_kernels
+from penstock.kernels.sample_neighbors import cpu as draw
+from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
+from penstock.sample.compaction import make_table
+
+_NO_BITMAP = np.empty(0, dtype=np.uint64)
+
+
+class _Growing:
+    """A one-dimensional array that grows; `values` is the part in use. Starts at the size that the batch before needed."""
+
+    __slots__ = ("_allocate", "_array", "_hints", "_name", "size")
+
+    def __init__(self, name: object, dtype: type, allocate: Allocator, hints: dict[object, int]) -> None:
+        self._name, self._allocate, self._hints, self.size = name, allocate, hints, 0
+        self._array = allocate(hints.get(name, 0), dtype)
+
+    def room(self, extra: int) -> np.ndarray:
+        """Return the array from the first unused element on, at least `extra` elements long."""
+        needed = self.size + extra
+        if needed > self._array.size:
+            grown = self._allocate(max(needed, self._array.size + self._array.size // 4), self._array.dtype)
+            grown[: self.size] = self.values
+            self._array = grown
+        return self._array[self.size :]
+
+    @property
+    def values(self) -> np.ndarray:
+        """The elements in use."""
+        return self._array[: self.size]
+
+    @property
+    def whole(self) -> np.ndarray:
+        """The array with its unused end."""
+        return self._array
+
+    def finish(self) -> np.ndarray:
+        """Return the elements in use, and remember how many they were."""
+        self._hints[self._name] = max(self._hints.get(self._name, 0), self.size + self.size // 16)
+        return self.values
+
+
+class Workspace:
+    """Scratch memory of one sampling thread: compaction tables and buffers that never leave it."""
+
+    def __init__(self, graph: Graph, *, disjoint: bool) -> None:
+        self.tables = {node_type: make_table(count, wide_keys=disjoint) for node_type, count in graph.num_nodes.items()}
+        self.hints: dict[object, int] = {}
+        self._neighbors: dict[np.dtype, np.ndarray] = {}
+        self._bitmap = _NO_BITMAP
+        self.tile = np.empty(draw.SCRATCH_OFFSETS, np.int64), np.empty(draw.SCRATCH_WORDS, np.uint32)
+
+    def neighbors(self, count: int, dtype: np.dtype) -> np.ndarray:
+        """Return scratch for `count` neighbour ids."""
+        if dtype not in self._neighbors or self._neighbors[dtype].size < count:
+            self._neighbors[dtype] = np.empty(count + count // 4, dtype)
+        return self._neighbors[dtype]
+
+    def bitmap(self, longest: int) -> np.ndarray:
+        """Return a zeroed bitmap over a neighbour list of `longest` slots; kernels leave it zeroed."""
+        words = (longest + 63) // 64
+        if self._bitmap.size < words:
+            self._bitmap = np.zeros(words, dtype=np.uint64)
+        return self._bitmap
+
+
+class NeighborSampler:
+    """Uniform k-hop neighbour sampling.
+
+    Args:
+        graph: what to sample from.
+        num_neighbors: fanouts per hop, element 0 next to the seeds, -1 = all; one list for all edge types or one per edge type.
+        replace: draw with replacement.
+        disjoint: every seed gets a tree of its own; nodes are shared within a tree only.
+        induced: return all edges among the sampled nodes in place of the sampled edges.
+        seed: of all randomness, in [0, 2**64).
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]],
+        *,
+        replace: bool = False,
+        disjoint: bool = False,
+        induced: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if disjoint and induced:
+            raise UsageError("disjoint sampling has no induced subgraphs: take subgraph_type='directional', or disjoint=False")
+        self.graph = graph
+        self.fanouts = check_fanouts(graph, num_neighbors)
+        self.num_hops = len(next(iter(self.fanouts.values()), []))
+        self.replace, self.disjoint, self.induced, self.seed = replace, disjoint, induced, seed
+        self._key = (-1, np.empty(0, np.uint64))
+
+    def workspace(self) -> Workspace:
+        """Make the scratch memory of one more thread."""
+        return Workspace(self.graph, disjoint=self.disjoint)
+
+    def sample(
+        self,
+        seed_type: NodeType,
+        seeds: np.ndarray,
+        *,
+        epoch: int,
+        batch: int,
+        workspace: Workspace,
+        allocate: Allocator = np.empty,
+    ) -> Sample:
+        """Sample the neighbourhood of one batch.
+
+        Args:
+            seed_type, seeds: node type and int64[n] global ids; repetitions are kept and each is expanded.
+            epoch, batch: place in the run, part of the random counter.
+            workspace: of this thread.
+            allocate: gives the arrays of the result.
+        """
+        if batch >= rng.MAX_BATCHES:
+            raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
+        if self.disjoint and seeds.size > rng.MAX_COPIES:
+            raise UsageError(f"disjoint sampling takes at most {rng.MAX_COPIES} seeds a batch, got {seeds.size}")
+        self.check_seeds(seed_type, seeds)
+        run = _Run(self, seed_type, seeds, rng.derive_key(self.seed, epoch, rng.SAMPLE), batch, workspace, allocate)
+        try:
+            for hop in range(self.num_hops):
+                run.expand(hop)
+            return run.finish()
+        finally:
+            for node_type, table in workspace.tables.items():
+                table.finish(run.nodes[node_type].size)
+
+    def check_seeds(self, seed_type: NodeType, seeds: np.ndarray) -> None:
+        """Raise unless all seeds are nodes of their type."""
+        if seed_type not in self.graph.num_nodes:
+            raise UsageError(f"'{seed_type}' is not a node type; the node types are {self.graph.node_types}")
+        num_nodes = self.graph.num_nodes[seed_type]
+        if seeds.size and (int(seeds.min()) < 0 or int(seeds.max()) >= num_nodes):
+            bad = np.flatnonzero((seeds < 0) | (seeds >= num_nodes))
+            raise NodeIdError(
+                f"{bad.size} of {seeds.size} seeds lie outside [0, {num_nodes}), the ids of node type '{seed_type}'; first is "
+                f"seeds[{bad[0]}] = {seeds[bad[0]]}"
+            )
+
+
+class _Run:
+    """One batch in the making."""
+
+    def __init__(self, sampler: NeighborSampler, seed_type, seeds, key, batch, workspace: Workspace, allocate: Allocator) -> None:
+        self.sampler, self.graph, self.seed_type, self.num_seeds = sampler, sampler.graph, seed_type, seeds.size
+        self.key, self.batch, self.workspace, self.allocate = key, batch, workspace, allocate
+        hints = workspace.hints
+        self.nodes = {t: _Growing(t, np.int64, allocate, hints) for t in self.graph.num_nodes}
+        self.rows = {e: _Growing((e, "row"), np.int64, allocate, hints) for e in self.graph.adjacency}
+        self.positions = {e: _Growing((e, "position"), np.int64, allocate, hints) for e in self.graph.adjacency}
+        self.row_ptr = {e: _Growing((e, "row_ptr"), np.int64, allocate, hints) for e in self.graph.adjacency}
+        self.edges_per_hop: dict[EdgeType, list[int]] = {e: [] for e in self.graph.adjacency}
+        for row_ptr in self.row_ptr.values():
+            row_ptr.room(1)[0] = 0
+            row_ptr.size = 1
+        self._begin = dict.fromkeys(self.graph.num_nodes, 0)
+        self._copies = self._add_seeds(seeds)
+        self.nodes_per_hop = {t: [known.size] for t, known in self.nodes.items()}
+
+    def _add_seeds(self, seeds: np.ndarray) -> np.ndarray | None:
+        """Put the seeds first. Returns how often each came before where any did (the counter needs it), else None."""
+        nodes = self.nodes[self.seed_type]
+        keys = np.ascontiguousarray(seeds, dtype=np.int64)
+        if self.sampler.disjoint:
+            keys = keys + np.arange(keys.size) * self.graph.num_nodes[self.seed_type]
+        repeated = self.workspace.tables[self.seed_type].add_seeds(keys, nodes.room(keys.size))
+        nodes.size = keys.size
+        return edge_kernels.count_repetitions(keys) if repeated else None
+
+    def expand(self, hop: int) -> None:
+        """Take one hop, over every edge type."""
+        end = {t: known.size for t, known in self.nodes.items()}
+        for number, (edge_type, csc) in enumerate(self.graph.adjacency.items()):
+            dst = edge_type[2]
+            frontier = self.nodes[dst].values[self._begin[dst] : end[dst]]
+            copies = self._copies if hop == 0 and dst == self.seed_type else None
+            trees = None
+            if self.sampler.disjoint:
+                trees, frontier = np.divmod(frontier, self.graph.num_nodes[dst])
+                copies = trees
+            self._expand_edge_type(number, edge_type, csc, hop, frontier, copies, trees)
+        self._begin = end
+        for t, known in self.nodes.items():
+            self.nodes_per_hop[t].append(known.size - end[t])
+
+    def _expand_edge_type(self, number: int, edge_type: EdgeType, csc: CSC, hop: int, frontier, copies, trees) -> None:
+        rows, positions, row_ptr, nodes = self.rows[edge_type], self.positions[edge_type], self.row_ptr[edge_type], self.nodes[edge_type[0]]
+        row_ptr.room(frontier.size)
+        offsets = row_ptr.whole[row_ptr.size - 1 :]
+        fanout = self.sampler.fanouts[edge_type][hop]
+        neighbors, count = self._draw(edge_type, csc, frontier, fanout, (hop, number, copies), offsets, positions.room)
+        if trees is not None:
+            neighbors = neighbors[:count] + np.repeat(trees, np.diff(offsets[: frontier.size + 1])) * self.graph.num_nodes[edge_type[0]]
+        known = nodes.size
+        nodes.room(count)
+        nodes.size = self.workspace.tables[edge_type[0]].relabel(neighbors, count, known, nodes.whole, rows.room(count))
+        rows.size += count
+        positions.size += count
+        row_ptr.size += frontier.size
+        self.edges_per_hop[edge_type].append(count)
+
+    def _draw(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
+        """Draw neighbours of a frontier. Returns (scratch with their ids, how many); fills row offsets and positions."""
+        replace, num_src = self.sampler.replace, self.graph.num_nodes[edge_type[0]]
+        count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
+        if count < 0:
+            raise _damaged(edge_type, f"the list of node {frontier[longest]} of '{edge_type[2]}' lies outside its {csc.num_edges} edges")
+        bitmap = self.workspace.bitmap(longest) if fanout > draw.TILE_FANOUT and not replace else _NO_BITMAP
+        neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
+        hop, number, copies = place
+        taken = draw.sample_neighbors(
+            csc.indptr, csc.indices, num_src, frontier, fanout, replace, self.key, self.batch, hop, number, copies,
+            *self.workspace.tile, bitmap, offsets, positions, neighbors,
+        )  # fmt: skip
+        if taken < 0:
+            bad = np.flatnonzero((neighbors[:count] < 0) | (neighbors[:count] >= num_src))[0]
+            where = f"the edge at position {positions[bad]} comes from node {neighbors[bad]}"
+            raise _damaged(edge_type, f"{where}, but '{edge_type[0]}' has {num_src} nodes")
+        return neighbors, count
+
+    def finish(self) -> Sample:
+        """Put the result together."""
+        edges = {}
+        for edge_type, csc in self.graph.adjacency.items():
+            if self.sampler.induced:
+                edges[edge_type] = self._induce(edge_type, csc)
+                continue
+            row_ptr = self.row_ptr[edge_type].finish()
+            positions = self.positions[edge_type].finish()
+            edge_index = self._with_columns(self.rows[edge_type], row_ptr)
+            edges[edge_type] = SampledEdges(edge_index, row_ptr, positions, self.edges_per_hop[edge_type])
+        nodes = {t: known.finish() for t, known in self.nodes.items()}
+        trees = None
+        if self.sampler.disjoint:
+            split = {t: np.divmod(keys, max(self.graph.num_nodes[t], 1)) for t, keys in nodes.items()}
+            trees, nodes = {t: tree for t, (tree, _) in split.items()}, {t: node for t, (_, node) in split.items()}
+        return Sample(self.seed_type, self.num_seeds, nodes, edges, self.nodes_per_hop, trees)
+
+    def _with_columns(self, rows: _Growing, row_ptr: np.ndarray) -> np.ndarray:
+        """Complete int64[2, num_edges]: the sources are there, the destinations follow from the row pointers."""
+        num_edges = rows.size
+        edge_kernels.fill_columns(row_ptr, rows.room(num_edges))
+        rows.size += num_edges
+        return rows.finish().reshape(2, num_edges)
+
+    def _induce(self, edge_type: EdgeType, csc: CSC) -> SampledEdges:
+        """All edges of one type among the sampled nodes: read all their lists, keep the sources that are in the batch."""
+        nodes = self.nodes[edge_type[2]].values
+        row_ptr, drawn = np.zeros(nodes.size + 1, np.int64), []
+
+        def make_room(count: int) -> np.ndarray:
+            drawn.append(np.empty(count, np.int64))
+            return drawn[0]
+
+        neighbors, count = self._draw(edge_type, csc, nodes, -1, (0, 0, None), row_ptr, make_room)
+        (positions,), sources = drawn, np.empty(count, np.int64)
+        self.workspace.tables[edge_type[0]].lookup(neighbors, count, sources)
+        is_inside = sources >= 0
+        row_ptr = np.concatenate([[0], np.cumsum(is_inside)])[row_ptr]
+        columns = np.empty(int(row_ptr[-1]), np.int64)
+        edge_kernels.fill_columns(row_ptr, columns)
+        return SampledEdges(np.stack([sources[is_inside], columns]), row_ptr, positions[is_inside], None)
+
+
+def _damaged(edge_type: EdgeType, what: str) -> CorruptStoreError:
+    return CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {what}. Look with `penstock check --deep`, and ingest again")
+
+
+def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]]) -> dict[EdgeType, tuple[int, ...]]:
+    """Return fanouts per edge type, all of one length, or raise UsageError."""
+    if isinstance(num_neighbors, Mapping):
+        missing = [edge_type for edge_type in graph.adjacency if edge_type not in num_neighbors]
+        unknown = [edge_type for edge_type in num_neighbors if edge_type not in graph.adjacency]
+        if missing or unknown:
+            what = f"none given for {missing[0]}" if missing else f"{unknown[0]} is not an edge type of this graph"
+            raise UsageError(f"num_neighbors: {what}; the edge types are {list(graph.adjacency)}")
+        fanouts = {edge_type: tuple(map(int, num_neighbors[edge_type])) for edge_type in graph.adjacency}
+    else:
+        fanouts = {edge_type: tuple(map(int, num_neighbors)) for edge_type in graph.adjacency}
+    lengths = sorted({len(values) for values in fanouts.values()})
+    if len(lengths) > 1:
+        raise UsageError(f"num_neighbors: the number of hops must be the same across all edge types, got lists of {lengths} elements")
+    if fanouts and not 0 < lengths[0] <= rng.MAX_HOPS:
+        raise UsageError(f"num_neighbors needs 1 to {rng.MAX_HOPS} hops, got {lengths[0]}; for instance [15, 10]")
+    for hop in range(lengths[0] if lengths else 0):
+        wanted = [values[hop] for values in fanouts.values()]
+        if min(wanted) < -1 or max(wanted) > rng.MAX_DRAWS:
+            raise UsageError(f"num_neighbors at hop {hop} must lie in [-1, {rng.MAX_DRAWS}], -1 = all neighbours; got {wanted}")
+        if not any(wanted):
+            raise UsageError(f"num_neighbors is 0 at hop {hop}: nothing would be sampled there; drop the hop, or use -1 for all neighbours")
+    if len(fanouts) > rng.MAX_EDGE_TYPES:
+        raise UsageError(f"{len(fanouts)} edge types; at most {rng.MAX_EDGE_TYPES} are supported")
+    return fanouts

@@ -1,0 +1,86 @@
+"""k-hop neighbour sampling, written to be read: the definition that the sampler is compared with, byte for byte.
+
+The rule is PyG's: at every hop each node first seen at the hop before is expanded once, over every edge type that ends in its type;
+new sources are appended in the order in which they are seen; edge types take their turns in the graph's order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock import rng
+from penstock.kernels.relabel import reference as relabel
+from penstock.kernels.sample_neighbors import reference as draw
+from penstock.records import Graph, NodeType, Sample, SampledEdges
+
+
+def sample_hops(graph: Graph, fanouts, seed_type: NodeType, seeds, *, replace, disjoint, seed, epoch, batch) -> Sample:
+    """Sample the neighbourhood of `seeds`; arguments as in `penstock.sample.neighbor.NeighborSampler`, fanouts one list per edge type."""
+    key = rng.derive_key(seed, epoch, rng.SAMPLE)
+    nodes = {node_type: [] for node_type in graph.num_nodes}  # global ids, or (tree, global id) packed when disjoint
+    tables = {node_type: {} for node_type in graph.num_nodes}
+    begin = dict.fromkeys(graph.num_nodes, 0)
+    span = graph.num_nodes if disjoint else dict.fromkeys(graph.num_nodes, 1 << 62)
+
+    keys = np.asarray(seeds, dtype=np.int64)
+    if disjoint:
+        keys = keys + np.arange(keys.size) * span[seed_type]
+    copies = relabel.add_seeds(keys, tables[seed_type], nodes[seed_type])
+    per_hop = {node_type: [len(known)] for node_type, known in nodes.items()}
+    rows = {edge_type: [] for edge_type in graph.adjacency}
+    cols = {edge_type: [] for edge_type in graph.adjacency}
+    positions = {edge_type: [] for edge_type in graph.adjacency}
+    edges_per_hop = {edge_type: [] for edge_type in graph.adjacency}
+    row_ptr = {edge_type: [0] for edge_type in graph.adjacency}
+
+    for hop in range(len(next(iter(fanouts.values()), []))):
+        end = {node_type: len(known) for node_type, known in nodes.items()}
+        for number, (edge_type, csc) in enumerate(graph.adjacency.items()):
+            src, _, dst = edge_type
+            frontier = np.array(nodes[dst][begin[dst] : end[dst]], dtype=np.int64)
+            trees = frontier // span[dst]
+            if disjoint:
+                copies_now = trees
+            else:
+                copies_now = copies if hop == 0 and dst == seed_type else None
+            ptr, taken, neighbors = draw.sample_neighbors(
+                csc.indptr,
+                csc.indices,
+                frontier % span[dst],
+                fanout=fanouts[edge_type][hop],
+                replace=replace,
+                key=key,
+                batch=batch,
+                hop=hop,
+                edge_type=number,
+                copies=copies_now,
+            )
+            counts = np.diff(ptr)
+            found = neighbors + (np.repeat(trees, counts) * span[src] if disjoint else 0)
+            rows[edge_type].append(relabel.relabel(found, tables[src], nodes[src]))
+            cols[edge_type].append(np.repeat(np.arange(begin[dst], end[dst]), counts))
+            positions[edge_type].append(taken)
+            edges_per_hop[edge_type].append(taken.size)
+            row_ptr[edge_type] += [row_ptr[edge_type][-1] + int(offset) for offset in ptr[1:]]
+        begin = end
+        for node_type, known in nodes.items():
+            per_hop[node_type].append(len(known) - end[node_type])
+
+    edges = {}
+    for edge_type in graph.adjacency:
+        taken = np.concatenate([np.empty(0, np.int64), *positions[edge_type]])
+        edges[edge_type] = SampledEdges(
+            edge_index=np.stack([np.concatenate([np.empty(0, np.int64), *half]) for half in (rows[edge_type], cols[edge_type])]),
+            row_ptr=np.array(row_ptr[edge_type], dtype=np.int64),
+            positions=taken,
+            num_per_hop=edges_per_hop[edge_type],
+        )
+    packed = {node_type: np.array(known, dtype=np.int64) for node_type, known in nodes.items()}
+    return Sample(
+        seed_type=seed_type,
+        num_seeds=len(seeds),
+        nodes={node_type: known % span[node_type] for node_type, known in packed.items()},
+        edges=edges,
+        num_nodes_per_hop=per_hop,
+        trees={node_type: known // span[node_type] for node_type, known in packed.items()} if disjoint else None,
+    )

@@ -1,0 +1,187 @@
+"""Arrays of a store as files: written once from front to back, mapped or read in blocks afterwards.
+
+In: rows. Out: an `.npy` with its data at byte 4096, and an `ArraySpec` with a checksum per block, taken while writing. The number of
+rows may be known only at the end: the header has room for any.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from penstock.errors import CorruptStoreError, StoreError
+from penstock.store.files import WriteBehind, as_bytes, forget_pages, read_at, write_at
+from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, DTYPES, ArraySpec, npy_header, row_bytes
+
+
+class ArrayWriter:
+    """Write one array from front to back.
+
+    Args:
+        root: folder of the store.
+        file: path within it; folders are made.
+        dtype: logical dtype; rows are given in its storage dtype.
+        row_shape: shape of one row.
+    """
+
+    def __init__(self, root: Path, file: str, dtype: str, row_shape: tuple[int, ...] = ()) -> None:
+        self.num_rows = 0
+        self.properties: dict[str, Any] = {}
+        self._file, self._dtype, self._row_shape = file, dtype, tuple(row_shape)
+        self._row_bytes = row_bytes(DTYPES[dtype], self._row_shape)
+        self._checksums: list[str] = []
+        self._block, self._block_bytes, self._position = xxhash.xxh3_64(), 0, DATA_OFFSET
+        self._path = root / file
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self._write_behind = WriteBehind(self._descriptor)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Write the next rows: storage dtype[n, *row_shape]."""
+        if rows.dtype != DTYPES[self._dtype] or rows.shape[1:] != self._row_shape:
+            raise AssertionError(f"{self._file} takes {DTYPES[self._dtype]} rows of {self._row_shape}, got {rows.dtype} {rows.shape}")
+        self.num_rows += len(rows)
+        if rows.size:
+            self._write(as_bytes(rows))
+
+    def pad_rows(self, num_rows: int, value: int) -> None:
+        """Append rows of one value until there are `num_rows`."""
+        while self.num_rows < num_rows:
+            count = min(num_rows - self.num_rows, (1 << 20) // self._row_bytes)
+            self.append(np.full((count, *self._row_shape), value, dtype=DTYPES[self._dtype]))
+
+    def _write(self, buffer: memoryview) -> None:
+        for start in range(0, len(buffer), 1 << 20):
+            self._write_piece(buffer[start : start + (1 << 20)])
+
+    def _write_piece(self, buffer: memoryview) -> None:
+        """Checksum and write a piece while it is in the processor's cache."""
+        write_at(self._descriptor, buffer, self._position)
+        self._position += len(buffer)
+        self._write_behind.wrote(len(buffer))
+        while len(buffer):
+            part = buffer[: BLOCK_BYTES - self._block_bytes]
+            self._block.update(part)
+            self._block_bytes += len(part)
+            buffer = buffer[len(part) :]
+            if self._block_bytes == BLOCK_BYTES:
+                self._close_block()
+
+    def _close_block(self) -> None:
+        self._checksums.append(self._block.hexdigest())
+        self._block, self._block_bytes = xxhash.xxh3_64(), 0
+
+    def finish(self) -> ArraySpec:
+        """Write the header, flush to disk and close."""
+        if self._block_bytes:
+            self._close_block()
+        shape = (self.num_rows, *self._row_shape)
+        write_at(self._descriptor, memoryview(npy_header(DTYPES[self._dtype], shape)), 0)
+        os.fsync(self._descriptor)
+        self.close()
+        return ArraySpec(
+            file=self._file, dtype=self._dtype, shape=shape, checksums=tuple(self._checksums), properties=dict(self.properties)
+        )
+
+    def discard(self) -> None:
+        """Close and remove the file."""
+        self.close()
+        self._path.unlink()
+
+    def close(self) -> None:
+        """Close the file, finished or not."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class ArrayFile:
+    """One array of a store, opened for reading.
+
+    Args:
+        spec: what the manifest says.
+        folder: descriptor of the store's folder: a store replaced meanwhile is noticed, not mixed up.
+        store: how to call the store in messages.
+    """
+
+    def __init__(self, spec: ArraySpec, folder: int, store: object) -> None:
+        self.spec, self._folder, self._store = spec, folder, store
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.spec.file, os.O_RDONLY, dir_fd=self._folder)
+        except FileNotFoundError:
+            message = f"{self._store}: {self.spec.file} is missing: the store is damaged, or was replaced since it was opened"
+            raise CorruptStoreError(message) from None
+        except OSError as error:
+            raise StoreError(f"{self._store}: cannot read {self.spec.file}: {error.strerror}") from None
+
+    def check_shape(self) -> None:
+        """Compare size and header with the manifest."""
+        spec, expected_bytes = self.spec, DATA_OFFSET + self.spec.data_bytes
+        descriptor = self._open()
+        try:
+            size = os.fstat(descriptor).st_size
+            header = bytearray(DATA_OFFSET)
+            read_at(descriptor, memoryview(header), 0)
+        finally:
+            os.close(descriptor)
+        if size != expected_bytes:
+            what = "truncated" if size < expected_bytes else "too long"
+            raise CorruptStoreError(f"{self._store}: {spec.file} is {what}: {size} bytes, the manifest says {expected_bytes}")
+        if header != npy_header(spec.storage_dtype, spec.shape):
+            at = next(i for i, (a, b) in enumerate(zip(header, npy_header(spec.storage_dtype, spec.shape), strict=True)) if a != b)
+            raise CorruptStoreError(
+                f"{self._store}: the header of {spec.file} is not that of {spec.dtype} {list(spec.shape)} in the manifest; "
+                f"first difference at byte {at}"
+            )
+
+    def map(self) -> np.ndarray:
+        """Map the whole array, read-only."""
+        descriptor = self._open()
+        try:
+            pages = mmap.mmap(descriptor, DATA_OFFSET + self.spec.data_bytes, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise CorruptStoreError(f"{self._store}: {self.spec.file} is shorter than the manifest says") from None
+        finally:
+            os.close(descriptor)
+        return np.ndarray(self.spec.shape, dtype=self.spec.storage_dtype, buffer=pages, offset=DATA_OFFSET)
+
+    def read(self, first_row: int, num_rows: int, *, keep_pages: bool = False) -> np.ndarray:
+        """Read rows without mapping them.
+
+        Args:
+            first_row, num_rows: within the array.
+            keep_pages: leave what was read in the page cache.
+        Returns:
+            storage dtype[num_rows, *row_shape].
+        """
+        spec = self.spec
+        rows = np.empty((num_rows, *spec.shape[1:]), dtype=spec.storage_dtype)
+        if rows.size == 0:
+            return rows
+        offset = DATA_OFFSET + first_row * spec.row_bytes
+        descriptor = self._open()
+        try:
+            count = read_at(descriptor, as_bytes(rows), offset)
+            if not keep_pages:
+                forget_pages(descriptor, offset, rows.nbytes)
+        except OSError as error:
+            raise StoreError(f"{self._store}: cannot read {spec.file}: {error.strerror}") from None
+        finally:
+            os.close(descriptor)
+        if count < rows.nbytes:
+            raise CorruptStoreError(f"{self._store}: {spec.file} is shorter than the manifest says")
+        return rows
+
+    def blocks(self, max_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (number of the first row, rows) in order, of at most so many bytes but one row at least."""
+        num_rows = max(1, max_bytes // max(1, self.spec.row_bytes))
+        for first in range(0, self.spec.shape[0], num_rows):
+            yield first, self.read(first, min(num_rows, self.spec.shape[0] - first))

@@ -1,0 +1,132 @@
+"""The declared memory of an ingestion: a bound for the whole process, and what each part of the work may take of it.
+
+In: the bound, and what the process holds already. Out: shares, or a refusal with the sum written out. Invariant: the shares and the
+baseline add up to no more than the bound.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from penstock.errors import BudgetError, UsageError
+
+MIB = 1 << 20
+RESERVE_BYTES = 64 * MIB
+"""Beside the shares: compiled kernels, the allocator's slack, the Parquet and CSV readers' own state."""
+MIN_WORK_BYTES = 24 * MIB
+MAX_CHUNK_BYTES = 16 * MIB
+STREAM_CHUNKS = 8
+"""How many chunks are in memory while a table streams: one being read (twice, inside the reader), one waiting, one in work with its
+converted and its sorted copy."""
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Parse a number of bytes: 1024, "512MiB", "16GiB", "1.5 GB"."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", str(text), re.IGNORECASE)
+    if not match or match[2].lower() not in _UNITS:
+        raise UsageError(f"cannot read {text!r} as a number of bytes: write for instance 768MiB, 16GiB or 2GB")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def format_bytes(count: float) -> str:
+    """Write a number of bytes for people: 1.5 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit in ("B", "KiB") else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What an ingestion may hold.
+
+    Attributes:
+        bound_bytes: for the whole process.
+        baseline_bytes: resident before the work begins: interpreter, libraries, the user's own data.
+        chunk_bytes: of one chunk of a table.
+        work_bytes: for degrees, lists in the making and look-up tables, beside the streaming chunks.
+        histogram_cells: ranges that destinations are counted in where exact degrees do not fit.
+    """
+
+    bound_bytes: int
+    baseline_bytes: int
+    chunk_bytes: int
+    work_bytes: int
+    histogram_cells: int = 1 << 20
+
+    @property
+    def stream_bytes(self) -> int:
+        """For the chunks of a table that streams."""
+        return STREAM_CHUNKS * self.chunk_bytes
+
+    def describe(self) -> str:
+        """Write the sum out."""
+        return (
+            f"{format_bytes(self.baseline_bytes)} held at the start + {format_bytes(RESERVE_BYTES)} reserve + "
+            f"{format_bytes(self.stream_bytes)} for chunks in flight + {format_bytes(self.work_bytes)} for the work = "
+            f"{format_bytes(self.bound_bytes)}"
+        )
+
+
+def plan_budget(bound_bytes: int, baseline_bytes: int) -> Budget:
+    """Divide a bound.
+
+    Raises:
+        BudgetError: too small; the message has the sum.
+    """
+    free_bytes = bound_bytes - baseline_bytes - RESERVE_BYTES
+    chunk_bytes = max(MIB, min(MAX_CHUNK_BYTES, free_bytes // (3 * STREAM_CHUNKS)))
+    work_bytes = free_bytes - STREAM_CHUNKS * chunk_bytes
+    if work_bytes < MIN_WORK_BYTES:
+        needed_bytes = baseline_bytes + RESERVE_BYTES + STREAM_CHUNKS * MIB + MIN_WORK_BYTES
+        raise BudgetError(
+            f"{format_bytes(bound_bytes)} of memory are too few: {format_bytes(baseline_bytes)} are held already + "
+            f"{format_bytes(RESERVE_BYTES)} reserve + {format_bytes(STREAM_CHUNKS * MIB)} for chunks + {format_bytes(MIN_WORK_BYTES)} for "
+            f"the work = {format_bytes(needed_bytes)} at least. Declare more, or run `penstock ingest` in a process of its own"
+        )
+    return Budget(bound_bytes=bound_bytes, baseline_bytes=baseline_bytes, chunk_bytes=chunk_bytes, work_bytes=work_bytes)
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process holds now."""
+    return psutil.Process().memory_info().rss
+
+
+def free_bytes() -> int:
+    """Return the memory that this machine, or the container around this process, has left."""
+    return min([psutil.virtual_memory().available, *_container_limits()])
+
+
+def _container_limits() -> list[int]:
+    """Limits of control groups less what is in use; page cache counts as free, it gives way."""
+    root = Path("/sys/fs/cgroup")
+    found = []
+    for line in _read_lines(Path("/proc/self/cgroup")):
+        _, controllers, group = line.split(":", 2)
+        if controllers == "memory":
+            folders, names = [root / "memory" / group.lstrip("/"), root / "memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            cached = "total_cache"
+        elif controllers == "":
+            folders, names, cached = [root / group.lstrip("/"), root], ("memory.max", "memory.current"), "file"
+        else:
+            continue
+        for folder in folders:
+            limit, used = (next(iter(_read_lines(folder / name)), "") for name in names)
+            cache = [line.split()[1] for line in _read_lines(folder / "memory.stat") if line.split()[0] == cached]
+            if limit.isdigit() and used.isdigit():
+                found.append(max(0, int(limit) - int(used) + int(cache[0] if cache else 0)))
+    return found
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,246 @@
+"""Edges -> CSC files in bounded memory: count, then place; through the disk where the lists do not fit.
+
+In: a reader of edges. Out: indptr, indices and columns of the store. The same records go through `place_range` whatever the size: all at
+once in memory; or spilled into buckets that fit, each placed in memory; or, for a bucket that does not fit, the same again on its
+narrower range. A single destination larger than a bucket needs no sorting and is copied through.
+
+Refused: sorting the edges (the counting build reads and writes each edge once per level, and there is more than one level only around
+hubs), random writes into a mapped file (they thrash as soon as the page cache is bounded).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.errors import BudgetError
+from penstock.kernels.duplicates import cpu as duplicate_kernels
+from penstock.kernels.placement import cpu as kernels
+from penstock.records import EdgeType
+from penstock.store.arrays import ArrayWriter
+from penstock.store.budget import MIB, Budget, format_bytes
+from penstock.store.edges import EDGE_ID, EdgeReader
+from penstock.store.files import Scratch
+from penstock.store.format import file_name, folder_of_edges
+from penstock.store.histogram import DegreeHistogram
+from penstock.store.manifest import EdgeEntry
+from penstock.store.place import INDICES, Columns, PlacedLists, Records, drop_repeats, place_records
+from penstock.store.progress import Progress
+from penstock.store.spill import Buckets, Spill, plan_buckets, spill_records
+from penstock.store.writer import StoreWriter
+
+MAX_BUCKET_BYTES = 64 * MIB
+"""Larger buckets place no faster: their lists are out of the processor's caches."""
+NUM_WORKERS = min(2, os.cpu_count() or 1)
+"""Buckets placed at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much the build of one edge type may hold; tests set them small to reach every path.
+
+    Attributes:
+        in_memory_bytes: for degrees and lists placed without spilling.
+        bucket_bytes: for the lists and columns of one bucket.
+        piece_bytes: of the records read back from disk at a time.
+        histogram_cells: ranges that destinations are counted in where exact degrees do not fit.
+    """
+
+    in_memory_bytes: int
+    bucket_bytes: int
+    piece_bytes: int
+    histogram_cells: int
+
+
+def limits_of(budget: Budget) -> Limits:
+    """Derive the limits from a budget: two buckets at work and the coarse histogram share what the lists in memory would take."""
+    bucket_bytes = (budget.work_bytes - 16 * budget.histogram_cells) // 2
+    return Limits(
+        in_memory_bytes=budget.work_bytes,
+        bucket_bytes=max(MIB, min(MAX_BUCKET_BYTES, bucket_bytes)),
+        piece_bytes=budget.chunk_bytes,
+        histogram_cells=budget.histogram_cells if bucket_bytes > 4 * MIB else 1 << 16,
+    )
+
+
+class EdgeSink:
+    """The files of one edge type, written list by list."""
+
+    def __init__(self, writer: StoreWriter, edge_type: EdgeType, columns: Columns) -> None:
+        folder = folder_of_edges(edge_type)
+        self.num_edges = 0
+        self.indptr = writer.array(f"{folder}/indptr.npy", "int64")
+        self.columns: dict[str, ArrayWriter] = {
+            name: writer.array(f"{folder}/{file_name(name)}.npy", column.dtype, column.row_shape) for name, column in columns.items()
+        }
+        self.indptr.append(np.zeros(1, dtype=np.int64))
+
+    def append_lists(self, lists: PlacedLists) -> None:
+        """Append finished lists of the next destinations."""
+        for name, rows in lists.columns.items():
+            self.columns[name].append(rows)
+        num_edges = int(lists.ends[-1]) if lists.ends.size else 0
+        lists.ends += self.num_edges
+        self.indptr.append(lists.ends)
+        self.num_edges += num_edges
+
+    def append_piece(self, columns: dict[str, np.ndarray]) -> None:
+        """Append a piece of the list of the next destination; `close_list` ends it."""
+        for name, rows in columns.items():
+            self.columns[name].append(rows)
+        self.num_edges += columns[INDICES].size
+
+    def close_list(self) -> None:
+        """End the list of the next destination."""
+        self.indptr.append(np.full(1, self.num_edges, dtype=np.int64))
+
+    def finish(self, num_dst: int) -> EdgeEntry:
+        """Close the files; destinations not seen get empty lists."""
+        self.indptr.pad_rows(num_dst + 1, self.num_edges)
+        specs = {name: column.finish() for name, column in self.columns.items()}
+        indices, edge_id = specs.pop(INDICES), specs.pop(EDGE_ID, None)
+        return EdgeEntry(num_edges=self.num_edges, indptr=self.indptr.finish(), indices=indices, edge_id=edge_id, fields=specs)
+
+
+class Builder:
+    """Builds one edge type.
+
+    Args:
+        columns: of a record.
+        limits: see there.
+        scratch: takes spilled records.
+        sink: where lists go, in the order of destinations.
+        num_src: for the bitmap that finds duplicates; None where they are kept.
+        progress: told of the lists that come out of buckets.
+    Attributes:
+        paths: how edges went, for tests and reports: "memory", "spill", "copy" (a hub), "again" (a range spilled once more).
+    """
+
+    def __init__(self, columns: Columns, limits: Limits, scratch: Scratch, sink: EdgeSink, num_src: int | None, progress: Progress) -> None:
+        self._columns, self._limits, self._scratch, self._sink, self._progress = columns, limits, scratch, sink, progress
+        self._num_words = 0 if num_src is None else -(-num_src // 64)
+        self._drops = num_src is not None
+        self._record_bytes = sum(column.row_bytes for column in columns.values()) + self._drops
+        self._bucket_bytes = limits.bucket_bytes - 8 * self._num_words
+        self._piece_records = max(1, limits.piece_bytes // (self._record_bytes + 16))
+        self.paths: set[str] = set()
+
+    def place_range(self, read: Callable[[], Iterator[Records]], histogram: DegreeHistogram) -> None:
+        """Place all records that `read` yields; their keys are counted in the histogram, which is used up."""
+        needed_bytes = 8 * histogram.num_keys + histogram.num_records * self._record_bytes + 8 * self._num_words
+        if histogram.is_exact and needed_bytes <= self._limits.in_memory_bytes:
+            self.paths.add("memory")
+            self._sink.append_lists(self._place(read(), histogram.counts, on_two_threads=True))
+            return
+        if self._bucket_bytes < self._limits.bucket_bytes // 4:
+            raise BudgetError(
+                f"dropping duplicates takes one bit per source node, {format_bytes(8 * self._num_words)} in each of {NUM_WORKERS} buckets "
+                f"at work, of which there are {format_bytes(self._limits.bucket_bytes)}: declare more memory, or keep duplicates"
+            )
+        self.paths.add("spill")
+        buckets = plan_buckets(histogram, self._record_bytes, self._bucket_bytes)
+        histogram.counts = np.empty(0, dtype=np.int64)
+        with Spill(self._scratch, self._columns) as spill:
+            spill_records(read(), buckets, spill)
+            self._place_buckets(spill, buckets)
+
+    def _place_buckets(self, spill: Spill, buckets: Buckets) -> None:
+        """Place buckets side by side, append them in order; at most NUM_WORKERS of them are in memory."""
+        waiting: deque[Future[PlacedLists]] = deque()
+
+        def append(keep: int) -> None:
+            while len(waiting) > keep:
+                self._sink.append_lists(waiting.popleft().result())
+
+        with ThreadPoolExecutor(NUM_WORKERS, "penstock-place") as pool:
+            try:
+                for bucket in range(len(buckets)):
+                    num_keys = int(buckets.bounds[bucket + 1] - buckets.bounds[bucket])
+                    first, end = int(buckets.starts[bucket]), int(buckets.starts[bucket + 1])
+                    if 8 * num_keys + (end - first) * self._record_bytes <= self._bucket_bytes:
+                        append(NUM_WORKERS - 1)
+                        waiting.append(pool.submit(self._place_bucket, spill, first, end, num_keys))
+                        continue
+                    append(0)
+                    if num_keys == 1:
+                        self._copy_hub(spill, first, end)
+                    else:
+                        self._spill_again(spill, first, end, num_keys)
+                append(0)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _place_bucket(self, spill: Spill, first: int, end: int, num_keys: int) -> PlacedLists:
+        counts = np.zeros(num_keys, dtype=np.int64)
+        for keys in spill.read_keys(first, end, self._piece_records):
+            kernels.count_keys(keys, 0, counts)
+        return self._place(spill.read_records(first, end, self._piece_records), counts)
+
+    def _place(self, pieces: Iterator[Records], counts: np.ndarray, *, on_two_threads: bool = False) -> PlacedLists:
+        lists = place_records(pieces, counts, self._columns, on_two_threads=on_two_threads)
+        return drop_repeats(lists, np.zeros(self._num_words, dtype=np.uint64)) if self._drops else lists
+
+    def _copy_hub(self, spill: Spill, first: int, end: int) -> None:
+        """One destination that does not fit: its records are in order already."""
+        self.paths.add("copy")
+        bitmap = np.zeros(self._num_words, dtype=np.uint64)
+        for piece in spill.read_records(first, end, self._piece_records):
+            if self._drops:
+                keep = np.empty(piece.keys.size, dtype=np.uint8)
+                duplicate_kernels.mark_list(piece.columns[INDICES], bitmap, keep)
+                piece.columns = {name: kernels.compact_rows(rows, keep) for name, rows in piece.columns.items()}
+            self._sink.append_piece(piece.columns)
+        self._sink.close_list()
+
+    def _spill_again(self, spill: Spill, first: int, end: int, num_keys: int) -> None:
+        """A range of the coarse histogram that does not fit: the same again, with a finer histogram."""
+        self.paths.add("again")
+        histogram = DegreeHistogram(num_keys, self._limits.histogram_cells)
+        for keys in spill.read_keys(first, end, self._piece_records):
+            histogram.add(keys, num_keys - 1)
+        self.place_range(lambda: spill.read_records(first, end, self._piece_records), histogram)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEdges:
+    """Edges of one type whose number of destinations may still grow; `sink.finish` closes them.
+
+    Attributes:
+        sink: their files.
+        num_src, num_dst: node counts, as given or as the edges imply.
+        paths: see `Builder`.
+    """
+
+    sink: EdgeSink
+    num_src: int
+    num_dst: int
+    paths: frozenset[str]
+
+
+def build_edges(writer: StoreWriter, edge_type: EdgeType, reader: EdgeReader, limits: Limits, progress: Progress) -> BuiltEdges:
+    """Build the files of one edge type."""
+    counts = reader.count(_choose_cells(reader, limits), progress)
+    columns = reader.record_columns(counts)
+    sink = EdgeSink(writer, edge_type, columns)
+    builder = Builder(columns, limits, writer.scratch, sink, counts.num_src if reader.rules.drop_duplicates else None, progress)
+    builder.place_range(lambda: reader.records(counts, progress), counts.histogram)
+    for name, converter in reader.fields.items():
+        sink.columns[name].properties = converter.properties()
+    return BuiltEdges(sink, counts.num_src, counts.num_dst, frozenset(builder.paths))
+
+
+def _choose_cells(reader: EdgeReader, limits: Limits) -> int:
+    """Decide how finely to count before anything is read: exactly where the lists can turn out to fit in memory."""
+    num_rows = reader.table.num_rows
+    num_records = None if num_rows is None else num_rows * reader.records_per_row
+    lists_bytes = (num_records or 0) * reader.min_record_bytes
+    if lists_bytes > limits.in_memory_bytes:
+        return limits.histogram_cells
+    if num_records is not None and reader.num_dst is not None:
+        return reader.num_dst if lists_bytes + 8 * reader.num_dst <= limits.in_memory_bytes else limits.histogram_cells
+    return max(limits.histogram_cells, limits.in_memory_bytes // 16)

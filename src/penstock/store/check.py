@@ -1,0 +1,242 @@
+"""Checking a store: that it is whole (quick), and that every byte and every invariant holds (deep).
+
+In: a path. Out: a report with all findings. Deep reads each array once, in blocks, in bounded memory: a checksum that does not match
+names the file and the range of bytes; values that break a rule name the row.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+
+from penstock.errors import CorruptStoreError, StoreError
+from penstock.store.check_ids import check_id_table
+from penstock.store.files import as_bytes
+from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, MANIFEST, ArraySpec
+from penstock.store.manifest import Manifest
+from penstock.store.opened import Store
+from penstock.store.progress import Progress, Quiet, stage
+
+PIECE_BYTES = 4 << 20
+assert BLOCK_BYTES % PIECE_BYTES == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with one file of a store."""
+
+    file: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.message}"
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckReport:
+    """What a check found.
+
+    Attributes:
+        path: the store.
+        is_deep: whether contents were read.
+        findings: empty where all is well.
+        num_arrays, num_bytes, seconds: how much was looked at, and how long that took.
+    """
+
+    path: str
+    is_deep: bool
+    findings: list[Finding] = field(default_factory=list)
+    num_arrays: int = 0
+    num_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self.is_ok:
+            what = (
+                "every checksum and invariant holds" if self.is_deep else "sizes and headers fit the manifest (deep reads the contents too)"
+            )
+            return f"{self.path}: {what}; {self.num_arrays} arrays, {self.num_bytes:,} bytes, {self.seconds:.1f} s"
+        return "\n".join([f"{self.path}: {len(self.findings)} findings", *(f"  {finding}" for finding in self.findings)])
+
+
+class _Rule(Protocol):
+    """A rule about the values of an array, fed block by block."""
+
+    def feed(self, first_row: int, rows: np.ndarray) -> str | None:
+        """Return what is wrong with these rows."""
+        ...
+
+
+class _Bounds:
+    """Values lie in [low, high]."""
+
+    def __init__(self, low: int, high: int | None) -> None:
+        self._low, self._high = low, high
+
+    def feed(self, first_row: int, rows: np.ndarray) -> str | None:
+        bad = rows < self._low if self._high is None else (rows < self._low) | (rows > self._high)
+        if not bad.any():
+            return None
+        row = int(np.argmax(bad.reshape(len(rows), -1).any(axis=1)))
+        return f"row {first_row + row} is {rows[row]}, which is not in [{self._low}, {'...' if self._high is None else self._high}]"
+
+
+class _Ascending:
+    """Values ascend, strictly or not; the first and the last are known or not."""
+
+    def __init__(self, num_rows: int, *, is_strict: bool = False, first: int | None = None, last: int | None = None) -> None:
+        self._num_rows, self._is_strict, self._first, self._last = num_rows, is_strict, first, last
+        self._before: Any = None
+
+    def feed(self, first_row: int, rows: np.ndarray) -> str | None:
+        if first_row == 0 and self._first is not None and rows[0] != self._first:
+            return f"row 0 is {rows[0]}, not {self._first}"
+        if first_row + len(rows) == self._num_rows and self._last is not None and rows[-1] != self._last:
+            return f"the last row is {rows[-1]}, not {self._last}"
+        joined = rows if self._before is None else np.concatenate([self._before, rows])
+        bad = joined[1:] <= joined[:-1] if self._is_strict else joined[1:] < joined[:-1]
+        offset = first_row + len(rows) - len(joined)
+        self._before = rows[-1:].copy()
+        if not bad.any():
+            return None
+        row = int(np.argmax(bad))
+        return f"row {offset + row + 1} is {joined[row + 1]} after {joined[row]}: values must ascend"
+
+
+def check(path: str | os.PathLike[str], deep: bool = False, progress: Progress | None = None) -> CheckReport:
+    """Check a store.
+
+    Args:
+        path: the folder.
+        deep: read everything: checksums and invariants.
+        progress: told of the bytes read.
+    Raises:
+        NotAStoreError, FormatVersionError: there is no store here that could be checked.
+    """
+    report = CheckReport(path=os.fspath(path), is_deep=deep)
+    start = time.perf_counter()
+    try:
+        store = Store(path, check_arrays=False)
+    except CorruptStoreError as error:
+        report.findings.append(Finding(MANIFEST, str(error)))
+        return report
+    manifest = store.manifest
+    report.num_arrays, report.num_bytes = sum(1 for _ in manifest.arrays()), store.num_bytes
+    sound = [spec for spec in manifest.arrays() if _has_shape(store, spec, report)]
+    report.findings += _check_ends(store, {spec.file for spec in sound})
+    if deep:
+        rules = _rules(manifest)
+        with stage(progress or Quiet(), f"check {report.path}", sum(spec.data_bytes for spec in sound), "bytes"):
+            for spec in sound:
+                report.findings += _check_contents(store, spec, rules.get(spec.file, []), progress or Quiet())
+        if report.is_ok:
+            report.findings += _check_relations(store)
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def _has_shape(store: Store, spec: ArraySpec, report: CheckReport) -> bool:
+    try:
+        store.array_file(spec).check_shape()
+    except StoreError as error:
+        report.findings.append(Finding(spec.file, str(error)))
+        return False
+    return True
+
+
+def _check_ends(store: Store, sound: set[str]) -> Iterator[Finding]:
+    """The ends of every indptr, which tell whether it belongs to its indices."""
+    for entry in store.manifest.edges.values():
+        if entry.indptr.file not in sound:
+            continue
+        indptr = store.array_file(entry.indptr)
+        ends = int(indptr.read(0, 1)[0]), int(indptr.read(entry.indptr.shape[0] - 1, 1)[0])
+        if ends != (0, entry.num_edges):
+            yield Finding(entry.indptr.file, f"goes from {ends[0]} to {ends[1]}, not from 0 to {entry.num_edges}")
+
+
+def _rules(manifest: Manifest) -> dict[str, list[_Rule]]:
+    """What must hold for the values of each file."""
+    rules: dict[str, list[_Rule]] = {}
+    for node in manifest.nodes.values():
+        for spec in node.fields.values():
+            if "num_classes" in spec.properties:
+                rules[spec.file] = [_Bounds(-1, spec.properties["num_classes"] - 1)]
+        for spec in (spec for parts in node.splits.values() for spec in parts.values()):
+            rules[spec.file] = [_Ascending(spec.shape[0], is_strict=True), _Bounds(0, node.num_nodes - 1)]
+        if node.ids:
+            arrays = node.ids.arrays
+            rules[arrays["id_cells"].file] = [_Ascending(arrays["id_cells"].shape[0], last=node.num_nodes), _Bounds(0, node.num_nodes)]
+            rules[arrays["id_rows"].file] = [_Bounds(0, node.num_nodes - 1)]
+            if "id_offsets" in arrays:
+                num_bytes = arrays["id_bytes"].shape[0]
+                rules[arrays["id_offsets"].file] = [_Ascending(node.num_nodes + 1, first=0, last=num_bytes)]
+    for (source, _, _), edge in manifest.edges.items():
+        rules[edge.indptr.file] = [_Ascending(edge.indptr.shape[0], first=0, last=edge.num_edges)]
+        rules[edge.indices.file] = [_Bounds(0, manifest.nodes[source].num_nodes - 1)]
+        if edge.edge_id:
+            rules[edge.edge_id.file] = [_Bounds(0, None)]
+    return rules
+
+
+def _check_contents(store: Store, spec: ArraySpec, rules: list[_Rule], progress: Progress) -> Iterator[Finding]:
+    """Read one array: a checksum per block, and the rules about its values (the first offence of each)."""
+    open_rules = list(rules)
+    checksum, block, position = xxhash.xxh3_64(), 0, 0
+    for first_row, rows in store.array_file(spec).blocks(PIECE_BYTES):
+        buffer = as_bytes(rows)
+        while len(buffer):
+            part = buffer[: (block + 1) * BLOCK_BYTES - position]
+            checksum.update(part)
+            position, buffer = position + len(part), buffer[len(part) :]
+            if position in ((block + 1) * BLOCK_BYTES, spec.data_bytes):
+                if checksum.hexdigest() != spec.checksums[block]:
+                    first_byte = DATA_OFFSET + block * BLOCK_BYTES
+                    yield Finding(
+                        spec.file, f"bytes {first_byte} to {DATA_OFFSET + position - 1} do not match their checksum: they were altered"
+                    )
+                checksum, block = xxhash.xxh3_64(), block + 1
+        for rule in list(open_rules):
+            message = rule.feed(first_row, rows)
+            if message:
+                open_rules.remove(rule)
+                yield Finding(spec.file, message)
+        progress.advance(rows.nbytes)
+
+
+def _check_relations(store: Store) -> Iterator[Finding]:
+    """What must hold between arrays; only looked at where each is sound by itself."""
+    for name, node in store.manifest.nodes.items():
+        for split, parts in node.splits.items():
+            for (one, spec), (other, others) in combinations(parts.items(), 2):
+                shared = _first_shared(store.map(spec), store.map(others))
+                if shared is not None:
+                    yield Finding(spec.file, f"node {shared} of split '{split}' is in '{one}' and in '{other}'")
+        if node.ids:
+            message = check_id_table(node.ids, {key: store.map(spec) for key, spec in node.ids.arrays.items()})
+            if message:
+                yield Finding(node.ids.arrays["id_rows"].file, f"ids of '{name}': {message}")
+
+
+def _first_shared(one: np.ndarray, other: np.ndarray) -> int | None:
+    """Return the first value that two ascending arrays share."""
+    step = PIECE_BYTES // 8
+    for first in range(0, one.size, step):
+        piece = one[first : first + step]
+        low, high = np.searchsorted(other, piece[0]), np.searchsorted(other, piece[-1], side="right")
+        shared = np.intersect1d(piece, other[low:high], assume_unique=True)
+        if shared.size:
+            return int(shared[0])
+    return None

@@ -1,0 +1,231 @@
+"""The edges of one type as the builder wants them: checked, filtered, doubled where undirected, with the columns of the store.
+
+In: a table with columns src, dst and fields. Out: pieces of records in input order, as often as asked for. Invariants: every id is
+checked the first time through; the second time delivers exactly the records that the first one counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.errors import InputError, NodeIdError
+from penstock.ingest.source import DST, SRC, Chunk, Column, EdgeTable, Table
+from penstock.rng import MAX_NODES
+from penstock.store.fields import FieldConverter, FieldRules
+from penstock.store.format import MAX_INT32
+from penstock.store.histogram import DegreeHistogram
+from penstock.store.place import INDICES, RecordColumn, Records
+from penstock.store.prefetch import prefetch
+from penstock.store.progress import Progress, stage
+
+EDGE_ID = "edge_id"
+RESERVED = (INDICES, EDGE_ID, "indptr", "keys")
+"""Names that a field must not have."""
+
+
+_ENDS_BYTES = 24
+"""Per edge at work: both ends as int64, and what becomes of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeRules:
+    """What the user decides about edges.
+
+    Attributes:
+        undirected: add the reverse of every edge, right behind it and with the same fields and number; a self-loop stays one edge.
+        drop_duplicates: keep the first of equal (src, dst) pairs.
+        drop_self_loops: only where both ends are of one type.
+        keep_edge_ids: store the number of each edge; None where there are fields.
+    """
+
+    undirected: bool = False
+    drop_duplicates: bool = False
+    drop_self_loops: bool = False
+    keep_edge_ids: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCounts:
+    """What the first time through tells: edges per destination, rows of the table, and node counts as given or implied."""
+
+    histogram: DegreeHistogram
+    num_rows: int
+    num_src: int
+    num_dst: int
+
+
+class EdgeReader:
+    """Read the edges of one type.
+
+    Args:
+        edges: the table.
+        num_src, num_dst: node counts; None where the edges tell.
+        rules, field_rules: see there.
+        chunk_bytes: of one piece.
+    Attributes:
+        name: how to call the table.
+        num_dst: as given.
+        fields: converter of each field.
+    """
+
+    def __init__(
+        self, edges: EdgeTable, num_src: int | None, num_dst: int | None, rules: EdgeRules, field_rules: FieldRules, chunk_bytes: int
+    ) -> None:
+        self.table: Table = edges.table
+        self.name = f"edges {edges.edge_type[0]}-{edges.edge_type[1]}->{edges.edge_type[2]}"
+        self.is_one_type = edges.edge_type[0] == edges.edge_type[2]
+        self.rules, self.num_dst = rules, num_dst
+        self._is_doubled = rules.undirected and self.is_one_type
+        self._known = (num_src, num_dst)
+        self._largest_src = self._largest_dst = -1
+        names = [name for name in self.table.columns if name not in (SRC, DST)]
+        for end in (SRC, DST):
+            self._check_end(end)
+        for name in names:
+            if name in RESERVED:
+                raise InputError(f"{self.name}: a field cannot be called '{name}', the store uses that name: rename the column")
+        self.fields = {name: FieldConverter(self.table, self.table.columns[name], field_rules, self.name) for name in names}
+        fields_bytes = sum(self.table.columns[name].row_bytes for name in names)
+        self._max_rows = max(1, chunk_bytes // ((_ENDS_BYTES + fields_bytes) * self.records_per_row))
+        self._max_ends = max(1, chunk_bytes // (_ENDS_BYTES * self.records_per_row))
+
+    def _check_end(self, end: str) -> None:
+        column = self.table.columns.get(end)
+        if column is None:
+            raise InputError(f"{self.name}: there is no column '{end}'; it has {', '.join(self.table.columns)}")
+        if column.dtype == object:
+            raise InputError(f"{self.name}: '{end}' holds strings: ask for the ids of its node type to be mapped")
+        if column.dtype.kind not in "iu" or column.row_shape:
+            raise InputError(f"{self.name}: '{end}' must be a column of integers, got {column.dtype} {list(column.row_shape)}")
+
+    def count(self, max_cells: int, progress: Progress) -> EdgeCounts:
+        """First time through: check every id and count the edges of each destination."""
+        histogram = DegreeHistogram(self.num_dst, max_cells)
+        num_rows = 0
+        with stage(progress, f"count {self.name}", self.table.num_rows):
+            for chunk in prefetch(self.table.chunks(self._max_ends, (SRC, DST))):
+                src, dst = self._checked_ends(chunk)
+                if self.is_one_type and (self.rules.undirected or self.rules.drop_self_loops):
+                    is_loop = src == dst
+                    if self._is_doubled:
+                        histogram.add(src[~is_loop], self._largest_src)
+                    if self.rules.drop_self_loops:
+                        dst = dst[~is_loop]
+                histogram.add(dst, self._largest_dst)
+                num_rows += chunk.num_rows
+                progress.advance(chunk.num_rows)
+        if self.table.num_rows not in (None, num_rows):
+            raise InputError(f"{self.name}: announced {self.table.num_rows} rows and delivered {num_rows}: did the file change?")
+        histogram.finish()
+        known_src, known_dst = self._known
+        if self.is_one_type:
+            self._largest_src = self._largest_dst = max(self._largest_src, self._largest_dst)
+        return EdgeCounts(
+            histogram,
+            num_rows,
+            self._largest_src + 1 if known_src is None else known_src,
+            self._largest_dst + 1 if known_dst is None else known_dst,
+        )
+
+    @property
+    def records_per_row(self) -> int:
+        """How many records a row becomes at most."""
+        return 2 if self._is_doubled else 1
+
+    @property
+    def min_record_bytes(self) -> int:
+        """Bytes of a record at least; known before counting."""
+        return 4 + sum(RecordColumn(field.dtype, field.row_shape).row_bytes for field in self.fields.values())
+
+    def record_columns(self, counts: EdgeCounts) -> dict[str, RecordColumn]:
+        """Return the columns of a record: int32 where the numbers fit."""
+        columns = {INDICES: RecordColumn("int32" if counts.num_src <= MAX_INT32 else "int64")}
+        keep_ids = self.rules.keep_edge_ids
+        if keep_ids or (keep_ids is None and self.fields):
+            columns[EDGE_ID] = RecordColumn("int32" if counts.num_rows <= MAX_INT32 else "int64")
+        return columns | {name: RecordColumn(field.dtype, field.row_shape) for name, field in self.fields.items()}
+
+    def records(self, counts: EdgeCounts, progress: Progress) -> Iterator[Records]:
+        """Second time through: yield the records in input order, keys being destinations."""
+        columns = self.record_columns(counts)
+        with stage(progress, f"place {self.name}", counts.num_rows):
+            for chunk in prefetch(self.table.chunks(self._max_rows)):
+                src, dst = (_as_int64(chunk.columns[end]) for end in (SRC, DST))
+                rows: dict[str, np.ndarray] = {}
+                if EDGE_ID in columns:
+                    ids = np.arange(chunk.first_row, chunk.first_row + src.size, dtype=columns[EDGE_ID].storage)
+                    rows[EDGE_ID] = ids
+                for name, field in self.fields.items():
+                    rows[name] = field.convert(chunk.columns[name], chunk.first_row)
+                if self.is_one_type and (self._is_doubled or self.rules.drop_self_loops):
+                    src, dst, rows = self._filter(src, dst, rows)
+                rows[INDICES] = src.astype(columns[INDICES].storage)
+                yield Records(dst, {name: rows[name] for name in columns})
+                progress.advance(chunk.num_rows)
+
+    def _filter(
+        self, src: np.ndarray, dst: np.ndarray, rows: dict[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Drop self-loops; put the reverse of each edge behind it."""
+        is_loop = src == dst
+        if not self._is_doubled:
+            keep = ~is_loop
+            return src[keep], dst[keep], {name: values[keep] for name, values in rows.items()}
+        times = np.where(is_loop, 0 if self.rules.drop_self_loops else 1, 2)
+        row = np.repeat(np.arange(src.size), times)
+        is_reverse = np.r_[False, row[1:] == row[:-1]]
+        ends = np.where(is_reverse, dst[row], src[row]), np.where(is_reverse, src[row], dst[row])
+        return *ends, {name: values[row] for name, values in rows.items()}
+
+    def _checked_ends(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+        src, dst = (self._checked_end(chunk, end, count) for end, count in zip((SRC, DST), self._known, strict=True))
+        self._largest_src = max(self._largest_src, int(src.max(initial=-1)))
+        self._largest_dst = max(self._largest_dst, int(dst.max(initial=-1)))
+        return src, dst
+
+    def _checked_end(self, chunk: Chunk, end: str, num_nodes: int | None) -> np.ndarray:
+        raw = np.asarray(chunk.columns[end])
+        bound = MAX_NODES if num_nodes is None else num_nodes
+        if raw.size and not (raw.min() >= 0 and raw.max() < bound):
+            bad = np.flatnonzero((raw < 0) | (raw >= bound))
+            hint = "Is the number of nodes too small, or are these ids to be mapped?" if num_nodes is not None else "Map the ids."
+            raise NodeIdError(
+                f"{self.table.where(chunk.first_row + int(bad[0]))}: '{end}' is {raw[bad[0]]}, node ids must lie in [0, {bound}) "
+                f"({bad.size} of the {raw.size} ids around do not). {hint}"
+            )
+        return _as_int64(raw)
+
+
+def _as_int64(values: object) -> np.ndarray:
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def reversed_edges(edges: EdgeTable) -> EdgeTable:
+    """Return the edges of a type between two node types turned round, as type (dst, rev_relation, src)."""
+    source, relation, destination = edges.edge_type
+    return EdgeTable(edge_type=(destination, f"rev_{relation}", source), table=_SwappedTable(edges.table))
+
+
+class _SwappedTable:
+    """A table of edges with its ends exchanged."""
+
+    def __init__(self, table: Table) -> None:
+        self._table, self.name, self.num_rows = table, table.name, table.num_rows
+        self.columns: Mapping[str, Column] = {_swap(name): column for name, column in table.columns.items()}
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Read the table and rename its columns."""
+        wanted = None if names is None else tuple(map(_swap, names))
+        for chunk in self._table.chunks(max_rows, wanted):
+            yield Chunk(chunk.first_row, {_swap(name): values for name, values in chunk.columns.items()})
+
+    def where(self, row: int) -> str:
+        """Say where a row stands."""
+        return self._table.where(row)
+
+
+def _swap(name: str) -> str:
+    return {SRC: DST, DST: SRC}.get(name, name)

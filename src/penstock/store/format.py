@@ -1,0 +1,106 @@
+"""The format of a store on disk: names, versions, dtypes and the header of its arrays.
+
+In: dtypes and shapes. Out: bytes and file names. Invariant: the header of an array is a pure function of dtype and shape, so a reader
+compares it whole instead of parsing it. Every array is an `.npy` whose data begin at byte 4096 (the format allows the padding): at
+once `np.load(mmap_mode="r")` for anybody and ready for direct I/O.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.records import EdgeType
+
+FORMAT = "penstock-store"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+DATA_OFFSET = 4096
+BLOCK_BYTES = 1 << 26
+"""Each 64 MiB of an array's data have a checksum of their own (XXH3-64), so that damage is found by position."""
+
+BFLOAT16 = "bfloat16"
+DTYPES = {
+    name: np.dtype(name).newbyteorder("<")
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64"),
+    )
+} | {BFLOAT16: np.dtype("<u2")}
+"""Logical dtype -> the dtype of its bytes on disk. NumPy lacks bfloat16: its bits are kept as uint16."""
+
+MAX_INT32 = int(np.iinfo(np.int32).max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySpec:
+    """One array of a store.
+
+    Attributes:
+        file: path within the store, with forward slashes.
+        dtype: logical dtype, a key of `DTYPES`.
+        shape: rows first.
+        checksums: XXH3-64 of each `BLOCK_BYTES` of the data, as 16 hex digits.
+        properties: facts about the values: `num_classes` of labels, `is_ascending` of times.
+    """
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+    checksums: tuple[str, ...] = ()
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def storage_dtype(self) -> np.dtype:
+        """The dtype of the bytes on disk."""
+        return DTYPES[self.dtype]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return row_bytes(self.storage_dtype, self.shape[1:])
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the data, without the header."""
+        return self.shape[0] * self.row_bytes
+
+
+def row_bytes(dtype: np.dtype, row_shape: tuple[int, ...]) -> int:
+    """Return the bytes of one row; Python integers do not overflow, whatever a damaged manifest says."""
+    total = int(dtype.itemsize)
+    for length in row_shape:
+        total *= int(length)
+    return total
+
+
+def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """Return the first 4096 bytes of an `.npy` file (version 1.0) of this dtype and shape."""
+    lengths = ", ".join(str(int(length)) for length in shape) + ("," if len(shape) == 1 else "")
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({lengths}), }}"
+    length = DATA_OFFSET - 10
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.encode("latin1").ljust(length - 1) + b"\n"
+
+
+def folder_of_nodes(node_type: str) -> str:
+    """Return the folder of a node type within the store."""
+    return f"nodes/{file_name(node_type)}"
+
+
+def folder_of_edges(edge_type: EdgeType) -> str:
+    """Return the folder of an edge type within the store; `__` stands between the parts and nowhere else."""
+    return "edges/" + "__".join(re.sub("^_|_$|(?<=_)_", "%5F", file_name(part)) for part in edge_type)
+
+
+def file_name(name: str) -> str:
+    """Turn the name of a type, field or split into a file name; unusual characters are percent-encoded, as in addresses."""
+    if not name or len(name) > 80:
+        raise InputError(f"names of types, fields and splits have 1 to 80 characters, got {len(name)}: {name[:100]!r}")
+    encoded = quote(name, safe=" +,=@")
+    return "%2E" + encoded[1:] if encoded.startswith(".") else encoded

@@ -1,0 +1,39 @@
+"""Generated graphs into stores; and stores as the base of a generated graph."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.ingest.generate import generate as generate_source
+from penstock.store.ingestion import ingest
+from penstock.store.opened import Store
+
+_STORE_OPTIONS = frozenset(
+    ("memory", "undirected", "duplicates", "self_loops", "feature_dtype", "edge_ids", "nan", "progress", "overwrite")
+)
+
+
+def generate(kind: str, dest: str | os.PathLike[str], *, base: Store | str | os.PathLike[str] | None = None, **options: Any) -> Store:
+    """Write a generated graph into a store.
+
+    Args:
+        kind: "rmat", "zipf", "communities" or "kronecker".
+        dest: path of the store.
+        base: for kronecker: the store to expand, or its path. Its features and labels come along.
+        **options: those of `ingest`, and those of the generator (see `penstock.ingest.generate`): num_nodes, num_edges, seed, ...
+    """
+    writing = {name: options.pop(name) for name in _STORE_OPTIONS & options.keys()}
+    if base is not None:
+        options = _base_options(base) | options
+    return ingest(generate_source(kind, **options), dest, **writing)
+
+
+def _base_options(base: Store | str | os.PathLike[str]) -> dict[str, Any]:
+    store = base if isinstance(base, Store) else Store.open(base)
+    if not store.is_homogeneous:
+        raise UsageError(f"{store.path} has several types; only a homogeneous graph can be expanded")
+    fields = store.node_fields()
+    wanted = {name: store.node_field(None, name) for name in ("x", "y") if name in fields and fields[name].dtype != "bfloat16"}
+    return {"base": store.csc(), **wanted}

@@ -1,0 +1,210 @@
+"""Distinct ids in sorted order, in bounded memory: sorted runs on disk, merged.
+
+In: batches of ids, in any order and number. Out: batches of distinct ids that ascend (strings by their UTF-8 bytes). Ids are gathered
+until a buffer is full; what is left after removing repetitions goes to disk as a run, or stays if it is little. Merging takes, from the
+block that each run has in memory, all ids up to the smallest last one: no unread id can be smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.placement.cpu import compact_rows
+from penstock.store.allocators import release_memory
+from penstock.store.files import Scratch
+from penstock.store.ids import as_arrow, from_arrow
+from penstock.store.string_sort import sort_distinct
+
+B = TypeVar("B")
+FAN_IN = 16
+"""Runs merged at a time: each has two blocks in memory."""
+
+
+class _Ids(Protocol[B]):
+    """What sorting needs to know of a kind of ids."""
+
+    def nbytes(self, batch: B) -> int: ...
+
+    def distinct(self, batches: list[B]) -> B:
+        """Return the distinct ids of some batches, ascending."""
+        ...
+
+    def write(self, batches: Iterator[B], scratch: Scratch, block_bytes: int) -> Iterator[B]:
+        """Write a run to a nameless file; returns an iterator over its blocks."""
+        ...
+
+    def last(self, batch: B) -> Any: ...
+
+    def split(self, batch: B, bound: Any) -> tuple[B, B]:
+        """Split an ascending batch after the last id that is not above the bound."""
+        ...
+
+    def is_empty(self, batch: B) -> bool: ...
+
+
+class Integers:
+    """int64 ids."""
+
+    def nbytes(self, batch: np.ndarray) -> int:
+        """Bytes in memory."""
+        return batch.nbytes
+
+    def distinct(self, batches: list[np.ndarray]) -> np.ndarray:
+        """Return the distinct ids of some batches, ascending."""
+        ids = np.concatenate(batches) if batches else np.empty(0, dtype=np.int64)
+        batches.clear()
+        ids.sort()
+        keep = np.ones(ids.size, dtype=np.uint8)
+        np.not_equal(ids[1:], ids[:-1], out=keep[1:].view(np.bool_))
+        return compact_rows(ids, keep)
+
+    def write(self, batches: Iterator[np.ndarray], scratch: Scratch, block_bytes: int) -> Iterator[np.ndarray]:
+        """Write a run."""
+        file, num_ids, step = scratch.file(), 0, max(1, block_bytes // 8)
+        for batch in batches:
+            file.write(batch, num_ids * 8)
+            num_ids += batch.size
+
+        def blocks() -> Iterator[np.ndarray]:
+            for first in range(0, num_ids, step):
+                yield file.read(np.empty(min(step, num_ids - first), dtype=np.int64), first * 8, forget=True)
+            file.close()
+
+        return blocks()
+
+    def last(self, batch: np.ndarray) -> int:
+        """Return the largest id."""
+        return int(batch[-1])
+
+    def split(self, batch: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
+        """Split after the last id that is not above the bound."""
+        at = int(np.searchsorted(batch, bound, side="right"))
+        return batch[:at], batch[at:]
+
+    def is_empty(self, batch: np.ndarray) -> bool:
+        """Whether there are no ids."""
+        return batch.size == 0
+
+
+class Texts:
+    """String ids, as Arrow arrays of large_string."""
+
+    def nbytes(self, batch: pa.Array) -> int:
+        """Bytes in memory."""
+        return batch.nbytes
+
+    def distinct(self, batches: list[pa.Array]) -> pa.Array:
+        """Return the distinct ids of some batches, ascending."""
+        ids = as_arrow(pa.chunked_array(batches, type=pa.large_string()))
+        batches.clear()
+        return ids.take(pa.array(sort_distinct(from_arrow(ids))))
+
+    def write(self, batches: Iterator[pa.Array], scratch: Scratch, block_bytes: int) -> Iterator[pa.Array]:
+        """Write a run."""
+        schema = pa.schema([("id", pa.large_string())])
+        file = scratch.file()
+        with pa.ipc.new_stream(file.as_stream(), schema) as stream:
+            for batch in batches:
+                rows = max(1, block_bytes * len(batch) // max(1, batch.nbytes))
+                for first in range(0, len(batch), rows):
+                    stream.write_batch(pa.record_batch([batch.slice(first, rows)], schema=schema))
+
+        def blocks() -> Iterator[pa.Array]:
+            file.as_stream().seek(0)
+            for block in pa.ipc.open_stream(file.as_stream()):
+                yield block.column(0)
+            file.close()
+
+        return blocks()
+
+    def last(self, batch: pa.Array) -> bytes:
+        """Return the largest id."""
+        return self._at(batch, len(batch) - 1)
+
+    def split(self, batch: pa.Array, bound: bytes) -> tuple[pa.Array, pa.Array]:
+        """Split after the last id that is not above the bound."""
+        low, high = 0, len(batch)
+        while low < high:
+            middle = (low + high) // 2
+            if self._at(batch, middle) <= bound:
+                low = middle + 1
+            else:
+                high = middle
+        return batch.slice(0, low), batch.slice(low)
+
+    def is_empty(self, batch: pa.Array) -> bool:
+        """Whether there are no ids."""
+        return len(batch) == 0
+
+    def _at(self, batch: pa.Array, index: int) -> bytes:
+        return batch[index].as_buffer().to_pybytes()
+
+
+class DistinctIds(Generic[B]):
+    """Gather ids, then yield the distinct ones in order.
+
+    Args:
+        ids: `Integers()` or `Texts()`.
+        scratch: takes runs.
+        max_bytes: of gathered ids; sorting or merging them takes about as much again.
+    """
+
+    def __init__(self, ids: _Ids[B], scratch: Scratch, max_bytes: int) -> None:
+        self._ids, self._scratch, self._max_bytes = ids, scratch, max_bytes
+        self._block_bytes = max(1 << 14, max_bytes // FAN_IN)
+        self._batches: list[B] = []
+        self._levels: list[list[Iterator[B]]] = []
+        self._bytes = 0
+
+    def add(self, batch: B) -> None:
+        """Gather a batch."""
+        self._batches.append(batch)
+        self._bytes += self._ids.nbytes(batch)
+        if self._bytes <= self._max_bytes:
+            return
+        ids = self._ids.distinct(self._batches)
+        if self._ids.nbytes(ids) > self._max_bytes // 2:
+            self._add_run(iter([ids]), 0)
+            ids = None
+        self._batches = [] if ids is None else [ids]
+        self._bytes = 0 if ids is None else self._ids.nbytes(ids)
+
+    def _add_run(self, batches: Iterator[B], level: int) -> None:
+        """Write a run; as soon as a level has FAN_IN of them, they become one run of the next."""
+        if level == len(self._levels):
+            self._levels.append([])
+        runs = self._levels[level]
+        runs.append(self._ids.write(batches, self._scratch, self._block_bytes))
+        release_memory()
+        if len(runs) == FAN_IN:
+            self._levels[level] = []
+            self._add_run(self._merge(runs), level + 1)
+
+    def finish(self) -> Iterator[B]:
+        """Yield batches of distinct ids, ascending; can be called once."""
+        rest = self._ids.distinct(self._batches)
+        runs = [run for level in self._levels for run in level]
+        if not runs:
+            yield rest
+            return
+        while len(runs) > FAN_IN:
+            runs = [*runs[FAN_IN:], self._ids.write(self._merge(runs[:FAN_IN]), self._scratch, self._block_bytes)]
+        yield from self._merge([*runs, iter([] if self._ids.is_empty(rest) else [rest])])
+
+    def _merge(self, runs: Iterable[Iterator[B]]) -> Iterator[B]:
+        heads = [[next(run, None), next(run, None), run] for run in runs]
+        while heads := [head for head in heads if head[0] is not None]:
+            unfinished = [self._ids.last(head[0]) for head in heads if head[1] is not None]
+            taken = []
+            for head in heads:
+                part, rest = self._ids.split(head[0], min(unfinished)) if unfinished else (head[0], None)
+                taken.append(part)
+                if rest is None or self._ids.is_empty(rest):
+                    head[0], head[1] = head[1], next(head[2], None)
+                else:
+                    head[0] = rest
+            yield self._ids.distinct(taken)

@@ -1,0 +1,293 @@
+"""From a source to a store: the order of the work, and the options that a user has.
+
+In: a `Source` and a path. Out: a store. The order: fields and ids of nodes; tables of ids, and edges translated by them; each edge type
+counted and placed; splits; the manifest; the rename that makes all of it visible at once.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+import penstock
+from penstock.errors import InputError, StoreError, UsageError
+from penstock.ingest import open_source
+from penstock.ingest.source import DST, ID, SRC, EdgeTable, Source
+from penstock.kernels.placement import cpu as kernels
+from penstock.records import EdgeType, NodeType
+from penstock.store.allocators import arrow_by_malloc, release_memory
+from penstock.store.budget import Budget, format_bytes, free_bytes, parse_bytes, plan_budget, resident_bytes
+from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
+from penstock.store.edges import EdgeReader, EdgeRules, reversed_edges
+from penstock.store.fields import FieldRules
+from penstock.store.forecast import Forecast, make_forecast
+from penstock.store.format import ArraySpec
+from penstock.store.manifest import EdgeEntry, IdEntry, Manifest, NodeEntry
+from penstock.store.mapping import Mapping, Use
+from penstock.store.nodes import WrittenNodes, write_nodes
+from penstock.store.opened import Store
+from penstock.store.progress import Progress, Quiet
+from penstock.store.splits import write_splits
+from penstock.store.translate import TranslatedTable
+from penstock.store.writer import StoreWriter
+
+KeepOrDrop = Literal["keep", "drop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestOptions:
+    """What the user decides; see `ingest`."""
+
+    undirected: bool = False
+    duplicates: KeepOrDrop = "keep"
+    self_loops: KeepOrDrop = "keep"
+    feature_dtype: str | None = None
+    edge_ids: bool | None = None
+    nan: Literal["refuse", "allow"] = "refuse"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("duplicates", ("keep", "drop")), ("self_loops", ("keep", "drop")), ("nan", ("refuse", "allow"))):
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"{name} must be {' or '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
+
+    @property
+    def edge_rules(self) -> EdgeRules:
+        """The part about edges."""
+        return EdgeRules(
+            undirected=self.undirected,
+            drop_duplicates=self.duplicates == "drop",
+            drop_self_loops=self.self_loops == "drop",
+            keep_edge_ids=self.edge_ids,
+        )
+
+    @property
+    def field_rules(self) -> FieldRules:
+        """The part about fields."""
+        return FieldRules(feature_dtype=self.feature_dtype, allow_nan=self.nan == "allow")
+
+
+def ingest(
+    source: Any,
+    dest: str | os.PathLike[str],
+    *,
+    memory: str | int | None = None,
+    undirected: bool = False,
+    duplicates: KeepOrDrop = "keep",
+    self_loops: KeepOrDrop = "keep",
+    feature_dtype: str | None = None,
+    edge_ids: bool | None = None,
+    nan: Literal["refuse", "allow"] = "refuse",
+    progress: Progress | None = None,
+    overwrite: bool = False,
+    **source_options: Any,
+) -> Store:
+    """Write a graph into a store.
+
+    Args:
+        source: a `Source`, or anything that `penstock.ingest.open_source` takes: a path, PyG's `Data` or `HeteroData`.
+        dest: path of the store; must not exist unless `overwrite`, its parent must.
+        memory: bound for the whole process, for instance "2GiB"; None takes half of what is free.
+        undirected: add the reverse of every edge: behind it, where both ends are of one type; as a type `rev_...` otherwise.
+        duplicates: "drop" keeps the first of equal (src, dst) pairs.
+        self_loops: "drop" drops them.
+        feature_dtype: of the fields `x`: float16, bfloat16, float32 or float64. None keeps what there is, float64 becomes float32.
+        edge_ids: keep the row of each edge in the input; None keeps it where edges have fields.
+        nan: "allow" takes NaN and infinite values.
+        progress: told of the forecast and of each stage.
+        overwrite: replace a store at `dest`; it stays until the new one is complete.
+        **source_options: for `penstock.ingest.open_source`: which columns, which split.
+    Raises:
+        InputError: the data are wrong; names file, row and value.
+        BudgetError: the memory does not suffice; has the sum.
+        StoreError: the disk is full or read-only, or another process writes there.
+    """
+    options = IngestOptions(
+        undirected=undirected, duplicates=duplicates, self_loops=self_loops, feature_dtype=feature_dtype, edge_ids=edge_ids, nan=nan
+    )
+    opened = open_source(source, **source_options)
+    budget = _declare(memory)
+    ingestion = Ingestion(opened, options, budget, limits_of(budget), progress or Quiet())
+    with arrow_by_malloc(), StoreWriter(dest, overwrite=overwrite) as writer:
+        writer.commit(ingestion.run(writer))
+    return Store(dest)
+
+
+def forecast(source: Any, *, memory: str | int | None = None, **options: Any) -> Forecast:
+    """Tell what `ingest` with the same arguments will take, without doing it."""
+    opened = open_source(source)
+    budget = _declare(memory)
+    return Ingestion(opened, IngestOptions(**options), budget, limits_of(budget), Quiet()).forecast()
+
+
+def _declare(memory: str | int | None) -> Budget:
+    _warm_kernels()
+    baseline_bytes = resident_bytes()
+    return plan_budget(parse_bytes(memory) if memory is not None else baseline_bytes + free_bytes() // 2, baseline_bytes)
+
+
+def _warm_kernels() -> None:
+    """Load the compiler before the baseline is measured: it takes memory once, whatever is compiled or loaded from the cache."""
+    kernels.count_keys(np.zeros(1, dtype=np.int64), 0, np.zeros(1, dtype=np.int64))
+
+
+class Ingestion:
+    """One run from a source to a manifest.
+
+    Args:
+        source: the graph.
+        options, budget, limits, progress: see there.
+    Attributes:
+        paths: edge type -> how its edges were placed, see `penstock.store.build.Builder`.
+    """
+
+    def __init__(self, source: Source, options: IngestOptions, budget: Budget, limits: Limits, progress: Progress) -> None:
+        self._source, self._options, self._budget, self._limits, self._progress = source, options, budget, limits, progress
+        self.paths: dict[EdgeType, frozenset[str]] = {}
+        _check_source(source)
+
+    def forecast(self) -> Forecast:
+        """Tell what the run will take."""
+        source, options = self._source, self._options
+        edges = _with_reverses(source.edges, options.undirected)
+        return make_forecast(source.nodes, edges, source.mapped, options.edge_rules, options.field_rules, self._budget)
+
+    def run(self, writer: StoreWriter) -> Manifest:
+        """Write all arrays; returns the manifest."""
+        self._announce(writer)
+        source = self._source
+        written = {name: self._write_nodes(writer, name) for name in source.nodes}
+        release_memory()
+        tables, id_entries = self._map_ids(writer, written)
+        num_nodes = {name: nodes.num_nodes for name, nodes in written.items()}
+        for name, entry in id_entries.items():
+            num_nodes[name] = entry.arrays["id_rows"].shape[0]
+        edges = _with_reverses({name: EdgeTable(edge_type=name, table=table) for name, table in tables.items()}, self._options.undirected)
+        built = {name: self._build(writer, table, num_nodes) for name, table in edges.items()}
+        for table in tables.values():
+            if isinstance(table, TranslatedTable):
+                table.close()
+        counts = {name: _settle(name, count, built) for name, count in num_nodes.items()}
+        if sum(counts.values()) == 0:
+            raise InputError("the source has no nodes: a graph needs at least one")
+        entries = {name: self._node_entry(writer, name, counts[name], written[name].fields, id_entries.get(name)) for name in counts}
+        return Manifest(
+            is_homogeneous=source.is_homogeneous,
+            nodes=entries,
+            edges={name: self._edge_entry(name, edges, counts) for name, edges in built.items()},
+            provenance=self._provenance(),
+        )
+
+    def _announce(self, writer: StoreWriter) -> None:
+        forecast = self.forecast()
+        self._progress.note(str(forecast))
+        free = shutil.disk_usage(writer.folder).free
+        needed = forecast.disk_bytes + forecast.scratch_bytes
+        if needed > free:
+            raise StoreError(
+                f"cannot write {writer.destination}: {format_bytes(forecast.disk_bytes)} for the store + "
+                f"{format_bytes(forecast.scratch_bytes)} while it is made = {format_bytes(needed)}, and the disk has {format_bytes(free)} "
+                f"free: free some space or choose another disk"
+            )
+
+    def _write_nodes(self, writer: StoreWriter, name: NodeType) -> WrittenNodes:
+        return write_nodes(
+            writer,
+            self._source.nodes[name],
+            self._options.field_rules,
+            self._budget.chunk_bytes,
+            self._progress,
+            is_mapped=name in self._source.mapped,
+        )
+
+    def _map_ids(self, writer: StoreWriter, written: dict[NodeType, WrittenNodes]) -> tuple[dict[EdgeType, Any], dict[NodeType, IdEntry]]:
+        """Translate every table that names nodes of a mapped type."""
+        source, tables, uses = self._source, {}, {name: [] for name in self._source.mapped}
+        for edge_type, edges in source.edges.items():
+            label = f"edges {edge_type[0]}-{edge_type[1]}->{edge_type[2]}"
+            ends = {SRC: edge_type[0], DST: edge_type[2]}
+            if not source.mapped.intersection(ends.values()):
+                tables[edge_type] = edges.table
+                continue
+            tables[edge_type] = TranslatedTable(edges.table, label, writer.scratch, self._budget.chunk_bytes)
+            for node_type in source.mapped.intersection(ends.values()):
+                names = tuple(end for end, of_type in ends.items() if of_type == node_type)
+                uses[node_type].append(Use(tables[edge_type], names, edges.table, label))
+        entries = {}
+        for name in (name for name in source.nodes if name in source.mapped):
+            mapping = Mapping(writer, name, uses[name], self._budget, self._progress)
+            kind, arrays = written[name].ids or mapping.gather()
+            table = source.nodes[name].table
+            release_memory()
+            entries[name] = mapping.translate(kind, arrays, table.where if table is not None else str)
+            release_memory()
+        return tables, entries
+
+    def _build(self, writer: StoreWriter, edges: EdgeTable, num_nodes: dict[NodeType, int | None]) -> BuiltEdges:
+        num_src, num_dst = num_nodes[edges.edge_type[0]], num_nodes[edges.edge_type[2]]
+        reader = EdgeReader(edges, num_src, num_dst, self._options.edge_rules, self._options.field_rules, self._budget.chunk_bytes)
+        built = build_edges(writer, edges.edge_type, reader, self._limits, self._progress)
+        release_memory()
+        return built
+
+    def _edge_entry(self, name: EdgeType, edges: BuiltEdges, counts: dict[NodeType, int]) -> EdgeEntry:
+        self.paths[name] = edges.paths
+        return edges.sink.finish(counts[name[2]])
+
+    def _node_entry(
+        self, writer: StoreWriter, name: NodeType, num_nodes: int, fields: dict[str, ArraySpec], ids: IdEntry | None
+    ) -> NodeEntry:
+        splits = write_splits(writer, name, self._source.splits.get(name, {}), num_nodes)
+        return NodeEntry(num_nodes=num_nodes, fields=fields, splits=splits, ids=ids)
+
+    def _provenance(self) -> dict[str, Any]:
+        return {
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "penstock": penstock.__version__,
+            "options": asdict(self._options),
+            "source": self._source.provenance,
+        }
+
+
+def _check_source(source: Source) -> None:
+    """Refuse sources whose parts do not fit together."""
+    if source.is_homogeneous and (len(source.nodes), len(source.edges)) != (1, 1):
+        raise InputError(f"a homogeneous graph has one node type and one edge type, this has {len(source.nodes)} and {len(source.edges)}")
+    for edge_type in source.edges:
+        for end in (edge_type[0], edge_type[2]):
+            if end not in source.nodes:
+                raise InputError(f"edges {edge_type} name the node type '{end}', there are {', '.join(source.nodes) or 'none'}")
+    for name in [*source.mapped, *source.splits]:
+        if name not in source.nodes:
+            raise InputError(f"there is no node type '{name}' to map or split, there are {', '.join(source.nodes)}")
+    for name in source.mapped:
+        table = source.nodes[name].table
+        if table is not None and table.columns and ID not in table.columns:
+            raise InputError(f"the ids of '{name}' are to be mapped, but its table has no column '{ID}' to say which row is which node")
+
+
+def _with_reverses(edges: dict[EdgeType, EdgeTable], undirected: bool) -> dict[EdgeType, EdgeTable]:
+    """Add the reverse of each type between two different node types, where asked for."""
+    result = dict(edges)
+    for table in edges.values() if undirected else ():
+        if table.edge_type[0] != table.edge_type[2]:
+            turned = reversed_edges(table)
+            if turned.edge_type in result:
+                raise UsageError(
+                    f"undirected would add edges of type {turned.edge_type}, which the source has already: leave the option out"
+                )
+            result[turned.edge_type] = turned
+    return result
+
+
+def _settle(name: NodeType, num_nodes: int | None, built: dict[EdgeType, BuiltEdges]) -> int:
+    """Return the number of nodes of a type, from its edges where nothing else tells."""
+    if num_nodes is not None:
+        return num_nodes
+    by_src = [edges.num_src for edge_type, edges in built.items() if edge_type[0] == name]
+    by_dst = [edges.num_dst for edge_type, edges in built.items() if edge_type[2] == name]
+    return max([*by_src, *by_dst], default=0)

@@ -1,0 +1,245 @@
+"""The manifest of a store: what it holds, file by file, as one JSON object that ends in a checksum of itself.
+
+In: entries per node and edge type. Out: bytes, and back. Invariant: whatever bytes are read, the result is a consistent manifest or a
+`StoreError` that says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+import xxhash
+
+from penstock.errors import CorruptStoreError, FormatVersionError, NotAStoreError
+from penstock.records import EdgeType, NodeType
+from penstock.store.format import BLOCK_BYTES, DTYPES, FORMAT, FORMAT_VERSION, MANIFEST, ArraySpec
+
+_CHECKSUM_KEY = '\n "manifest_xxh3": "'
+_END = '"\n}\n'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdEntry:
+    """The user's ids of a mapped node type.
+
+    Attributes:
+        kind: "int64" or "string".
+        seed: of the hash that the table is built on.
+        arrays: `id` (int64[num_nodes]) or `id_offsets` (int64[num_nodes + 1]) and `id_bytes` (uint8): the ids in node order;
+            `id_cells` and `id_rows`: the table that finds them, see `penstock.store.idmap`.
+    """
+
+    kind: str
+    seed: int
+    arrays: dict[str, ArraySpec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEntry:
+    """The nodes of one type: their fields, splits (split name -> part -> ascending node ids) and the user's ids."""
+
+    num_nodes: int
+    fields: dict[str, ArraySpec] = field(default_factory=dict)
+    splits: dict[str, dict[str, ArraySpec]] = field(default_factory=dict)
+    ids: IdEntry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeEntry:
+    """The edges of one type as a CSC: `indptr`, `indices`, `edge_id` where kept, and fields in CSC order."""
+
+    num_edges: int
+    indptr: ArraySpec
+    indices: ArraySpec
+    edge_id: ArraySpec | None = None
+    fields: dict[str, ArraySpec] = field(default_factory=dict)
+
+    def arrays(self) -> Iterator[ArraySpec]:
+        """All arrays."""
+        yield from (self.indptr, self.indices, *([self.edge_id] if self.edge_id else []), *self.fields.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything that a store says about itself."""
+
+    is_homogeneous: bool
+    nodes: dict[NodeType, NodeEntry]
+    edges: dict[EdgeType, EdgeEntry]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def arrays(self) -> Iterator[ArraySpec]:
+        """All arrays of the store."""
+        for node in self.nodes.values():
+            yield from node.fields.values()
+            yield from (spec for parts in node.splits.values() for spec in parts.values())
+            yield from node.ids.arrays.values() if node.ids else ()
+        for edge in self.edges.values():
+            yield from edge.arrays()
+
+    def to_bytes(self) -> bytes:
+        """Serialise."""
+        document = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "checksum_block_bytes": BLOCK_BYTES,
+            "is_homogeneous": self.is_homogeneous,
+            "nodes": {name: _node_to_json(entry) for name, entry in self.nodes.items()},
+            "edges": [{"type": list(name), **_edge_to_json(entry)} for name, entry in self.edges.items()],
+            "provenance": self.provenance,
+        }
+        text = json.dumps(document, indent=1, ensure_ascii=True, default=str).removesuffix("\n}") + "," + _CHECKSUM_KEY
+        return (text + xxhash.xxh3_64_hexdigest(text.encode()) + _END).encode()
+
+
+def parse_manifest(raw: bytes, store: object) -> Manifest:
+    """Parse and check the bytes of a manifest.
+
+    Args:
+        raw: content of the file.
+        store: how to call the store in messages.
+    """
+    where = f"{store}: {MANIFEST}"
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise CorruptStoreError(f"{where} is not readable as JSON ({error}): the store is damaged") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise NotAStoreError(f"{where} is not that of a Penstock store (its \"format\" is not '{FORMAT}')")
+    version = document.get("format_version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise FormatVersionError(
+            f"{where} has format version {version}, this Penstock reads up to {FORMAT_VERSION}: install a newer Penstock"
+        )
+    body, key, tail = raw.rpartition(_CHECKSUM_KEY.encode())
+    if not key or tail != (xxhash.xxh3_64_hexdigest(body + key) + _END).encode():
+        raise CorruptStoreError(f"{where} does not match its own checksum: it was damaged or edited")
+    try:
+        manifest = _from_json(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptStoreError(f"{where} is inconsistent: {type(error).__name__}: {error}") from None
+    return manifest
+
+
+def _spec_to_json(spec: ArraySpec) -> dict[str, Any]:
+    return {
+        "file": spec.file,
+        "dtype": spec.dtype,
+        "shape": list(spec.shape),
+        "bytes": spec.data_bytes,
+        "xxh3": list(spec.checksums),
+        **({"properties": spec.properties} if spec.properties else {}),
+    }
+
+
+def _node_to_json(entry: NodeEntry) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "num_nodes": entry.num_nodes,
+        "fields": {name: _spec_to_json(spec) for name, spec in entry.fields.items()},
+        "splits": {name: {part: _spec_to_json(spec) for part, spec in parts.items()} for name, parts in entry.splits.items()},
+    }
+    if entry.ids:
+        arrays = {name: _spec_to_json(spec) for name, spec in entry.ids.arrays.items()}
+        document["ids"] = {"kind": entry.ids.kind, "seed": entry.ids.seed, "arrays": arrays}
+    return document
+
+
+def _edge_to_json(entry: EdgeEntry) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "num_edges": entry.num_edges,
+        "indptr": _spec_to_json(entry.indptr),
+        "indices": _spec_to_json(entry.indices),
+    }
+    if entry.edge_id:
+        document["edge_id"] = _spec_to_json(entry.edge_id)
+    return document | {"fields": {name: _spec_to_json(spec) for name, spec in entry.fields.items()}}
+
+
+def _from_json(document: dict[str, Any]) -> Manifest:
+    _demand(document["checksum_block_bytes"] == BLOCK_BYTES, f"checksum_block_bytes must be {BLOCK_BYTES}")
+    _demand(isinstance(document["edges"], list), "edges must be a list")
+    _demand(isinstance(document["is_homogeneous"], bool), "is_homogeneous must be true or false")
+    nodes = {name: _node_from_json(name, entry) for name, entry in document["nodes"].items()}
+    edges = {}
+    for entry in document["edges"]:
+        source, relation, destination = entry["type"]
+        _demand(source in nodes, f"edges start at the node type {source!r}, which is not there")
+        edges[source, relation, destination] = _edge_from_json(entry, nodes[destination].num_nodes)
+    return Manifest(is_homogeneous=document["is_homogeneous"], nodes=nodes, edges=edges, provenance=dict(document["provenance"]))
+
+
+def _node_from_json(name: NodeType, document: dict[str, Any]) -> NodeEntry:
+    num_nodes = _count(document["num_nodes"])
+    ids = _ids_from_json(name, document["ids"], num_nodes) if "ids" in document else None
+    return NodeEntry(
+        num_nodes=num_nodes,
+        fields={key: _spec_from_json(spec, num_nodes) for key, spec in document["fields"].items()},
+        splits={split: {part: _spec_from_json(spec) for part, spec in parts.items()} for split, parts in document["splits"].items()},
+        ids=ids,
+    )
+
+
+def _ids_from_json(name: NodeType, document: dict[str, Any], num_nodes: int) -> IdEntry:
+    entry = IdEntry(
+        kind=document["kind"],
+        seed=_count(document["seed"]),
+        arrays={key: _spec_from_json(spec) for key, spec in document["arrays"].items()},
+    )
+    _demand(entry.kind in ("int64", "string"), f"ids of {name} have kind {entry.kind!r}")
+    num_cells = entry.arrays["id_cells"].shape[0]
+    shapes = {"id_rows": (num_nodes,), "id_cells": (num_cells,)}
+    if entry.kind == "string":
+        shapes |= {"id_offsets": (num_nodes + 1,), "id_bytes": entry.arrays["id_bytes"].shape[:1]}
+    else:
+        shapes |= {"id": (num_nodes,)}
+    for key, shape in shapes.items():
+        dtypes = ("uint8",) if key == "id_bytes" else ("int64", "int32") if key == "id_rows" else ("int64",)
+        spec = entry.arrays[key]
+        _demand(spec.shape == shape and spec.dtype in dtypes, f"{spec.file} must be {dtypes[0]} {list(shape)}")
+    _demand(num_cells > 1 and num_cells.bit_count() == 1, f"{entry.arrays['id_cells'].file} has {num_cells} rows, not a power of two")
+    return entry
+
+
+def _edge_from_json(document: dict[str, Any], num_dst: int) -> EdgeEntry:
+    num_edges = _count(document["num_edges"])
+    indptr = _spec_from_json(document["indptr"], num_dst + 1)
+    indices = _spec_from_json(document["indices"], num_edges)
+    _demand(indptr.dtype == "int64" and indptr.shape == (num_dst + 1,), f"{indptr.file} must be int64 [{num_dst + 1}]")
+    _demand(indices.dtype in ("int32", "int64") and len(indices.shape) == 1, f"{indices.file} must be int32 or int64 [{num_edges}]")
+    return EdgeEntry(
+        num_edges=num_edges,
+        indptr=indptr,
+        indices=indices,
+        edge_id=_spec_from_json(document["edge_id"], num_edges) if "edge_id" in document else None,
+        fields={key: _spec_from_json(spec, num_edges) for key, spec in document["fields"].items()},
+    )
+
+
+def _spec_from_json(document: dict[str, Any], num_rows: int | None = None) -> ArraySpec:
+    spec = ArraySpec(
+        file=str(document["file"]),
+        dtype=str(document["dtype"]),
+        shape=tuple(_count(length) for length in document["shape"]),
+        checksums=tuple(document["xxh3"]),
+        properties=dict(document.get("properties", {})),
+    )
+    path = PurePosixPath(spec.file)
+    _demand(not path.is_absolute() and ".." not in path.parts, f"{spec.file} leads out of the store")
+    _demand(spec.dtype in DTYPES and len(spec.shape) >= 1, f"{spec.file} has dtype {spec.dtype} and shape {spec.shape}")
+    _demand(num_rows in (None, *spec.shape[:1]), f"{spec.file} has shape {spec.shape} for {num_rows} rows")
+    _demand(len(spec.checksums) == -(-spec.data_bytes // BLOCK_BYTES), f"{spec.file} has {len(spec.checksums)} checksums")
+    return spec
+
+
+def _count(value: Any) -> int:
+    _demand(isinstance(value, int) and not isinstance(value, bool) and value >= 0, f"{value!r} is not a count")
+    return value
+
+
+def _demand(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

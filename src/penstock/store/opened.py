@@ -1,0 +1,240 @@
+"""A store that is open: its arrays as read-only memory maps.
+
+In: a path. Out: types, counts, fields, topology, splits, the user's ids. Invariants: opening reads the manifest and the headers, never
+the data; an array is mapped when first asked for; a store that is replaced on disk while open stays what it was, or says so.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+
+from penstock.errors import MissingFieldError, NotAStoreError, StoreError, UsageError
+from penstock.records import CSC, EdgeType, Graph, NodeType
+from penstock.store.arrays import ArrayFile
+from penstock.store.format import MANIFEST, ArraySpec
+from penstock.store.idmap import IdMap
+from penstock.store.manifest import EdgeEntry, NodeEntry, parse_manifest
+
+
+class Store:
+    """A graph on disk. Make one with `penstock.ingest`, open it with `penstock.open`.
+
+    Attributes:
+        path: absolute path of the folder.
+        manifest: everything that the store says about itself.
+        num_nodes: node type -> count, in the order of the types.
+        num_edges: edge type -> count, in the order of the types.
+    Cost: opening takes milliseconds, whatever the size. Safe to use from several threads; pickles as its path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, check_arrays: bool = True) -> None:
+        self.path = Path(os.path.abspath(path))
+        try:
+            self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            raise NotAStoreError(f"{path} does not exist: give the folder of a store (made by `penstock ingest`)") from None
+        except NotADirectoryError:
+            raise NotAStoreError(f"{path} is a file: a store is a folder (made by `penstock ingest`)") from None
+        except OSError as error:
+            raise StoreError(f"cannot open {path}: {error.strerror}") from None
+        self._finalizer = weakref.finalize(self, os.close, self._folder)
+        self.manifest = parse_manifest(self._read_manifest(), self.path)
+        self.num_nodes = MappingProxyType({name: entry.num_nodes for name, entry in self.manifest.nodes.items()})
+        self.num_edges = MappingProxyType({name: entry.num_edges for name, entry in self.manifest.edges.items()})
+        self._maps: dict[str, np.ndarray] = {}
+        self._id_maps: dict[NodeType, IdMap] = {}
+        for spec in self.manifest.arrays() if check_arrays else ():
+            self.array_file(spec).check_shape()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Open the store at a path.
+
+        Raises:
+            NotAStoreError: nothing there, or something else.
+            FormatVersionError: written by a newer Penstock.
+            CorruptStoreError: manifest, sizes or headers do not fit together.
+        """
+        return cls(path)
+
+    def _read_manifest(self) -> bytes:
+        try:
+            descriptor = os.open(MANIFEST, os.O_RDONLY, dir_fd=self._folder)
+        except FileNotFoundError:
+            raise NotAStoreError(f"{self.path} is not a store: it has no {MANIFEST}") from None
+        except OSError as error:
+            raise StoreError(f"cannot read {self.path / MANIFEST}: {error.strerror}") from None
+        with os.fdopen(descriptor, "rb") as file:
+            try:
+                return file.read()
+            except OSError as error:
+                raise StoreError(f"cannot read {self.path / MANIFEST}: {error.strerror}") from None
+
+    @property
+    def node_types(self) -> list[NodeType]:
+        """Node types in their order."""
+        return list(self.manifest.nodes)
+
+    @property
+    def edge_types(self) -> list[EdgeType]:
+        """Edge types in their order, which is part of the random counter."""
+        return list(self.manifest.edges)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """One node type, one edge type, and batches are `Data`."""
+        return self.manifest.is_homogeneous
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of data in all arrays."""
+        return sum(spec.data_bytes for spec in self.manifest.arrays())
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits over the names, shapes and checksums of all arrays: equal for equal contents, however they were made."""
+        text = "\n".join(f"{spec.file} {spec.dtype} {spec.shape} {' '.join(spec.checksums)}" for spec in self.manifest.arrays())
+        return xxhash.xxh3_64_hexdigest(text.encode())
+
+    def array_file(self, spec: ArraySpec) -> ArrayFile:
+        """Return a reader of one array, for whoever wants its bytes rather than a map."""
+        return ArrayFile(spec, self._folder, self.path)
+
+    def map(self, spec: ArraySpec) -> np.ndarray:
+        """Return the map of one array: storage dtype[shape], read-only. Mapped once."""
+        array = self._maps.get(spec.file)
+        if array is None:
+            array = self._maps[spec.file] = self.array_file(spec).map()
+        return array
+
+    def _node(self, node_type: NodeType | None) -> NodeEntry:
+        nodes = self.manifest.nodes
+        if node_type is None and len(nodes) == 1:
+            return next(iter(nodes.values()))
+        if node_type is None or node_type not in nodes:
+            raise MissingFieldError(f"{self.path} has no node type {node_type!r}; it has {_listed(nodes)}")
+        return nodes[node_type]
+
+    def _edge(self, edge_type: EdgeType | None) -> EdgeEntry:
+        edges = self.manifest.edges
+        if edge_type is None and len(edges) == 1:
+            return next(iter(edges.values()))
+        if edge_type is None or tuple(edge_type) not in edges:
+            raise MissingFieldError(f"{self.path} has no edge type {edge_type!r}; it has {_listed(edges)}")
+        return edges[edge_type]
+
+    def node_fields(self, node_type: NodeType | None = None) -> Mapping[str, ArraySpec]:
+        """Return what is known of each field of a node type: dtype, shape, properties. None: the only type."""
+        return MappingProxyType(self._node(node_type).fields)
+
+    def edge_fields(self, edge_type: EdgeType | None = None) -> Mapping[str, ArraySpec]:
+        """Return what is known of each field of an edge type; rows are in CSC order. None: the only type."""
+        return MappingProxyType(self._edge(edge_type).fields)
+
+    def node_field(self, node_type: NodeType | None, name: str) -> np.ndarray:
+        """Return the map of a node field: [num_nodes, ...]; bfloat16 as its bits in uint16 (see `node_fields` for the dtype)."""
+        return self.map(_pick(self.node_fields(node_type), name, f"{self.path}: node type {node_type or self.node_types[0]!r}"))
+
+    def edge_field(self, edge_type: EdgeType | None, name: str) -> np.ndarray:
+        """Return the map of an edge field in CSC order: [num_edges, ...]; bfloat16 as its bits in uint16."""
+        return self.map(_pick(self.edge_fields(edge_type), name, f"{self.path}: edge type {edge_type or self.edge_types[0]!r}"))
+
+    def csc(self, edge_type: EdgeType | None = None) -> CSC:
+        """Return the in-neighbour lists of one edge type, memory-mapped."""
+        entry = self._edge(edge_type)
+        return CSC(self.map(entry.indptr), self.map(entry.indices), self.map(entry.edge_id) if entry.edge_id else None)
+
+    def graph(self) -> Graph:
+        """Return the topology, memory-mapped."""
+        return Graph(dict(self.num_nodes), {edge_type: self.csc(edge_type) for edge_type in self.edge_types}, self.is_homogeneous)
+
+    def split_names(self, node_type: NodeType | None = None) -> list[str]:
+        """Return the names of the splits of a node type (None: the only type that has any)."""
+        return list(self._node(self._type_with_splits(node_type)).splits)
+
+    def split(self, part: str, name: str | None = None, node_type: NodeType | None = None) -> np.ndarray:
+        """Return the ids of one part of a split.
+
+        Args:
+            part: "train", "val", "test" or another that the store has.
+            name: of the split; None takes the only one, or the one called "default".
+            node_type: None takes the only type that has splits.
+        Returns:
+            int64[n], ascending, read-only.
+        """
+        node_type = self._type_with_splits(node_type)
+        splits, where = self._node(node_type).splits, f"{self.path}: node type {node_type!r}"
+        if name is None and len(splits) > 1 and "default" not in splits:
+            raise UsageError(f"{where} has several splits, choose one by name: {_listed(splits)}")
+        if name is None:
+            name = "default" if "default" in splits else next(iter(splits), "default")
+        return self.map(_pick(_pick(splits, name, where, "split"), part, f"{where}, split {name!r}", "part"))
+
+    def _type_with_splits(self, node_type: NodeType | None) -> NodeType:
+        if node_type is not None:
+            return node_type
+        candidates = [name for name, entry in self.manifest.nodes.items() if entry.splits] or self.node_types
+        if len(candidates) != 1:
+            raise UsageError(f"{self.path}: several node types could have splits, name one of {_listed(candidates)}")
+        return candidates[0]
+
+    def has_original_ids(self, node_type: NodeType | None = None) -> bool:
+        """Whether the user's ids of this type were mapped, and the mapping kept."""
+        return self._node(node_type).ids is not None
+
+    def _id_map(self, node_type: NodeType | None) -> IdMap:
+        entry = self._node(node_type)
+        key = node_type or self.node_types[0]
+        if entry.ids is None:
+            raise MissingFieldError(f"{self.path}: node type {key!r} has no ids but 0 to {entry.num_nodes - 1}; use those")
+        if key not in self._id_maps:
+            self._id_maps[key] = IdMap(entry.ids, {name: self.map(spec) for name, spec in entry.ids.arrays.items()})
+        return self._id_maps[key]
+
+    def original_ids(self, node_type: NodeType | None, ids: Any) -> Any:
+        """Return the user's ids of nodes: int64[n], or a list of n strings.
+
+        Args:
+            node_type: a type whose ids were mapped; None: the only type.
+            ids: int[n], in [0, num_nodes).
+        """
+        return self._id_map(node_type).originals(ids)
+
+    def find(self, node_type: NodeType | None, original_ids: Any) -> np.ndarray:
+        """Return int64[n]: the nodes with these ids of the user's, -1 where there is none.
+
+        Args:
+            node_type: a type whose ids were mapped; None: the only type.
+            original_ids: n integers or strings.
+        """
+        return self._id_map(node_type).find(original_ids)
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"{name}: {count:,}" for name, count in self.num_nodes.items())
+        edges = ", ".join(f"{_arrow(name)}: {count:,}" for name, count in self.num_edges.items())
+        return f"Store({str(self.path)!r}, nodes={{{nodes}}}, edges={{{edges}}})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self.path),)
+
+
+def _arrow(edge_type: EdgeType) -> str:
+    return f"{edge_type[0]}-{edge_type[1]}->{edge_type[2]}"
+
+
+def _listed(names: Sequence[Any] | Mapping[Any, Any]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+def _pick(items: Mapping[str, Any], name: str, where: str, kind: str = "field") -> Any:
+    if name not in items:
+        raise MissingFieldError(f"{where} has no {kind} {name!r}; it has {_listed(items)}")
+    return items[name]

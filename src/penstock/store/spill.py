@@ -1,0 +1,122 @@
+"""Edges on their way through the disk: sorted coarsely into regions of one scratch file per column.
+
+In: records in input order, and how many fall into each bucket (a range of destinations). Out: each bucket's records together, still in
+input order. Invariant: every record is written once, at an offset known beforehand; the scratch files have no name, so that nothing
+of them outlives the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from penstock.kernels.placement import cpu as kernels
+from penstock.store.files import Scratch
+from penstock.store.histogram import DegreeHistogram
+from penstock.store.place import Columns, RecordColumn, Records, start_positions
+
+KEYS = "keys"
+MAX_BUCKET_KEYS = 1 << 32
+"""Keys relative to their bucket are uint32."""
+_GUESS_CELLS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Consecutive ranges of keys.
+
+    Attributes:
+        bounds: int64[num_buckets + 1], keys; bucket b is [bounds[b], bounds[b + 1]).
+        starts: int64[num_buckets + 1], its records are starts[b]:starts[b + 1] of the spill.
+    """
+
+    bounds: np.ndarray
+    starts: np.ndarray
+
+    def __len__(self) -> int:
+        return self.bounds.size - 1
+
+
+def plan_buckets(histogram: DegreeHistogram, record_bytes: int, bucket_bytes: int) -> Buckets:
+    """Cut the keys into as few buckets as fit: 8 bytes a key and `record_bytes` a record within `bucket_bytes`.
+
+    A cell of the histogram that is larger than that becomes a bucket of its own.
+    """
+    shift, num_keys = histogram.shift, histogram.num_keys
+    records = np.concatenate([[0], np.cumsum(histogram.counts)])
+    keys = np.minimum(np.arange(records.size, dtype=np.int64) << shift, num_keys)
+    cost = records * record_bytes + keys * 8
+    cells = [0]
+    while cells[-1] < records.size - 1:
+        cell = cells[-1]
+        by_bytes = np.searchsorted(cost, cost[cell] + bucket_bytes, side="right") - 1
+        by_keys = np.searchsorted(keys, keys[cell] + MAX_BUCKET_KEYS, side="right") - 1
+        cells.append(max(cell + 1, int(min(by_bytes, by_keys))))
+    return Buckets(keys[cells], records[cells])
+
+
+class Spill:
+    """Scratch files for so many records, one file per column and one for the keys."""
+
+    def __init__(self, scratch: Scratch, columns: Columns) -> None:
+        self._columns = {KEYS: RecordColumn("uint32"), **columns}
+        self._files = {name: scratch.file() for name in self._columns}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def write(self, name: str, first: int, rows: np.ndarray) -> None:
+        """Write rows of a column from record `first` on."""
+        self._files[name].write(rows, first * self._columns[name].row_bytes)
+
+    def read(self, name: str, first: int, count: int, *, is_last_use: bool = True) -> np.ndarray:
+        """Read rows of a column."""
+        column = self._columns[name]
+        return self._files[name].read(column.empty(count), first * column.row_bytes, forget=is_last_use)
+
+    def read_keys(self, first: int, end: int, max_records: int) -> Iterator[np.ndarray]:
+        """Yield the keys of records first:end, in pieces, for counting them."""
+        for at in range(first, end, max_records):
+            yield self.read(KEYS, at, min(max_records, end - at), is_last_use=False)
+
+    def read_records(self, first: int, end: int, max_records: int) -> Iterator[Records]:
+        """Yield records first:end, in pieces."""
+        for at in range(first, end, max_records):
+            rows = {name: self.read(name, at, min(max_records, end - at)) for name in self._columns}
+            yield Records(rows.pop(KEYS), rows)
+
+
+def spill_records(pieces: Iterable[Records], buckets: Buckets, spill: Spill) -> None:
+    """Write every record to the region of its bucket; its key becomes relative to the bucket."""
+    num_buckets, next_record = len(buckets), buckets.starts[:-1].copy()
+    shift = max(0, int(buckets.bounds[-1] - 1).bit_length() - _GUESS_CELLS.bit_length() + 1)
+    guess = np.searchsorted(buckets.bounds[1:], np.arange(_GUESS_CELLS, dtype=np.int64) << shift, side="right")
+    guess = np.minimum(guess, num_buckets - 1).astype(np.uint32)
+    buffers: dict[str, np.ndarray] = {}
+    for piece in pieces:
+        size = piece.keys.size
+        if not buffers or buffers["positions"].size < size:
+            buffers = {name: np.empty(size, dtype=np.uint32) for name in ("bucket", "local")}
+            buffers["positions"] = np.empty(size, dtype=np.int64)
+        of_bucket, local, positions = (buffers[name][:size] for name in ("bucket", "local", "positions"))
+        counts = np.zeros(num_buckets, dtype=np.int64)
+        kernels.assign_buckets(piece.keys, buckets.bounds, guess, shift, counts, of_bucket, local)
+        first = counts.copy()
+        start_positions(first)
+        kernels.take_positions(of_bucket, first, positions)
+        hit = np.flatnonzero(counts)
+        for name, rows in {KEYS: local, **piece.columns}.items():
+            together = np.empty_like(rows)
+            kernels.scatter_rows(rows, positions, together)
+            for bucket in hit:
+                end = first[bucket]
+                spill.write(name, int(next_record[bucket]), together[end - counts[bucket] : end])
+        next_record += counts

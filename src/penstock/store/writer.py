@@ -1,0 +1,150 @@
+"""Writing a store so that nothing is ever half there: beside the destination, under a lock, renamed at the end.
+
+In: arrays and a manifest. Out: a store at the destination, or nothing. Invariants: the destination holds the old state or the new one,
+whatever is killed when; what a killed writer left is removed by the next one; two writers never work on one destination.
+
+Beside `papers` lie, while it is written: `.papers.lock`, held by flock and gone with its holder; `.papers.partial-<pid>`, the store in
+the making. Where the file system cannot swap two folders, the old store passes through `.papers.old-<pid>`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from penstock.errors import StoreBusyError, StoreError, UsageError
+from penstock.store.arrays import ArrayWriter
+from penstock.store.files import Scratch, exchange, explained, sync_folder
+from penstock.store.format import MANIFEST
+from penstock.store.manifest import Manifest
+
+
+class StoreWriter:
+    """A store in the making; a context manager that takes the lock and leaves no litter.
+
+    Args:
+        destination: where the store shall be; its parent must exist.
+        overwrite: replace a store that is there. It stays until the new one is complete.
+    Attributes:
+        folder: where to write.
+        scratch: for what is not part of the store.
+    """
+
+    def __init__(self, destination: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        self.destination = Path(os.path.abspath(destination))
+        parent, name = self.destination.parent, self.destination.name
+        self._overwrite, self._name, self._parent = overwrite, name, parent
+        self.folder = parent / f".{name}.partial-{os.getpid()}"
+        self.scratch = Scratch(self.folder)
+        self._lock_path, self._lock = parent / f".{name}.lock", -1
+        self._open_arrays: list[ArrayWriter] = []
+
+    def __enter__(self) -> Self:
+        if not self._parent.is_dir():
+            raise UsageError(f"cannot write {self.destination}: the folder {self._parent} does not exist")
+        self._check_destination()
+        with explained(self.destination, "write"):
+            self._acquire()
+            try:
+                self._check_destination()
+                self._remove_litter()
+                self.folder.mkdir()
+            except BaseException:
+                self._release()
+                raise
+        return self
+
+    def _check_destination(self) -> None:
+        path = self.destination
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return
+        if not (path / MANIFEST).is_file():
+            raise UsageError(f"{path} exists and is not a Penstock store: choose another path")
+        if not self._overwrite:
+            raise UsageError(f"{path} is a store already: choose another path, or ask for overwriting")
+
+    def _acquire(self) -> None:
+        while True:
+            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._lock_path.exists() and os.path.samestat(os.fstat(self._lock), os.stat(self._lock_path)):
+                    self._sign_lock()
+                    return
+            except BlockingIOError:
+                holder = os.pread(self._lock, 20, 0).decode(errors="replace") or "unknown"
+                self._close_lock()
+                raise StoreBusyError(
+                    f"another process (pid {holder}) is writing {self.destination}: wait for it, or choose another path"
+                ) from None
+            except FileNotFoundError:
+                pass
+            self._close_lock()
+
+    def _sign_lock(self) -> None:
+        """Write our process id into the lock, for the message to others; on a full disk they do without."""
+        with suppress(OSError):
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+
+    def _close_lock(self) -> None:
+        os.close(self._lock)
+        self._lock = -1
+
+    def _release(self) -> None:
+        """Remove the lock's file while it is still held: whoever opened it meanwhile sees that it is gone, and starts over."""
+        self._lock_path.unlink(missing_ok=True)
+        self._close_lock()
+
+    def _remove_litter(self) -> None:
+        """Clear up after killed writers. Only the holder of the lock comes here, so all that is found is dead."""
+        for old in self._beside("old"):
+            if not self.destination.exists():
+                old.rename(self.destination)
+            else:
+                shutil.rmtree(old)
+        for partial in self._beside("partial"):
+            shutil.rmtree(partial)
+
+    def _beside(self, kind: str) -> list[Path]:
+        prefix = f".{self._name}.{kind}-"
+        return [path for path in sorted(self._parent.iterdir()) if path.name.startswith(prefix) and path.name[len(prefix) :].isdigit()]
+
+    def array(self, file: str, dtype: str, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
+        """Begin an array of the store."""
+        writer = ArrayWriter(self.folder, file, dtype, row_shape)
+        self._open_arrays.append(writer)
+        return writer
+
+    def commit(self, manifest: Manifest) -> None:
+        """Write the manifest, make everything last, and put the store in its place."""
+        path = self.folder / MANIFEST
+        with open(path, "wb") as file:
+            file.write(manifest.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        for folder, _, _ in os.walk(self.folder):
+            sync_folder(Path(folder))
+        if not (self.destination / MANIFEST).exists():
+            self.folder.rename(self.destination)
+        elif not exchange(self.folder, self.destination):
+            old = self._parent / f".{self._name}.old-{os.getpid()}"
+            self.destination.rename(old)
+            self.folder.rename(self.destination)
+            shutil.rmtree(old)
+        sync_folder(self._parent)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.scratch.close()
+        for array in self._open_arrays:
+            array.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._release()
+        if isinstance(error, OSError) and not isinstance(error, StoreError):
+            with explained(self.destination, "write"):
+                raise error

@@ -1,0 +1,8 @@
+"""Training: the reference loop over the loader, on PyG layers."""
+
+from penstock.train.config import METRICS, MODELS, TrainConfig
+from penstock.train.memory import keep_freed_memory
+from penstock.train.observer import EpochRecord, Observer
+from penstock.train.run import DivergedError, Result, train
+
+__all__ = ["METRICS", "MODELS", "DivergedError", "EpochRecord", "Observer", "Result", "TrainConfig", "keep_freed_memory", "train"]

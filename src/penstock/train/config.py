@@ -1,0 +1,103 @@
+"""What a training run is told, checked before anything is opened."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from penstock.errors import UsageError
+
+MODELS = {
+    "sage": "GraphSAGE, mean aggregation",
+    "gcn": "graph convolution, symmetric normalisation by the degrees of the whole graph",
+    "gat": "graph attention",
+    "gin": "graph isomorphism network",
+    "rgcn": "one GraphSAGE layer per relation (typed graphs)",
+    "hgt": "heterogeneous graph transformer (typed graphs)",
+}
+METRICS = ("auto", "accuracy", "auc", "micro-f1")
+NORMALIZATIONS = ("none", "rows")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """One training run.
+
+    Attributes:
+        store: path of the store.
+        model: one of MODELS; "auto" takes sage, or rgcn for typed graphs.
+        target: node type to classify; None: the one that has labels.
+        num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all.
+        batch_size, epochs, lr, weight_decay, hidden, heads: as usual.
+        dropout: of the hidden layers. input_dropout: of the features; costs more than the rest of the step on wide or many rows.
+        seed: of everything: order, samples, initial weights, dropout.
+        split: name of the split; None: the only one, or the first.
+        metric: "auto" takes auc for two classes, micro-f1 for multi-label, else accuracy.
+        normalize: "rows" divides each feature row by its sum (bags of words).
+        patience: stop after so many evaluations without a better validation metric; 0 never.
+        eval_every: epochs between evaluations.
+        num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
+        checkpoint_every_s: seconds between checkpoints within an epoch.
+    """
+
+    store: str
+    model: str = "auto"
+    target: str | None = None
+    num_neighbors: tuple[int, ...] = (15, 10)
+    batch_size: int = 1024
+    epochs: int = 20
+    lr: float = 0.003
+    weight_decay: float = 0.0
+    dropout: float = 0.5
+    input_dropout: float = 0.0
+    hidden: int = 128
+    heads: int = 4
+    seed: int = 0
+    split: str | None = None
+    metric: str = "auto"
+    normalize: str = "none"
+    patience: int = 0
+    eval_every: int = 1
+    num_workers: int = 2
+    torch_threads: int = 0
+    checkpoint_every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        _one_of("model", self.model, ("auto", *MODELS))
+        _one_of("metric", self.metric, METRICS)
+        _one_of("normalize", self.normalize, NORMALIZATIONS)
+        for name, least in (("batch_size", 1), ("epochs", 1), ("hidden", 1), ("heads", 1), ("eval_every", 1), ("patience", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not self.num_neighbors:
+            raise UsageError("num_neighbors needs one fanout per layer, for instance 15,10")
+        if not self.lr > 0:
+            raise UsageError(f"lr must be positive, got {self.lr}")
+        for name in ("dropout", "input_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        if self.weight_decay < 0:
+            raise UsageError(f"weight_decay must not be negative, got {self.weight_decay}")
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model: one per fanout."""
+        return len(self.num_neighbors)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, as saved beside the results."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
+        """Read what `as_dict` wrote; unknown keys are errors."""
+        unknown = sorted(values.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise UsageError(f"unknown setting {unknown[0]!r} in the saved configuration")
+        return cls(**{**values, "num_neighbors": tuple(values["num_neighbors"])})
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")

@@ -1,0 +1,140 @@
+"""What a run trains on: a store, read as features, labels, splits and a task.
+
+In: an open store and a configuration. Out: everything the loop and the inference need, checked, with the reason where something lacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from penstock.errors import InputError, MissingFieldError, UsageError
+from penstock.feed.array_input import ArrayInput
+from penstock.records import NODE, Graph, NodeType
+from penstock.store import Store
+from penstock.train.config import TrainConfig
+from penstock.train.models import GNN
+from penstock.train.task import Task, as_float, define_task, normalize_rows
+from penstock.train.typed_models import TypedGNN
+
+MAX_EMBEDDING_BYTES = 4 << 30
+"""Weights, gradients and Adam's moments of the embeddings that stand in for missing features, at most."""
+
+
+@dataclass(slots=True)
+class TrainingData:
+    """A store as a learning problem.
+
+    Attributes:
+        graph: topology.
+        target: node type to classify.
+        x: features per node type that has any.
+        labels: int64[num_nodes] or 0/1 [num_nodes, num_labels] of the target.
+        parts: "train", "val", "test" -> int64 ids of the target; val and test may be empty.
+        task: what is learnt.
+        bfloat16: node types whose features are bfloat16, kept as uint16.
+        split: name of the split, or None.
+        normalize: how features are normalised.
+    """
+
+    graph: Graph
+    target: NodeType
+    x: dict[NodeType, np.ndarray]
+    labels: np.ndarray
+    parts: dict[str, np.ndarray]
+    task: Task
+    bfloat16: frozenset[NodeType]
+    split: str | None
+    normalize: str
+
+    def source(self) -> ArrayInput:
+        """The input of the training loader: features, and labels of the target."""
+        arrays = {t: {"x": rows} for t, rows in self.x.items()}
+        arrays.setdefault(self.target, {})["y"] = self.labels
+        return ArrayInput(self.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16)
+
+    def prepare(self, x: torch.Tensor) -> torch.Tensor:
+        """Turn raw features into what the model reads."""
+        if x.dtype == torch.uint16:
+            x = x.view(torch.bfloat16)
+        x = as_float(x)
+        return normalize_rows(x) if self.normalize == "rows" else x
+
+    def make_model(self, config: TrainConfig) -> GNN | TypedGNN:
+        """Build the model; weights follow torch's seed."""
+        kind = config.model if config.model != "auto" else "sage" if self.graph.is_homogeneous else "rgcn"
+        if self.graph.is_homogeneous != (kind not in ("rgcn", "hgt")):
+            suited = "sage, gcn, gat or gin" if self.graph.is_homogeneous else "rgcn or hgt"
+            raise UsageError(f"model {kind} does not suit this graph of {len(self.graph.num_nodes)} node types: take {suited}")
+        outputs = self.task.num_outputs
+        if self.graph.is_homogeneous:
+            width = self.x[NODE].shape[1]
+            sizes = [width, *[config.hidden] * (config.num_layers - 1), outputs]
+            return GNN(kind, sizes, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads)
+        widths = {t: self.x[t].shape[1] if t in self.x else None for t in self.graph.num_nodes}
+        needed = sum(16 * count * config.hidden for t, count in self.graph.num_nodes.items() if widths[t] is None)
+        if needed > MAX_EMBEDDING_BYTES:
+            without = [t for t, width in widths.items() if width is None]
+            raise UsageError(
+                f"node types {without} have no features; embeddings for them would take {needed / 2**30:.1f} GiB: "
+                f"give features, or a smaller hidden than {config.hidden}"
+            )
+        return TypedGNN(
+            kind, widths, self.graph.num_nodes, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
+            num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
+        )  # fmt: skip
+
+
+def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
+    """Read a store for a run, or raise with what is missing."""
+    graph = store.graph()
+    target = config.target or _type_with_labels(store)
+    if target not in graph.num_nodes:
+        raise UsageError(f"target '{target}' is not a node type of {store.path}; it has {store.node_types}")
+    if "y" not in store.node_fields(target):
+        raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); ingest them, or choose another --target")
+    specs = {t: store.node_fields(t)["x"] for t in store.node_types if "x" in store.node_fields(t)}
+    if graph.is_homogeneous and not specs:
+        raise MissingFieldError(f"{store.path} has no features (field x): ingest them with the graph")
+    for t, spec in specs.items():
+        if len(spec.shape) != 2:
+            raise InputError(f"{store.path}: features of '{t}' must be a matrix, got shape {list(spec.shape)}")
+    names = store.split_names(target)
+    if config.split is not None and config.split not in names:
+        raise UsageError(f"{store.path} has no split {config.split!r}; it has {', '.join(names) or 'none'}")
+    split = config.split or (names[0] if len(names) > 1 else None)
+    labels = np.asarray(store.node_field(target, "y"))
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
+    if parts["train"].size == 0:
+        raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
+    return TrainingData(
+        graph=graph,
+        target=target,
+        x={t: store.node_field(t, "x") for t in specs},
+        labels=labels.astype(np.int64) if labels.ndim == 1 and labels.dtype.kind in "iu" else labels,
+        parts=parts,
+        task=define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'"),
+        bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
+        split=split,
+        normalize=config.normalize,
+    )
+
+
+def _type_with_labels(store: Store) -> NodeType:
+    labelled = [t for t in store.node_types if "y" in store.node_fields(t)]
+    if len(labelled) == 1:
+        return labelled[0]
+    if not labelled:
+        raise MissingFieldError(f"{store.path} has no labels (field y): ingest them with the graph")
+    raise UsageError(f"several node types have labels, choose one with --target: {', '.join(labelled)}")
+
+
+def _part(store: Store, part: str, split: str | None, target: NodeType) -> np.ndarray:
+    try:
+        return np.array(store.split(part, split, target))
+    except MissingFieldError:
+        return np.empty(0, dtype=np.int64)

@@ -1,0 +1,130 @@
+"""Layer-wise inference: the exact output of a model over full neighbourhoods, one layer at a time over the whole graph.
+
+In: a model with `layer`, a graph, features. Out: one row of logits per wanted node. Each node's row of each layer is computed once, in
+whatever order; a layer's output lies in memory or, beyond a bound, in a file.
+The batches come from the same loader as in training, with fanout -1 and one hop.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from penstock.feed import NeighborLoader, layers
+from penstock.feed.array_input import ArrayInput
+from penstock.records import EDGE, NODE, Graph, NodeType
+from penstock.train.models import GNN
+from penstock.train.task import as_float
+from penstock.train.typed_models import TypedGNN
+
+MEMORY_BYTES = 2 << 30
+"""Outputs of a layer beyond this go to a file."""
+
+Features = Callable[[torch.Tensor], torch.Tensor]
+
+
+@contextmanager
+def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
+    """A float32 array [rows, width]: in memory, or in a file that goes with the block."""
+    if rows * width * 4 <= MEMORY_BYTES:
+        yield np.empty((rows, width), dtype=np.float32)
+        return
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".inference-") as file:
+        yield np.memmap(file.name, dtype=np.float32, mode="w+", shape=(rows, width))
+
+
+def _batches(source: ArrayInput, wanted: Any, batch_size: int, num_workers: int) -> NeighborLoader:
+    return NeighborLoader(source, [-1], input_nodes=wanted, batch_size=batch_size, num_workers=num_workers, seed=0)
+
+
+@torch.no_grad()
+def infer(
+    model: GNN,
+    graph: Graph,
+    x: np.ndarray,
+    nodes: np.ndarray,
+    folder: Path,
+    *,
+    prepare: Features = as_float,
+    batch_size: int = 4096,
+    num_workers: int = 0,
+    advance: Callable[[int], None] = lambda count: None,
+) -> np.ndarray:
+    """Compute logits over full neighbourhoods for a homogeneous graph.
+
+    Args:
+        model: in evaluation mode.
+        graph, x: topology and features [num_nodes, width].
+        nodes: int64[n], whose logits are wanted; the last layer is computed for these only.
+        folder: for layers that exceed memory.
+        prepare: applied to raw features of a batch.
+        advance: told of rows done, num_nodes per inner layer and n for the last.
+    Returns:
+        float32[n, outputs].
+    """
+    degrees = torch.from_numpy(np.diff(graph.adjacency[EDGE].indptr)).float() if model.needs_degree else None
+    current: np.ndarray = x
+    for i in range(model.num_layers):
+        is_last = i == model.num_layers - 1
+        source = ArrayInput(graph, {NODE: {"x": current}})
+        rows = nodes.size if is_last else graph.num_nodes[NODE]
+        with _table(rows, model.width(i), folder) as following:
+            done = 0
+            for batch in _batches(source, nodes if is_last else None, batch_size, num_workers):
+                (layer,) = layers(batch)
+                features = prepare(batch.x) if i == 0 else batch.x
+                out = model.layer(i, features, layer, None if degrees is None else degrees[batch.n_id])
+                following[done : done + layer.num_dst] = out.numpy()
+                done += layer.num_dst
+                advance(layer.num_dst)
+            if is_last:
+                return np.array(following)
+            current = following
+    raise AssertionError("a model has at least one layer")
+
+
+@torch.no_grad()
+def infer_typed(
+    model: TypedGNN,
+    graph: Graph,
+    x: dict[NodeType, np.ndarray],
+    nodes: np.ndarray,
+    *,
+    prepare: Features = as_float,
+    batch_size: int = 4096,
+    num_workers: int = 0,
+    advance: Callable[[int], None] = lambda count: None,
+) -> np.ndarray:
+    """Compute logits over full neighbourhoods for a typed graph; as `infer`, layers kept in memory.
+
+    Args:
+        x: features of the node types that have any.
+        nodes: int64[n] of the target type.
+    """
+    current = {t: np.empty((count, model.hidden), dtype=np.float32) for t, count in graph.num_nodes.items()}
+    for t, rows in current.items():
+        for first in range(0, len(rows), batch_size):
+            ids = torch.arange(first, min(first + batch_size, len(rows)))
+            given = prepare(torch.from_numpy(np.array(x[t][first : first + batch_size]))) if t in x else ids
+            rows[first : first + batch_size] = model.encode(t, given).numpy()
+    for i in range(model.num_layers):
+        is_last = i == model.num_layers - 1
+        source = ArrayInput(graph, {t: {"x": rows} for t, rows in current.items()})
+        wanted = {model.target: nodes} if is_last else dict.fromkeys(graph.num_nodes)
+        following = {t: np.empty((graph.num_nodes[t] if ids is None else ids.size, model.hidden), np.float32) for t, ids in wanted.items()}
+        for t, ids in wanted.items():
+            done = 0
+            for batch in _batches(source, (t, ids), batch_size, num_workers) if len(following[t]) else ():
+                (layer,) = layers(batch)
+                out = model.layer(i, {other: batch[other].x for other in graph.num_nodes}, layer)[t]
+                following[t][done : done + len(out)] = out.numpy()
+                done += len(out)
+                advance(len(out))
+        current = following
+    return model.classify(torch.from_numpy(current[model.target])).numpy()

@@ -1,0 +1,116 @@
+"""The standard models for homogeneous graphs: PyG layers, fed layer by layer with what each needs (see `penstock.layers`).
+
+In: features of a batch and its layers. Out: one row per seed. The same `layer` method serves training on samples and inference over
+the whole graph, one layer at a time.
+Sampled sums (GCN, GIN) are scaled by degree / number drawn, so that they estimate the full sum without bias, and full neighbourhoods
+give exactly the full-graph model. Degrees are those of the whole graph.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+
+from penstock.errors import UsageError
+from penstock.feed import Layer
+
+
+class GNN(nn.Module):
+    """L layers with ReLU and dropout between them.
+
+    Args:
+        kind: sage, gcn, gat or gin.
+        sizes: L + 1 widths: features, hidden ..., outputs.
+        dropout, input_dropout: on the input of every layer but the first, and of the first.
+        heads: of attention.
+    """
+
+    def __init__(self, kind: str, sizes: list[int], *, dropout: float, input_dropout: float, heads: int) -> None:
+        super().__init__()
+        self.kind, self.num_layers = kind, len(sizes) - 1
+        self.dropouts = [input_dropout] + [dropout] * (self.num_layers - 1)
+        pairs = list(pairwise(sizes))
+        self.convs = nn.ModuleList([_make_conv(kind, i == self.num_layers - 1, *pair, dropout, heads) for i, pair in enumerate(pairs)])
+
+    @property
+    def needs_degree(self) -> bool:
+        """Whether `layer` wants the degrees in the whole graph."""
+        return self.kind in ("gcn", "gin")
+
+    def width(self, i: int) -> int:
+        """Width of what layer i gives."""
+        conv = self.convs[i]
+        return conv.heads * conv.out_channels if isinstance(conv, GATConv) and conv.concat else _out_channels(conv)
+
+    def layer(self, i: int, x: Tensor, layer: Layer, degree: Tensor | None = None) -> Tensor:
+        """Apply layer i.
+
+        Args:
+            x: float[num_src, width of layer i - 1].
+            layer: its edges.
+            degree: float[num_src], in-degrees in the whole graph, if `needs_degree`.
+        Returns:
+            float[num_dst, width of layer i], activated unless it is the last layer.
+        """
+        x = F.dropout(x, self.dropouts[i], self.training)
+        conv, targets = self.convs[i], x[: layer.num_dst]
+        if self.kind == "sage":
+            x = conv((x, targets), layer.adj_t())
+        elif self.kind == "gat":
+            x = conv((x, targets), layer.edge_index, size=(layer.num_src, layer.num_dst))
+        elif degree is None:
+            raise UsageError(f"{self.kind} needs the degrees in the whole graph")
+        elif self.kind == "gin":
+            x = conv((x, targets), layer.adj_t(_scale(layer, degree).repeat_interleave(layer.row_ptr.diff())))
+        else:
+            x = conv(x, _normalized(layer, degree))
+        if i == self.num_layers - 1:
+            return x
+        return F.elu(x) if self.kind == "gat" else x.relu()
+
+    def forward(self, x: Tensor, layers: list[Layer], degree: Tensor | None = None) -> Tensor:
+        """Apply all layers; returns float[num_seeds, outputs]."""
+        for i, layer in enumerate(layers):
+            x = self.layer(i, x, layer, None if degree is None else degree[: layer.num_src])
+        return x
+
+
+def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, dropout: float, heads: int) -> nn.Module:
+    if kind == "sage":
+        return SAGEConv(width_in, width_out)
+    if kind == "gcn":
+        return GCNConv(width_in, width_out, normalize=False, add_self_loops=False)
+    if kind == "gin":
+        return GINConv(nn.Sequential(nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)), train_eps=True)
+    if is_last:
+        return GATConv(width_in, width_out, heads=1, concat=False, dropout=dropout)
+    return GATConv(width_in, max(width_out // heads, 1), heads=heads, dropout=dropout)
+
+
+def _out_channels(conv: nn.Module) -> int:
+    return conv.nn[-1].out_features if isinstance(conv, GINConv) else conv.out_channels  # type: ignore[return-value]
+
+
+def _scale(layer: Layer, degree: Tensor) -> Tensor:
+    """float[num_dst]: degree / number drawn."""
+    return degree[: layer.num_dst] / layer.row_ptr.diff().clamp(min=1)
+
+
+def _normalized(layer: Layer, degree: Tensor) -> Tensor:
+    """GCN's matrix, D^-1/2 (A + I) D^-1/2, as sparse CSR [num_dst, num_src]: the sampled rows, with self-loops at their ends."""
+    inverse_root = (degree + 1).rsqrt()
+    rows = torch.arange(layer.num_dst)
+    row_ptr = layer.row_ptr + torch.arange(layer.num_dst + 1)
+    row_of_edge = rows.repeat_interleave(layer.row_ptr.diff())
+    at = torch.arange(layer.sources.numel()) + row_of_edge
+    sources = torch.empty(int(row_ptr[-1]), dtype=torch.int64)
+    values = torch.empty(sources.numel())
+    sources[at] = layer.sources
+    values[at] = (inverse_root[: layer.num_dst] * _scale(layer, degree))[row_of_edge] * inverse_root[layer.sources]
+    sources[row_ptr[1:] - 1] = rows
+    values[row_ptr[1:] - 1] = 1 / (degree[: layer.num_dst] + 1)
+    return Layer(layer.num_src, layer.num_dst, row_ptr, sources, layer.edge_index, None).adj_t(values)

@@ -1,0 +1,75 @@
+"""What a training run tells while it runs. The report and the terminal listen; a library user may ignore it all."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+
+@dataclass(slots=True)
+class EpochRecord:
+    """One epoch, as kept in the history.
+
+    Attributes:
+        epoch: number, from 0.
+        loss, train_score: means over the seeds, while training (dropout on, sampled neighbourhoods).
+        val, test: the metric over full neighbourhoods, None in epochs without an evaluation.
+        num_seeds, num_batches: fed.
+        train_s, eval_s: seconds.
+        step_s, wait_s: seconds of the model step, and of waiting for batches; the rest of train_s is bookkeeping.
+        stage_s: seconds of the feeding stages, summed over the sampling threads.
+        gathered_bytes, num_nodes, num_edges: of the batches.
+    """
+
+    epoch: int
+    loss: float = 0.0
+    train_score: float = 0.0
+    val: float | None = None
+    test: float | None = None
+    num_seeds: int = 0
+    num_batches: int = 0
+    train_s: float = 0.0
+    eval_s: float = 0.0
+    step_s: float = 0.0
+    wait_s: float = 0.0
+    stage_s: dict[str, float] = field(default_factory=dict)
+    gathered_bytes: int = 0
+    num_nodes: int = 0
+    num_edges: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @property
+    def seeds_per_s(self) -> float:
+        """Seeds trained per second, evaluation left out."""
+        return self.num_seeds / self.train_s if self.train_s else 0.0
+
+
+class Observer:
+    """Hears what happens; every method does nothing by default. A context manager, for those that hold a terminal."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The run is over, well or not."""
+
+    def note(self, message: str) -> None:
+        """Something worth a line."""
+
+    def started(self, description: dict[str, Any], num_epochs: int) -> None:
+        """The run begins: what is trained on what."""
+
+    def batch_done(self, record: EpochRecord, batches_per_epoch: int) -> None:
+        """One more batch is trained; the record is of the epoch so far."""
+
+    def evaluating(self, done: int, total: int) -> None:
+        """Rows computed so far in an evaluation."""
+
+    def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
+        """An epoch is over."""

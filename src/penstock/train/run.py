@@ -1,0 +1,339 @@
+"""The training run: epochs over the loader, evaluation over full neighbourhoods, checkpoints, early stopping, exact resume.
+
+In: a configuration and a folder. Out: a result, and in the folder `config.json` and `checkpoint.pt`. Invariant: a run killed at any
+moment and resumed ends with the same weights, bit for bit, as one that was never stopped (same torch and same torch threads); the
+number of sampling threads does not matter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from penstock.errors import MissingFieldError, PenstockError, StateError, StoreBusyError, StoreError
+from penstock.feed import NeighborLoader, layers
+from penstock.records import EDGE, NODE
+from penstock.store import Store
+from penstock.train import checkpoint
+from penstock.train.config import TrainConfig
+from penstock.train.data import TrainingData, read_training_data
+from penstock.train.inference import infer, infer_typed
+from penstock.train.memory import keep_freed_memory
+from penstock.train.models import GNN
+from penstock.train.observer import EpochRecord, Observer
+
+CHECKPOINT = "checkpoint.pt"
+
+
+class DivergedError(PenstockError, ArithmeticError):
+    """The loss is no longer a number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run came to.
+
+    Attributes:
+        metric: its name. val, test: at the best epoch by val (the last epoch where there is no val); None without such nodes.
+        best_epoch, epochs: from 0, and how many were trained.
+        seeds_per_s: trained, evaluation left out.
+        peak_memory_bytes: of the process.
+        weights_digest: of the final weights.
+        history: one record per epoch.
+        description: what was trained on what.
+    """
+
+    metric: str
+    val: float | None
+    test: float | None
+    best_epoch: int
+    epochs: int
+    seeds_per_s: float
+    peak_memory_bytes: int
+    weights_digest: str
+    history: list[EpochRecord]
+    description: dict[str, Any]
+
+
+def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = False, observer: Observer | None = None) -> Result:
+    """Train a standard model on a store.
+
+    Args:
+        config: of the run; with `resume`, what was saved must agree in everything but threads, epochs and patience.
+        out: folder of the run, made if need be.
+        resume: go on from the folder's checkpoint, if there is one.
+        observer: hears what happens.
+    Raises:
+        StoreBusyError: another process trains in this folder.
+        StateError: the folder's checkpoint belongs to another configuration.
+        DivergedError: the loss became NaN or infinite.
+    """
+    folder = Path(out)
+    with _locked(folder):
+        return _Run(config, folder, observer or Observer()).go(resume)
+
+
+class _Run:
+    """One run in the making; all its state is in `_state()`."""
+
+    def __init__(self, config: TrainConfig, folder: Path, observer: Observer) -> None:
+        keep_freed_memory()
+        if config.torch_threads:
+            torch.set_num_threads(config.torch_threads)
+        self.config, self.folder, self.observer = config, folder, observer
+        self.store = Store.open(config.store)
+        self.data: TrainingData = read_training_data(self.store, config)
+        torch.manual_seed(config.seed)
+        self.model = self.data.make_model(config)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        train_nodes = self.data.parts["train"]
+        self.loader = NeighborLoader(
+            self.data.source(),
+            list(config.num_neighbors),
+            input_nodes=(self.data.target, train_nodes),
+            batch_size=config.batch_size,
+            shuffle=True,
+            num_workers=config.num_workers,
+            seed=config.seed,
+        )
+        self.degrees = None
+        if isinstance(self.model, GNN) and self.model.needs_degree:
+            self.degrees = torch.from_numpy(np.diff(self.data.graph.adjacency[EDGE].indptr)).float()
+        self.history: list[EpochRecord] = []
+        self.record = EpochRecord(0)
+        self.best: dict[str, Any] = {"epoch": -1, "val": None, "test": None, "model": {}}
+
+    def go(self, resume: bool) -> Result:
+        """Train to the end."""
+        if not (self.folder / CHECKPOINT).exists():
+            if resume:
+                self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
+            _write_json(self.folder / "config.json", self.config.as_dict())
+        elif resume:
+            self._restore()
+        else:
+            raise StateError(f"{self.folder} holds a run already: --resume goes on with it, another --out starts a new one")
+        self.observer.started(self.describe(), self.config.epochs)
+        while self.record.epoch < self.config.epochs and not self._is_over():
+            self._train_epoch()
+            is_best = self._evaluate()
+            self.history.append(self.record)
+            self.observer.epoch_done(self.record, is_best)
+            self.record = EpochRecord(self.record.epoch + 1)
+            self._save()
+        return self._result()
+
+    def describe(self) -> dict[str, Any]:
+        """What is trained on what, as plain values."""
+        data, kind = self.data, type(self.model).__name__
+        return {
+            "store": str(self.store.path),
+            "nodes": dict(data.graph.num_nodes),
+            "edges": {"/".join(e): csc.num_edges for e, csc in data.graph.adjacency.items()},
+            "features": {t: list(rows.shape) for t, rows in data.x.items()},
+            "target": data.target,
+            "split": data.split,
+            "parts": {part: int(ids.size) for part, ids in data.parts.items()},
+            "metric": data.task.metric,
+            "model": f"{self.model.kind} ({kind}, {sum(p.numel() for p in self.model.parameters()):,} weights)",
+            "num_workers": self.config.num_workers,
+            "torch_threads": torch.get_num_threads(),
+            "config": self.config.as_dict(),
+        }
+
+    def _train_epoch(self) -> None:
+        self.model.train()
+        record, saved_at, started = self.record, time.monotonic(), time.perf_counter()
+        before = self.loader.stats().as_dict()
+        seconds_before, first = record.train_s, len(self.history) == record.epoch
+        assert first, "history and record disagree"
+        for batch in self.loader:
+            stepped = time.perf_counter()
+            self._step(batch)
+            now = time.perf_counter()
+            record.step_s += now - stepped
+            record.train_s = seconds_before + now - started
+            record.num_batches += 1
+            self.observer.batch_done(record, len(self.loader))
+            if time.monotonic() - saved_at >= self.config.checkpoint_every_s:
+                self._count_feed(before)
+                before = self.loader.stats().as_dict()
+                self._save()
+                saved_at = time.monotonic()
+        self._count_feed(before)
+
+    def _step(self, batch: Any) -> None:
+        x, labels, cut = self._inputs(batch)
+        logits = self.model(x, cut) if self.degrees is None else self.model(x, cut, self.degrees[batch.n_id])
+        loss = self.data.task.loss(logits, labels)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise DivergedError(
+                f"the loss is {value} at epoch {self.record.epoch}, batch {self.record.num_batches}: lower --lr ({self.config.lr:g}), "
+                f"or look for extreme features; the last checkpoint is kept"
+            )
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        num_seeds = len(labels)
+        score = self.data.task.score(logits.detach().numpy(), labels.numpy())
+        record = self.record
+        record.loss += (value - record.loss) * num_seeds / (record.num_seeds + num_seeds)
+        if not math.isnan(score):
+            record.train_score += (score - record.train_score) * num_seeds / (record.num_seeds + num_seeds)
+        record.num_seeds += num_seeds
+
+    def _inputs(self, batch: Any) -> tuple[Any, torch.Tensor, Any]:
+        """(features, labels of the seeds, layers) of a batch."""
+        if self.data.graph.is_homogeneous:
+            return self.data.prepare(batch.x), batch.y[: batch.batch_size], layers(batch)
+        target = batch[self.data.target]
+        x = {t: self.data.prepare(batch[t].x) if t in self.data.x else batch[t].n_id for t in self.data.graph.num_nodes}
+        return x, target.y[: target.batch_size], layers(batch)
+
+    def _count_feed(self, before: dict[str, Any]) -> None:
+        """Add what the loader counted since `before` to the record."""
+        after, record = self.loader.stats().as_dict(), self.record
+        for name in ("gathered_bytes", "num_nodes", "num_edges", "wait_s"):
+            setattr(record, name, getattr(record, name) + after[name] - before[name])
+        for stage, seconds in after["stage_s"].items():
+            record.stage_s[stage] = record.stage_s.get(stage, 0.0) + seconds - before["stage_s"].get(stage, 0.0)
+
+    def _evaluate(self) -> bool:
+        """Compute val and test over full neighbourhoods where they are due. Returns whether this is the best epoch so far."""
+        record, parts = self.record, self.data.parts
+        is_due = (record.epoch + 1) % self.config.eval_every == 0 or record.epoch + 1 == self.config.epochs
+        nodes = torch.from_numpy(parts["val"]), torch.from_numpy(parts["test"])
+        if not is_due or not (parts["val"].size or parts["test"].size):
+            return False
+        started = time.perf_counter()
+        logits = self._infer(torch.cat(nodes).numpy())
+        num_val, labels = parts["val"].size, self.data.labels
+        if num_val:
+            record.val = self.data.task.score(logits[:num_val], labels[parts["val"]])
+        if parts["test"].size:
+            record.test = self.data.task.score(logits[num_val:], labels[parts["test"]])
+        record.eval_s = time.perf_counter() - started
+        if record.val is not None and self.best["val"] is not None and not record.val > self.best["val"]:
+            return False
+        weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": weights}
+        return True
+
+    def _infer(self, nodes: Any) -> Any:
+        data, done = self.data, 0
+        rows_per_layer = sum(data.graph.num_nodes.values())
+        total = rows_per_layer * (self.model.num_layers - 1) + nodes.size
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            self.observer.evaluating(done, total)
+
+        self.model.eval()
+        options: dict[str, Any] = {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
+        if isinstance(self.model, GNN):
+            return infer(self.model, data.graph, data.x[NODE], nodes, self.folder, **options)
+        return infer_typed(self.model, data.graph, data.x, nodes, **options)
+
+    def _is_over(self) -> bool:
+        """Whether early stopping says so."""
+        if not self.config.patience or self.best["epoch"] < 0:
+            return False
+        evaluated = [record for record in self.history if record.val is not None and record.epoch > self.best["epoch"]]
+        return len(evaluated) >= self.config.patience
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "config": self.config.as_dict(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+            "loader": self.loader.state_dict(),
+            "record": self.record.as_dict(),
+            "history": [record.as_dict() for record in self.history],
+            "best": self.best,
+        }
+
+    def _save(self) -> None:
+        checkpoint.save(self.folder / CHECKPOINT, self._state())
+
+    def _restore(self) -> None:
+        state = checkpoint.load(self.folder / CHECKPOINT)
+        saved, now = state["config"], self.config.as_dict()
+        free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store"}
+        differing = [name for name in now if name not in free and _plain(saved.get(name)) != _plain(now[name])]
+        if differing:
+            name = differing[0]
+            raise StateError(
+                f"{self.folder} was trained with {name}={saved.get(name)!r}, not {now[name]!r}: resume with the same, or take a new --out"
+            )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.loader.load_state_dict(state["loader"])
+        self.history = [_record(values) for values in state["history"]]
+        self.record, self.best = _record(state["record"]), state["best"]
+        torch.set_rng_state(state["random"])
+        self.observer.note(f"resumed at epoch {self.record.epoch}, batch {self.record.num_batches}")
+
+    def _result(self) -> Result:
+        if not self.history:
+            raise MissingFieldError(f"{self.folder}: no epoch was trained")
+        trained_s = sum(record.train_s for record in self.history)
+        return Result(
+            metric=self.data.task.metric,
+            val=self.best["val"],
+            test=self.best["test"],
+            best_epoch=self.best["epoch"],
+            epochs=len(self.history),
+            seeds_per_s=sum(record.num_seeds for record in self.history) / max(trained_s, 1e-9),
+            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            weights_digest=checkpoint.weights_digest(self.model.state_dict()),
+            history=self.history,
+            description=self.describe(),
+        )
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _record(values: dict[str, Any]) -> EpochRecord:
+    return EpochRecord(**{field.name: values[field.name] for field in fields(EpochRecord)})
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        aside.write_text(json.dumps(values, indent=2) + "\n")
+        os.replace(aside, path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run; made if need be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another --out") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreBusyError(f"another process trains in {folder}; choose another --out") from None
+        yield

@@ -1,0 +1,100 @@
+"""What is learnt: labels, loss and metric of node classification, single-label, multi-label or binary.
+
+In: a label array and a choice of metric. Out: functions over logits. Metrics lie in [0, 1], larger is better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from penstock.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Node classification.
+
+    Attributes:
+        num_outputs: classes, or labels of a multi-label task.
+        is_multi_label: labels are a 0/1 matrix.
+        metric: accuracy, auc or micro-f1.
+    """
+
+    num_outputs: int
+    is_multi_label: bool
+    metric: str
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss over the rows."""
+        if self.is_multi_label:
+            return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+        return F.cross_entropy(logits, labels)
+
+    def score(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        """The metric over all rows; nan for none."""
+        if len(labels) == 0:
+            return float("nan")
+        if self.is_multi_label:
+            return micro_f1(logits > 0, labels > 0)
+        if self.metric == "auc":
+            return area_under_roc(logits[:, 1].astype(np.float64) - logits[:, 0], labels == 1)
+        return float((logits.argmax(axis=1) == labels).mean())  # micro-F1 of single labels is the accuracy
+
+
+def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str) -> Task:
+    """Read the task off the labels.
+
+    Args:
+        labels: int[num_nodes] with -1 for none, or 0/1 [num_nodes, num_labels].
+        train_ids: nodes that must have a label.
+        metric: "auto" or a metric.
+        name: of the labels, for messages.
+    """
+    if labels.ndim == 2:
+        if metric not in ("auto", "micro-f1"):
+            raise InputError(f"{name} is multi-label: the metric is micro-f1, not {metric}")
+        return Task(labels.shape[1], True, "micro-f1")
+    if labels.dtype.kind not in "iu":
+        raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype}")
+    missing = train_ids[np.asarray(labels[train_ids]) < 0]
+    if missing.size:
+        raise InputError(f"{missing.size} of {train_ids.size} train nodes have no label in {name}; first is node {missing[0]}")
+    num_classes = int(labels.max()) + 1
+    if num_classes < 2:
+        raise InputError(f"{name} has {num_classes} class: there is nothing to learn")
+    if metric == "auc" and num_classes != 2:
+        raise InputError(f"the metric auc takes two classes, {name} has {num_classes}")
+    return Task(num_classes, False, ("auc" if num_classes == 2 else "accuracy") if metric == "auto" else metric)
+
+
+def area_under_roc(scores: np.ndarray, is_positive: np.ndarray) -> float:
+    """Area under the ROC curve by ranks, ties at half; nan where one class is missing. Source: Mann and Whitney 1947."""
+    num_positive = int(is_positive.sum())
+    num_negative = is_positive.size - num_positive
+    if not num_positive or not num_negative:
+        return float("nan")
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return float((ranks[is_positive].sum() - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative))
+
+
+def micro_f1(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Micro-averaged F1 of 0/1 matrices."""
+    hits = int((predicted & actual).sum())
+    total = int(predicted.sum()) + int(actual.sum())
+    return 2 * hits / total if total else float("nan")
+
+
+def normalize_rows(x: Tensor) -> Tensor:
+    """Divide each row by its sum; rows of zeros stay."""
+    return x / x.sum(dim=1, keepdim=True).clamp(min=1e-12)
+
+
+def as_float(x: Tensor) -> Tensor:
+    """Features as float32, whatever they are stored as."""
+    return x if x.dtype == torch.float32 else x.float()

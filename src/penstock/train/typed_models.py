@@ -1,0 +1,100 @@
+"""The standard models for typed graphs, over PyG layers: one GraphSAGE layer per relation (RGCN's idea), and HGT.
+
+Every node type first comes to a common width: through a linear map of its features, or through an embedding of its own where it has
+none. Same `layer` method for training and for inference as in `penstock.train.models`.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import HGTConv, SAGEConv
+
+from penstock.feed import TypedLayer
+from penstock.records import EdgeType, NodeType
+
+
+class TypedGNN(nn.Module):
+    """L layers of `hidden` width and a linear head.
+
+    Args:
+        kind: rgcn or hgt.
+        widths: node type -> feature width, or None where it has no features.
+        num_nodes: node type -> number of nodes, for the embeddings.
+        edge_types: of the graph.
+        target: node type to classify.
+        hidden, num_outputs, num_layers, heads: as usual.
+        dropout, input_dropout: on the input of every layer, and on the features.
+    """
+
+    needs_degree = False
+
+    def __init__(
+        self,
+        kind: str,
+        widths: dict[NodeType, int | None],
+        num_nodes: dict[NodeType, int],
+        edge_types: list[EdgeType],
+        target: NodeType,
+        *,
+        hidden: int,
+        num_outputs: int,
+        num_layers: int,
+        dropout: float,
+        input_dropout: float,
+        heads: int,
+    ) -> None:
+        super().__init__()
+        self.kind, self.target, self.hidden, self.num_layers = kind, target, hidden, num_layers
+        self.dropout, self.input_dropout = dropout, input_dropout
+        self._edge_types = edge_types
+        self.inputs = nn.ModuleDict(
+            {t: nn.Embedding(num_nodes[t], hidden) if width is None else nn.Linear(width, hidden) for t, width in widths.items()}
+        )
+        metadata = (list(widths), edge_types)
+        if kind == "hgt":
+            self.convs = nn.ModuleList([HGTConv(hidden, hidden, metadata, heads) for _ in range(num_layers)])
+        else:
+            self.convs = nn.ModuleList([nn.ModuleDict({_name(e): SAGEConv(hidden, hidden) for e in edge_types}) for _ in range(num_layers)])
+        self.head = nn.Linear(hidden, num_outputs)
+
+    def encode(self, node_type: NodeType, x: Tensor) -> Tensor:
+        """Bring features (or, for types without features, node ids) to the common width."""
+        encoder = self.inputs[node_type]
+        return encoder(x) if isinstance(encoder, nn.Embedding) else encoder(F.dropout(x, self.input_dropout, self.training)).relu()
+
+    def layer(self, i: int, x: dict[NodeType, Tensor], layer: TypedLayer) -> dict[NodeType, Tensor]:
+        """Apply layer i to float[num_src, hidden] per node type; returns float[num_dst, hidden] per node type."""
+        x = {t: F.dropout(rows, self.dropout, self.training) for t, rows in x.items()}
+        if self.kind == "hgt":
+            mixed = self.convs[i](x, {e: edges.edge_index for e, edges in layer.edges.items()})
+            return {t: _cut(mixed.get(t), x[t], count).relu() for t, count in layer.num_dst.items()}
+        sums: dict[NodeType, Tensor] = {}
+        for edge_type, edges in layer.edges.items():
+            src, _, dst = edge_type
+            conv = cast(nn.ModuleDict, self.convs[i])[_name(edge_type)]
+            message = conv((x[src], x[dst][: edges.num_dst]), edges.adj_t())
+            sums[dst] = sums[dst] + message if dst in sums else message
+        return {t: _cut(sums.get(t), x[t], count).relu() for t, count in layer.num_dst.items()}
+
+    def classify(self, x: Tensor) -> Tensor:
+        """float[n, num_outputs] from the last layer's rows of the target type."""
+        return self.head(F.dropout(x, self.dropout, self.training))
+
+    def forward(self, x: dict[NodeType, Tensor], layers: list[TypedLayer]) -> Tensor:
+        """Apply everything; `x` as for `encode`. Returns float[num_seeds, num_outputs]."""
+        x = {t: self.encode(t, rows) for t, rows in x.items()}
+        for i, layer in enumerate(layers):
+            x = self.layer(i, x, layer)
+        return self.classify(x[self.target])
+
+
+def _name(edge_type: EdgeType) -> str:
+    return "__".join(edge_type).replace(".", "_")
+
+
+def _cut(mixed: Tensor | None, before: Tensor, count: int) -> Tensor:
+    """The first `count` rows; a type that no edge enters keeps what it has."""
+    return (before if mixed is None else mixed)[:count]

@@ -1,0 +1,22 @@
+"""Shared by all tests: Hypothesis profiles, and where the real graphs are."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("dev", max_examples=30, **_COMMON)
+settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
+settings.register_profile("deep", max_examples=1000, **_COMMON)
+settings.load_profile(os.environ.get("PENSTOCK_HYPOTHESIS", "dev"))
+
+
+@pytest.fixture(scope="session")
+def real_graphs() -> Path:
+    """Folder of the real graphs: PENSTOCK_DATA, or ../shared/data beside the checkout."""
+    folder = Path(os.environ.get("PENSTOCK_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not (folder / "cora.npz").exists():
+        pytest.skip(f"no real graphs at {folder}; set PENSTOCK_DATA to the folder that holds cora.npz")
+    return folder

@@ -1,0 +1,57 @@
+"""A training run that is killed again and again until it ends: the process of `test_train_killed.py`.
+
+    python killed_training.py STORE FOLDER MODEL SEED KILLS
+
+Forks one child per attempt (imports are done once), kills it with SIGKILL after a random time, and lets the next one resume. Prints, as
+JSON, the weights' digest and how many children were killed before and after their first checkpoint.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from penstock.train import TrainConfig, train
+
+
+def configure(store: str, model: str) -> TrainConfig:
+    return TrainConfig(
+        store=store, model=model, num_neighbors=(4, 3), batch_size=16, hidden=16, epochs=6, lr=0.01, dropout=0.3,
+        num_workers=2, torch_threads=1, checkpoint_every_s=0.05,
+    )  # fmt: skip
+
+
+def attempt(store: str, folder: Path, model: str) -> None:
+    """The child: train to the end, or until the kill."""
+    torch.set_num_threads(1)
+    result = train(configure(store, model), folder, resume=True)
+    (folder / "result.json").write_text(json.dumps({"digest": result.weights_digest, "losses": [r.loss for r in result.history]}))
+    os._exit(0)
+
+
+def main(store: str, folder: Path, model: str, seed: int, kills: int) -> None:
+    random.seed(seed)
+    killed, at_checkpoint = 0, 0
+    while True:
+        child = os.fork()
+        if child == 0:
+            attempt(store, folder, model)
+        if killed < kills:
+            time.sleep(random.uniform(0.02, 0.7))
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0, status
+            break
+        killed += 1
+        at_checkpoint += (folder / "checkpoint.pt").exists()
+    print(json.dumps({**json.loads((folder / "result.json").read_text()), "killed": killed, "after_a_checkpoint": at_checkpoint}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

@@ -1,0 +1,53 @@
+"""Training killed with SIGKILL at random moments and resumed ends with the weights of a run that was never stopped."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.train.stores import make_store
+
+
+def run(store, folder, *, model, seed, kills):
+    """Train with up to so many kills; returns what the script prints."""
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("killed_training.py")), store, str(folder), model, str(seed), str(kills)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def kill_until(store, tmp_path, *, model, kills):
+    """Runs with random kills until there were that many; every one must end like the first, which was left alone."""
+    whole = run(store, tmp_path / "whole", model=model, seed=0, kills=0)
+    assert whole["killed"] == 0
+    killed = after_a_checkpoint = attempt = 0
+    while killed < kills:
+        attempt += 1
+        stopped = run(store, tmp_path / f"run-{attempt}", model=model, seed=attempt, kills=kills - killed)
+        assert stopped["digest"] == whole["digest"]
+        assert stopped["losses"] == whole["losses"]
+        assert not list((tmp_path / f"run-{attempt}").glob(".*.partial"))
+        killed += stopped["killed"]
+        after_a_checkpoint += stopped["after_a_checkpoint"]
+    assert after_a_checkpoint > 0
+    return killed
+
+
+def test_killed_and_resumed(tmp_path):
+    store = make_store(tmp_path / "store")
+    assert kill_until(str(store.path), tmp_path, model="sage", kills=10) >= 10
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
+def test_fifty_kills(model, tmp_path):
+    store = make_store(tmp_path / "store")
+    assert kill_until(str(store.path), tmp_path, model=model, kills=50) >= 50

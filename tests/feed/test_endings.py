@@ -1,0 +1,268 @@
+"""Nothing hangs: errors arrive, and every way of stopping ends the threads."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import psutil
+import pytest
+import torch
+
+from penstock.errors import PipelineError
+from penstock.feed import NeighborLoader
+from tests.feed.inputs import check_homogeneous, homogeneous_data
+
+END_S = 2.0
+
+
+def num_threads():
+    return sum(thread.name.startswith("penstock") for thread in threading.enumerate())
+
+
+def wait_for_no_threads():
+    deadline = time.monotonic() + END_S
+    while num_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return num_threads()
+
+
+def slow(batch):
+    time.sleep(0.02)
+    return batch
+
+
+def make(**options):
+    return NeighborLoader(homogeneous_data(), [3, 2], batch_size=10, seed=0, **{"num_workers": 3, **options})
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("in_workers", [False, True])
+def test_a_bad_transform_arrives_with_stage_and_batch(num_workers, in_workers):
+    def transform(batch):
+        if batch.input_id[0] == 50:
+            raise KeyError("colour")
+        return batch
+
+    loader = make(transform=transform, num_workers=num_workers, filter_per_worker=in_workers)
+    iterator = iter(loader)
+    for _ in range(5):
+        next(iterator)
+    with pytest.raises(PipelineError, match="KeyError in stage transform of batch 5: 'colour'") as caught:
+        next(iterator)
+    assert (caught.value.stage, caught.value.batch) == ("transform", 5)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_bad_sampler_output_arrives(num_workers):
+    def transform(output):
+        raise StopIteration  # would end a careless loop in silence
+
+    with pytest.raises(PipelineError, match="StopIteration in stage sample of batch 0"):
+        next(iter(make(transform_sampler_output=transform, num_workers=num_workers)))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_bad_sampler_of_the_user_arrives(num_workers):
+    class Broken:
+        def __len__(self):
+            return 10
+
+        def __iter__(self):
+            raise RuntimeError("no more luck")
+
+    loader = NeighborLoader(homogeneous_data(), [2], batch_size=5, sampler=Broken(), num_workers=num_workers)
+    with pytest.raises(PipelineError, match="RuntimeError in stage order of batch 0: no more luck"):
+        next(iter(loader))
+
+
+def test_a_feature_that_vanishes_arrives():
+    """Rows beyond the end of a file that was cut short while mapped would kill the process; ids out of range must be errors."""
+    data = homogeneous_data()
+    loader = NeighborLoader(data, [2], batch_size=50, num_workers=2)
+    data.x = data.x[:100]
+    with pytest.raises(ValueError, match="x has 100 rows for 300 nodes"):
+        iter(loader)
+
+
+def test_after_an_error_the_loader_still_works():
+    fail = [True]
+
+    def transform(batch):
+        if fail[0]:
+            raise ValueError("once")
+        return batch
+
+    loader = make(transform=transform)
+    with pytest.raises(PipelineError):
+        list(loader)
+    fail[0] = False
+    assert len(list(loader)) == 30
+
+
+def test_leaving_early_and_dropping():
+    for _ in range(5):
+        loader = make(transform=slow, filter_per_worker=True)
+        for _ in loader:
+            break
+        del loader
+    gc.collect()
+    assert wait_for_no_threads() == 0
+
+
+def test_dropping_the_iterator_keeps_the_loader():
+    loader = make()
+    iterator = iter(loader)
+    next(iterator)
+    del iterator
+    gc.collect()
+    assert len(list(loader)) == 30
+
+
+def test_an_iterator_outlives_its_loader():
+    loader = make()
+    iterator = iter(loader)
+    next(iterator)
+    del loader
+    gc.collect()
+    assert len(list(iterator)) == 29
+
+
+def test_two_iterators_at_once():
+    loader = make()
+    left, right = iter(loader), iter(loader)
+    for _ in range(30):
+        next(left), next(right)
+    assert next(left, None) is None
+    assert next(right, None) is None
+
+
+def test_a_batch_that_takes_too_long():
+    loader = make(transform=lambda batch: time.sleep(1) or batch, filter_per_worker=True, timeout=0.2)
+    with pytest.raises(PipelineError, match="batch 0 was not ready after"):
+        next(iter(loader))
+
+
+def run(code, **options):
+    """Run code in a process of its own; returns (exit code, output, seconds from the word 'ready' to the end)."""
+    body = textwrap.dedent(code)
+    prelude = "import time, os, sys\nfrom tests.feed.test_endings import make, slow\n"
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", prelude + body],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("ready"):
+            break
+    started = time.monotonic()
+    if "signal" in options:
+        process.send_signal(options["signal"])
+    rest, _ = process.communicate(timeout=60)
+    return process.returncode, "".join(lines) + rest, time.monotonic() - started
+
+
+def test_interpreter_exit_in_the_middle():
+    code, output, seconds = run(
+        """
+        loader = make(transform=slow, filter_per_worker=True)
+        iterator = iter(loader)
+        next(iterator)
+        print("ready")
+        """
+    )
+    assert code == 0, output
+    assert seconds < END_S + 1  # an interpreter with torch takes part of it
+
+
+def test_control_c():
+    code, output, seconds = run(
+        """
+        for batch in make(transform=slow):
+            print("ready")
+            time.sleep(5)
+        """,
+        signal=signal.SIGINT,
+    )
+    assert code != 0
+    assert "KeyboardInterrupt" in output
+    assert seconds < END_S + 1
+
+
+def test_fork_after_use():
+    code, output, _ = run(
+        """
+        import warnings
+        warnings.simplefilter("ignore")
+        from penstock import digest
+        loader = make()
+        first = [digest(batch) for batch in loader]
+        iterator = iter(loader)
+        next(iterator)
+        print("ready", flush=True)
+        child = os.fork()
+        if child == 0:
+            again = make()
+            assert [digest(batch) for batch in again] == first
+            assert len(list(loader)) == 30
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(list(iterator)) == 29
+        print("done")
+        """
+    )
+    assert code == 0, output
+    assert "done" in output
+
+
+def resources():
+    process = psutil.Process()
+    return process.memory_info().rss, process.num_threads(), process.num_fds()
+
+
+def soak(num_batches):
+    """Feed so many batches, in epochs, with some left early; returns resources after a tenth and at the end."""
+    data = homogeneous_data()
+    loader = NeighborLoader(data, [5, 5], batch_size=30, shuffle=True, num_workers=2, seed=0)
+    fed, early = 0, None
+    while fed < num_batches:
+        for batch in loader:
+            fed += 1
+            if fed % 997 == 0:
+                check_homogeneous(batch, data)
+                break
+        if early is None and fed >= num_batches // 10:
+            early = resources()
+    return early, resources()
+
+
+def assert_flat(early, late):
+    assert late[0] - early[0] < 24 << 20
+    assert late[1] <= early[1]
+    assert late[2] <= early[2]
+
+
+def test_short_soak():
+    assert_flat(*soak(2000))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_soak():
+    assert_flat(*soak(10_000))
+
+
+def test_torch_threads_are_left_alone():
+    before = torch.get_num_threads()
+    list(make())
+    assert torch.get_num_threads() == before

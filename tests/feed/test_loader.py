@@ -1,0 +1,292 @@
+"""NeighborLoader: what a batch holds, whatever it is made from and by however many threads."""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.sampler.base import NumNeighbors
+
+import penstock
+from penstock.errors import NodeIdError, NotSupportedError, UsageError
+from penstock.feed import NeighborLoader
+from penstock.order import LocalOrder
+from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"disjoint": True}, {"subgraph_type": "induced"}], ids=str)
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_homogeneous_batches(num_workers, options, is_sorted):
+    data = homogeneous_data(is_sorted=is_sorted)
+    loader = NeighborLoader(data, [4, 3], batch_size=32, num_workers=num_workers, shuffle=True, seed=0, is_sorted=is_sorted, **options)
+    seen = []
+    for batch in loader:
+        check_homogeneous(batch, data)
+        assert torch.equal(batch.n_id[: batch.batch_size], batch.input_id)
+        seen += batch.input_id.tolist()
+        if "disjoint" in options:
+            assert torch.equal(batch.batch[: batch.batch_size], torch.arange(batch.batch_size))
+    assert sorted(seen) == list(range(300))
+    assert len(loader) == 10
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_typed_batches(num_workers):
+    data = typed_data()
+    loader = NeighborLoader(data, [3, 2], input_nodes=("paper", "train"), batch_size=50, num_workers=num_workers, seed=0)
+    assert len(loader) == 4
+    for batch in loader:
+        check_typed(batch, data)
+        assert batch["paper"].batch_size == 50
+        assert batch["venue"].num_nodes == batch["venue"].n_id.numel()
+        assert torch.equal(batch["paper"].n_id[:50], batch["paper"].input_id)
+
+
+def test_same_batches_from_every_thread_count_and_look_ahead():
+    data = homogeneous_data()
+    options = dict(num_neighbors=[5, 5], batch_size=16, shuffle=True, seed=3)
+
+    def digests(**more):
+        loader = NeighborLoader(data, **options, **more)
+        return [[penstock.digest(batch) for batch in loader] for _ in range(2)]
+
+    expected = digests()
+    assert expected[0] != expected[1]
+    for more in ({"num_workers": 1}, {"num_workers": 4}, {"num_workers": 2, "prefetch_factor": 7}):
+        assert digests(**more) == expected
+
+
+def test_ranks_share_one_order():
+    data = homogeneous_data()
+    options = dict(num_neighbors=[5], batch_size=16, shuffle=True, seed=3)
+    alone = [penstock.digest(batch) for batch in NeighborLoader(data, **options)]
+    for num_ranks in (2, 3, 5):
+        loaders = [NeighborLoader(data, **options, rank=rank, num_ranks=num_ranks, num_workers=rank % 2) for rank in range(num_ranks)]
+        per_rank = [[penstock.digest(batch) for batch in loader] for loader in loaders]
+        assert [len(digests) for digests in per_rank] == [len(loader) for loader in loaders]
+        for index, digest in enumerate(alone):
+            assert per_rank[index % num_ranks][index // num_ranks] == digest
+
+
+def test_a_seed_changes_everything_and_follows_torch():
+    data = homogeneous_data()
+    first = [penstock.digest(b) for b in NeighborLoader(data, [3], batch_size=64, shuffle=True, seed=1)]
+    second = [penstock.digest(b) for b in NeighborLoader(data, [3], batch_size=64, shuffle=True, seed=2)]
+    assert not set(first) & set(second)
+    torch.manual_seed(1)
+    assert [penstock.digest(b) for b in NeighborLoader(data, [3], batch_size=64, shuffle=True)] == first
+    generator = torch.Generator().manual_seed(1)
+    assert [penstock.digest(b) for b in NeighborLoader(data, [3], batch_size=64, shuffle=True, generator=generator)] == first
+
+
+def test_repeated_seeds_stay_and_are_all_expanded():
+    data = homogeneous_data()
+    seeds = torch.tensor([7, 7, 9])
+    (batch,) = NeighborLoader(data, [-1], input_nodes=seeds, batch_size=3)
+    assert batch.n_id[:3].tolist() == [7, 7, 9]
+    assert batch.batch_size == 3
+    check_homogeneous(batch, data)
+    per_seed = [sorted(data.edge_index[0][data.edge_index[1] == seed].tolist()) for seed in seeds]
+    assert [sorted(batch.n_id[batch.edge_index[0][batch.edge_index[1] == i]].tolist()) for i in range(3)] == per_seed
+
+
+def test_input_id_is_the_position_and_node_ids_stand_in_n_id():
+    data = homogeneous_data()
+    seeds = torch.tensor([50, 40, 30])
+    (batch,) = NeighborLoader(data, [2], input_nodes=seeds, batch_size=8)
+    assert batch.input_id.tolist() == [0, 1, 2]
+    assert batch.n_id[:3].tolist() == [50, 40, 30]
+    (batch,) = NeighborLoader(data, [2], input_nodes=seeds, batch_size=8, input_id=torch.tensor([5, 6, 7]))
+    assert batch.input_id.tolist() == [5, 6, 7]
+    first = next(iter(NeighborLoader(data, [2], input_nodes="train", batch_size=4)))
+    assert first.input_id.tolist() == [0, 1, 2, 3]
+    assert first.n_id[:4].tolist() == [0, 3, 6, 9]
+    first = next(iter(NeighborLoader(data, [2], input_nodes=data.train_mask, batch_size=4)))
+    assert first.input_id.tolist() == [0, 3, 6, 9]  # PyG's rule for masks
+
+
+def test_full_neighbourhoods_are_the_graph():
+    data = homogeneous_data()
+    (batch,) = NeighborLoader(data, [-1], batch_size=300)
+    assert torch.equal(batch.n_id, torch.arange(300))
+    assert sorted(batch.e_id.tolist()) == list(range(3000))
+
+
+def test_row_ptr_groups_the_edges():
+    data = homogeneous_data()
+    for batch in NeighborLoader(data, [4, 3], batch_size=50):
+        counts = batch.row_ptr.diff()
+        assert torch.equal(torch.arange(counts.numel()).repeat_interleave(counts), batch.edge_index[1])
+        assert counts.numel() == sum(batch.num_sampled_nodes[:2])
+
+
+def test_call_makes_one_batch():
+    data = homogeneous_data()
+    loader = NeighborLoader(data, [4], batch_size=8, seed=0)
+    batch = loader([5, 6])
+    check_homogeneous(batch, data)
+    assert batch.n_id[:2].tolist() == [5, 6]
+    assert penstock.digest(loader(torch.tensor([5, 6]))) == penstock.digest(batch)
+    many = [penstock.digest(loader(range(8), batch=i)) for i in range(20)]
+    assert len(set(many)) > 1
+    assert penstock.digest(loader(range(8), epoch=0, batch=0)) == penstock.digest(next(iter(loader)))
+
+
+def test_samplers_and_orders_of_the_user():
+    data = homogeneous_data()
+    loader = NeighborLoader(data, [2], batch_size=7, sampler=range(299, -1, -1))
+    assert torch.cat([batch.input_id for batch in loader]).tolist() == list(range(299, -1, -1))
+    loader = NeighborLoader(data, [2], batch_sampler=[[1, 2], [3], [4, 5, 6]])
+    assert [batch.input_id.tolist() for batch in loader] == [[1, 2], [3], [4, 5, 6]]
+    loader = NeighborLoader(data, [2], batch_size=50, order=LocalOrder([100, 200], seed=0))
+    parts = [set((batch.input_id >= 100).tolist()) for batch in loader]
+    assert parts[:2] == [{False}, {True}]
+
+
+def test_num_neighbors_forms():
+    data = typed_data()
+    by_type = {edge_type: [2, 1] for edge_type in data.edge_types}
+    digests = [
+        [penstock.digest(b) for b in NeighborLoader(data, form, input_nodes="author", batch_size=30, seed=0)]
+        for form in ([2, 1], by_type, NumNeighbors([2, 1]))
+    ]
+    assert digests[0] == digests[1] == digests[2]
+
+
+def test_isolated_nodes_and_graphs_without_edges():
+    data = Data(x=torch.arange(5.0)[:, None], edge_index=torch.empty(2, 0, dtype=torch.int64))
+    for batch in NeighborLoader(data, [3, 3], batch_size=2):
+        assert batch.edge_index.shape == (2, 0)
+        assert torch.equal(batch.x[:, 0].long(), batch.n_id)
+    data = Data(num_nodes=4, edge_index=torch.tensor([[0], [1]]))
+    (batch,) = NeighborLoader(data, [-1], input_nodes=torch.tensor([3]), batch_size=1)
+    assert batch.n_id.tolist() == [3]
+
+
+def test_features_are_read_again_each_epoch():
+    data = homogeneous_data()
+    loader = NeighborLoader(data, [2], batch_size=300)
+    next(iter(loader))
+    data.x = data.x + 1
+    batch = next(iter(loader))
+    assert torch.equal(batch.x, data.x[batch.n_id])
+
+
+def test_gradients_flow_through_features_that_want_them():
+    data = Data(x=torch.randn(20, 3, requires_grad=True), edge_index=torch.randint(0, 20, (2, 60)))
+    batch = next(iter(NeighborLoader(data, [2], batch_size=20)))
+    batch.x.sum().backward()
+    assert data.x.grad.sum() == 60
+
+
+def test_arrays_of_any_kind():
+    data = Data(num_nodes=30, edge_index=torch.randint(0, 30, (2, 90)))
+    data.array = np.arange(60.0).reshape(30, 2)
+    data.flags = torch.arange(30) % 2 == 0
+    data.strided = torch.arange(60.0).reshape(2, 30).t()
+    data.small = torch.arange(30, dtype=torch.float16)
+    for batch in NeighborLoader(data, [2], batch_size=10, num_workers=2):
+        for name in ("flags", "strided", "small"):
+            assert torch.equal(batch[name], data[name][batch.n_id]), name
+        assert torch.equal(batch.array, torch.from_numpy(data.array)[batch.n_id])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("in_workers", [False, True])
+def test_transforms(num_workers, in_workers):
+    data = homogeneous_data()
+    order = []
+
+    def transform(batch):
+        batch.doubled = 2 * batch.x
+        order.append(int(batch.input_id[0]))
+        return batch
+
+    def transform_output(output):
+        assert output.metadata[0].numel() == 25
+        output.node = output.node.clone()
+        return output
+
+    loader = NeighborLoader(
+        data,
+        [3, 3],
+        batch_size=25,
+        num_workers=num_workers,
+        transform=transform,
+        transform_sampler_output=transform_output,
+        filter_per_worker=in_workers,
+    )
+    for batch in loader:
+        check_homogeneous(batch, data)
+        assert torch.equal(batch.doubled, 2 * batch.x)
+    assert sorted(order) == list(range(0, 300, 25))
+    if not in_workers:
+        assert order == sorted(order)
+
+
+def test_bidirectional_has_both_directions():
+    data = homogeneous_data()
+    for batch in NeighborLoader(data, [3, 3], batch_size=50, subgraph_type="bidirectional"):
+        edges = set(map(tuple, batch.edge_index.t().tolist()))
+        assert edges == {(target, source) for source, target in edges}
+        assert torch.equal(batch.x, data.x[batch.n_id])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_neighbors": []}, UsageError, "needs 1 to 16 hops"),
+        ({"num_neighbors": [5, 0]}, UsageError, "0 at hop 1"),
+        ({"num_neighbors": [-2]}, UsageError, "must lie in"),
+        ({"input_nodes": torch.tensor([3, 300])}, NodeIdError, "first is seeds\\[1\\] = 300"),
+        ({"input_nodes": torch.tensor([-1])}, NodeIdError, "first is seeds\\[0\\] = -1"),
+        ({"input_nodes": torch.tensor([0.5])}, UsageError, "vector of node ids"),
+        ({"input_nodes": torch.empty(0, dtype=torch.int64)}, UsageError, "input_nodes is empty"),
+        ({"input_nodes": "val"}, penstock.errors.MissingFieldError, "no val_mask"),
+        ({"batch_size": 0}, UsageError, "batch_size must be"),
+        ({"batch_size": 400, "drop_last": True}, UsageError, "drop_last leaves no batch"),
+        ({"num_workers": -1}, UsageError, "num_workers must lie in"),
+        ({"num_workers": 1000}, UsageError, "num_workers must lie in"),
+        ({"prefetch_factor": 0}, UsageError, "prefetch_factor"),
+        ({"seed": -1}, UsageError, "seed must be"),
+        ({"seed": 1.5}, UsageError, "seed must be"),
+        ({"rank": 2, "num_ranks": 2}, UsageError, "rank must lie"),
+        ({"colour": "blue"}, UsageError, "unknown argument 'colour'"),
+        ({"shuffle": True, "sampler": range(300)}, UsageError, "sampler excludes shuffle"),
+        ({"batch_sampler": [[1]], "batch_size": 4}, UsageError, "batch_sampler excludes"),
+        ({"disjoint": True, "subgraph_type": "induced"}, UsageError, "no induced subgraphs"),
+        ({"time_attr": "time"}, NotSupportedError, "time_attr is not supported yet"),
+        ({"weight_attr": "w"}, NotSupportedError, "weight_attr is not supported yet"),
+        ({"temporal_strategy": "last"}, NotSupportedError, "temporal_strategy"),
+        ({"neighbor_sampler": object()}, NotSupportedError, "neighbor_sampler"),
+        ({"worker_init_fn": print}, NotSupportedError, "worker_init_fn"),
+        ({"split": "a"}, UsageError, "split names a split of a store"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        NeighborLoader(homogeneous_data(), **{"num_neighbors": [2], **arguments})
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0, 7], [1, 2]])), "1 of 2 source ids lie outside"),
+        (Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0, 1], [-1, 2]])), "destination ids lie outside"),
+        (Data(x=torch.zeros(3, 1), edge_index=torch.zeros(3, 2, dtype=torch.int64)), "must be int64 or int32"),
+        (Data(x=torch.zeros(3, 1), edge_index=torch.zeros(2, 2)), "must be int64 or int32"),
+        ("nothing", "does not exist"),
+        (42, "data must be"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_bad_data(data, message):
+    with pytest.raises(penstock.PenstockError, match=message):
+        NeighborLoader(data, [2])
+
+
+def test_directed_false_is_induced_and_warns():
+    with pytest.warns(UserWarning, match="deprecated"):
+        loader = NeighborLoader(homogeneous_data(), [2], directed=False)
+    assert "num_sampled_edges" not in loader([0])

@@ -1,0 +1,118 @@
+"""Buffers come back by themselves, and never while anyone still looks."""
+
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock.feed import NeighborLoader, buffers
+from penstock.feed.buffers import BufferPool
+from tests.feed.inputs import homogeneous_data
+
+
+@pytest.fixture
+def everything_pooled(monkeypatch):
+    """Recycle small arrays too, so that small tests exercise the pool."""
+    monkeypatch.setattr(buffers, "SMALLEST_BYTES", 1)
+
+
+def test_a_kept_epoch_stays_as_it_was(everything_pooled):
+    data = homogeneous_data()
+    loader = NeighborLoader(data, [5, 5], batch_size=16, shuffle=True, num_workers=3, seed=0)
+    kept = list(loader)
+    digests = [penstock.digest(batch) for batch in kept]
+    for _ in range(3):
+        for _ in loader:
+            pass
+    assert [penstock.digest(batch) for batch in kept] == digests
+    assert loader.stats().peak_buffer_bytes > 0
+
+
+def test_any_view_keeps_its_memory(everything_pooled):
+    data = homogeneous_data()
+    loader = NeighborLoader(data, [5], batch_size=50, num_workers=2, seed=0)
+    views = []
+    for batch in loader:
+        ids = batch.n_id.clone()
+        views.append((batch.x[3:5, 1:], data.x[ids][3:5, 1:]))
+        views.append((torch.from_numpy(batch.x.numpy()[::7]), data.x[ids][::7]))
+        views.append((batch.x.t().detach(), data.x[ids].t()))
+        views.append((batch.edge_index[0][2:], batch.edge_index[0][2:].clone()))
+    for _ in range(5):
+        for batch in loader:
+            batch.x.fill_(-1e9)
+    for view, expected in views:
+        assert torch.equal(view, expected)
+
+
+def test_memory_is_used_again(everything_pooled):
+    pool = BufferPool()
+    for _ in range(100):
+        array = pool.empty(1000, np.float32)
+        array[:] = 1
+        del array
+    gc.collect()
+    assert pool.total_bytes <= 2 * 4000 * 17 // 16
+    assert pool.idle_bytes == pool.total_bytes
+
+
+def test_large_arrays_are_aligned_and_reused():
+    pool = BufferPool()
+    first = pool.empty(3 << 20, np.uint8)
+    address = first.ctypes.data
+    assert address % (1 << 21) == 0
+    del first
+    second = pool.empty((3 << 20) + 1000, np.uint8)
+    assert second.ctypes.data == address
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.booleans()), max_size=60))
+def test_live_arrays_never_overlap(requests):
+    before, buffers.SMALLEST_BYTES = buffers.SMALLEST_BYTES, 1
+    try:
+        pool, live = BufferPool(), []
+        for i, (size, drop) in enumerate(requests):
+            array = pool.empty(size, np.uint8)
+            array[:] = i % 251
+            live.append((i % 251, array))
+            del array
+            if drop:
+                live.pop(len(live) // 2)
+            for value, kept in live:
+                assert (kept == value).all()
+    finally:
+        buffers.SMALLEST_BYTES = before
+
+
+def test_pool_from_many_threads(everything_pooled):
+    pool, failures = BufferPool(), []
+
+    def work(number):
+        for round_ in range(300):
+            array = pool.empty(500 + round_, np.int64)
+            array[:] = number
+            other = array[::3]
+            del array
+            if not (other == number).all():
+                failures.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not failures
+
+
+def test_batches_pickle_at_their_own_size():
+    data = homogeneous_data()
+    batch = next(iter(NeighborLoader(data, [5], batch_size=10)))
+    copy = pickle.loads(pickle.dumps(batch))
+    assert penstock.digest(copy) == penstock.digest(batch)
+    assert batch.n_id.untyped_storage().nbytes() == batch.n_id.numel() * 8

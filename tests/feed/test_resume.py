@@ -1,0 +1,113 @@
+"""The state of a loader: exact at every batch, under other threads and ranks, refused for another configuration."""
+
+import json
+
+import pytest
+import torch
+
+import penstock
+from penstock.errors import StateError, UsageError
+from penstock.feed import NeighborLoader
+from tests.feed.inputs import homogeneous_data, typed_data
+
+OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, shuffle=True, seed=5)
+
+
+def remaining(loader, num_epochs):
+    """Digests of the rest of the current epoch and of the epochs after it."""
+    return [[penstock.digest(batch) for batch in loader] for _ in range(num_epochs)]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_exact_at_every_batch(num_workers):
+    data = homogeneous_data()
+    whole = remaining(NeighborLoader(data, **OPTIONS), 3)
+    loader = NeighborLoader(data, **OPTIONS, num_workers=num_workers)
+    for epoch in range(2):
+        iterator = iter(loader)
+        for index in range(len(loader) + 1):
+            state = json.loads(json.dumps(loader.state_dict()))
+            other = NeighborLoader(data, **OPTIONS, num_workers=3 if num_workers == 0 else 0)
+            other.load_state_dict(state)
+            rest = remaining(other, 1)[0]
+            if index < len(loader):
+                assert rest == whole[epoch][index:]
+                next(iterator)
+            else:
+                assert rest == whole[epoch + 1], "at the end of an epoch the state is the start of the next"
+
+
+def test_look_ahead_does_not_count():
+    loader = NeighborLoader(homogeneous_data(), **OPTIONS, num_workers=4, prefetch_factor=4)
+    iterator = iter(loader)
+    next(iterator)
+    assert loader.state_dict()["batch"] == 1
+
+
+def test_other_number_of_ranks():
+    data = homogeneous_data()
+    whole = remaining(NeighborLoader(data, **OPTIONS), 1)[0]
+    ranks = [NeighborLoader(data, **OPTIONS, rank=rank, num_ranks=2) for rank in range(2)]
+    iterators = [iter(loader) for loader in ranks]
+    for iterator in iterators:
+        next(iterator), next(iterator), next(iterator)
+    state = ranks[0].state_dict()
+    assert state == ranks[1].state_dict()
+    for num_ranks in (1, 2, 3, 6):
+        rest = []
+        for rank in range(num_ranks):
+            loader = NeighborLoader(data, **OPTIONS, rank=rank, num_ranks=num_ranks)
+            loader.load_state_dict(state)
+            rest.append(remaining(loader, 1)[0])
+        merged = [rest[i % num_ranks][i // num_ranks] for i in range(len(whole) - 6)]
+        assert merged == whole[6:]
+
+
+def test_other_ranks_that_do_not_meet_there():
+    data = homogeneous_data()
+    loader = NeighborLoader(data, **OPTIONS)
+    next(iter(loader))
+    with pytest.raises(UsageError, match="batch 1 of the global order"):
+        NeighborLoader(data, **OPTIONS, num_ranks=2).load_state_dict(loader.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"num_neighbors": [3, 3]}, "num_neighbors"),
+        ({"batch_size": 31}, "batch_size"),
+        ({"seed": 6}, "seed"),
+        ({"shuffle": False}, "order"),
+        ({"replace": True}, "replace"),
+        ({"disjoint": True}, "disjoint"),
+        ({"subgraph_type": "induced"}, "subgraph_type"),
+        ({"drop_last": True}, "drop_last"),
+        ({"input_nodes": torch.arange(299)}, "input_nodes"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_another_configuration_is_refused(change, name):
+    data = homogeneous_data()
+    state = NeighborLoader(data, **OPTIONS).state_dict()
+    with pytest.raises(StateError, match=f"another configuration.*{name}: "):
+        NeighborLoader(data, **{**OPTIONS, **change}).load_state_dict(state)
+
+
+def test_another_graph_is_refused():
+    state = NeighborLoader(homogeneous_data(), **OPTIONS).state_dict()
+    with pytest.raises(StateError, match="edges of node/to/node"):
+        NeighborLoader(homogeneous_data(num_edges=2999), **OPTIONS).load_state_dict(state)
+    with pytest.raises(StateError, match="another configuration"):
+        NeighborLoader(typed_data(), **{**OPTIONS, "input_nodes": "paper"}).load_state_dict(state)
+
+
+@pytest.mark.parametrize(("state", "message"), [({}, "not a loader state"), (None, "not a loader state")])
+def test_not_a_state(state, message):
+    with pytest.raises(StateError, match=message):
+        NeighborLoader(homogeneous_data(), **OPTIONS).load_state_dict(state)
+
+
+def test_state_of_a_newer_version():
+    loader = NeighborLoader(homogeneous_data(), **OPTIONS)
+    with pytest.raises(StateError, match="version 99"):
+        loader.load_state_dict({**loader.state_dict(), "version": 99})

@@ -1,0 +1,102 @@
+"""Orders are permutations: every seed once per epoch, for any batch size and number of ranks; random ones are uniform."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from penstock import rng
+from penstock.order import GivenOrder, LocalOrder, RandomOrder, SequentialOrder
+from penstock.order.orders import permutation
+
+
+def orders(num_seeds, seed):
+    cut = num_seeds // 3
+    return [
+        SequentialOrder(num_seeds),
+        RandomOrder(num_seeds, seed),
+        LocalOrder([cut, 0, num_seeds - cut], seed),
+        GivenOrder(num_seeds, sampler=list(range(num_seeds))[::-1]),
+        GivenOrder(num_seeds, batch_sampler=[[i] for i in range(num_seeds)]),
+    ]
+
+
+@given(st.integers(1, 500), st.integers(0, 2**64 - 1), st.integers(0, 3), st.integers(1, 70), st.integers(1, 5))
+def test_every_seed_once_per_epoch(num_seeds, seed, epoch, batch_size, num_ranks):
+    for order in orders(num_seeds, seed):
+        num_batches = order.num_batches(batch_size, False)
+        fed = [order.batch(epoch, index, batch_size) for rank in range(num_ranks) for index in range(rank, num_batches, num_ranks)]
+        assert sorted(np.concatenate(fed).tolist()) == list(range(num_seeds)), order.name
+        assert all(0 < batch.size <= batch_size for batch in fed)
+        assert all(batch.dtype == np.int64 for batch in fed)
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_drop_last_leaves_out_less_than_a_batch(num_seeds, batch_size):
+    for order in orders(num_seeds, 0)[:2]:
+        num_batches = order.num_batches(batch_size, True)
+        fed = [order.batch(0, index, batch_size) for index in range(num_batches)]
+        assert all(batch.size == batch_size for batch in fed)
+        assert num_seeds - sum(batch.size for batch in fed) < batch_size
+
+
+@given(st.integers(2, 400), st.integers(0, 1000))
+def test_epochs_and_seeds_differ(num_seeds, seed):
+    order = RandomOrder(1000 + num_seeds, seed)
+    first, second = order.batch(0, 0, 1000), order.batch(1, 0, 1000)
+    assert (first != second).any()
+    assert (first != RandomOrder(1000 + num_seeds, seed + 1).batch(0, 0, 1000)).any()
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=5), st.integers(1, 20))
+def test_local_order_keeps_to_its_parts(part_sizes, batch_size):
+    order = LocalOrder(part_sizes, 3)
+    ends = np.cumsum(part_sizes)
+    for index in range(order.num_batches(batch_size, False)):
+        batch = order.batch(0, index, batch_size)
+        assert len(set(np.searchsorted(ends, batch, side="right"))) == 1
+    if part_sizes and min(part_sizes) >= batch_size:
+        parts = [int(np.searchsorted(ends, order.batch(0, index, batch_size)[0], side="right")) for index in range(len(part_sizes))]
+        assert parts == list(range(len(part_sizes)))
+
+
+def test_billion_seeds_take_no_memory():
+    order = RandomOrder(10**9, 0)
+    batch = order.batch(0, 123_456, 4096)
+    assert len(set(batch.tolist())) == 4096
+    assert batch.min() >= 0
+    assert batch.max() < 10**9
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
+def test_all_permutations_are_equally_likely(n):
+    index = {order: i for i, order in enumerate(permutations(range(n)))}
+    counts = np.zeros(math.factorial(n))
+    for epoch in range(30 * counts.size):
+        counts[index[tuple(permutation(n, 0, n, rng.derive_key(7, epoch, rng.ORDER)).tolist())]] += 1
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("n", [16, 1000, 70_000])
+def test_places_are_uniform_and_pairs_independent(n):
+    """Where the first two elements of the order come from, over epochs, in 8 bands each."""
+    counts = np.zeros((8, 8))
+    for epoch in range(12_800):
+        first, second = permutation(n, 0, 2, rng.derive_key(1, epoch, rng.ORDER))
+        counts[first * 8 // n, second * 8 // n] += 1
+    band = n / 8
+    expected = np.full((8, 8), 12_800 / 64 * n / (n - 1))
+    expected[np.diag_indices(8)] *= (band - 1) / band
+    assert stats.chisquare(counts.reshape(-1), expected.reshape(-1) * 12_800 / expected.sum()).pvalue > 1e-3
+
+
+def test_two_neighbouring_epochs_are_independent():
+    counts = np.zeros((10, 10))
+    for epoch in range(4000):
+        left, right = (permutation(10, 0, 1, rng.derive_key(3, e, rng.ORDER))[0] for e in (epoch, epoch + 1))
+        counts[left, right] += 1
+    assert stats.chisquare(counts.reshape(-1)).pvalue > 1e-3

@@ -1,0 +1,142 @@
+"""Models fed layer by layer equal the same PyG layers over the whole graph, and so does layer-wise inference."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import GCNConv
+
+import penstock
+from penstock.errors import MissingFieldError
+from penstock.feed import NeighborLoader, layers
+from penstock.feed.array_input import ArrayInput
+from penstock.records import NODE
+from penstock.store import Store
+from penstock.train.inference import infer, infer_typed
+from penstock.train.models import GNN
+from penstock.train.typed_models import TypedGNN
+from tests.train.stores import make_data, make_store, make_typed_data, make_typed_store
+
+KINDS = ["sage", "gcn", "gat", "gin"]
+
+
+def whole_graph(model, data):
+    """The model's own PyG layers over the full edge list."""
+    x = data.x
+    degree = torch.zeros(data.num_nodes).index_add_(0, data.edge_index[1], torch.ones(data.num_edges))
+    for i, conv in enumerate(model.convs):
+        if model.kind == "gcn":
+            full = GCNConv(conv.in_channels, conv.out_channels)
+            full.load_state_dict(conv.state_dict())
+            x = full(x, data.edge_index)
+        else:
+            x = conv(x, data.edge_index)
+        if i < model.num_layers - 1:
+            x = F.elu(x) if model.kind == "gat" else x.relu()
+    return x, degree
+
+
+def make_model(kind, **options):
+    torch.manual_seed(0)
+    return GNN(kind, [4, 16, 16, 5], dropout=0.5, input_dropout=0.2, heads=2, **options).eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_full_neighbourhoods_give_the_full_graph_model(kind):
+    data, model = make_data(), make_model(kind)
+    expected, degree = whole_graph(model, data)
+    loader = NeighborLoader(data, [-1, -1, -1], batch_size=64, shuffle=True, seed=0)
+    for batch in loader:
+        out = model(batch.x, layers(batch), degree[batch.n_id] if model.needs_degree else None)
+        torch.testing.assert_close(out, expected[batch.n_id[: batch.batch_size]], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("memory_bytes", [2 << 30, 0])
+def test_inference_is_exact(kind, memory_bytes, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.train.inference.MEMORY_BYTES", memory_bytes)
+    data, model = make_data(), make_model(kind)
+    store = make_store(tmp_path / "store")
+    nodes = np.array([3, 0, 399, 17])
+    out = infer(model, store.graph(), store.node_field(NODE, "x"), nodes, tmp_path, batch_size=50, num_workers=2)
+    expected, _ = whole_graph(model, data)
+    torch.testing.assert_close(torch.from_numpy(out), expected[nodes].detach(), rtol=1e-4, atol=1e-5)
+    assert not list(tmp_path.glob(".inference-*"))
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gin"])
+def test_sampled_sums_are_unbiased(kind):
+    """The mean over many samples of the first layer approaches the full sum."""
+    data = make_data()
+    torch.manual_seed(0)
+    model = GNN(kind, [4, 3], dropout=0.0, input_dropout=0.0, heads=1).eval()
+    if kind == "gin":  # a linear map, or the mean of the outputs is not the output of the mean
+        model.convs[0].nn = torch.nn.Sequential(torch.nn.Linear(4, 3))
+    expected, degree = whole_graph(model, data)
+    seeds = torch.arange(40)
+    loader = NeighborLoader(data, [2], input_nodes=seeds, batch_size=40, seed=0)
+    outs = []
+    for _ in range(600):
+        (batch,) = loader
+        outs.append(model(batch.x, layers(batch), degree[batch.n_id]).detach())
+    outs = torch.stack(outs)
+    z = (outs.mean(0) - expected[:40]) / (outs.std(0) / 600**0.5 + 1e-6)
+    assert z.abs().max() < 4.5
+
+
+@pytest.mark.parametrize("kind", ["rgcn", "hgt"])
+def test_typed_models(kind, tmp_path):
+    data = make_typed_data()
+    store = make_typed_store(tmp_path / "store")
+    graph, counts = store.graph(), dict(store.num_nodes)
+    torch.manual_seed(0)
+    model = TypedGNN(
+        kind, {"paper": 3, "author": 5, "venue": None}, counts, graph.edge_types, "paper", hidden=8, num_outputs=3, num_layers=2,
+        dropout=0.5, input_dropout=0.0, heads=2,
+    ).eval()  # fmt: skip
+    x = {t: store.node_field(t, "x") for t in ("paper", "author")}
+    source = ArrayInput(graph, {t: {"x": rows} for t, rows in x.items()})
+    whole = next(iter(NeighborLoader(source, [-1, -1], input_nodes=("paper", np.arange(300)), batch_size=300)))
+    features = {t: whole[t].x if t in x else whole[t].n_id for t in counts}
+    expected = model(features, layers(whole)).detach()
+    nodes = np.array([5, 0, 299])
+    out = infer_typed(model, graph, x, nodes, batch_size=40)
+    torch.testing.assert_close(torch.from_numpy(out), expected[nodes], rtol=1e-4, atol=1e-5)
+    assert data["venue"].num_nodes == counts["venue"]
+
+
+def test_layers_hold_what_the_batch_holds():
+    data = make_data()
+    batch = next(iter(NeighborLoader(data, [3, 2, 4], batch_size=10, seed=0)))
+    cut = layers(batch)
+    assert [layer.num_dst for layer in cut] == list(np.cumsum(batch.num_sampled_nodes)[2::-1])
+    assert cut[0].num_src == batch.num_nodes
+    assert cut[-1].num_dst == 10
+    for layer in cut:
+        dense = torch.zeros(layer.num_dst, layer.num_src)
+        dense.index_put_((layer.edge_index[1], layer.edge_index[0]), torch.ones(layer.sources.numel()), accumulate=True)
+        assert torch.equal(layer.adj_t().to_dense(), dense)
+    assert cut[0].sources.data_ptr() == batch.edge_index.data_ptr(), "no copy"
+
+
+def test_layers_want_our_batches():
+    data = make_data()
+    with pytest.raises(MissingFieldError, match="num_sampled_nodes"):
+        layers(data)
+    batch = next(iter(NeighborLoader(data, [3], batch_size=10, subgraph_type="bidirectional")))
+    with pytest.raises(MissingFieldError, match="directional"):
+        penstock.layers(batch)
+
+
+def test_store_and_data_give_the_same_batches(tmp_path):
+    data, store = make_data(), make_store(tmp_path / "store")
+    options = dict(num_neighbors=[3, 2], batch_size=50, shuffle=True, seed=1)
+    for left, right in zip(
+        NeighborLoader(data, input_nodes=data.train_mask.nonzero().view(-1), **options),
+        NeighborLoader(Store.open(tmp_path / "store"), input_nodes="train", **options, num_workers=2),
+        strict=True,
+    ):
+        for name in ("x", "y", "n_id", "input_id", "row_ptr", "num_sampled_nodes"):
+            assert torch.equal(torch.as_tensor(left[name]), torch.as_tensor(right[name])), name
+        assert torch.equal(left.edge_index, right.edge_index)
+    assert store.num_nodes[NODE] == 400

@@ -1,0 +1,202 @@
+"""Training runs: exact under any number of threads and after any stop, and clear where they cannot work."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.errors import CorruptStoreError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError
+from penstock.store import ingest
+from penstock.train import DivergedError, Observer, TrainConfig, train
+from penstock.train.run import _locked
+from tests.train.stores import make_data, make_store, make_typed_store, multi_labels
+
+QUICK = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=3, num_workers=0, lr=0.01, dropout=0.1)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return str(make_store(tmp_path_factory.mktemp("data") / "store").path)
+
+
+@pytest.fixture(scope="module")
+def typed_store(tmp_path_factory):
+    return str(make_typed_store(tmp_path_factory.mktemp("data") / "typed").path)
+
+
+def run(folder, store, **options):
+    resume, observer = options.pop("resume", False), options.pop("observer", None)
+    return train(TrainConfig(store=store, **{**QUICK, **options}), folder, resume=resume, observer=observer)
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
+def test_models_learn(model, store, tmp_path):
+    result = run(tmp_path, store, model=model, epochs=15)
+    assert result.metric == "accuracy"
+    assert result.test > 0.55
+    assert result.history[-1].loss < result.history[0].loss
+    assert result.best_epoch >= 0
+    assert len(result.history) == result.epochs == 15
+    assert result.val == max(record.val for record in result.history)
+
+
+@pytest.mark.parametrize("model", ["rgcn", "hgt"])
+def test_typed_models_learn(model, typed_store, tmp_path):
+    result = run(tmp_path, typed_store, model=model, epochs=15)
+    assert result.test > 0.5
+
+
+def test_multi_label_and_binary(tmp_path):
+    many = ingest(make_data(labels=multi_labels()), tmp_path / "many")
+    result = run(tmp_path / "a", str(many.path), epochs=15)
+    assert result.metric == "micro-f1"
+    assert result.test > 0.55
+    two = make_store(tmp_path / "two", num_classes=2)
+    result = run(tmp_path / "b", str(two.path), epochs=10)
+    assert result.metric == "auc"
+    assert result.test > 0.7
+
+
+@pytest.mark.parametrize("model", ["sage", "gat"])
+def test_threads_do_not_matter(model, store, tmp_path):
+    digests = {run(tmp_path / str(n), store, model=model, num_workers=n).weights_digest for n in (0, 1, 2, 4)}
+    assert len(digests) == 1
+
+
+def test_a_seed_decides_the_weights(store, tmp_path):
+    digests = [run(tmp_path / str(i), store, seed=seed).weights_digest for i, seed in enumerate((1, 1, 2))]
+    assert digests[0] == digests[1] != digests[2]
+
+
+class Stop(Observer):
+    """Stops a run after a number of batches, as a crash would."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def batch_done(self, record, batches_per_epoch):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("model", ["sage", "gat", "gin"])
+def test_resume_is_exact(model, store, tmp_path):
+    whole = run(tmp_path / "whole", store, model=model)
+    folder, stops = tmp_path / "stopped", 0
+    for after in (0, 1, 5, 7, 8, 30):
+        try:
+            result = run(folder, store, model=model, resume=stops > 0, observer=Stop(after), checkpoint_every_s=0.0, num_workers=stops % 3)
+            break
+        except KeyboardInterrupt:
+            stops += 1
+    else:
+        result = run(folder, store, model=model, resume=True)
+    assert stops >= 4
+    assert result.weights_digest == whole.weights_digest
+    assert (result.val, result.test, result.best_epoch) == (whole.val, whole.test, whole.best_epoch)
+    assert [record.loss for record in result.history] == [record.loss for record in whole.history]
+    assert [record.num_seeds for record in result.history] == [200, 200, 200]
+
+
+def test_resume_of_a_finished_run_can_go_on(store, tmp_path):
+    run(tmp_path, store, epochs=2)
+    longer = run(tmp_path, store, epochs=4, resume=True)
+    assert longer.weights_digest == run(tmp_path / "other", store, epochs=4).weights_digest
+
+
+def test_early_stopping(store, tmp_path):
+    result = run(tmp_path, store, epochs=60, patience=3)
+    assert result.epochs < 60
+    assert result.epochs == result.best_epoch + 1 + 3
+
+
+def test_evaluation_every_other_epoch(store, tmp_path):
+    result = run(tmp_path, store, epochs=5, eval_every=2)
+    assert [record.val is not None for record in result.history] == [False, True, False, True, True]
+
+
+def test_a_store_without_val_and_test(tmp_path):
+    data = make_data()
+    del data.val_mask, data.test_mask
+    store = ingest(data, tmp_path / "store")
+    result = run(tmp_path / "run", str(store.path))
+    assert result.val is None
+    assert result.test is None
+
+
+def test_settings_are_saved(store, tmp_path):
+    run(tmp_path, store)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["hidden"] == 16
+    assert TrainConfig.from_dict(saved) == TrainConfig(store=store, **QUICK)
+    with pytest.raises(UsageError, match="unknown setting 'colour'"):
+        TrainConfig.from_dict({**saved, "colour": "blue"})
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert {"model", "optimizer", "loader", "random", "history"} <= state.keys()
+
+
+def test_a_diverging_run_says_so(tmp_path):
+    data = make_data()
+    data.x[:] = torch.finfo(torch.float32).max
+    store = ingest(data, tmp_path / "store")
+    with pytest.raises(DivergedError, match=r"the loss is (nan|inf) at epoch 0, batch \d+: lower --lr"):
+        run(tmp_path / "run", str(store.path))
+
+
+def test_folders_of_runs(store, tmp_path):
+    run(tmp_path / "run", store, resume=True)  # nothing there: from the beginning
+    with pytest.raises(StateError, match="holds a run already"):
+        run(tmp_path / "run", store)
+    with pytest.raises(StateError, match="was trained with hidden=16, not 8"):
+        run(tmp_path / "run", store, hidden=8, resume=True)
+    with _locked(tmp_path / "run"), pytest.raises(StoreBusyError, match="another process trains"):
+        run(tmp_path / "run", store, resume=True)
+    checkpoint = tmp_path / "run" / "checkpoint.pt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(CorruptStoreError, match="cannot read the checkpoint"):
+        run(tmp_path / "run", store, resume=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="choose another --out"):
+        run(tmp_path / "file" / "run", store)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": "rgcn"}, UsageError, "does not suit this graph"),
+        ({"model": "mlp"}, UsageError, "model must be one of"),
+        ({"target": "paper"}, UsageError, "is not a node type"),
+        ({"split": "7"}, UsageError, "has no split '7'"),
+        ({"num_neighbors": ()}, UsageError, "one fanout per layer"),
+        ({"num_neighbors": (5, 0)}, UsageError, "0 at hop 1"),
+        ({"epochs": 0}, UsageError, "epochs must be at least 1"),
+        ({"lr": 0.0}, UsageError, "lr must be positive"),
+        ({"dropout": 1.0}, UsageError, "dropout must lie"),
+        ({"num_workers": 1000}, UsageError, "num_workers must lie"),
+        ({"seed": -1}, UsageError, "seed must"),
+    ],
+    ids=str,
+)
+def test_bad_settings(options, error, message, store, tmp_path):
+    with pytest.raises(error, match=message):
+        run(tmp_path / "run", store, **options)
+
+
+@pytest.mark.parametrize(("field", "message"), [("x", "no features"), ("y", "no labels"), ("train_mask", "no train nodes")])
+def test_missing_fields(field, message, tmp_path):
+    data = make_data()
+    delattr(data, field)
+    data.num_nodes = 400
+    store = ingest(data, tmp_path / "store")
+    with pytest.raises(MissingFieldError, match=message):
+        run(tmp_path / "run", str(store.path))
+
+
+def test_bfloat16_and_float16_features_train(tmp_path):
+    scores = []
+    for dtype in ("float32", "float16", "bfloat16"):
+        store = ingest(make_data(), tmp_path / dtype, feature_dtype=dtype)
+        scores.append(run(tmp_path / f"run-{dtype}", str(store.path), epochs=8).test)
+    assert np.ptp(scores) < 0.08

@@ -1,0 +1,49 @@
+"""Metrics against scikit-learn, and what is read off labels."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from penstock.errors import InputError
+from penstock.train.task import area_under_roc, define_task, micro_f1
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_metrics_equal_scikit_learn(seed):
+    random = np.random.default_rng(seed)
+    scores = random.integers(0, 6, 60) / 5.0  # many ties
+    truth = random.integers(0, 2, 60).astype(bool)
+    truth[:2] = True, False
+    assert area_under_roc(scores, truth) == pytest.approx(metrics.roc_auc_score(truth, scores))
+    predicted, actual = random.integers(0, 2, (2, 30, 4)).astype(bool)
+    actual[0] = True
+    assert micro_f1(predicted, actual) == pytest.approx(metrics.f1_score(actual, predicted, average="micro"))
+
+
+def test_one_class_has_no_area():
+    assert np.isnan(area_under_roc(np.arange(3.0), np.ones(3, bool)))
+
+
+def test_kinds_of_labels():
+    ids = np.arange(4)
+    assert define_task(np.array([0, 2, 1, -1]), ids[:3], "auto", "y").metric == "accuracy"
+    assert define_task(np.array([0, 1, 1, 0]), ids, "auto", "y").metric == "auc"
+    assert define_task(np.array([0, 1, 1, 0]), ids, "accuracy", "y").metric == "accuracy"
+    assert define_task(np.zeros((4, 3), np.uint8), ids, "auto", "y").num_outputs == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "message"),
+    [
+        (np.array([0, -1, 1, 2]), "auto", "1 of 4 train nodes have no label in y; first is node 1"),
+        (np.array([0.5, 1, 1, 1]), "auto", "must be integer classes"),
+        (np.array([0, 0, 0, 0]), "auto", "1 class"),
+        (np.array([0, 1, 2, 0]), "auc", "takes two classes"),
+        (np.zeros((4, 2), np.uint8), "auc", "multi-label"),
+    ],
+)
+def test_bad_labels(labels, metric, message):
+    with pytest.raises(InputError, match=message):
+        define_task(labels, np.arange(4), metric, "y")

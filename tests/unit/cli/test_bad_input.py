@@ -1,0 +1,302 @@
+"""Bad input, tried as a new user would: the table of docs/errors.md, row by row.
+
+Each command ends with one line on standard error that says what is wrong and what to do, and exit code 2; each call of the library with
+an exception whose message is that line. Nothing that was there before is lost.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import penstock
+from penstock.cli import run
+from penstock.feed import NeighborLoader
+from penstock.store import Store, ingest
+from tests.feed.inputs import typed_data
+from tests.train.stores import make_data, make_store
+
+TABLE = Path(__file__).parents[3] / "docs" / "errors.md"
+TRAIN = ("--num-neighbors", "3,2", "--batch-size", "32", "--epochs", "1", "--num-workers", "0")
+
+
+def call(capfd, *arguments):
+    """Run a command; returns (exit code, standard error without progress)."""
+    code = run([str(argument) for argument in arguments])
+    _, error = capfd.readouterr()
+    return code, error
+
+
+def said(capfd, *arguments):
+    """The one line that a refused command ends with; every other line is progress."""
+    code, error = call(capfd, *arguments)
+    assert code == 2, error
+    lines = [line for line in error.splitlines() if line.startswith("penstock: ")]
+    assert len(lines) == 1, error
+    assert "Traceback" not in error
+    assert_in_table(lines[0].removeprefix("penstock: "))
+    return lines[0]
+
+
+def assert_in_table(message):
+    """Some row of the table, with ... for what varies, is this message."""
+    rows = re.findall(r"\| `` (.+?) `` \|", TABLE.read_text())
+    patterns = [".*".join(re.escape(part) for part in row.split("...")) for row in rows]
+    assert any(re.search(pattern, message) for pattern in patterns), f"not in docs/errors.md: {message}"
+
+
+def refused(error, function, *arguments, **options):
+    """The message of an exception, which must be in the table too."""
+    with pytest.raises(error) as caught:
+        function(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    assert_in_table(str(caught.value))
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("bad") / "store").path
+
+
+@pytest.mark.parametrize("command", ["info", "check", "train"])
+def test_wrong_path(command, tmp_path, capfd):
+    assert "does not exist" in said(capfd, command, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("command", ["info", "check", "train"])
+def test_not_a_store(command, tmp_path, capfd):
+    (tmp_path / "notes.txt").write_text("hello")
+    assert "is a file" in said(capfd, command, tmp_path / "notes.txt")
+    assert "has no manifest.json" in said(capfd, command, tmp_path)
+
+
+def test_truncated_file(tmp_path, capfd):
+    make_store(tmp_path / "store")
+    indices = next((tmp_path / "store").rglob("indices.npy"))
+    os.truncate(indices, 5000)
+    assert "indices.npy" in said(capfd, "train", tmp_path / "store")
+
+
+def test_unknown_options_and_commands(store, capfd):
+    assert "No such option" in said(capfd, "train", store, "--colour", "blue")
+    assert "No such command" in said(capfd, "dance")
+    assert "not a valid" in said(capfd, "train", store, "--epochs", "many")
+    assert "takes whole numbers" in said(capfd, "train", store, "--num-neighbors", "ten,five")
+    assert "does not fit" in said(capfd, "train", store, "--num-neighbors", "5,5,5", "--layers", "2")
+
+
+def test_a_source_that_is_not_there_or_nothing_we_know(tmp_path, capfd):
+    assert "no such file" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    said(capfd, "ingest", tmp_path / "picture.png", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_bad_cell_names_its_line(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,x,0.5\n")
+    assert "line 3" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--edge-field", "weight=w", "--ids", "int")
+
+
+def test_a_destination_that_is_there(store, tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    before = sorted(path.name for path in store.iterdir())
+    assert "is a store already" in said(capfd, "ingest", tmp_path / "edges.csv", store)
+    assert sorted(path.name for path in store.iterdir()) == before
+    assert Store.open(store).num_nodes["node"] == 400
+
+
+def test_empty_graph(tmp_path):
+    refused(penstock.errors.InputError, ingest, Data(x=torch.zeros(0, 3), edge_index=torch.zeros(2, 0, dtype=torch.int64)), tmp_path / "s")
+
+
+def test_graph_without_edges_trains(tmp_path, capfd):
+    data = make_data()
+    data.edge_index = torch.zeros(2, 0, dtype=torch.int64)
+    ingest(data, tmp_path / "store")
+    for model in ("sage", "gcn", "gat", "gin"):
+        code, error = call(capfd, "train", tmp_path / "store", "--out", tmp_path / model, "--model", model, *TRAIN)
+        assert code == 0, error
+
+
+def test_nodes_without_neighbours_and_isolated_seeds_train(tmp_path, capfd):
+    data = make_data()
+    data.edge_index = data.edge_index[:, (data.edge_index < 300).all(dim=0)]  # the last hundred nodes stand alone
+    ingest(data, tmp_path / "store")
+    code, error = call(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+    assert code == 0, error
+    alone = NeighborLoader(Store.open(tmp_path / "store"), [3], input_nodes=torch.tensor([399]), batch_size=4)
+    assert next(iter(alone)).edge_index.shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error"),
+    [
+        (torch.tensor([1, 400]), penstock.errors.NodeIdError),
+        (torch.tensor([-1]), penstock.errors.NodeIdError),
+        (torch.tensor([1.5]), penstock.errors.UsageError),
+        (torch.tensor([[1, 2]]), penstock.errors.UsageError),
+        (torch.empty(0, dtype=torch.int64), penstock.errors.UsageError),
+        ("paper", penstock.errors.PenstockError),
+    ],
+    ids=str,
+)
+def test_seeds(seeds, error, store):
+    refused(error, NeighborLoader, Store.open(store), [2], input_nodes=seeds)
+
+
+def test_duplicated_seeds_and_batches_larger_than_the_set_are_fine(store):
+    (batch,) = NeighborLoader(Store.open(store), [2], input_nodes=np.array([3, 3]), batch_size=1000)
+    assert batch.n_id[:2].tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("fanouts", [[], [0], [3, 0], [-2], [1] * 17], ids=str)
+def test_fanouts(fanouts, store):
+    refused(penstock.errors.UsageError, NeighborLoader, Store.open(store), fanouts)
+
+
+def test_fanouts_of_unequal_length():
+    uneven = {edge_type: [2] * (1 + i) for i, edge_type in enumerate(typed_data().edge_types)}
+    refused(penstock.errors.UsageError, NeighborLoader, typed_data(), uneven, input_nodes="paper")
+    refused(penstock.errors.UsageError, NeighborLoader, typed_data(), {("a", "b", "c"): [1]}, input_nodes="paper")
+
+
+@pytest.mark.parametrize("missing", ["x", "y", "train_mask"])
+def test_missing_features_labels_and_splits(missing, tmp_path, capfd):
+    data = make_data()
+    delattr(data, missing)
+    data.num_nodes = 400
+    ingest(data, tmp_path / "store")
+    said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+
+
+def test_features_of_another_length(tmp_path):
+    data = make_data()
+    data.x = data.x[:399]
+    data.num_nodes = 400
+    refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    other = Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=torch.zeros(5, 2))
+    loader = NeighborLoader(other, [1])
+    other.x = torch.zeros(4, 2)
+    refused(penstock.errors.InputError, iter, loader)
+
+
+def test_nan_features_and_nan_loss(tmp_path, capfd):
+    data = make_data()
+    data.x[17, 1] = float("nan")
+    refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    ingest(data, tmp_path / "store", nan="allow")
+    said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+
+
+def test_labels_out_of_range(tmp_path):
+    data = make_data()
+    data.y[5] = -7
+    refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+
+
+@pytest.mark.parametrize("num_workers", ["1000", "-1"])
+def test_too_many_threads(num_workers, store, tmp_path, capfd):
+    said(capfd, "train", store, "--out", tmp_path / "run", "--num-workers", num_workers)
+
+
+def test_no_threads_is_fine(store, tmp_path, capfd):
+    assert call(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)[0] == 0
+
+
+def test_a_run_that_is_there(store, tmp_path, capfd):
+    assert call(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)[0] == 0
+    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+    said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)
+    said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN, "--resume", "--hidden", "7")
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 200 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_disk_full(store, small_disk, tmp_path, capfd):
+    said(capfd, "ingest", tmp_path.parent / "nothing.csv", small_disk / "store")
+    (tmp_path / "edges.csv").write_text("src,dst\n" + "".join(f"{i},{i + 1}\n" for i in range(60_000)))
+    said(capfd, "ingest", tmp_path / "edges.csv", small_disk / "store")
+    assert not (small_disk / "store").exists()
+    code, _ = call(capfd, "train", store, "--out", small_disk / "run", *TRAIN, "--hidden", "8")
+    assert code == 0
+    before = (small_disk / "run" / "checkpoint.pt").read_bytes()
+    (small_disk / "filler").write_bytes(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize))
+    said(capfd, "train", store, "--out", small_disk / "run", *TRAIN, "--hidden", "8", "--resume", "--epochs", "2")
+    assert (small_disk / "run" / "checkpoint.pt").read_bytes() == before
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A file system that cannot be written."""
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a read-only file system needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_read_only_folder(store, read_only, tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    said(capfd, "ingest", tmp_path / "edges.csv", read_only / "store")
+    said(capfd, "train", store, "--out", read_only / "run", *TRAIN)
+
+
+def test_no_place_for_compiled_kernels(read_only):
+    code = "from penstock.order import RandomOrder; print(sorted(RandomOrder(5, 0).batch(0, 0, 5).tolist()))"
+    environment = {**os.environ, "PENSTOCK_CACHE_DIR": str(read_only / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
+    assert_in_table(done.stderr.strip())
+
+
+def test_two_processes_at_one_place(store, tmp_path, capfd):
+    from penstock.train.run import _locked
+
+    with _locked(tmp_path / "run"):
+        said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)
+    left, right = Store.open(store), Store.open(store)  # opening is for any number of readers
+    assert left.num_nodes == right.num_nodes
+
+
+def test_two_ingestions_at_one_place(tmp_path, capfd):
+    from penstock.store.writer import StoreWriter
+
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    with StoreWriter(tmp_path / "store"):
+        said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store")
+
+
+def test_memory_that_does_not_suffice(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    assert "MiB" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--memory", "1MiB")
+    said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--memory", "plenty")
+
+
+def test_json_says_the_same(tmp_path, capfd):
+    assert run(["info", str(tmp_path / "nowhere"), "--json"]) == 2
+    out, _ = capfd.readouterr()
+    assert json.loads(out)["error"]["exit_code"] == 2
+
+
+def test_the_table_names_tests_that_exist():
+    named = set(re.findall(r"`(test_\w+)`", TABLE.read_text()))
+    assert named <= set(globals())

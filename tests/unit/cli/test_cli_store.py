@@ -1,0 +1,160 @@
+"""The commands about stores, as a user would meet them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from penstock.cli import run
+from penstock.store import Store
+
+
+@pytest.fixture
+def edges(tmp_path):
+    """A CSV of edges between names."""
+    path = tmp_path / "edges.csv"
+    path.write_text("src,dst,weight\namy,bob,1\nbob,eve,2\neve,amy,3\n")
+    return path
+
+
+def call(capfd, *arguments):
+    """Returns (exit code, standard output, standard error)."""
+    code = run([str(argument) for argument in arguments])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_ingest_info_check(tmp_path, edges, capfd):
+    code, out, err = call(capfd, "ingest", edges, tmp_path / "store", "--edge-field", "weight=weight")
+    assert code == 0
+    assert "nodes node: 3  ids: string" in out
+    assert re.search(r"^memory  .* held at the start", err, re.MULTILINE)
+    code, out, _ = call(capfd, "info", tmp_path / "store")
+    assert code == 0
+    assert "edges node-to->node: 3, 1.0 into a node  weight float32" in out
+    code, out, _ = call(capfd, "check", tmp_path / "store", "--deep")
+    assert code == 0
+    assert "every checksum and invariant holds" in out
+
+
+def test_json_is_one_object_for_every_command(tmp_path, edges, capfd):
+    store = tmp_path / "store"
+    for arguments in (("ingest", edges, store), ("info", store), ("check", store), ("check", store, "--deep")):
+        code, out, _ = call(capfd, *arguments, "--json")
+        assert code == 0
+        assert isinstance(json.loads(out), dict)
+    code, out, err = call(capfd, "ingest", edges, store, "--json")
+    assert code == 2
+    assert json.loads(out)["error"]["type"] == "UsageError"
+    assert err.count("\n") == 1
+
+
+def test_options_reach_the_store(tmp_path, edges, capfd):
+    code, out, _ = call(
+        capfd, "ingest", edges, tmp_path / "store", "--undirected", "--duplicates", "drop", "--edge-ids", "--memory", "4GiB", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["store"]["edges"][0]["num_edges"] == 6
+    assert Store(tmp_path / "store").csc().edge_ids.tolist() == [0, 2, 0, 1, 1, 2]
+    code, _, _ = call(capfd, "ingest", edges, tmp_path / "store", "--overwrite", "--no-edge-ids", "--json")
+    assert code == 0
+    assert Store(tmp_path / "store").csc().edge_ids is None
+
+
+BAD = [
+    (["ingest"], "Missing argument 'source'"),
+    (["ingest", "{edges}"], "Missing argument 'dest'"),
+    (["ingest", "nowhere.csv", "{out}"], "nowhere.csv: no such file or folder"),
+    (["ingest", "{edges}", "{out}", "--memory", "lots"], "cannot read 'lots' as a number of bytes"),
+    (["ingest", "{edges}", "{out}", "--memory", "1MiB"], "of memory are too few"),
+    (["ingest", "{edges}", "{out}", "--duplicates", "maybe"], "'maybe' is not one of"),
+    (["ingest", "{edges}", "{out}", "--edge-field", "weight"], "--edge-field takes NAME=VALUE, got 'weight'"),
+    (["ingest", "{edges}", "{out}", "--feature-dtype", "int3"], "feature_dtype must be one of"),
+    (["ingest", "{edges}", "{out}/deep/down"], "does not exist"),
+    (["ingest", "{edges}", "{edges}"], "exists and is not a Penstock store"),
+    (["ingest", "{edges}", "{out}", "--colour", "red"], "No such option: --colour"),
+    (["info"], "Missing argument 'store'"),
+    (["info", "nowhere"], "nowhere does not exist: give the folder of a store"),
+    (["info", "{edges}"], "is a file: a store is a folder"),
+    (["check", "nowhere", "--deep"], "nowhere does not exist"),
+    (["ingset"], "No such command 'ingset'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "")
+def test_bad_usage_is_one_line_and_exit_code_2(tmp_path, edges, capfd, arguments, message):
+    arguments = [text.format(edges=edges, out=tmp_path / "out") for text in arguments]
+    code, out, err = call(capfd, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("penstock: ")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_damage_is_reported_with_exit_code_2(tmp_path, edges, capfd):
+    call(capfd, "ingest", edges, tmp_path / "store", "--json")
+    indices = tmp_path / "store/edges/node__to__node/indices.npy"
+    data = bytearray(indices.read_bytes())
+    data[4100] ^= 1
+    indices.write_bytes(data)
+    assert call(capfd, "check", tmp_path / "store")[0] == 0
+    code, out, err = call(capfd, "check", tmp_path / "store", "--deep", "--json")
+    assert code == 2
+    report = json.loads(out)
+    assert report["is_ok"] is False
+    assert report["findings"][0]["file"] == "edges/node__to__node/indices.npy"
+    assert "is damaged: ingest it again, or restore it from a copy" in err
+    indices.unlink()
+    code, _, err = call(capfd, "info", tmp_path / "store")
+    assert code == 2
+    assert "indices.npy is missing" in err
+
+
+def test_unexpected_errors_are_one_line_too(tmp_path, edges, capfd, monkeypatch):
+    monkeypatch.setattr("penstock.store.Store.open", lambda path: 1 / 0)
+    code, _, err = call(capfd, "info", tmp_path)
+    assert code == 1
+    assert "ZeroDivisionError: division by zero (unexpected; PENSTOCK_TRACEBACK=1 shows where" in err
+
+
+def python(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "penstock", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_help_is_instant():
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        process = python("--help")
+        out, _ = process.communicate()
+        times.append(time.perf_counter() - start)
+        assert process.returncode == 0
+        assert "ingest" in out
+    assert min(times) < 0.5
+    version = python("--version").communicate()[0]
+    assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", version)
+
+
+def test_interrupt_is_one_line_and_leaves_nothing(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "edges.csv"
+    np.savetxt(path, rng.integers(0, 10**6, (1_000_000, 2)), fmt="%d", delimiter=",", header="src,dst", comments="")
+    process = python("ingest", path, tmp_path / "store", env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    while not any(name.name.startswith(".store.partial") for name in tmp_path.iterdir()):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.rstrip("\n").splitlines()[-1] == "penstock: interrupted: nothing was left half done"
+    assert "Traceback" not in err
+    assert [name.name for name in tmp_path.iterdir()] == ["edges.csv"]

@@ -1,0 +1,115 @@
+"""Small parts on their own: reading ahead, budgets, histograms, buckets."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BudgetError, UsageError
+from penstock.store.budget import MIB, format_bytes, free_bytes, parse_bytes, plan_budget
+from penstock.store.histogram import DegreeHistogram
+from penstock.store.prefetch import prefetch
+from penstock.store.spill import plan_buckets
+
+
+def test_prefetch_keeps_order_and_reads_little_ahead():
+    made = []
+    items = prefetch(made.append(i) or i for i in range(100))
+    for expected in range(100):
+        assert next(items) == expected
+        assert len(made) <= expected + 4
+    assert list(items) == []
+
+
+def test_prefetch_brings_errors_to_the_consumer():
+    def broken():
+        yield 1
+        raise InterruptedError("disk on fire")
+
+    items = prefetch(broken())
+    assert next(items) == 1
+    with pytest.raises(InterruptedError, match="disk on fire"):
+        next(items)
+
+
+def test_prefetch_that_is_left_early_leaves_no_thread():
+    before = threading.active_count()
+    for _ in range(10):
+        items = prefetch(iter(range(1000)))
+        next(items)
+        items.close()
+    deadline = time.monotonic() + 2
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("1024", 1024), (512, 512), ("768MiB", 768 * MIB), ("16GiB", 16 << 30), ("2GB", 2 * 10**9), ("1.5 KiB", 1536), ("4g", 4 * 10**9)],
+)
+def test_parse_bytes(text, count):
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "1XB", "1e3", "-5", None])
+def test_parse_bytes_refuses(text):
+    with pytest.raises(UsageError, match="as a number of bytes"):
+        parse_bytes(text)
+
+
+def test_format_bytes():
+    assert [format_bytes(n) for n in (0, 1023, 1536, 5 * MIB, 3 << 30, 1 << 50)] == [
+        "0 B",
+        "1023 B",
+        "2 KiB",
+        "5.0 MiB",
+        "3.0 GiB",
+        "1024.0 TiB",
+    ]
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40))
+def test_shares_add_up_to_no_more_than_the_bound(bound, baseline):
+    try:
+        budget = plan_budget(bound, baseline)
+    except BudgetError:
+        assert bound - baseline < 200 * MIB
+        return
+    assert budget.chunk_bytes >= MIB
+    assert budget.baseline_bytes + budget.stream_bytes + budget.work_bytes < bound
+    assert format_bytes(bound) in budget.describe()
+
+
+def test_free_bytes_is_a_sane_number():
+    assert 0 < free_bytes() < 1 << 50
+
+
+@given(st.lists(st.lists(st.integers(0, 500), max_size=20), max_size=10), st.sampled_from([2, 3, 16, 1000]), st.booleans())
+def test_histogram_folds_as_ids_grow(batches, max_cells, knows_keys):
+    histogram = DegreeHistogram(501 if knows_keys else None, max_cells)
+    for batch in batches:
+        histogram.add(np.array(batch, np.int64), max(batch, default=0))
+    histogram.finish()
+    keys = np.array([key for batch in batches for key in batch], np.int64)
+    num_keys = 501 if knows_keys else int(keys.max(initial=-1)) + 1
+    assert (histogram.num_keys, histogram.num_records) == (num_keys, keys.size)
+    assert histogram.counts.size <= max_cells
+    np.testing.assert_array_equal(histogram.counts, np.bincount(keys >> histogram.shift, minlength=-(-num_keys >> histogram.shift)))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([2, 7, 1000]), st.sampled_from([30, 100, 1000, 10**6]))
+def test_buckets_cover_and_fit(seed, num_keys, max_cells, bucket_bytes):
+    keys = np.random.default_rng(seed).integers(0, num_keys, 200) ** 2 // num_keys
+    histogram = DegreeHistogram(num_keys, max_cells)
+    histogram.add(keys, num_keys - 1)
+    buckets = plan_buckets(histogram, 12, bucket_bytes)
+    assert (buckets.bounds[0], buckets.bounds[-1], buckets.starts[0], buckets.starts[-1]) == (0, num_keys, 0, 200)
+    for low, high, first, end in zip(buckets.bounds, buckets.bounds[1:], buckets.starts, buckets.starts[1:], strict=False):
+        assert low < high
+        assert end - first == np.count_nonzero((keys >= low) & (keys < high))
+        is_one_cell = high - low <= 1 << histogram.shift
+        assert is_one_cell or 8 * (high - low) + 12 * (end - first) <= bucket_bytes
