@@ -16,7 +16,7 @@ from pathlib import Path
 IMPORT = "from torch_geometric.loader import NeighborLoader"
 TEST = Path("test/loader/test_neighbor_loader.py")
 
-CONFTEST = '''
+CONFTEST = """
 import pytest
 import torch_geometric.typing as typing
 
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "dataset: needs a dataset")
-'''
+"""
 
 
 def main() -> None:

@@ -212,9 +212,9 @@ def measure(contender, mode: str, warmup: int, num_batches: int) -> dict[str, fl
     del batches
     seeds, edges, nodes, moved = totals
     return {
-        "seconds": seconds, "batches": done, "seeds_per_s": seeds / seconds, "edges_per_batch": edges / done, "nodes_per_batch": nodes / done,
-        "features_gb_per_s": moved / seconds / 1e9, "batch_ms": 1e3 * seconds / done, "step_ms": 1e3 * step_s / done,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "seconds": seconds, "batches": done, "seeds_per_s": seeds / seconds, "edges_per_batch": edges / done,
+        "nodes_per_batch": nodes / done, "features_gb_per_s": moved / seconds / 1e9, "batch_ms": 1e3 * seconds / done,
+        "step_ms": 1e3 * step_s / done, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from penstock.ingest.source import ArrayTable, EdgeTable, NodeTable, Source
 from penstock.records import EDGE, NODE
+from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source
 from penstock.store import Store
 from penstock.store.budget import Budget
 from penstock.store.build import Limits

@@ -10,7 +10,7 @@ HOUSE = [
     "records",
     "rng",
     "kernels",
-    "ingest",
+    "sources",
     "store",
     "order",
     "sample",

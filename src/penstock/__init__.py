@@ -22,6 +22,7 @@ _HOMES = {
     "Store": "penstock.store",
     "digest": "penstock.feed",
     "generate": "penstock.store",
+    "ingest": "penstock.store",
     "layers": "penstock.feed",
     "open": "penstock.store",
 }
@@ -30,8 +31,6 @@ __all__ = ["NeighborLoader", "PenstockError", "Store", "digest", "generate", "in
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ingest":
-        return importlib.import_module("penstock.ingest")
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

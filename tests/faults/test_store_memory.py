@@ -9,8 +9,8 @@ import pytest
 SCRIPT = """
 import json, resource, sys
 import numpy as np, pyarrow as pa
-from penstock.ingest.source import EdgeTable, NodeTable, Source
-from penstock.ingest.source import Chunk, Column
+from penstock.sources.source import EdgeTable, NodeTable, Source
+from penstock.sources.source import Chunk, Column
 from penstock.store import ingest
 
 class Edges:

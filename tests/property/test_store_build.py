@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from penstock.ingest.source import EdgeTable, NodeTable, Source
 from penstock.records import EDGE, NODE
+from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.store import check
 from penstock.store.build import Limits
 from tests.stores import ChunkedTable, assert_edges, budget, build, expected_edges, homogeneous

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InputError
-from penstock.ingest.array_file import MemoryArray, open_npy
-from penstock.ingest.array_table import ArrayFileTable, SparseRowsTable, array_rows
-from penstock.ingest.generate import generate
-from penstock.ingest.source import ArrayTable, Chunk, Column, expected_rows
-from penstock.ingest.tables import ComputedTable, ConcatenatedTable, JoinedTable
 from penstock.records import CSC, EDGE
+from penstock.sources.array_file import MemoryArray, open_npy
+from penstock.sources.array_table import ArrayFileTable, SparseRowsTable, array_rows
+from penstock.sources.generate import generate
+from penstock.sources.source import ArrayTable, Chunk, Column, expected_rows
+from penstock.sources.tables import ComputedTable, ConcatenatedTable, JoinedTable
 from tests.tables import assert_same_columns, check_table, read_all
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -1,7 +1,7 @@
 """`penstock generate KIND DEST`: a made-up graph into a store, in bounded memory.
 
 One command per kind, each a function that names the kind's own options; what all kinds share is added to its signature. Defaults are
-those of the generators (`penstock.ingest.generate`, which is not imported before a command runs): an option that is not given is not
+those of the generators (`penstock.sources.generate`, which is not imported before a command runs): an option that is not given is not
 passed on.
 """
 

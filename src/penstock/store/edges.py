@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import InputError, NodeIdError
-from penstock.ingest.source import DST, SRC, Chunk, Column, EdgeTable, Table
 from penstock.rng import MAX_NODES
+from penstock.sources.source import DST, SRC, Chunk, Column, EdgeTable, Table
 from penstock.store.fields import FieldConverter, FieldRules
 from penstock.store.format import MAX_INT32
 from penstock.store.histogram import DegreeHistogram

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InputError, UsageError
-from penstock.ingest.source import Column, Table
+from penstock.sources.source import Column, Table
 from penstock.store.format import BFLOAT16, DTYPES
 
 FEATURES, LABELS, TIMES = "x", "y", "time"

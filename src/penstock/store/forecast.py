@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.ingest.source import DST, SRC, EdgeTable, NodeTable, Table
 from penstock.records import EdgeType, NodeType
+from penstock.sources.source import DST, SRC, EdgeTable, NodeTable, Table
 from penstock.store.budget import Budget, format_bytes
 from penstock.store.edges import EdgeRules
 from penstock.store.fields import FieldRules, stored_dtype

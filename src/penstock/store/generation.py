@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from penstock.errors import UsageError
-from penstock.ingest.generate import generate as generate_source
+from penstock.sources.generate import generate as generate_source
 from penstock.store.ingestion import ingest
 from penstock.store.opened import Store
 
@@ -22,7 +22,7 @@ def generate(kind: str, dest: str | os.PathLike[str], *, base: Store | str | os.
         kind: "rmat", "zipf", "communities" or "kronecker".
         dest: path of the store.
         base: for kronecker: the store to expand, or its path. Its features and labels come along.
-        **options: those of `ingest`, and those of the generator (see `penstock.ingest.generate`): num_nodes, num_edges, seed, ...
+        **options: those of `ingest`, and those of the generator (see `penstock.sources.generate`): num_nodes, num_edges, seed, ...
     """
     writing = {name: options.pop(name) for name in _STORE_OPTIONS & options.keys()}
     if base is not None:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InputError
-from penstock.ingest.source import Column, Table
 from penstock.kernels.id_hash import cpu as kernels
 from penstock.kernels.seen_ids import cpu as seen_kernels
+from penstock.sources.source import Column, Table
 
 INTEGER, STRING = "int64", "string"
 _FIRST_SEED, _SECOND_SEED = 0x5EED, 0x0DD5EED

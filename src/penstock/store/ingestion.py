@@ -16,10 +16,10 @@ import numpy as np
 
 import penstock
 from penstock.errors import InputError, StoreError, UsageError
-from penstock.ingest import open_source
-from penstock.ingest.source import DST, ID, SRC, EdgeTable, Source
 from penstock.kernels.placement import cpu as kernels
 from penstock.records import EdgeType, NodeType
+from penstock.sources import open_source
+from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
 from penstock.store.allocators import arrow_by_malloc, release_memory
 from penstock.store.budget import Budget, format_bytes, free_bytes, parse_bytes, plan_budget, resident_bytes
 from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
@@ -89,7 +89,7 @@ def ingest(
     """Write a graph into a store.
 
     Args:
-        source: a `Source`, or anything that `penstock.ingest.open_source` takes: a path, PyG's `Data` or `HeteroData`.
+        source: a `Source`, or anything that `penstock.sources.open_source` takes: a path, PyG's `Data` or `HeteroData`.
         dest: path of the store; must not exist unless `overwrite`, its parent must.
         memory: bound for the whole process, for instance "2GiB"; None takes half of what is free.
         undirected: add the reverse of every edge: behind it, where both ends are of one type; as a type `rev_...` otherwise.
@@ -100,7 +100,7 @@ def ingest(
         nan: "allow" takes NaN and infinite values.
         progress: told of the forecast and of each stage.
         overwrite: replace a store at `dest`; it stays until the new one is complete.
-        **source_options: for `penstock.ingest.open_source`: which columns, which split.
+        **source_options: for `penstock.sources.open_source`: which columns, which split.
     Raises:
         InputError: the data are wrong; names file, row and value.
         BudgetError: the memory does not suffice; has the sum.

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InputError
-from penstock.ingest.source import Table
+from penstock.sources.source import Table
 from penstock.store.arrays import ArrayFile
 from penstock.store.budget import MIB, Budget
 from penstock.store.format import MAX_INT32, ArraySpec, folder_of_nodes

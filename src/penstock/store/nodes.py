@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InputError
-from penstock.ingest.source import ID, Chunk, NodeTable, Table
+from penstock.sources.source import ID, Chunk, NodeTable, Table
 from penstock.store.arrays import ArrayWriter
 from penstock.store.fields import FieldConverter, FieldRules
 from penstock.store.format import ArraySpec, file_name, folder_of_nodes

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from penstock.errors import InputError
-from penstock.ingest.source import Chunk, Column, Table
+from penstock.sources.source import Chunk, Column, Table
 from penstock.store.files import Scratch, ScratchFile
 from penstock.store.format import MAX_INT32
 from penstock.store.ids import memory_row_bytes, read_ids

@@ -6,7 +6,7 @@ import torch
 from tests.stores import ChunkedTable, build, homogeneous
 
 from penstock.errors import InputError, UsageError
-from penstock.ingest.source import Column
+from penstock.sources.source import Column
 from penstock.store.fields import FieldConverter, FieldRules, from_bfloat16, stored_dtype, to_bfloat16
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.stores import ChunkedTable, build, homogeneous
 
 from penstock.errors import InputError, MissingFieldError, NodeIdError
-from penstock.ingest.source import EdgeTable, NodeTable, Source
 from penstock.records import NODE
+from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.store import ids as ids_module
 from penstock.store import idtable
 from penstock.store.files import Scratch

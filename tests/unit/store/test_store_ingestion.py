@@ -7,8 +7,8 @@ import pytest
 from tests.stores import ROOMY, ChunkedTable, assert_edges, budget, build, expected_edges, homogeneous
 
 from penstock.errors import BudgetError, InputError, NodeIdError, UsageError
-from penstock.ingest.source import EdgeTable, NodeTable, Source
 from penstock.records import EDGE, NODE
+from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.store import forecast, generate, ingest
 from penstock.store.build import Limits
 

@@ -9,8 +9,8 @@ import pytest
 from tests.stores import ChunkedTable, build, homogeneous
 
 from penstock.errors import MissingFieldError, UsageError
-from penstock.ingest.source import EdgeTable, NodeTable, Source
 from penstock.records import EDGE, NODE
+from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.store import Store
 from penstock.store import open as open_store
 

@@ -1,0 +1,244 @@
+"""Which columns of a CSV or Parquet file make a field, and how Arrow columns become arrays.
+
+In: what was asked for (`Request`) and the columns that a file has. Out: a `Field` with its dtype and row shape, and the conversion of
+record batches. Shared by both kinds of file, so that one rule holds for both.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from penstock.errors import InputError, MissingFieldError
+from penstock.sources.source import Chunk, Column
+
+pc: Any = pyarrow.compute
+"""Its functions are made at run time, which type checkers cannot see."""
+
+ColumnSpec = str | Sequence[str]
+"""Columns by name ("age"), position from 0 ("3"), pattern ("feat_*"), inclusive range ("f0:f127", "2:"), or a list of these."""
+
+IdKind = Literal["number", "int", "string"]
+
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One field that is asked for.
+
+    Attributes:
+        name: of the field.
+        columns: where it comes from.
+        kind: "id" (integers or strings), "text" (strings), "number".
+        dtype: of the result; None for what the file has.
+        as_string: ids become strings whatever they look like.
+        is_default: nobody named the columns; `columns` is the usual name.
+        is_optional: leave the field out where the file lacks the column.
+    """
+
+    name: str
+    columns: ColumnSpec
+    kind: Literal["id", "text", "number"] = "number"
+    dtype: np.dtype | None = None
+    as_string: bool = False
+    is_default: bool = False
+    is_optional: bool = False
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether a row is an array even if there is one column only."""
+        return self.name == "x" or not isinstance(self.columns, str) or any(sign in self.columns for sign in "*?:")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field as one file holds it.
+
+    Attributes:
+        name: of the field.
+        columns: of the file.
+        is_text: chunks hold pyarrow string arrays.
+        dtype, row_shape: of the chunks' arrays; object for text.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    is_text: bool
+    dtype: np.dtype
+    row_shape: tuple[int, ...]
+
+    @property
+    def column(self) -> Column:
+        """The field as a column of a table."""
+        return Column(name=self.name, dtype=self.dtype, row_shape=self.row_shape)
+
+
+def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str, ...]:
+    """Return the columns of a file that a request means. A name goes before a range, a pattern and a position."""
+    items = [request.columns] if isinstance(request.columns, str) else list(request.columns)
+    found: list[str] = []
+    for item in items:
+        matches = [item] if item in available else _range(item, available) or fnmatch.filter(available, item) or _position(item, available)
+        if not matches:
+            shown = ", ".join(available[:_SHOWN]) + (", ..." if len(available) > _SHOWN else "")
+            raise MissingFieldError(f"{file}: no column {item!r} for {request.name!r}; the columns are {shown}")
+        found += matches
+    for column in found:
+        if list(available).count(column) > 1:
+            raise InputError(f"{file}: column {column!r}, wanted for {request.name!r}, is there more than once")
+    return tuple(found)
+
+
+def _position(item: str, available: Sequence[str]) -> list[str]:
+    return [available[int(item)]] if item.isdecimal() and int(item) < len(available) else []
+
+
+def _range(item: str, available: Sequence[str]) -> list[str]:
+    first, colon, last = item.partition(":")
+    if not colon:
+        return []
+    ends = []
+    for end, default in ((first, 0), (last, len(available) - 1)):
+        match = [end] if end in available else _position(end, available)
+        ends.append(default if end == "" else list(available).index(match[0]) if match else None)
+    return [] if None in ends else list(available[ends[0] : ends[1] + 1])
+
+
+def is_text(arrow_type: pa.DataType) -> bool:
+    """Whether an Arrow column holds strings, plain or dictionary encoded."""
+    if pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    return pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type) or pa.types.is_string_view(arrow_type)
+
+
+def _numpy_dtype(arrow_type: pa.DataType, column: str, name: str, file: str) -> np.dtype:
+    if pa.types.is_temporal(arrow_type):
+        return np.dtype(np.int64)
+    if pa.types.is_null(arrow_type):
+        return np.dtype(np.float64)
+    if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
+        return np.dtype(arrow_type.to_pandas_dtype())
+    hint = "; number the words, or leave the column out" if is_text(arrow_type) else ""
+    raise InputError(f"{file}: column {column!r}, wanted for {name!r}, holds {arrow_type}; fields are numbers{hint}")
+
+
+def make_field(
+    request: Request, columns: tuple[str, ...], types: Mapping[str, pa.DataType], file: str, list_width: Callable[[str], int]
+) -> Field:
+    """Describe a requested field of a file.
+
+    Args:
+        request: the request. columns: what it resolved to.
+        types: column -> Arrow type.
+        file: for messages.
+        list_width: column of lists -> length of its first list.
+    """
+    if request.kind != "number":
+        return _make_key_field(request, columns, types, file)
+    if len(columns) == 1 and _is_list(types[columns[0]]):
+        arrow_type = types[columns[0]]
+        width = arrow_type.list_size if pa.types.is_fixed_size_list(arrow_type) else list_width(columns[0])
+        dtype = _numpy_dtype(arrow_type.value_type, columns[0], request.name, file)
+        return Field(request.name, columns, False, request.dtype or dtype, (width,))
+    dtypes = [_numpy_dtype(types[column], column, request.name, file) for column in columns]
+    row_shape = (len(columns),) if request.is_vector or len(columns) > 1 else ()
+    return Field(request.name, columns, False, request.dtype or np.result_type(*dtypes), row_shape)
+
+
+def _make_key_field(request: Request, columns: tuple[str, ...], types: Mapping[str, pa.DataType], file: str) -> Field:
+    if len(columns) != 1:
+        raise InputError(f"{file}: {request.name!r} is one column, got {', '.join(columns[:_SHOWN])}")
+    arrow_type = types[columns[0]]
+    if request.kind == "text" or request.as_string or is_text(arrow_type):
+        return Field(request.name, columns, True, np.dtype(object), ())
+    if not pa.types.is_integer(arrow_type) and not pa.types.is_null(arrow_type):
+        raise InputError(
+            f"{file}: column {columns[0]!r}, wanted for {request.name!r}, holds {arrow_type}; ids are 64-bit integers or strings. "
+            "To take them as strings say ids='string'"
+        )
+    return Field(request.name, columns, False, np.dtype(np.int64), ())
+
+
+def _is_list(arrow_type: pa.DataType) -> bool:
+    return pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type)
+
+
+def make_chunk(fields: Sequence[Field], batch: pa.RecordBatch, first_row: int, where: Callable[[int], str]) -> Chunk:
+    """Make a chunk of a record batch; `where` says where a row of the table stands."""
+    return Chunk(first_row, {field.name: convert(field, batch, lambda row: where(first_row + row)) for field in fields})
+
+
+def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) -> Any:
+    """Make the array of one field.
+
+    Args:
+        field: the field.
+        batch: holds its columns.
+        where: row of the batch -> place in the file, for messages.
+    Returns:
+        array[num_rows, *row_shape], or a pyarrow string array for text.
+    """
+    columns = [batch.column(column) for column in field.columns]
+    for name, column in zip(field.columns, columns, strict=True):
+        if column.null_count and not (field.is_text and field.name != "id"):
+            row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
+            raise InputError(f"{where(row)}: column {name!r} is empty; {field.name!r} needs a value in every row")
+    if field.is_text:
+        return _strings(columns[0])
+    if _is_list(columns[0].type):
+        return _vectors(field, columns[0], where)
+    if field.row_shape == ():
+        return _numbers(columns[0], field, 0, where)
+    out = np.empty((batch.num_rows, len(columns)), dtype=field.dtype)
+    for i, column in enumerate(columns):
+        out[:, i] = _numbers(column, field, i, where)
+    return out
+
+
+def _strings(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())
+
+
+def _numbers(column: pa.Array, field: Field, index: int, where: Callable[[int], str]) -> np.ndarray:
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    array = column.to_numpy(zero_copy_only=False)
+    if array.dtype == field.dtype:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(field.dtype)
+        if field.dtype.kind in "iub":
+            is_lost = (converted.astype(array.dtype) != array) | ((converted < 0) != (array < 0))
+        else:
+            is_lost = np.isinf(converted) & ~np.isinf(array.astype(np.float64))
+    if is_lost.any():
+        row = int(np.flatnonzero(is_lost)[0])
+        raise InputError(
+            f"{where(row)}: column {field.columns[index]!r} holds {array[row]}, which {field.name!r} cannot hold as {field.dtype}"
+        )
+    return converted
+
+
+def _vectors(field: Field, column: pa.Array, where: Callable[[int], str]) -> np.ndarray:
+    width = field.row_shape[0]
+    if not pa.types.is_fixed_size_list(column.type):
+        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(lengths != width)
+        if wrong.size:
+            raise InputError(
+                f"{where(int(wrong[0]))}: list {field.columns[0]!r} has {lengths[wrong[0]]} entries, the first row has {width}"
+            )
+    values = column.flatten()
+    if values.null_count:
+        row = int(np.flatnonzero(pc.is_null(values).to_numpy(zero_copy_only=False))[0]) // width
+        raise InputError(f"{where(row)}: list {field.columns[0]!r} has an empty entry")
+    return _numbers(values, field, 0, lambda entry: where(entry // width)).reshape(len(column), width)

@@ -1,0 +1,124 @@
+"""How a CSV file is written: comment lines, delimiter, header. Looked up in its first lines, and asked for where they do not say.
+
+Leading lines that start with # or % are comments (edge lists of SNAP and the Network Repository have them). A first line of numbers is
+no header; one that holds a name that was asked for is. A file of one column, a list of ids, has a header only if it is named.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import InputError, MissingFieldError, UsageError
+from penstock.sources.columns import Request, resolve
+
+COMPRESSED = (".gz", ".bz2", ".zst")
+_DELIMITERS = "\t,;| "
+_COMMENTS = ("#", "%")
+NUMBER = re.compile(r"\s*([+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)|)\s*", re.IGNORECASE)
+"""A number, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout:
+    """How to read one CSV file.
+
+    Attributes:
+        delimiter: one character.
+        has_header: whether the first line names the columns.
+        column_names: from the header, or "0", "1", ... without one.
+        skipped_lines: before the first row: comments and the header.
+    """
+
+    delimiter: str
+    has_header: bool
+    column_names: tuple[str, ...]
+    skipped_lines: int
+
+
+def open_bytes(path: Path) -> pa.NativeFile:
+    """Open a file, decompressed by its suffix (.gz, .bz2, .zst, ...)."""
+    return pa.input_stream(str(path), compression="detect", buffer_size=1 << 20)
+
+
+def count_rows_roughly(path: Path, num_bytes: int) -> int:
+    """Guess the rows of a file by the lines in its first `num_bytes` and the part of the file that they took.
+
+    A decompressor reads ahead, so that a compressed file needs 16 times as much for the same precision.
+    """
+    with pa.OSFile(str(path)) as raw:
+        compression = pa.Codec.detect(str(path)).name if path.suffix in COMPRESSED else None
+        opened = raw if compression is None else pa.CompressedInputStream(raw, compression)
+        num_lines = opened.read(num_bytes if compression is None else 16 * num_bytes).count(b"\n")
+        return num_lines * raw.size() // max(raw.tell(), 1)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Read a file line by line, decompressed; bytes that are not UTF-8 become question marks."""
+    with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=None) as text:
+        yield from text
+
+
+def split_line(line: str, delimiter: str) -> list[str]:
+    """Split one line at its delimiters, quotes removed."""
+    return next(csv.reader([line], delimiter=delimiter), [])
+
+
+def find_layout(path: Path, requests: Sequence[Request], delimiter: str | None, has_header: bool | None) -> CsvLayout:
+    """Find out how a file is written.
+
+    Args:
+        path: the file.
+        requests: what is asked of it; a header is known by the names in it.
+        delimiter: None to look for it.
+        has_header: None to look for it.
+    """
+    num_comments, first = 0, ""
+    try:
+        for line in read_lines(path):
+            if line.strip() and not line.startswith(_COMMENTS):
+                first = line
+                break
+            num_comments += 1
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+    if not first:
+        raise InputError(f"{path}: empty, it has no rows")
+    if delimiter is None:
+        delimiter = next((sign for sign in _DELIMITERS if sign in first.rstrip("\n")), ",")
+    cells = [cell.strip() for cell in split_line(first.rstrip("\r\n"), delimiter)]
+    if has_header is None:
+        has_header = _looks_like_header(path, cells, requests, first.strip())
+    names = cells if has_header else [str(i) for i in range(len(cells))]
+    return CsvLayout(delimiter, has_header, tuple(names), num_comments + has_header)
+
+
+def _looks_like_header(path: Path, cells: list[str], requests: Sequence[Request], line: str) -> bool:
+    if all(NUMBER.fullmatch(cell) for cell in cells):
+        return False
+    positions = [str(i) for i in range(len(cells))]
+    is_named = False
+    for request in requests:
+        try:
+            by_name = resolve(request, cells, str(path))
+        except MissingFieldError:
+            is_named = is_named or not (request.is_default or request.is_optional)
+            continue
+        try:
+            is_named = is_named or by_name != tuple(cells[int(position)] for position in resolve(request, positions, str(path)))
+        except MissingFieldError:
+            is_named = True
+    if not is_named and (len(cells) == 1 or all(request.is_optional for request in requests)):
+        return False
+    if not is_named:
+        raise UsageError(
+            f"{path}: cannot tell whether the first line ({line[:60]!r}) is a header. "
+            "Say header=True and name the columns, or header=False and give their positions"
+        )
+    return True

@@ -1,0 +1,184 @@
+"""Tables in CSV files (any delimiter, plain or compressed).
+
+In: a path and the fields that are asked for. Out: a table. Invariants: memory is one block of the file and its columns, whatever its
+size; types are settled when the file is opened, so that every reading gives the same; a cell that does not fit is named with its line.
+
+The file is cut into blocks here, and Arrow parses one at a time. Left to cut the file itself, Arrow reads ahead on threads of its own:
+57 MB with blocks of 1 MiB, in place of 10, which a budget for the whole process cannot spare.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from penstock.errors import InputError
+from penstock.sources.columns import Field, Request, make_chunk, make_field, resolve
+from penstock.sources.csv_layout import NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
+from penstock.sources.source import DST, ID, SRC, Chunk, Column
+
+_BLOCK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 64 << 20
+_SHOWN_CHARACTERS = 60
+_INTEGER = re.compile(r"\s*[+-]?\d+\s*")
+_DEFAULT_POSITIONS = {SRC: "0", DST: "1", ID: "0"}
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class CsvTable:
+    """Fields of one CSV file."""
+
+    def __init__(self, path: Path, requests: Sequence[Request], delimiter: str | None = None, has_header: bool | None = None) -> None:
+        """Open the file; see `find_layout` for the arguments."""
+        self.name, self._path = str(path), path
+        self.num_rows: int | None = None
+        self._layout = find_layout(path, requests, delimiter, has_header)
+        names = self._layout.column_names
+        self._columns: dict[str, tuple[str, ...]] = {}
+        wanted = [_with_default_dtype(each) for each in requests if not (each.is_optional and each.columns not in names)]
+        for request in wanted:
+            if request.is_default and not self._layout.has_header:
+                request = replace(request, columns=_DEFAULT_POSITIONS[request.name])
+            self._columns[request.name] = resolve(request, names, self.name)
+        self._types: dict[str, pa.DataType] = {}
+        self._settle_types(wanted)
+        self._fields: dict[str, Field] = {
+            request.name: make_field(request, self._columns[request.name], self._types, self.name, lambda _: 0) for request in wanted
+        }
+        self.columns: Mapping[str, Column] = {name: field.column for name, field in self._fields.items()}
+
+    def _settle_types(self, requests: Sequence[Request]) -> None:
+        """Choose the type of every wanted column: as its field asks for, or by what the first block holds."""
+        asked: dict[str, set[pa.DataType | None]] = {}
+        for request in requests:
+            for column in self._columns[request.name]:
+                asked.setdefault(column, set()).add(_asked_type(request))
+        for column, types in asked.items():
+            if len(types) == 1 and (chosen := types.pop()) is not None:
+                self._types[column] = chosen
+        guessed = [column for column in asked if column not in self._types]
+        if not guessed:
+            return
+        first_block = next(self._blocks(), None)
+        schema = pa.schema(dict.fromkeys(guessed, pa.null())) if first_block is None else self._parse(first_block, 0, guessed).schema
+        self._types |= {column: schema.field(column).type for column in guessed}
+        for request in requests:
+            column = self._columns[request.name][0]
+            if request.kind == "id" and (pa.types.is_temporal(self._types[column]) or pa.types.is_boolean(self._types[column])):
+                self._types[column] = pa.string()
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield whole lines, block after block, without comments, header and blocks of blank lines."""
+        rest, to_skip, is_start = b"", self._layout.skipped_lines, True
+        try:
+            with open_bytes(self._path) as file:
+                while data := file.read(_BLOCK_BYTES):
+                    data, is_start = rest + (data.removeprefix(_BYTE_ORDER_MARK) if is_start else data), False
+                    cut = data.rfind(b"\n") + 1
+                    block, rest = data[:cut], data[cut:]
+                    while to_skip and block:
+                        block, to_skip = block.partition(b"\n")[2], to_skip - 1
+                    if block and not block.isspace():
+                        yield block
+                    if len(rest) > _MAX_LINE_BYTES:
+                        raise InputError(f"{self.name}: has a line of more than {_MAX_LINE_BYTES} bytes")
+        except (OSError, EOFError) as error:
+            raise InputError(f"{self.name}: cannot be read ({error}); fetch or write the file again") from error
+        if rest and not rest.isspace() and not to_skip:
+            yield rest
+
+    def _parse(self, block: bytes, first_row: int, columns: Sequence[str]) -> pa.RecordBatch:
+        """Parse one block."""
+        wanted = list(dict.fromkeys(columns))
+        try:
+            reader = pyarrow.csv.open_csv(
+                pa.BufferReader(block),
+                read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=self._layout.column_names),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=self._layout.delimiter),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    include_columns=wanted,
+                    column_types={column: self._types[column] for column in wanted if column in self._types},
+                    null_values=[""],
+                ),
+            )
+            return reader.read_next_batch()
+        except pa.ArrowInvalid as error:
+            raise InputError(self._find_fault(block, first_row, str(error).splitlines()[0])) from error
+
+    @property
+    def expected_rows(self) -> int:
+        """About how many rows there are, by the lines of the first block."""
+        return count_rows_roughly(self._path, _BLOCK_BYTES)
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Read block by block, and cut blocks of more than `max_rows` rows."""
+        fields = [self._fields[name] for name in (self._fields if names is None else names)]
+        columns = [column for field in fields for column in field.columns]
+        first = 0
+        for block in self._blocks():
+            batch = self._parse(block, first, columns)
+            for start in range(0, batch.num_rows, max_rows):
+                piece = batch.slice(start, max_rows)
+                yield make_chunk(fields, piece, first, self.where)
+                first += piece.num_rows
+
+    def where(self, row: int) -> str:
+        """Name the file and the line."""
+        return f"{self.name}, line {self._line_of(row)}"
+
+    def _line_of(self, row: int) -> int:
+        """Return the line of a row, counted from 1. Reads the file up to there, which is slow and only done for a message."""
+        number = 0
+        for number, line in enumerate(read_lines(self._path), start=1):
+            if number > self._layout.skipped_lines and line.strip():
+                row -= 1
+                if row < 0:
+                    break
+        return number
+
+    def _find_fault(self, block: bytes, first_row: int, message: str) -> str:
+        """Look for the first line of a block that does not fit; `first_row` is the row of its first line that is not blank."""
+        width = len(self._layout.column_names)
+        lines = block.decode("utf-8", "replace").lstrip("\r\n").split("\n")
+        for number, line in enumerate(lines, start=self._line_of(first_row)):
+            line = line.rstrip("\r")
+            cells = split_line(line, self._layout.delimiter)
+            if line and len(cells) != width:
+                return f"{self.name}, line {number}: {len(cells)} fields where {width} are expected ({line[:_SHOWN_CHARACTERS]!r})"
+            for column, cell in zip(self._layout.column_names, cells, strict=False):
+                if column in self._types and not _fits(cell, self._types[column]):
+                    shown = f"column {column!r} holds {cell[:_SHOWN_CHARACTERS]!r}"
+                    return f"{self.name}, line {number}: {shown}, which is not of type {self._types[column]}"
+        return f"{self.name}: {message}"
+
+
+def _with_default_dtype(request: Request) -> Request:
+    """Weights may be whole for a million rows and broken then, so they are not guessed; nor are the many columns of a vector."""
+    if request.kind != "number" or request.dtype is not None:
+        return request
+    if request.name == "weight":
+        return replace(request, dtype=np.dtype(np.float64))
+    return replace(request, dtype=np.dtype(np.float32)) if request.is_vector else request
+
+
+def _asked_type(request: Request) -> pa.DataType | None:
+    if request.kind == "text" or request.as_string:
+        return pa.string()
+    return None if request.dtype is None else pa.from_numpy_dtype(request.dtype)
+
+
+def _fits(cell: str, arrow_type: pa.DataType) -> bool:
+    if cell == "" or pa.types.is_string(arrow_type):
+        return True
+    if pa.types.is_integer(arrow_type):
+        limit = 1 << (arrow_type.bit_width - pa.types.is_signed_integer(arrow_type))
+        return _INTEGER.fullmatch(cell) is not None and -limit * pa.types.is_signed_integer(arrow_type) <= int(cell) < limit
+    if pa.types.is_floating(arrow_type):
+        return NUMBER.fullmatch(cell) is not None
+    return True

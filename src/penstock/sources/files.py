@@ -1,0 +1,86 @@
+"""Files of one table: names, patterns and folders of part files -> one table, whatever the format of the files."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from penstock.errors import MissingFileError, UsageError
+from penstock.sources.array_file import open_npy
+from penstock.sources.array_table import ArrayFileTable, array_rows
+from penstock.sources.columns import Request
+from penstock.sources.csv_layout import COMPRESSED
+from penstock.sources.csv_table import CsvTable
+from penstock.sources.parquet_table import ParquetTable
+from penstock.sources.source import Table
+from penstock.sources.tables import ConcatenatedTable, JoinedTable
+
+Files = str | Path | Sequence[str | Path]
+"""A file, a pattern, a folder of part files, or a list of these. Parts are taken in the order of their names."""
+
+_CSV, _PARQUET = (".csv", ".tsv", ".txt", ".edges"), (".parquet", ".pq")
+
+
+def file_format(path: Path) -> str:
+    """Return "csv", "parquet", "npy" or "" by the suffix, compression aside."""
+    suffix = Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
+    if suffix in _CSV:
+        return "csv"
+    return "parquet" if suffix in _PARQUET else "npy" if suffix == ".npy" else ""
+
+
+def expand(files: Files, base: Path) -> list[Path]:
+    """Return the files that are meant; relative names start at `base`."""
+    found: list[Path] = []
+    for item in [files] if isinstance(files, str | Path) else files:
+        path = base / item
+        if path.is_dir():
+            parts = sorted(part for part in path.iterdir() if file_format(part))
+        elif any(sign in str(item) for sign in "*?[") and not path.exists():
+            parts = [Path(part) for part in sorted(glob.glob(str(path)))]
+        elif path.exists():
+            parts = [path]
+        else:
+            raise MissingFileError(f"{path}: no such file or folder")
+        if not parts:
+            raise MissingFileError(f"{path}: no CSV, Parquet or .npy file there")
+        found += parts
+    return found
+
+
+def open_files(
+    files: Files, requests: Sequence[Request], base: Path, delimiter: str | None = None, has_header: bool | None = None
+) -> Table:
+    """Open the part files of one table of columns.
+
+    Args:
+        files: CSV or Parquet files.
+        requests: the fields to read.
+        base: where relative names start.
+        delimiter, has_header: of CSV files, None to look for them.
+    """
+    parts: list[Table] = []
+    for path in expand(files, base):
+        kind = file_format(path)
+        if kind == "csv":
+            parts.append(CsvTable(path, requests, delimiter, has_header))
+        elif kind == "parquet":
+            parts.append(ParquetTable(path, requests))
+        else:
+            raise UsageError(f"{path}: not a table; known endings are {', '.join(_CSV + _PARQUET)}, and .gz, .bz2 or .zst after the former")
+    return parts[0] if len(parts) == 1 else ConcatenatedTable(parts, str(base / files if isinstance(files, str | Path) else base))
+
+
+def open_arrays(fields: Mapping[str, Files], base: Path) -> list[Table]:
+    """Open fields that are `.npy` files, one row of the array for each row of the table."""
+    tables: list[Table] = []
+    for name, files in fields.items():
+        parts = [ArrayFileTable({name: array_rows(open_npy(path))}, str(path)) for path in expand(files, base)]
+        tables.append(parts[0] if len(parts) == 1 else ConcatenatedTable(parts, parts[0].name))
+    return tables
+
+
+def join(tables: Sequence[Table], name: str) -> Table | None:
+    """Put tables side by side; None for none."""
+    return JoinedTable(tables, name) if len(tables) > 1 else tables[0] if tables else None

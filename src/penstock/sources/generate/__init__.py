@@ -1,0 +1,40 @@
+"""Graph generators: sources whose rows are a pure function of (options, row number), made chunk by chunk.
+
+rmat          skewed degrees and no communities: quadrants of the adjacency matrix, recursively
+zipf          both ends of every edge from one rank law: hubs that are hubs in both directions
+communities   planted classes that features alone hardly tell and a GNN does
+kronecker     a real graph, several times as large, with its degree distribution and communities
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.sources.generate.communities import Communities
+from penstock.sources.generate.kronecker import Kronecker
+from penstock.sources.generate.options import GeneratorOptions
+from penstock.sources.generate.rmat import RMat
+from penstock.sources.generate.zipf import Zipf
+from penstock.sources.source import Source
+
+KINDS: dict[str, type[GeneratorOptions]] = {"rmat": RMat, "zipf": Zipf, "communities": Communities, "kronecker": Kronecker}
+
+__all__ = ["KINDS", "Communities", "GeneratorOptions", "Kronecker", "RMat", "Zipf", "generate"]
+
+
+def generate(kind: str, **options: Any) -> Source:
+    """Describe a generated graph; nothing is made before its tables are read, except the splits.
+
+    Args:
+        kind: one of `KINDS`.
+        **options: the fields of the kind's class.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"no generator {kind!r}; there are {', '.join(KINDS)}")
+    known = [field.name for field in fields(KINDS[kind])]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"generator {kind!r} has no option {name!r}; its options are {', '.join(known)}")
+    return KINDS[kind](**options).source()

@@ -1,0 +1,179 @@
+"""What all generators have in common: a seed, random features, labels and splits of the nodes.
+
+All random words are under the one key of the seed, each use in a stream of its own: changing one part of a graph leaves the others as
+they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock import rng
+from penstock.errors import UsageError
+from penstock.kernels.noise_rows.cpu import noise_rows
+from penstock.kernels.noise_rows.reference import DEVIATION
+from penstock.kernels.random_words.cpu import random_words
+from penstock.kernels.shuffle_ids.cpu import shuffle_ids, unshuffle_ids
+from penstock.kernels.shuffle_ids.reference import half_bits
+from penstock.records import EDGE, NODE
+from penstock.sources.source import Column, EdgeTable, NodeTable, Source, Table
+from penstock.sources.splits import DEFAULT, Split
+from penstock.sources.tables import ComputedTable
+
+TILE = 1 << 13
+"""Rows that are made at a time within a chunk: their words stay in the processor's cache."""
+
+SPLIT_TILE = 1 << 20
+
+
+EDGES, SHUFFLE, FEATURES, LABELS, SPLIT, SIGNS = range(6)
+"""Streams: independent random numbers under one seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorOptions:
+    """Options of every generator.
+
+    Attributes:
+        seed: all of the graph follows from it and the other options, on any machine.
+        feature_dim: width of the features `x`, float32 with deviation 1; 0 for none.
+        num_classes: of the labels `y`, drawn evenly; 0 for none.
+        train, val, test: share of the nodes in each part; each node falls by its own draw, so that the shares are approximate.
+    """
+
+    seed: int = 0
+    feature_dim: int = 0
+    num_classes: int = 0
+    train: float = 0.0
+    val: float = 0.0
+    test: float = 0.0
+
+    def __post_init__(self) -> None:
+        rng.derive_key(self.seed, 0, rng.GENERATE)
+        need_at_least("feature_dim", self.feature_dim, 0)
+        need_at_least("num_classes", self.num_classes, 0)
+        for name in ("train", "val", "test"):
+            need_share(name, getattr(self, name))
+        if self.train + self.val + self.test > 1 + 1e-9:
+            raise UsageError(f"train + val + test must be at most 1, got {self.train + self.val + self.test:g}")
+
+    @property
+    def key(self) -> np.ndarray:
+        """Philox key of the graph."""
+        return rng.derive_key(self.seed, 0, rng.GENERATE)
+
+    def source(self) -> Source:
+        """Describe the graph."""
+        raise NotImplementedError
+
+    def make_source(self, num_nodes: int, edges: Table, nodes: Table | None) -> Source:
+        """Put a graph of one type together, with its splits."""
+        split = self._split(num_nodes)
+        return Source(
+            nodes={NODE: NodeTable(node_type=NODE, num_nodes=num_nodes, table=nodes, num_classes=self.num_classes or None)},
+            edges={EDGE: EdgeTable(edge_type=EDGE, table=edges)},
+            is_homogeneous=True,
+            splits={NODE: {DEFAULT: split}} if split else {},
+            provenance={"kind": "generated", "generator": type(self).__name__.lower(), "options": self._plain_options()},
+        )
+
+    def _plain_options(self) -> dict[str, Any]:
+        """Return what can stand in a manifest."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, int | float | str | bool | None)}
+
+    def node_table(self, num_nodes: int, name: str) -> Table | None:
+        """Describe random features and labels."""
+        columns = []
+        if self.feature_dim:
+            columns.append(Column(name="x", dtype=np.dtype(np.float32), row_shape=(self.feature_dim,)))
+        if self.num_classes:
+            columns.append(Column(name="y", dtype=np.dtype(np.int64)))
+        return ComputedTable(columns, num_nodes, self._node_fields, f"{name} nodes") if columns else None
+
+    def _node_fields(self, first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        fields = {}
+        if "x" in names:
+            centers = np.zeros((1, self.feature_dim), dtype=np.float32)
+            fields["x"] = feature_rows(self.key, first, centers, np.zeros(count, dtype=np.int64))
+        if "y" in names:
+            words = draw_words(self.key, first, count, LABELS)
+            fields["y"] = rng.below_narrow(words[0], np.uint64(self.num_classes)).astype(np.int64)
+        return fields
+
+    def _split(self, num_nodes: int) -> Split:
+        """Let every node fall into a part by one random word."""
+        shares = {"train": self.train, "val": self.val, "test": self.test}
+        ends = np.minimum(np.round(np.cumsum(list(shares.values())) * 2.0**32), 2.0**32).astype(np.uint64)
+        pieces: dict[str, list[np.ndarray]] = {part: [] for part, share in shares.items() if share > 0}
+        for first in range(0, num_nodes if pieces else 0, SPLIT_TILE):
+            word = draw_words(self.key, first, min(SPLIT_TILE, num_nodes - first), SPLIT)[0]
+            number = np.searchsorted(ends, word, side="right")
+            for i, part in enumerate(shares):
+                if part in pieces:
+                    pieces[part].append(first + np.flatnonzero(number == i))
+        return {part: np.concatenate(each) for part, each in pieces.items() if each}
+
+
+def need_at_least(name: str, value: int, least: int) -> None:
+    """Refuse a whole number that is too small."""
+    if not isinstance(value, int | np.integer) or value < least:
+        raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def need_share(name: str, value: float) -> None:
+    """Refuse what is not in [0, 1]."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name} must lie in [0, 1], got {value!r}")
+
+
+def need_size(num_nodes: int, num_edges: int) -> None:
+    """Refuse a graph that cannot be numbered."""
+    need_at_least("num_nodes", num_nodes, 1)
+    need_at_least("num_edges", num_edges, 0)
+    if num_nodes > rng.MAX_NODES:
+        raise UsageError(f"num_nodes must be at most 2**40, got {num_nodes}")
+
+
+def draw_words(key: np.ndarray, first: int, count: int, stream: int, num_blocks: int = 1) -> np.ndarray:
+    """Draw 4 * num_blocks words for each index: uint64[4 * num_blocks, count]."""
+    words = np.empty((4 * num_blocks, count), dtype=np.uint64)
+    for block in range(num_blocks):
+        random_words(key, first, count, stream, block, *words[4 * block : 4 * block + 4])
+    return words
+
+
+def feature_rows(key: np.ndarray, first: int, centers: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Make features float32[num_rows, num_columns] with deviation 1 around the centre float32[num_classes, num_columns] of each class."""
+    num_columns = centers.shape[1]
+    out = np.empty((classes.size, num_columns), dtype=np.float32)
+    words = np.empty(-(-num_columns // 4) * 4, dtype=np.uint32)
+    scale = np.float32(1 / DEVIATION)
+    noise_rows(key, first, FEATURES, scale, centers.ravel(), classes, num_columns, words, out.ravel())
+    return out
+
+
+class Shuffle:
+    """A random permutation of the ids, and back."""
+
+    def __init__(self, key: np.ndarray, num_ids: int) -> None:
+        self._keys = draw_words(key, 0, 1, SHUFFLE)[:, 0].copy()
+        self._num_ids, self._half = num_ids, half_bits(num_ids)
+
+    def forward(self, ids: np.ndarray) -> None:
+        """Replace int64[n] ranks by ids, in place."""
+        shuffle_ids(ids, self._num_ids, self._half, self._keys)
+
+    def back(self, ids: np.ndarray) -> None:
+        """Replace int64[n] ids by ranks, in place."""
+        unshuffle_ids(ids, self._num_ids, self._half, self._keys)
+
+
+def edge_columns() -> Sequence[Column]:
+    """Return the columns of a generated edge table: ends as int64."""
+    return [Column(name=name, dtype=np.dtype(np.int64)) for name in ("src", "dst")]

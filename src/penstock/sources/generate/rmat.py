@@ -1,0 +1,98 @@
+"""R-MAT graphs: every edge falls through the quadrants of the adjacency matrix, with the same probabilities at each level.
+
+Edge i is a pure function of (seed, i). Multi-edges and self-loops are kept. Any number of nodes: edges that end outside are drawn again.
+Source: Chakrabarti, Zhan, Faloutsos: R-MAT: a recursive model for graph mining (SDM 2004). Defaults as in Graph500.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.errors import UsageError
+from penstock.kernels.rmat.cpu import rmat_edges
+from penstock.kernels.rmat.reference import LEVELS, alias_table
+from penstock.sources.generate.options import (
+    EDGES,
+    TILE,
+    GeneratorOptions,
+    Shuffle,
+    draw_words,
+    edge_columns,
+    need_at_least,
+    need_share,
+    need_size,
+)
+from penstock.sources.source import Source
+from penstock.sources.tables import ComputedTable
+
+MIN_A = 0.01
+"""Just above a power of two of nodes, only edges that start in the first quadrant are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RMat(GeneratorOptions):
+    """Options of an R-MAT graph.
+
+    Attributes:
+        num_nodes: any number; or say `scale` for 2**scale.
+        scale: see num_nodes.
+        num_edges: by default 16 for each node.
+        a, b, c: probabilities of the quadrants (low, low), (low, high), (high, low) of (source, destination); the rest is d.
+        permute: give the nodes random ids. Without it low ids have high degrees.
+    """
+
+    num_nodes: int | None = None
+    scale: int | None = None
+    num_edges: int | None = None
+    a: float = 0.57
+    b: float = 0.19
+    c: float = 0.19
+    permute: bool = True
+
+    def __post_init__(self) -> None:
+        super(RMat, self).__post_init__()
+        if (self.num_nodes is None) == (self.scale is None):
+            raise UsageError("give either num_nodes or scale")
+        if self.scale is not None:
+            need_at_least("scale", self.scale, 0)
+        need_size(self._size, self._length)
+        for name in ("a", "b", "c"):
+            need_share(name, getattr(self, name))
+        if self.a + self.b + self.c > 1 + 1e-9 or self.a < MIN_A:
+            raise UsageError(f"a must be at least {MIN_A} and a + b + c at most 1, got {self.a:g} + {self.b:g} + {self.c:g}")
+
+    @property
+    def _size(self) -> int:
+        return self.num_nodes if self.num_nodes is not None else 1 << (self.scale or 0)
+
+    @property
+    def _length(self) -> int:
+        return 16 * self._size if self.num_edges is None else self.num_edges
+
+    def source(self) -> Source:
+        """Describe the graph."""
+        d = max(1 - self.a - self.b - self.c, 0)
+        key, table = self.key, alias_table((self.a, self.b, self.c, d))
+        num_levels = max(self._size - 1, 0).bit_length()
+        shuffle = Shuffle(key, self._size) if self.permute else None
+
+        def compute(first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+            ends = np.empty((2, count), dtype=np.int64)
+            for start in range(0, count, TILE):
+                tile = ends[:, start : start + TILE]
+                _draw_tile(first + start, tile, key, table, num_levels, self._size)
+                if shuffle is not None:
+                    shuffle.forward(tile[0])
+                    shuffle.forward(tile[1])
+            return {name: ends[0] if name == "src" else ends[1] for name in names}
+
+        edges = ComputedTable(edge_columns(), self._length, compute, "rmat edges")
+        return self.make_source(self._size, edges, self.node_table(self._size, "rmat"))
+
+
+def _draw_tile(first: int, tile: np.ndarray, key: np.ndarray, table: np.ndarray, num_levels: int, num_nodes: int) -> None:
+    num_groups = -(-num_levels // LEVELS)
+    words = draw_words(key, first, tile.shape[1], EDGES, -(-num_groups // 4))
+    rmat_edges(words.ravel(), first, key, EDGES, table, num_levels, num_nodes, tile[0], tile[1])

@@ -1,0 +1,62 @@
+"""Zipf graphs: both ends of every edge are drawn by one rank law, through one random permutation of the ids.
+
+A node with many in-edges so has many out-edges too, as in social and citation graphs; neighbours are otherwise independent. Edge i is
+a pure function of (seed, i). Multi-edges and self-loops are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.errors import UsageError
+from penstock.sources.generate.options import EDGES, TILE, GeneratorOptions, Shuffle, draw_words, edge_columns, need_size
+from penstock.sources.generate.rank_law import power_of, ranks, uniform
+from penstock.sources.source import Source
+from penstock.sources.tables import ComputedTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zipf(GeneratorOptions):
+    """Options of a Zipf graph.
+
+    Attributes:
+        num_nodes: how many.
+        num_edges: by default 16 for each node.
+        skew: in [0, 0.95]: rank r has a weight of about r**-skew, and the number of nodes of degree d falls as d**-(1 + 1/skew).
+    """
+
+    num_nodes: int = 0
+    num_edges: int | None = None
+    skew: float = 0.6
+
+    def __post_init__(self) -> None:
+        super(Zipf, self).__post_init__()
+        if self.num_nodes == 0:
+            raise UsageError("num_nodes is needed: how many nodes?")
+        need_size(self.num_nodes, self._length)
+        power_of(self.skew)
+
+    @property
+    def _length(self) -> int:
+        return 16 * self.num_nodes if self.num_edges is None else self.num_edges
+
+    def source(self) -> Source:
+        """Describe the graph."""
+        key, power, shuffle = self.key, power_of(self.skew), Shuffle(self.key, self.num_nodes)
+
+        def compute(first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+            ends = {name: np.empty(count, dtype=np.int64) for name in names}
+            for start in range(0, count, TILE):
+                num_rows = min(TILE, count - start)
+                words = draw_words(key, first + start, num_rows, EDGES)
+                for name, out in ends.items():
+                    high, low = words[:2] if name == "src" else words[2:]
+                    found = ranks(uniform(high, low), self.num_nodes, power)
+                    shuffle.forward(found)
+                    out[start : start + num_rows] = found
+            return ends
+
+        edges = ComputedTable(edge_columns(), self._length, compute, "zipf edges")
+        return self.make_source(self.num_nodes, edges, self.node_table(self.num_nodes, "zipf"))

@@ -1,0 +1,124 @@
+"""The one way in: whatever holds a graph -> a Source.
+
+In: a PyG object, a path, or a description. Out: a `Source`, nothing read yet but headers, splits and the first block of CSV files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import InputError, MissingFileError, UsageError
+from penstock.records import EDGE, NODE
+from penstock.sources.columns import ColumnSpec, IdKind
+from penstock.sources.files import Files, expand, file_format
+from penstock.sources.mag240m import is_mag240m, open_mag240m
+from penstock.sources.npz import open_npz_graph
+from penstock.sources.ogb import open_ogb, raw_folder
+from penstock.sources.pyg import is_pyg, open_pyg
+from penstock.sources.source import Source
+from penstock.sources.table_graph import EdgeFiles, NodeFiles, open_description, open_tables, open_typed_tables
+
+
+def open_source(source: Any, /, **options: Any) -> Source:
+    """Open a graph.
+
+    Args:
+        source: one of
+            PyG's Data or HeteroData;
+            a `.npz` archive (see `penstock.sources.npz`);
+            CSV or Parquet edge tables: a file, a pattern, a folder of parts, or a list (options: see `open_edge_list`);
+            a `.json` description of a typed graph in tables, or the same as a mapping (see `penstock.sources.table_graph`);
+            the folder of an OGB node data set (option `split`) or of MAG240M;
+            a Source, which is returned as it is.
+        **options: of the kind of source.
+    """
+    if isinstance(source, Source):
+        return _call(lambda: source, options, "a Source")
+    if is_pyg(source):
+        return _call(lambda: open_pyg(source), options, "a PyG object")
+    if isinstance(source, Mapping):
+        return _call(lambda: open_typed_tables(source), options, "a description")
+    if isinstance(source, list | tuple) and source:
+        return _call(open_edge_list, options, "an edge list", source)
+    if not isinstance(source, str | Path):
+        raise UsageError(f"cannot read a graph from {type(source).__name__}; give a path, a PyG Data or HeteroData, or a description")
+    return _open_path(Path(source), options)
+
+
+def _open_path(path: Path, options: dict[str, Any]) -> Source:
+    if path.is_dir():
+        if (path / "manifest.json").exists():
+            raise UsageError(f"{path}: is a store already; open it with penstock.open")
+        if is_mag240m(path):
+            return _call(lambda: open_mag240m(path), options, "MAG240M")
+        if raw_folder(path) is not None:
+            return _call(open_ogb, options, "an OGB folder", path)
+        if not any(file_format(part) for part in path.iterdir()):
+            raise InputError(f"{path}: no graph that is known here: no raw/ of OGB, no processed/ of MAG240M, no CSV or Parquet part files")
+        return _call(open_edge_list, options, "an edge list", path)
+    if not path.exists() and not any(sign in str(path) for sign in "*?["):
+        raise MissingFileError(f"{path}: no such file or folder")
+    if path.suffix == ".npz":
+        return _call(lambda: open_npz_graph(path), options, "an .npz archive")
+    if path.suffix == ".json":
+        return _call(lambda: open_description(path), options, "a description")
+    if any(file_format(part) not in ("csv", "parquet") for part in expand(path, Path())):
+        raise InputError(f"{path}: not a kind of file that a graph can be read from; known are .npz, .csv, .tsv, .txt, .parquet and .json")
+    return _call(open_edge_list, options, "an edge list", path)
+
+
+def _call(function: Callable[..., Source], options: dict[str, Any], kind: str, *arguments: Any) -> Source:
+    """Call with the options, and refuse those that the kind of source does not have."""
+    known = list(signature(function).parameters)[len(arguments) :]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"{kind} has no option {name!r}; " + (f"its options are {', '.join(known)}" if known else "it has none"))
+    return function(*arguments, **options)
+
+
+def open_edge_list(
+    files: Files,
+    *,
+    src: str | None = None,
+    dst: str | None = None,
+    edge_fields: Mapping[str, ColumnSpec] | None = None,
+    edge_dtypes: Mapping[str, str] | None = None,
+    nodes: Files | None = None,
+    num_nodes: int | None = None,
+    id: str | None = None,
+    ids: IdKind | None = None,
+    node_fields: Mapping[str, ColumnSpec] | None = None,
+    node_dtypes: Mapping[str, str] | None = None,
+    split: str | None = None,
+    splits: Mapping[str, str] | str | Path | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+) -> Source:
+    """Open a graph of one node type and one edge type from tables.
+
+    Args:
+        files: edge tables. src, dst, edge_fields, edge_dtypes: see `EdgeFiles`.
+        nodes: node tables. num_nodes, id, ids, node_fields, node_dtypes, split, splits: see `NodeFiles`.
+        header, delimiter: of all CSV files; None to look.
+    """
+    if delimiter is not None and len(delimiter) != 1:
+        raise UsageError(f"delimiter must be one character, got {delimiter!r}")
+    edge_files = EdgeFiles(
+        files=files, src=src, dst=dst, fields=edge_fields or {}, dtypes=edge_dtypes or {}, header=header, delimiter=delimiter
+    )
+    node_files = NodeFiles(
+        files=nodes,
+        num_nodes=num_nodes,
+        id=id,
+        ids=ids,
+        fields=node_fields or {},
+        dtypes=node_dtypes or {},
+        split=split,
+        splits=splits,
+        header=header,
+        delimiter=delimiter,
+    )
+    return open_tables({EDGE: edge_files}, {NODE: node_files})

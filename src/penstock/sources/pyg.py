@@ -1,0 +1,170 @@
+"""Graphs in memory as PyG's `Data` and `HeteroData`, recognised by how they look: neither torch nor PyG is imported here.
+
+In: the object. Out: a Source over NumPy views of its tensors (nothing is copied that lies in host memory). Names stay, except that per-edge
+`edge_weight` and `edge_attr` are the store's `weight` and `x`; masks become splits. What is neither per node nor per edge is named in
+the provenance under "left_out".
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InputError, NotSupportedError
+from penstock.records import EDGE, NODE
+from penstock.sources.array_file import MemoryArray
+from penstock.sources.array_table import SparseRowsTable
+from penstock.sources.source import DST, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
+from penstock.sources.splits import PARTS, Split, mask_splits
+from penstock.sources.tables import JoinedTable
+
+EDGE_FIELD_OF = {"edge_weight": "weight", "edge_attr": "x"}
+"""PyG's name of a per-edge tensor -> the store's name of the field."""
+
+
+def is_pyg(source: Any) -> bool:
+    """Tell whether an object is PyG's Data or HeteroData, or of a class derived from them."""
+    return any(
+        cls.__module__.startswith("torch_geometric.data.") and cls.__name__ in ("Data", "HeteroData") for cls in type(source).__mro__
+    )
+
+
+def open_pyg(data: Any) -> Source:
+    """Open a `Data` or `HeteroData`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Unable to accurately infer 'num_nodes'")
+        return _open_hetero(data) if hasattr(data, "node_types") else _open_data(data)
+
+
+def _open_data(data: Any) -> Source:
+    nodes, splits, left_out = _nodes(data, NODE, "Data")
+    edges, more = _edges(data, "Data")
+    return Source(
+        nodes={NODE: nodes},
+        edges={EDGE: EdgeTable(edge_type=EDGE, table=edges)},
+        is_homogeneous=True,
+        splits={NODE: splits} if splits else {},
+        provenance={"kind": "pyg", "class": type(data).__name__, "left_out": [key for key in left_out if key in more]},
+    )
+
+
+def _open_hetero(data: Any) -> Source:
+    nodes, edges, splits, left_out = {}, {}, {}, []
+    for node_type in data.node_types:
+        nodes[node_type], found, more = _nodes(data[node_type], node_type, f"HeteroData[{node_type!r}]")
+        splits |= {node_type: found} if found else {}
+        left_out += [f"{node_type}.{key}" for key in more]
+    for edge_type in data.edge_types:
+        table, more = _edges(data[edge_type], f"HeteroData[{edge_type!r}]")
+        edges[edge_type] = EdgeTable(edge_type=edge_type, table=table)
+        left_out += [f"{'__'.join(edge_type)}.{key}" for key in more]
+    for source_type, _, target_type in edges:
+        for node_type in (source_type, target_type):
+            nodes.setdefault(node_type, NodeTable(node_type=node_type))
+    provenance = {"kind": "pyg", "class": type(data).__name__, "left_out": left_out}
+    return Source(nodes=nodes, edges=edges, is_homogeneous=False, splits=splits, provenance=provenance)
+
+
+def to_numpy(tensor: Any) -> tuple[np.ndarray, bool]:
+    """Return (array, is_bfloat16): a view where the tensor lies in host memory."""
+    if isinstance(tensor, np.ndarray):
+        return tensor, False
+    torch = sys.modules["torch"]
+    tensor = tensor.detach().cpu()
+    is_bfloat16 = tensor.dtype == torch.bfloat16
+    return (tensor.view(torch.uint16) if is_bfloat16 else tensor).numpy(), is_bfloat16
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or type(value).__module__.partition(".")[0] == "torch"
+
+
+def _array_table(tensors: dict[str, Any], name: str) -> ArrayTable:
+    arrays, bfloat16 = {}, set()
+    for key, tensor in tensors.items():
+        arrays[key], is_bfloat16 = to_numpy(tensor)
+        if arrays[key].dtype.kind not in "biuf":
+            raise NotSupportedError(f"{name}.{key} holds {arrays[key].dtype}; fields are numbers. Remove it or convert it first")
+        bfloat16 |= {key} if is_bfloat16 else set()
+    lengths = {key: len(array) for key, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{name}: lengths differ: {', '.join(f'{key} {length}' for key, length in lengths.items())}")
+    return ArrayTable(arrays, name, frozenset(bfloat16))
+
+
+def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, Split], list[str]]:
+    """Return (nodes with their fields, splits, names of what is not per node). Nodes are counted as PyG counts them."""
+    num_nodes = store.num_nodes
+    tensors, sparse, masks, left_out = {}, [], {}, []
+    for key, value in store.items():
+        part = key.removesuffix("_mask")
+        if key in ("num_nodes", "edge_index", "adj_t"):
+            continue
+        if not (_is_tensor(value) and store.is_node_attr(key)):
+            if key in ("x", "y") or part != key:
+                raise InputError(
+                    f"{name}.{key} has shape {list(getattr(value, 'shape', []))} for {num_nodes} nodes; set num_nodes, or remove it"
+                )
+            left_out.append(key)
+        elif part != key and part in PARTS:
+            masks[part] = to_numpy(value)[0]
+        elif getattr(value, "is_sparse", False) or getattr(value, "is_sparse_csr", False):
+            sparse.append(_sparse_rows(key, value, name))
+        else:
+            tensors[key] = value
+    parts: list[Table] = [*([_array_table(tensors, name)] if tensors else []), *sparse]
+    table = JoinedTable(parts, name) if len(parts) > 1 else parts[0] if parts else None
+    splits = mask_splits(masks, num_nodes, name) if masks else {}
+    return NodeTable(node_type=node_type, num_nodes=num_nodes, table=table), splits, left_out
+
+
+def _sparse_rows(key: str, value: Any, name: str) -> SparseRowsTable:
+    num_rows, num_columns = value.shape
+    if value.is_sparse:
+        coo = value.coalesce()
+        (rows, indices), values = to_numpy(coo.indices())[0], to_numpy(coo.values())[0]
+        indptr = np.zeros(num_rows + 1, dtype=np.int64)
+        np.cumsum(np.bincount(rows, minlength=num_rows), out=indptr[1:])
+    else:
+        indptr, indices, values = (to_numpy(part)[0] for part in (value.crow_indices(), value.col_indices(), value.values()))
+    arrays = (MemoryArray(array, f"{name}.{key}") for array in (indptr, indices, values))
+    return SparseRowsTable(key, *arrays, num_columns=num_columns, name=f"{name}.{key}")
+
+
+def _edges(store: Any, name: str) -> tuple[ArrayTable, list[str]]:
+    """Return (edges with their fields, names of what is not per edge)."""
+    fields: dict[str, Any] = {}
+    left_out: list[str] = []
+    if "edge_index" in store:
+        edge_index, _ = to_numpy(store.edge_index)
+        if edge_index.ndim != 2 or edge_index.shape[0] != 2 or edge_index.dtype.kind not in "iu":
+            raise InputError(
+                f"{name}.edge_index has shape {list(edge_index.shape)} and dtype {edge_index.dtype}; expected integers [2, edges]"
+            )
+        ends = {SRC: edge_index[0], DST: edge_index[1]}
+    elif "adj_t" in store:
+        ends, fields = _transposed_adjacency(store.adj_t)
+    else:
+        raise InputError(f"{name} has neither edge_index nor adj_t: a graph needs edges (an empty edge_index will do)")
+    for key, value in store.items():
+        if key in ("edge_index", "adj_t") or (hasattr(store, "is_node_attr") and store.is_node_attr(key)):
+            continue
+        if _is_tensor(value) and store.is_edge_attr(key):
+            fields[str(EDGE_FIELD_OF.get(key, key))] = value
+        elif key != "num_nodes":
+            left_out.append(key)
+    return _array_table({**ends, **fields}, name), left_out
+
+
+def _transposed_adjacency(adjacency: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read `adj_t`: rows are destinations. A torch sparse tensor, or a torch_sparse.SparseTensor."""
+    if hasattr(adjacency, "coo"):
+        destinations, sources, values = adjacency.coo()
+    else:
+        coo = adjacency.to_sparse_coo().coalesce()
+        (destinations, sources), values = coo.indices(), coo.values()
+    ends = {SRC: to_numpy(sources)[0], DST: to_numpy(destinations)[0]}
+    return ends, {} if values is None else {"weight": values}

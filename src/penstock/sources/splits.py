@@ -1,0 +1,146 @@
+"""Splits: which nodes are for training, validation and test, from masks, index arrays, a column of words, or files of ids.
+
+Out: part ("train", "val", "test") -> int64 row numbers of the node type, ascending. Memory is 8 bytes a node that is in a part, and one
+chunk of whatever is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from penstock.errors import InputError
+from penstock.sources.array_file import ArrayFile
+from penstock.sources.array_table import ArrayFileTable, array_rows
+from penstock.sources.source import ID, Table
+
+pc: Any = pyarrow.compute
+"""Its functions are made at run time, which type checkers cannot see."""
+
+DEFAULT = "default"
+"""Name of the split where there is only one."""
+
+PARTS = ("train", "val", "test")
+_PART_OF = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
+_NO_PART = ("", "none", "unlabeled", "unlabelled")
+
+CHUNK_ROWS = 1 << 16
+
+Split = dict[str, np.ndarray]
+
+
+def part_name(word: str) -> str | None:
+    """Return the part that a word of a file or a file's name means ("valid" -> "val"), or None."""
+    return _PART_OF.get(word.strip().lower())
+
+
+def index_part(indices: np.ndarray, num_nodes: int | None, name: str) -> np.ndarray:
+    """Check node numbers of one part and return them ascending, int64."""
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise InputError(f"{name}: has shape {list(indices.shape)} and dtype {indices.dtype}; a part of a split is a list of node numbers")
+    indices = indices.astype(np.int64, copy=False)
+    outside = (indices < 0) | (indices >= num_nodes) if num_nodes is not None else indices < 0
+    if outside.any():
+        at = int(np.flatnonzero(outside)[0])
+        limit = "any number of nodes" if num_nodes is None else f"[0, {num_nodes})"
+        raise InputError(
+            f"{name}: {int(outside.sum())} of {indices.size} node numbers lie outside {limit}; first is {indices[at]} in row {at}"
+        )
+    indices = np.sort(indices)
+    repeated = np.flatnonzero(indices[1:] == indices[:-1])
+    if repeated.size:
+        raise InputError(f"{name}: node {indices[repeated[0]]} occurs more than once")
+    return indices
+
+
+def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, name: str) -> dict[str, Split]:
+    """Read masks.
+
+    Args:
+        masks: part -> bool[num_nodes], or bool[num_nodes, S] for S splits, which are then called "0" to "S-1".
+        num_nodes: rows of each mask.
+        name: for messages.
+    """
+    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    for part, mask in masks.items():
+        shape: tuple[int, ...] = mask.shape
+        if mask.dtype != np.bool_ or len(shape) not in (1, 2) or shape[0] != num_nodes:
+            raise InputError(f"{name}: the {part} mask has shape {list(shape)} and dtype {mask.dtype}; expected bool[{num_nodes}]")
+        split_names = [DEFAULT] if len(shape) == 1 or shape[1] == 1 else [str(i) for i in range(shape[1])]
+        for first, rows in _mask_chunks(mask):
+            rows = rows.reshape(len(rows), -1)
+            for i, split in enumerate(split_names):
+                found.setdefault(split, {}).setdefault(part, []).append(first + np.flatnonzero(rows[:, i]))
+    return {split: {part: np.concatenate(pieces) for part, pieces in parts.items()} for split, parts in found.items()}
+
+
+def _mask_chunks(mask: np.ndarray | ArrayFile) -> Iterable[tuple[int, np.ndarray]]:
+    if isinstance(mask, np.ndarray):
+        yield 0, mask
+        return
+    for chunk in ArrayFileTable({"mask": array_rows(mask)}, mask.name).chunks(CHUNK_ROWS):
+        yield chunk.first_row, chunk.columns["mask"]
+
+
+def column_split(table: Table, column: str) -> Split:
+    """Read the split from a column of words in a node table: train, val (valid, validation, dev), test; empty or "none" for no part."""
+    words = [*_PART_OF, *_NO_PART]
+    value_set = pa.array(words)
+    part_number = np.array([PARTS.index(_PART_OF[word]) if word in _PART_OF else len(PARTS) for word in words])
+    found: list[list[np.ndarray]] = [[] for _ in PARTS]
+    for chunk in table.chunks(CHUNK_ROWS, (column,)):
+        values = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(chunk.columns[column], "")))
+        index = pc.index_in(values, value_set=value_set)
+        if index.null_count:
+            at = int(np.flatnonzero(pc.is_null(index).to_numpy(zero_copy_only=False))[0])
+            raise InputError(
+                f"{table.where(chunk.first_row + at)}: {values[at].as_py()!r} is no part of a split; use train, val, test, or nothing"
+            )
+        numbers = part_number[index.to_numpy()]
+        for i, rows in enumerate(found):
+            rows.append(chunk.first_row + np.flatnonzero(numbers == i))
+    return {part: np.concatenate(rows) for part, rows in zip(PARTS, found, strict=True) if any(len(piece) for piece in rows)}
+
+
+def find_rows(wanted: Mapping[str, pa.Array], table: Table, names: Mapping[str, str]) -> Split:
+    """Find the rows of a node table that hold given ids.
+
+    Args:
+        wanted: part -> ids, int64 or strings as the table's `id` column has them.
+        table: with a column `id`.
+        names: part -> file of its ids, for messages.
+    """
+    ids = pa.concat_arrays(list(wanted.values()))
+    rows = np.full(len(ids), -1, dtype=np.int64)
+    order = pc.unique(ids)
+    row_of = np.full(len(order), -1, dtype=np.int64)
+    for chunk in table.chunks(CHUNK_ROWS, (ID,)):
+        column = chunk.columns[ID]
+        index = pc.index_in(pa.array(column) if isinstance(column, np.ndarray) else column, value_set=order)
+        hits = np.flatnonzero(pc.is_valid(index).to_numpy(zero_copy_only=False))
+        row_of[index.take(pa.array(hits)).to_numpy()] = chunk.first_row + hits
+    rows = row_of[pc.index_in(ids, value_set=order).to_numpy()]
+    split, start = {}, 0
+    for part, values in wanted.items():
+        mine, start = rows[start : start + len(values)], start + len(values)
+        missing = np.flatnonzero(mine < 0)
+        if missing.size:
+            first = values[int(missing[0])].as_py()
+            raise InputError(
+                f"{names[part]}: {missing.size} of {mine.size} ids are not in {table.name}; first is {first!r} in row {missing[0]}"
+            )
+        split[part] = index_part(mine, None, names[part])
+    return split

@@ -1,0 +1,302 @@
+"""Graphs in CSV and Parquet tables of edges and nodes.
+
+In: which files, and which columns of them mean what (`EdgeFiles`, `NodeFiles`). Out: a Source. A typed graph is described by a mapping, or
+by a JSON file that holds it, whose relative names start at the file's folder:
+
+    {"nodes": {"user": {"files": "users.csv", "id": "name", "fields": {"x": "f*", "y": "class"}, "split": "part"}, "item": {}},
+     "edges": {"user__buys__item": {"files": "buys/part-*.parquet", "src": "who", "dst": "what", "fields": {"time": "at"}}}}
+
+Ids are node numbers 0..n-1 where they are integers and no node table names them; where a node table has an id column, and where they are
+strings, they are mapped (`Source.mapped`). `ids` says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import InputError, UsageError
+from penstock.records import EDGE, EdgeType, NodeType
+from penstock.sources.array_file import open_npy
+from penstock.sources.columns import ColumnSpec, IdKind, Request
+from penstock.sources.files import Files, expand, file_format, join, open_arrays, open_files
+from penstock.sources.source import DST, ID, SRC, EdgeTable, NodeTable, Source, Table
+from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
+
+CHUNK_ROWS = 1 << 16
+_SPLIT = "split"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFiles:
+    """Where the nodes of one type are described; everything may be left out.
+
+    Attributes:
+        files: CSV or Parquet tables with one row per node; None for fields from `.npy` files only, or none at all.
+        num_nodes: how many; needed only where neither a table nor the edges tell.
+        id: column of ids; by default `id` where the table has it, else row i is node i.
+        ids: "number" (0..n-1), "int" (any 64-bit integers, mapped), "string" (mapped); None to go by the columns.
+        fields: field -> columns ("age", "f*", "f0:f127", "3", a list) or a `.npy` file with one row per node.
+        dtypes: field -> dtype of a field from columns; None for what the columns hold (CSV: float32 for several columns).
+        split: column that says train, val or test.
+        splits: part -> file of ids (CSV, Parquet, `.npy`) or `.npy` mask; or a folder with train.*, valid.*, test.*.
+        header, delimiter: of CSV files; None to look.
+    """
+
+    files: Files | None = None
+    num_nodes: int | None = None
+    id: str | None = None
+    ids: IdKind | None = None
+    fields: Mapping[str, ColumnSpec] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    split: str | None = None
+    splits: Mapping[str, str] | str | Path | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.ids not in (None, "number", "int", "string"):
+            raise UsageError(f"ids must be 'number', 'int' or 'string', got {self.ids!r}")
+        if self.ids == "number" and self.id is not None:
+            raise UsageError(f"ids='number' says that ids are row numbers, and id={self.id!r} names a column of ids; leave one out")
+        if self.num_nodes is not None and self.num_nodes < 0:
+            raise UsageError(f"num_nodes must be 0 or more, got {self.num_nodes}")
+        if self.split is not None and (self.files is None or self.splits is not None):
+            raise UsageError("split names a column of the node table: it needs one, and cannot go with splits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeFiles:
+    """Where the edges of one type are listed.
+
+    Attributes:
+        files: CSV or Parquet tables with one row per edge.
+        src, dst: columns of the ends; by default `src` and `dst`, or the first two columns of a CSV without header.
+        fields, dtypes, header, delimiter: as for nodes. A field called weight is read as float64.
+    """
+
+    files: Files
+    src: str | None = None
+    dst: str | None = None
+    fields: Mapping[str, ColumnSpec] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    header: bool | None = None
+    delimiter: str | None = None
+
+
+def open_description(path: Path) -> Source:
+    """Open the typed graph that a JSON file describes."""
+    try:
+        description = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a JSON file that can be read ({error})") from error
+    if not isinstance(description, dict):
+        raise InputError(f'{path}: a description of a graph is an object with "edges" and "nodes"')
+    return open_typed_tables(description, path.parent, str(path))
+
+
+def open_typed_tables(description: Mapping[str, Any], base: Path = Path(), name: str = "description") -> Source:
+    """Open a typed graph; keys of edges are `src__relation__dst` or triples."""
+    if unknown := set(description) - {"nodes", "edges"}:
+        raise UsageError(f"{name}: unknown key {min(unknown)!r}; a description has edges and nodes")
+    edges: dict[EdgeType, EdgeFiles] = {}
+    for key, value in description.get("edges", {}).items():
+        words = tuple(key.split("__")) if isinstance(key, str) else tuple(key)
+        if len(words) != 3:
+            raise UsageError(f"{name}: edge type {key!r} is not <source type>__<relation>__<destination type>")
+        edges[words[0], words[1], words[2]] = _files_of(EdgeFiles, value, f"{name}: edges {key!r}")
+    if not edges:
+        raise UsageError(f"{name}: names no edges")
+    nodes = {key: _files_of(NodeFiles, value, f"{name}: nodes {key!r}") for key, value in description.get("nodes", {}).items()}
+    for source_type, _, target_type in edges:
+        for node_type in (source_type, target_type):
+            nodes.setdefault(node_type, NodeFiles())
+    return open_tables(edges, nodes, base)
+
+
+def _files_of(kind: type, value: Any, where: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    known = [each.name for each in fields(kind)]
+    if isinstance(value, str | Path | list):
+        value = {"files": value}
+    if unknown := set(value) - set(known):
+        raise UsageError(f"{where}: unknown key {min(unknown)!r}; known are {', '.join(known)}")
+    if kind is EdgeFiles and "files" not in value:
+        raise UsageError(f'{where}: needs "files"')
+    return kind(**value)
+
+
+def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, NodeFiles], base: Path = Path()) -> Source:
+    """Open a graph from tables.
+
+    Args:
+        edges: edge type -> its files.
+        nodes: node type -> its files; every type that an edge type names.
+        base: where relative file names start.
+    """
+    node_tables = {node_type: _node_table(node_type, files, base) for node_type, files in nodes.items()}
+    edge_tables = {edge_type: _edge_table(edge_type, files, nodes, base) for edge_type, files in edges.items()}
+    mapped = frozenset(
+        node_type for node_type, files in nodes.items() if _is_mapped(node_type, files, node_tables[node_type].table, edge_tables)
+    )
+    for node_type in mapped:
+        _check_rows_are_named(node_type, node_tables[node_type].table)
+    splits = {node_type: _split(files, node_tables[node_type], node_type in mapped, base) for node_type, files in nodes.items()}
+    return Source(
+        nodes=node_tables,
+        edges=edge_tables,
+        is_homogeneous={*edges} == {EDGE},
+        mapped=mapped,
+        splits={node_type: {DEFAULT: split} for node_type, split in splits.items() if split},
+        provenance={"kind": "tables", "files": [table.table.name for table in edge_tables.values()]},
+    )
+
+
+def _requests(files: NodeFiles | EdgeFiles) -> tuple[list[Request], dict[str, Files]]:
+    """Split the fields into those from columns and those from `.npy` files."""
+    requests, arrays = [], {}
+    for name, columns in files.fields.items():
+        if isinstance(columns, str | Path) and file_format(Path(columns)) == "npy":
+            arrays[name] = columns
+        elif name in (ID, SRC, DST):
+            raise UsageError(f"a field cannot be called {name!r}: name the column by the option {name}")
+        else:
+            requests.append(Request(name=name, columns=columns, dtype=_dtype(files, name)))
+    if unknown := set(files.dtypes) - set(files.fields):
+        raise UsageError(f"dtypes names {min(unknown)!r}, which is no field; fields are {', '.join(files.fields) or 'none'}")
+    return requests, arrays
+
+
+def _dtype(files: NodeFiles | EdgeFiles, name: str) -> np.dtype | None:
+    if name not in files.dtypes:
+        return None
+    try:
+        dtype = np.dtype(files.dtypes[name])
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype.kind not in "biuf":
+        raise UsageError(f"dtypes: {files.dtypes[name]!r} of {name!r} is no number type such as float32 or int64")
+    return dtype
+
+
+def _id_request(name: str, columns: str | None, ids: IdKind | None, *, is_optional: bool = False) -> Request:
+    return Request(
+        name=name,
+        columns=name if columns is None else columns,
+        kind="id",
+        dtype=np.dtype(np.int64) if ids in ("number", "int") else None,
+        as_string=ids == "string",
+        is_default=columns is None and not is_optional,
+        is_optional=columns is None and is_optional,
+    )
+
+
+def _node_table(node_type: NodeType, files: NodeFiles, base: Path) -> NodeTable:
+    requests, arrays = _requests(files)
+    tables = open_arrays(arrays, base)
+    if files.files is not None:
+        if files.ids != "number":
+            requests.append(_id_request(ID, files.id, files.ids, is_optional=True))
+        if requests:
+            tables.insert(0, open_files(files.files, requests, base, files.delimiter, files.header))
+    elif requests or files.id is not None:
+        missing = repr(requests[0].name) if requests else "id"
+        raise UsageError(f"nodes {node_type!r}: {missing} is to come from a column, and there is no node table")
+    table = join([table for table in tables if table.columns], f"nodes {node_type!r}")
+    num_nodes = files.num_nodes if files.num_nodes is not None or table is None else table.num_rows
+    if table is not None and None not in (num_nodes, table.num_rows) and num_nodes != table.num_rows:
+        raise InputError(f"{table.name} has {table.num_rows} rows for num_nodes={num_nodes}")
+    return NodeTable(node_type=node_type, num_nodes=num_nodes, table=table)
+
+
+def _edge_table(edge_type: EdgeType, files: EdgeFiles, nodes: Mapping[NodeType, NodeFiles], base: Path) -> EdgeTable:
+    requests, arrays = _requests(files)
+    ends = [_id_request(SRC, files.src, nodes[edge_type[0]].ids), _id_request(DST, files.dst, nodes[edge_type[2]].ids)]
+    table = open_files(files.files, [*ends, *requests], base, files.delimiter, files.header)
+    joined = join([table, *open_arrays(arrays, base)], table.name)
+    assert joined is not None
+    return EdgeTable(edge_type=edge_type, table=joined)
+
+
+def _is_mapped(node_type: NodeType, files: NodeFiles, table: Table | None, edges: Mapping[EdgeType, EdgeTable]) -> bool:
+    """Decide whether the ids of a type are mapped, and check that all its tables hold the same kind."""
+    seen: list[tuple[bool, str]] = []
+    if table is not None and ID in table.columns:
+        seen.append((table.columns[ID].dtype == object, f"{table.name} ({ID})"))
+    for (source_type, _, target_type), each in edges.items():
+        for end, end_type in ((SRC, source_type), (DST, target_type)):
+            if end_type == node_type:
+                seen.append((each.table.columns[end].dtype == object, f"{each.table.name} ({end})"))
+    is_text = {text for text, _ in seen}
+    if len(is_text) > 1:
+        integers, strings = (next(name for text, name in seen if text is kind) for kind in (False, True))
+        raise InputError(
+            f"ids of {node_type!r} are integers in {integers} and strings in {strings}. "
+            "If all are integers say ids='int', to be told the first cell that is not; else say ids='string'"
+        )
+    if files.ids in ("number", "int") and True in is_text:
+        raise InputError(f"ids of {node_type!r} are strings in {seen[0][1]}, not integers as ids={files.ids!r} says")
+    return True in is_text or files.ids in ("int", "string") or (table is not None and ID in table.columns)
+
+
+def _check_rows_are_named(node_type: NodeType, table: Table | None) -> None:
+    if table is not None and ID not in table.columns:
+        raise UsageError(
+            f"{table.name} has fields of {node_type!r} and no column of ids, while the edges name nodes by ids that are mapped: "
+            "which row is which node? Name the column by id=..., or say ids='number' if ids are row numbers"
+        )
+
+
+def _split(files: NodeFiles, nodes: NodeTable, is_mapped: bool, base: Path) -> Split:
+    if files.split is not None and files.files is not None:
+        request = Request(name=_SPLIT, columns=files.split, kind="text")
+        return column_split(open_files(files.files, [request], base, files.delimiter, files.header), _SPLIT)
+    if files.splits is None:
+        return {}
+    paths = _split_files(files.splits, base)
+    if is_mapped:
+        if nodes.table is None or ID not in nodes.table.columns:
+            raise UsageError(
+                "splits from files name nodes by their ids: with ids that are mapped they need a node table that holds the ids"
+            )
+        text = nodes.table.columns[ID].dtype == object
+        return find_rows({part: _read_ids(path, text) for part, path in paths.items()}, nodes.table, {k: str(v) for k, v in paths.items()})
+    return {part: index_part(_read_numbers(path), nodes.num_nodes, str(path)) for part, path in paths.items()}
+
+
+def _split_files(splits: Mapping[str, str] | str | Path, base: Path) -> dict[str, Path]:
+    if isinstance(splits, Mapping):
+        for part in splits:
+            if part not in PARTS:
+                raise UsageError(f"splits has a part {part!r}; parts are {', '.join(PARTS)}")
+        return {part: expand(file, base)[0] for part, file in splits.items()}
+    found = {part_name(path.name.partition(".")[0]): path for path in expand(splits, base)}
+    found = {part: found[part] for part in PARTS if part in found}
+    if not found:
+        raise InputError(f"{base / splits}: no train.*, valid.* or test.* there")
+    return found
+
+
+def _read_ids(path: Path, is_text: bool) -> pa.Array:
+    """Read a list of ids, the first column of a file."""
+    if file_format(path) == "npy":
+        return pa.array(open_npy(path).load())
+    request = Request(name=ID, columns=ID, kind="id", as_string=is_text, is_default=True, dtype=None if is_text else np.dtype(np.int64))
+    chunks = [chunk.columns[ID] for chunk in open_files(path, [request], Path()).chunks(CHUNK_ROWS)]
+    arrays = [pa.array(chunk) if isinstance(chunk, np.ndarray) else chunk for chunk in chunks]
+    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.string() if is_text else pa.int64())
+
+
+def _read_numbers(path: Path) -> np.ndarray:
+    """Read a list of node numbers, or a mask."""
+    if file_format(path) != "npy":
+        return _read_ids(path, is_text=False).to_numpy()
+    array = open_npy(path).load()
+    return np.flatnonzero(array) if array.dtype == np.bool_ and array.ndim == 1 else array

@@ -1,0 +1,155 @@
+"""Tables made of other tables: parts one after the other, columns side by side, rows computed on demand.
+
+Invariant: chunk boundaries of the parts do not show in the rows; side by side, row i of the whole is row i of every part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.errors import InputError
+from penstock.sources.source import Chunk, Column, Table, expected_rows
+
+
+class ComputedTable:
+    """Rows that are a pure function of their number, so that any range can be made alone, twice, and by any thread."""
+
+    def __init__(self, columns: Sequence[Column], num_rows: int, compute: Callable[[int, int, tuple[str, ...]], dict[str, Any]], name: str):
+        """Describe the table.
+
+        Args:
+            columns: what `compute` can make.
+            num_rows: length.
+            compute: (first row, number of rows, names of columns) -> column name -> array.
+            name: for messages.
+        """
+        self.columns: Mapping[str, Column] = {column.name: column for column in columns}
+        self.num_rows: int | None = num_rows
+        self.name = name
+        self._num_rows, self._compute = num_rows, compute
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Compute `max_rows` rows at a time."""
+        for first in range(0, self._num_rows, max_rows):
+            yield self.read(first, min(max_rows, self._num_rows - first), names)
+
+    def read(self, first_row: int, num_rows: int, names: tuple[str, ...] | None = None) -> Chunk:
+        """Compute the rows from `first_row` on, alone."""
+        return Chunk(first_row, self._compute(first_row, num_rows, tuple(self.columns) if names is None else names))
+
+    def where(self, row: int) -> str:
+        """Name the table and the row."""
+        return f"{self.name}, row {row}"
+
+
+class ConcatenatedTable:
+    """Part files of one table, one after the other."""
+
+    def __init__(self, parts: Sequence[Table], name: str) -> None:
+        self.name, self._parts = name, parts
+        self.columns: Mapping[str, Column] = parts[0].columns
+        for part in parts[1:]:
+            if set(part.columns) != set(self.columns):
+                theirs, ours = (", ".join(each.columns) for each in (part, parts[0]))
+                raise InputError(f"{part.name} has {theirs} where {parts[0].name} has {ours}; parts of one table must agree")
+            for key, column in self.columns.items():
+                other = part.columns[key]
+                if other != column:
+                    raise InputError(
+                        f"{part.name}: column {key!r} is {other.dtype}{list(other.row_shape)} here and "
+                        f"{column.dtype}{list(column.row_shape)} in {parts[0].name}; parts of one table must agree"
+                    )
+        counts = [part.num_rows for part in parts]
+        self.num_rows: int | None = None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def expected_rows(self) -> int | None:
+        """About how many rows there are."""
+        counts = [expected_rows(part) for part in self._parts]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Read part after part."""
+        first = 0
+        for part in self._parts:
+            for chunk in part.chunks(max_rows, names):
+                yield Chunk(first, chunk.columns)
+                first += chunk.num_rows
+
+    def where(self, row: int) -> str:
+        """Name the part and the place in it. Parts of unknown length are counted, which is slow and only done for a message."""
+        for part in self._parts:
+            count = part.num_rows
+            if count is None:
+                count = sum(chunk.num_rows for chunk in part.chunks(1 << 16))
+            if row < count:
+                return part.where(row)
+            row -= count
+        return f"{self.name}, {row} rows past the end"
+
+
+class _Reader:
+    """The rest of a table, taken in pieces of any size that the current chunk still holds."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self._chunks, self._columns, self._used, self._size = chunks, {}, 0, 0
+
+    def available(self) -> int:
+        """Return how many rows can be taken now; 0 at the end."""
+        while self._used == self._size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._columns, self._used, self._size = chunk.columns, 0, chunk.num_rows
+        return self._size - self._used
+
+    def take(self, count: int) -> dict[str, Any]:
+        """Return the next `count` rows, at most `available()`."""
+        first, self._used = self._used, self._used + count
+        return {name: column[first : self._used] for name, column in self._columns.items()}
+
+
+class JoinedTable:
+    """Columns from several tables side by side; all must have the same number of rows."""
+
+    def __init__(self, parts: Sequence[Table], name: str) -> None:
+        self.name, self._parts = name, parts
+        self.columns: Mapping[str, Column] = {key: column for part in parts for key, column in part.columns.items()}
+        known = [(part.num_rows, part.name) for part in parts if part.num_rows is not None]
+        for count, other in known[1:]:
+            if count != known[0][0]:
+                raise InputError(
+                    f"{other} has {count} rows and {known[0][1]} has {known[0][0]}; both have one row for each of the same things"
+                )
+        self.num_rows: int | None = known[0][0] if known else None
+
+    @property
+    def expected_rows(self) -> int | None:
+        """About how many rows there are."""
+        return next((count for part in self._parts if (count := expected_rows(part)) is not None), None)
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Read all parts in step."""
+        names = tuple(self.columns) if names is None else names
+        parts = [(part, tuple(key for key in names if key in part.columns)) for part in self._parts]
+        parts = [(part, keys) for part, keys in parts if keys]
+        readers = [_Reader(part.chunks(max_rows, keys)) for part, keys in parts]
+        first = 0
+        while True:
+            sizes = [reader.available() for reader in readers]
+            count = min(sizes, default=0)
+            if count == 0:
+                for (part, _), size in zip(parts, sizes, strict=True):
+                    if size > 0:
+                        short = parts[sizes.index(0)][0].name
+                        raise InputError(
+                            f"{short} ends after {first} rows and {part.name} has more; both have one row for each of the same things"
+                        )
+                return
+            yield Chunk(first, {key: column for reader in readers for key, column in reader.take(count).items()})
+            first += count
+
+    def where(self, row: int) -> str:
+        """Name the row of the first part."""
+        return self._parts[0].where(row)

@@ -1,0 +1,113 @@
+"""Parquet files as tables."""
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.tables import assert_same_columns, check_table, read_all
+
+from penstock.errors import InputError, MissingFieldError
+from penstock.sources.columns import Request
+from penstock.sources.parquet_table import ParquetTable
+
+ENDS = [Request(name="src", columns="src", kind="id"), Request(name="dst", columns="dst", kind="id")]
+
+
+def table(tmp_path, columns, *more, **options):
+    pq.write_table(pa.table({"src": [0, 1, 2], "dst": [3, 4, 5]} | columns), tmp_path / "e.parquet", **options)
+    return ParquetTable(tmp_path / "e.parquet", [*ENDS, *more])
+
+
+def test_kinds_of_columns(tmp_path):
+    columns = {
+        "src": pa.array([5, 6, 2**63 - 1], pa.uint64()),
+        "dst": pa.array([1, 2, 3], pa.int8()),
+        "w": pa.array([1, 2, 3], pa.int32()),
+        "t": pa.array([datetime.datetime(1970, 1, 1, 0, 0, i) for i in range(3)], pa.timestamp("ms")),
+        "d": pa.array([datetime.date(1970, 1, 2)] * 3),
+        "b": [True, False, True],
+        "fixed": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.float32(), 2)),
+        "list": pa.array([[1.0], [2.0], [3.0]], pa.list_(pa.float64())),
+        "h": pa.array(np.array([1, 2, 3], np.float16)),
+    }
+    more = [Request(name=name, columns=name) for name in ("w", "t", "d", "b", "fixed", "list", "h")]
+    made = check_table(table(tmp_path, columns, *more, Request(name="x", columns=["w", "h"])))
+    assert_same_columns(
+        made,
+        {
+            "src": np.array([5, 6, 2**63 - 1]),
+            "dst": np.array([1, 2, 3]),
+            "w": np.array([1, 2, 3], np.int32),
+            "t": np.array([0, 1000, 2000]),
+            "d": np.array([1, 1, 1]),
+            "b": np.array([True, False, True]),
+            "fixed": np.array([[1, 2], [3, 4], [5, 6]], np.float32),
+            "list": np.array([[1.0], [2], [3]]),
+            "h": np.array([1, 2, 3], np.float16),
+            "x": np.array([[1, 1], [2, 2], [3, 3]], np.float64),
+        },
+    )
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view()])
+def test_strings(tmp_path, kind):
+    words = ["b", "a", "b"]
+    assert check_table(table(tmp_path, {"src": pa.array(words, pa.string()).cast(kind)}))["src"].tolist() == words
+
+
+def test_integers_taken_as_strings(tmp_path):
+    pq.write_table(pa.table({"src": [1, 10, 2]}), tmp_path / "e.parquet")
+    made = ParquetTable(tmp_path / "e.parquet", [Request(name="src", columns="src", kind="id", as_string=True)])
+    assert check_table(made)["src"].tolist() == ["1", "10", "2"]
+
+
+@pytest.mark.parametrize("row_group_size", [1, 7, 1000])
+def test_row_groups_do_not_show(tmp_path, row_group_size):
+    rng = np.random.default_rng(0)
+    columns = {"src": rng.integers(0, 2**62, 100), "dst": rng.integers(0, 5, 100), "v": list(rng.standard_normal((100, 3)))}
+    made = check_table(table(tmp_path, columns, Request(name="x", columns="v"), row_group_size=row_group_size))
+    for name in ("src", "dst"):
+        np.testing.assert_array_equal(made[name], columns[name])
+    np.testing.assert_array_equal(made["x"], np.stack(columns["v"]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"src": [1, None, 3]}, "e.parquet, row 1: column 'src' is empty"),
+        ({"src": [1.0, 2.0, 3.0]}, "column 'src', wanted for 'src', holds double; ids are"),
+        ({"src": pa.array([1, 2**63, 3], pa.uint64())}, "row 1: column 'src' holds 9223372036854775808, which 'src' cannot hold as int64"),
+        ({"x": ["a", "b", "c"]}, "column 'x', wanted for 'x', holds string; fields are numbers"),
+        ({"x": [[1, 2], [3], [4, 5]]}, "row 1: list 'x' has 1 entries, the first row has 2"),
+        ({"x": [[1, 2], [3, None], [4, 5]]}, "row 1: list 'x' has an empty entry"),
+        ({"x": [[1, 2], None, [4, 5]]}, "row 1: column 'x' is empty"),
+        ({"x": [{"a": 1}] * 3}, "holds struct"),
+    ],
+)
+def test_bad_values(tmp_path, columns, message):
+    more = [Request(name="x", columns="x")] if "x" in columns else []
+    with pytest.raises(InputError, match=message) as caught:
+        read_all(table(tmp_path, columns, *more), 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_column(tmp_path):
+    with pytest.raises(MissingFieldError, match="no column 'w' for 'weight'; the columns are src, dst"):
+        table(tmp_path, {}, Request(name="weight", columns="w"))
+
+
+def test_not_a_parquet_file(tmp_path):
+    (tmp_path / "e.parquet").write_bytes(b"src,dst\n0,1\n")
+    with pytest.raises(InputError, match="not a Parquet file that can be read"):
+        ParquetTable(tmp_path / "e.parquet", ENDS)
+
+
+def test_damaged_page(tmp_path):
+    made = table(tmp_path, {"src": np.arange(30_000), "dst": np.arange(30_000)}, use_dictionary=False)
+    data = bytearray((tmp_path / "e.parquet").read_bytes())
+    data[4:200] = b"\xff" * 196
+    (tmp_path / "e.parquet").write_bytes(data)
+    with pytest.raises(InputError, match="damaged Parquet file"):
+        read_all(made)

@@ -1,0 +1,140 @@
+"""PyG objects as sources."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from tests.pyg import Data, HeteroData
+from tests.tables import check_table, read_all
+
+from penstock.errors import InputError, UsageError
+from penstock.records import EDGE, NODE
+from penstock.sources import open_source
+
+EDGE_INDEX = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 0, 0, 1]])
+
+
+def test_every_kind_of_attribute():
+    data = Data(
+        x=torch.randn(4, 3, requires_grad=True),
+        edge_index=EDGE_INDEX,
+        edge_attr=torch.randn(5, 2),
+        edge_weight=torch.rand(5),
+        time=torch.arange(5),
+        y=torch.tensor([0, 1, -1, 2]),
+        pos=torch.randn(4, 2),
+        train_mask=torch.tensor([True, False, True, False]),
+        test_mask=torch.tensor([False, True, False, False]),
+        name="toy",
+    )
+    source = open_source(data)
+    assert source.is_homogeneous
+    nodes, edges = source.nodes[NODE], check_table(source.edges[EDGE].table)
+    assert nodes.num_nodes == 4
+    columns = check_table(nodes.table)
+    assert set(columns) == {"x", "y", "pos"}
+    np.testing.assert_array_equal(columns["x"], data.x.detach().numpy())
+    np.testing.assert_array_equal(np.stack([edges["src"], edges["dst"]]), EDGE_INDEX.numpy())
+    assert set(edges) == {"src", "dst", "x", "weight", "time"}
+    np.testing.assert_array_equal(edges["x"], data.edge_attr.numpy())
+    np.testing.assert_array_equal(edges["weight"], data.edge_weight.numpy())
+    split = source.splits[NODE]["default"]
+    assert {part: ids.tolist() for part, ids in split.items()} == {"train": [0, 2], "test": [1]}
+    assert source.provenance["left_out"] == ["name"]
+
+
+def test_views_not_copies():
+    data = Data(x=torch.zeros(4, 3), edge_index=EDGE_INDEX)
+    chunk = next(open_source(data).nodes[NODE].table.chunks(10))
+    data.x[2, 1] = 7
+    assert chunk.columns["x"][2, 1] == 7
+
+
+def test_several_splits_in_masks():
+    data = Data(edge_index=EDGE_INDEX, num_nodes=4, train_mask=torch.tensor([[1, 0], [0, 1], [0, 0], [1, 1]]).bool())
+    splits = open_source(data).splits[NODE]
+    assert {name: parts["train"].tolist() for name, parts in splits.items()} == {"0": [0, 3], "1": [1, 3]}
+
+
+def test_bfloat16_is_said_to_be():
+    data = Data(x=torch.tensor([[1.0, -2.5], [0.0, 3.0]]).bfloat16(), edge_index=torch.tensor([[0], [1]]))
+    table = open_source(data).nodes[NODE].table
+    assert table.columns["x"].is_bfloat16
+    bits = read_all(table)["x"].astype(np.uint32) << 16
+    np.testing.assert_array_equal(bits.view(np.float32), [[1.0, -2.5], [0.0, 3.0]])
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_sparse_features(layout):
+    dense = torch.tensor([[0.0, 1, 0], [0, 0, 0], [2, 0, 3], [0, 4, 0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
+        source = open_source(Data(x=x, y=torch.arange(4), edge_index=EDGE_INDEX))
+    columns = check_table(source.nodes[NODE].table)
+    np.testing.assert_array_equal(columns["x"], dense.numpy())
+    np.testing.assert_array_equal(columns["y"], np.arange(4))
+
+
+def test_transposed_adjacency():
+    weights = torch.tensor([[0.0, 5, 0], [0, 0, 6], [7, 0, 0]])
+    source = open_source(Data(adj_t=weights.to_sparse(), num_nodes=3))
+    edges = read_all(source.edges[EDGE].table)
+    assert sorted(zip(edges["src"], edges["dst"], edges["weight"], strict=True)) == [(0, 2, 7), (1, 0, 5), (2, 1, 6)]
+
+
+def test_nodes_are_counted_as_pyg_counts_them():
+    assert open_source(Data(edge_index=EDGE_INDEX)).nodes[NODE].num_nodes == 4
+    assert open_source(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=3)).nodes[NODE].num_nodes == 3
+
+
+def hetero():
+    data = HeteroData()
+    data["paper"].x = torch.randn(3, 2)
+    data["paper"].train_mask = torch.tensor([True, False, False])
+    data["author"].num_nodes = 5
+    data["author", "writes", "paper"].edge_index = torch.tensor([[4, 0], [2, 1]])
+    data["author", "writes", "paper"].edge_attr = torch.randn(2, 1)
+    data["paper", "cites", "paper"].edge_index = torch.empty(2, 0, dtype=torch.long)
+    data["venue", "prints", "paper"].edge_index = torch.tensor([[1], [2]])
+    return data
+
+
+def test_typed():
+    source = open_source(hetero())
+    assert not source.is_homogeneous
+    assert {name: nodes.num_nodes for name, nodes in source.nodes.items()} == {"paper": 3, "author": 5, "venue": None}
+    assert list(source.edges) == [("author", "writes", "paper"), ("paper", "cites", "paper"), ("venue", "prints", "paper")]
+    edges = read_all(source.edges["author", "writes", "paper"].table)
+    np.testing.assert_array_equal(edges["src"], [4, 0])
+    assert edges["x"].shape == (2, 1)
+    assert source.splits == {"paper": {"default": {"train": np.array([0])}}}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Data(x=torch.zeros(3, 1)), "neither edge_index nor adj_t"),
+        (Data(edge_index=torch.zeros(3, 2), num_nodes=3), r"edge_index has shape \[3, 2\] and dtype float32"),
+        (Data(edge_index=EDGE_INDEX, y=torch.zeros(9), num_nodes=4), r"Data.y has shape \[9\] for 4 nodes"),
+        (Data(edge_index=EDGE_INDEX, train_mask=torch.zeros(9).bool(), num_nodes=4), r"train_mask has shape \[9\] for 4 nodes"),
+        (Data(edge_index=EDGE_INDEX, train_mask=torch.zeros(4), num_nodes=4), "dtype float32; expected bool"),
+        (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 2, dtype=torch.complex64)), "holds complex64; fields are numbers"),
+    ],
+)
+def test_bad_objects(data, message):
+    with pytest.raises((InputError, UsageError), match=message):
+        open_source(data)
+
+
+def test_options_are_refused():
+    with pytest.raises(UsageError, match="a PyG object has no option 'src'; it has none"):
+        open_source(Data(edge_index=EDGE_INDEX), src="a")
+
+
+def test_neither_torch_nor_pyg_is_needed_to_import():
+    code = "import sys, penstock.sources, penstock.sources.generate; sys.exit('torch' in sys.modules or 'torch_geometric' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
