@@ -58,8 +58,8 @@ class SamplingThread:
             frontier = self.nodes[begin:end]
             draw.count_neighbors(self.indptr, self.indices.size, frontier, fanout, False)
             taken = draw.sample_neighbors(
-                self.indptr, self.indices, self.num_nodes, frontier, fanout, False, self.key, number, hop, 0, None, *self.tile, self.nothing,
-                self.row_ptr[rows:], self.positions[edges:], self.neighbors,
+                self.indptr, self.indices, self.num_nodes, frontier, fanout, False, self.key, number, hop, 0, None, *self.tile,
+                self.nothing, self.row_ptr[rows:], self.positions[edges:], self.neighbors,
             )  # fmt: skip
             known = relabel.relabel_direct(self.neighbors, taken, self.table, self.base, known, self.nodes, self.rows[edges:])
             begin, edges, rows = end, edges + taken, rows + end - begin

@@ -14,10 +14,11 @@
     │   ├── CorruptStoreError              truncated, altered or inconsistent files
     │   └── StoreBusyError                 another process is writing there
     ├── StateError (ValueError)            a saved state that does not belong to this configuration
+    ├── DivergedError (ArithmeticError)    the loss is no longer a number
     └── PipelineError (RuntimeError)       a stage failed or stopped answering; carries stage and batch
 
-The command line prints `str(error)` as one line and exits with 2 for UsageError, InputError, StoreError and StateError, and with 1
-for everything else.
+The command line prints `str(error)` as one line and exits with 2 for UsageError, InputError, StoreError, StateError and
+DivergedError, and with 1 for everything else.
 """
 
 from __future__ import annotations
@@ -80,6 +81,10 @@ class StoreBusyError(StoreError):
 
 class StateError(PenstockError, ValueError):
     """A saved state that does not belong to this configuration; the message names the difference."""
+
+
+class DivergedError(PenstockError, ArithmeticError):
+    """The loss of a training run became NaN or infinite."""
 
 
 class PipelineError(PenstockError, RuntimeError):

@@ -15,11 +15,11 @@ import traceback
 import typer
 
 from penstock.cli import check, generate, info, ingest, train
-from penstock.errors import InputError, PenstockError, StateError, StoreError, UsageError
+from penstock.errors import DivergedError, InputError, PenstockError, StateError, StoreError, UsageError
 
 COMMANDS = {"ingest": ingest.ingest, "generate": generate.app, "info": info.info, "check": check.check, "train": train.train}
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
-_REFUSALS = (UsageError, InputError, StoreError, StateError)
+_REFUSALS = (UsageError, InputError, StoreError, StateError, DivergedError)
 _CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """What the argument parser raises. Some versions of typer bring the parser along and some import it, but this path leads to it in all."""
 

@@ -122,7 +122,7 @@ class PyGInput:
                 if name in ("num_nodes", "edge_index", "adj_t"):
                     continue
                 label, dim = name if key is None else f"{key} {name}", self.data.__cat_dim__(name, value, store)
-                if store.is_node_attr(name):
+                if store.is_node_attr(name) or (name == "x" and not isinstance(key, tuple)):  # PyG passes an x of a wrong length on, whole
                     nodes.append(Field(key, name, rows_of(value, label, self.graph.num_nodes[key or NODE], dim)))
                 elif store.is_edge_attr(name):
                     edges.append(Field(key, name, rows_of(value, label, self.graph.adjacency[key or EDGE].num_edges, dim)))

@@ -96,6 +96,7 @@ class NeighborLoader:
             warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=2)
             subgraph_type = "induced"
         source = open_input(data, is_sorted=is_sorted, custom_cls=custom_cls, split=split)
+        source.fields()  # refuses what does not fit the graph now rather than at the first batch
         seeds = source.seeds(input_nodes, input_id)
         if seeds.ids.size == 0:
             raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import MissingFieldError, PenstockError, StateError, StoreBusyError, StoreError
+from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError
 from penstock.feed import NeighborLoader, layers
 from penstock.records import EDGE, NODE
 from penstock.store import Store
@@ -35,10 +35,6 @@ from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer
 
 CHECKPOINT = "checkpoint.pt"
-
-
-class DivergedError(PenstockError, ArithmeticError):
-    """The loss is no longer a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
