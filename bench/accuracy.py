@@ -1,7 +1,6 @@
 """Accuracy on real graphs: several seeds, sampled neighbourhoods against full ones, the same models, in one harness.
 
     python -m bench.accuracy DATA [NAME ...] [--seeds 5]        DATA: folder with cora.npz, citeseer.npz, ...
-    python -m bench.accuracy --table                            docs/results/accuracy.md from the results
 
 Each run is `penstock.train` on one core. Seed i also takes split i where there are several. What counts is the test metric at the best
 epoch by validation, averaged over seeds. Writes `bench/results/accuracy-NAME.json`; exits with 1 where a target is missed.
@@ -10,7 +9,6 @@ epoch by validation, averaged over seeds. Writes `bench/results/accuracy-NAME.js
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -18,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.common import RESULTS, ROOT, write_result
+from bench.common import write_result
 
 BAG_OF_WORDS = dict(hidden=64, lr=0.01, weight_decay=5e-4, normalize="rows")
 RECIPES: dict[str, tuple[float, dict[str, Any]]] = {
@@ -82,46 +80,12 @@ def _summarize(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {"mean": round(statistics.mean(tests), 2), "stdev": round(statistics.pstdev(tests), 2), "runs": runs}
 
 
-def write_table() -> None:
-    """Render the results as a page."""
-    lines = [
-        "# Accuracy on real graphs",
-        "",
-        "Test metric in percent at the best epoch by validation, mean and standard deviation over seeds (seed i takes split i",
-        "where a graph has several); the same model on sampled and on full neighbourhoods. Made by `python -m bench.accuracy DATA`",
-        "and `--table`; each run and its settings are in `bench/results/accuracy-*.json`.",
-        "",
-        "| graph | model | fanouts | metric | seeds | sampled | full neighbourhoods | at least |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name in RECIPES:
-        path = RESULTS / f"accuracy-{name}.json"
-        if not path.exists():
-            continue
-        values = json.loads(path.read_text())
-        sampled, full, settings = values["sampled"], values["full"], values["settings"]
-        fanouts = ", ".join(map(str, settings["num_neighbors"]))
-        lines.append(
-            f"| {name} | {settings['model']} | {fanouts} | {values['metric']} | {len(sampled['runs'])} "
-            f"| {sampled['mean']:.1f} ± {sampled['stdev']:.1f} | {full['mean']:.1f} ± {full['stdev']:.1f} | {values['target']} |"
-        )
-    page = ROOT / "docs" / "results" / "accuracy.md"
-    page.parent.mkdir(exist_ok=True)
-    page.write_text("\n".join(lines) + "\n")
-    print(page)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", type=Path)
+    parser.add_argument("data", type=Path)
     parser.add_argument("names", nargs="*", default=[])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
-    if options.table:
-        return write_table()
-    if options.data is None:
-        parser.error("give the folder of the .npz files, or --table")
     import penstock
 
     reached = []

@@ -117,7 +117,7 @@ class PyGInput:
         nodes, edges = [], []
         stores: list[Any] = [self.data._store] if isinstance(self.data, Data) else self.data.stores
         for store in stores:
-            key = store._key
+            key: Any = store._key
             for name, value in store.items():
                 if name in ("num_nodes", "edge_index", "adj_t"):
                     continue

@@ -1,0 +1,167 @@
+"""The pages of results, rendered from `bench/results/*.json`: accuracy.md and speed.md in docs/results, and the README's table.
+
+python -m bench.tables
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from bench.accuracy import RECIPES
+from bench.common import RESULTS, ROOT
+
+MODES = {"sample": "sampling", "features": "sampling + features", "train": "training, 3-layer GraphSAGE 128"}
+PEERS = {
+    "penstock, 2 workers": "Penstock, 2 threads",
+    "pyg, 0 workers": "PyG",
+    "pyg, 2 workers": "PyG, 2 workers",
+    "dgl, 0 workers": "DGL classic",
+}
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """A result, or None where that was never run."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A table in Markdown."""
+    return [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]]
+
+
+def machine(result: dict[str, Any]) -> str:
+    """One line on where a result comes from."""
+    at = result["machine"]
+    hardware = f"{at['processor']}, {at['cores']} cores, {at['memory_gib']:.0f} GiB"
+    return f"{hardware}; torch {at['torch']}, numba {at['numba']}; commit {result['commit']}, {result['date']}"
+
+
+def accuracy_page() -> str:
+    """docs/results/accuracy.md."""
+    rows, last = [], None
+    for name in RECIPES:
+        result = read(f"accuracy-{name}")
+        if result is None:
+            continue
+        last, settings = result, result["settings"]
+        spreads = [f"{result[kind]['mean']:.1f} ± {result[kind]['stdev']:.1f}" for kind in ("sampled", "full")]
+        fanouts = ", ".join(map(str, settings["num_neighbors"]))
+        rows.append(
+            [name, settings["model"], fanouts, result["metric"], str(len(result["sampled"]["runs"])), *spreads, str(result["target"])]
+        )
+    return "\n".join(
+        [
+            "# Accuracy on real graphs",
+            "",
+            "Test metric in percent at the best epoch by validation, mean and standard deviation over seeds (seed i takes split i",
+            "where a graph has several). The same model, on sampled and on full neighbourhoods. `python -m bench.accuracy DATA` makes",
+            "it; each run and its settings are in `bench/results/accuracy-*.json`.",
+            "",
+            *table(["graph", "model", "fanouts", "metric", "seeds", "sampled", "full neighbourhoods", "to reach"], rows),
+            "",
+            machine(last) if last else "",
+            "",
+        ]
+    )
+
+
+def speed_rows() -> list[list[str]]:
+    """Rows graph, what, then seeds per second and ratio per contender."""
+    rows = []
+    for graph in ("small", "large"):
+        for mode, words in MODES.items():
+            result = read(f"peers-{graph}-{mode}")
+            if result is None:
+                continue
+            row = [graph, words]
+            for label in PEERS:
+                cell = result["contenders"].get(label)
+                ratio = result["penstock_is_faster_by"].get(label)
+                row.append("-" if cell is None else f"{cell['seeds_per_s']['median']:,.0f}" + (f" ({ratio:.1f}x)" if ratio != 1 else ""))
+            rows.append(row)
+    return rows
+
+
+def speed_page() -> str:
+    """docs/results/speed.md."""
+    lines = [
+        "# Speed",
+        "",
+        "Complete batches through the public interfaces, the same arrays, fanouts 15, 10, 5, batches of 1,024 seeds, without",
+        "replacement; one run per row, contenders in alternation, medians of the rounds. In brackets: how many times faster Penstock",
+        "is. `python -m bench.peers STORE --mode MODE --pyg PYTHON --dgl PYTHON` makes them. DGL samples the whole frontier again at",
+        "each hop, so its batches hold other edges.",
+        "",
+        "Graphs: small has 1M nodes, 16M edges, 128 features; large 8M, 128M, 64; power laws (`python -m bench.graphs`).",
+        "",
+        "Seeds per second:",
+        "",
+        *table(["graph", "what", *PEERS.values()], speed_rows()),
+        "",
+    ]
+    rows = []
+    for graph in ("small", "large"):
+        result = read(f"peers-{graph}-features")
+        if result:
+            lines += [f"{graph}: {machine(result)}. Other load at the start: {result['foreign_load_percent']} %.", ""]
+            rows += [
+                [graph, PEERS[label], f"{row['peak_mib']:,}", f"{row['features_gb_per_s']['median']:.2f}", f"{row['ready_s']:.1f}"]
+                for label, row in result["contenders"].items()
+                if label in PEERS
+            ]
+    lines += ["Sampling + features, further:", "", *table(["graph", "", "peak MiB", "features GB/s", "s until ready"], rows), ""]
+    kernels = read("kernels")
+    if kernels:
+        lines += ["## Kernels alone", "", "`python -m bench.kernels`; medians, least and most in brackets.", ""]
+        names = {
+            "one_thread_m_edges_per_s": "M edges/s, 1 thread",
+            "two_threads_m_edges_per_s": "2 threads",
+            "speedup": "ratio",
+            "gather_gb_per_s": "gather GB/s",
+            "ratio": "over index_select",
+        }
+        cells = [[graph, *(spread(kernels[graph][key]) for key in names)] for graph in ("small", "large")]
+        lines += [*table(["graph", *names.values()], cells), ""]
+    opening = read("opening")
+    if opening:
+        lines += [
+            "## First batch",
+            "",
+            f"`python -m bench.opening`: from `penstock.open` to the first batch, {opening['store_bytes'] / 1e9:.1f} GB of store.",
+            "",
+            *table(
+                ["store", "open, s", "first batch, s"],
+                [[words, *(spread(opening[kind][key]) for key in ("open_s", "first_batch_s"))] for kind, words in KINDS.items()],
+            ),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+KINDS = {"in_memory": "in the page cache", "on_disk": "on disk only"}
+
+
+def spread(values: dict[str, float]) -> str:
+    """Median (least to most)."""
+    return f"{values['median']:.3g} ({values['min']:.3g} to {values['max']:.3g})"
+
+
+def main() -> None:
+    """Write the pages."""
+    folder = ROOT / "docs" / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / "accuracy.md").write_text(accuracy_page())
+    (folder / "speed.md").write_text(speed_page())
+    readme = ROOT / "README.md"
+    rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
+    readme.write_text(
+        re.sub(r"(<!-- speed -->\n).*?(\n<!-- end -->)", lambda found: found[1] + rows + found[2], readme.read_text(), flags=re.S)
+    )
+    print(folder, readme)
+
+
+if __name__ == "__main__":
+    main()
