@@ -4,29 +4,34 @@ import json
 import subprocess
 import sys
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 SCRIPT = """
-import json, resource, sys
+import json, sys
 import numpy as np, pyarrow as pa
 from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.sources.source import Chunk, Column
 from penstock.store import ingest
+from penstock.store.budget import peak_resident_bytes
 
 class Edges:
     # Rows computed on demand, so that the source itself takes no memory.
     def __init__(self, kind, num_rows, num_nodes):
-        self.name, self.num_rows, self._kind, self._num_nodes = "edges", num_rows, kind, num_nodes
+        self.name, self._num_rows, self._kind, self._num_nodes = "edges", num_rows, kind, num_nodes
+        self.num_rows = None if kind == "unknown" else num_rows
         dtype = np.dtype(object if kind == "string" else np.int64)
         self.columns = {"src": Column(name="src", dtype=dtype), "dst": Column(name="dst", dtype=dtype)}
-        if kind == "fields":
+        if kind in ("fields", "unknown"):
             self.columns["x"] = Column(name="x", dtype=np.dtype(np.float32), row_shape=(8,))
 
     def chunks(self, max_rows, names=None):
-        for first in range(0, self.num_rows, max_rows):
-            rows = np.arange(first, min(self.num_rows, first + max_rows), dtype=np.int64)
+        for first in range(0, self._num_rows, max_rows):
+            rows = np.arange(first, min(self._num_rows, first + max_rows), dtype=np.int64)
             columns = {"src": self._ids(rows * 2654435761 % self._num_nodes), "dst": self._ids(rows * rows % self._num_nodes)}
-            if self._kind == "fields":
+            if "x" in self.columns:
                 columns["x"] = np.repeat(rows.astype(np.float32), 8).reshape(-1, 8)
             yield Chunk(first, {name: columns[name] for name in names or self.columns})
 
@@ -41,13 +46,13 @@ class Edges:
 kind, num_rows, num_nodes, memory, path = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
 is_mapped = kind in ("sparse", "string")
 edge_type = ("node", "to", "node")
-source = Source(
-    nodes={"node": NodeTable(node_type="node", num_nodes=None if is_mapped else num_nodes)},
+source = kind if kind.endswith(".csv") else Source(
+    nodes={"node": NodeTable(node_type="node", num_nodes=None if is_mapped or kind == "unknown" else num_nodes)},
     edges={edge_type: EdgeTable(edge_type=edge_type, table=Edges(kind, num_rows, num_nodes))},
     is_homogeneous=True, mapped=frozenset(["node"] if is_mapped else []),
 )
 store = ingest(source, path, memory=memory, duplicates="drop" if kind == "duplicates" else "keep")
-print(json.dumps({"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "digest": store.digest,
+print(json.dumps({"peak_bytes": peak_resident_bytes(), "digest": store.digest,
                   "num_edges": sum(store.num_edges.values())}))
 """
 
@@ -77,3 +82,16 @@ def test_bound_is_kept(tmp_path, kind, num_rows, num_nodes):
         roomy = ingest_in_process(tmp_path / "roomy", kind, num_rows, num_nodes, "8GiB")
         assert roomy["peak_bytes"] > bound_mib << 20, "the input is too small to show anything"
         assert roomy["digest"] == tight["digest"]
+
+
+@pytest.mark.parametrize("is_csv", [False, True])
+def test_bound_is_kept_where_only_reading_tells_the_rows(tmp_path, is_csv):
+    """Degrees are then counted as finely as memory allows, and must not take a multiple of it once the lists turn out not to fit."""
+    kind, num_rows, num_nodes, bound_mib = "unknown", 3_000_000, 6_000_000, 420
+    if is_csv:
+        kind, num_rows = str(tmp_path / "edges.csv"), 6_000_000
+        dst = np.random.default_rng(0).integers(0, num_nodes, num_rows)
+        pyarrow.csv.write_csv(pa.table({"src": dst[::-1], "dst": dst, "weight": dst % 7}), kind)
+    tight = ingest_in_process(tmp_path / "store", kind, num_rows, num_nodes, f"{bound_mib}MiB")
+    assert tight["num_edges"] == num_rows
+    assert tight["peak_bytes"] <= bound_mib << 20

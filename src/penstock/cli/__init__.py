@@ -75,6 +75,8 @@ def run(arguments: list[str]) -> int:
 
 def _report(error: Exception, arguments: list[str]) -> int:
     """Print an error as one line and choose the exit code."""
+    if isinstance(error, _CLICK_ERROR) and not error.format_message():  # type: ignore[attr-defined]
+        return REFUSED  # no arguments at all: the parser has printed the help
     if isinstance(error, _CLICK_ERROR):
         command = f"penstock {arguments[0]}" if arguments and arguments[0] in COMMANDS else "penstock"
         message = f"{error.format_message().rstrip('.')}. See '{command} --help'"  # type: ignore[attr-defined]

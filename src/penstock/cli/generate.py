@@ -20,7 +20,7 @@ from penstock.cli.console import AsJson
 from penstock.cli.writing import KeepOrDrop
 
 NumNodes = Annotated[int | None, typer.Option(help="How many nodes.")]
-NumEdges = Annotated[int | None, typer.Option(help="How many edges. (default 16 for each node)")]
+NumEdges = Annotated[int | None, typer.Option(help="How many edges. (default: 16 for each node)")]
 Skew = Annotated[float | None, typer.Option(help="0 is uniform; the number of nodes of degree d falls as d**-(1 + 1/skew).")]
 
 
@@ -28,10 +28,10 @@ def rmat(
     num_nodes: NumNodes = None,
     scale: Annotated[int | None, typer.Option(help="In place of the number of nodes: its logarithm to base 2.")] = None,
     num_edges: NumEdges = None,
-    a: Annotated[float | None, typer.Option(help="Quadrant of low sources and low destinations. (default 0.57)")] = None,
-    b: Annotated[float | None, typer.Option(help="Low sources, high destinations. (default 0.19)")] = None,
-    c: Annotated[float | None, typer.Option(help="High sources, low destinations. (default 0.19)")] = None,
-    permute: Annotated[bool | None, typer.Option(help="Give the nodes random ids. (default permute)")] = None,
+    a: Annotated[float | None, typer.Option(help="Quadrant of low sources and low destinations. (default: 0.57)")] = None,
+    b: Annotated[float | None, typer.Option(help="Low sources, high destinations. (default: 0.19)")] = None,
+    c: Annotated[float | None, typer.Option(help="High sources, low destinations. (default: 0.19)")] = None,
+    permute: Annotated[bool | None, typer.Option(help="Give the nodes random ids. (default: permute)")] = None,
 ) -> None:
     """R-MAT: edges fall through the quadrants of the adjacency matrix."""
 
@@ -41,32 +41,32 @@ def zipf(num_nodes: NumNodes = None, num_edges: NumEdges = None, skew: Skew = No
 
 
 def communities(
-    num_nodes: Annotated[int | None, typer.Option(help="How many nodes. (default 100000)")] = None,
-    num_edges: Annotated[int | None, typer.Option(help="How many edges. (default 20 for each node)")] = None,
-    num_communities: Annotated[int | None, typer.Option(help="Community c has class c % num_classes. (default num_classes)")] = None,
-    mixing: Annotated[float | None, typer.Option(help="Share of the edges from anywhere. (default 0.3)")] = None,
+    num_nodes: Annotated[int | None, typer.Option(help="How many nodes. (default: 100000)")] = None,
+    num_edges: Annotated[int | None, typer.Option(help="How many edges. (default: 20 for each node)")] = None,
+    num_communities: Annotated[int | None, typer.Option(help="Community c has class c % num_classes. (default: num_classes)")] = None,
+    mixing: Annotated[float | None, typer.Option(help="Share of the edges from anywhere. (default: 0.3)")] = None,
     skew: Skew = None,
-    feature_accuracy: Annotated[float | None, typer.Option(help="What features alone allow. (default 0.45)")] = None,
+    feature_accuracy: Annotated[float | None, typer.Option(help="What features alone allow. (default: 0.45)")] = None,
 ) -> None:
     """Planted communities: the graph tells the class, features hardly do."""
 
 
 def kronecker(
     base: Annotated[Path | None, typer.Option(metavar="STORE", help="The store to expand; its features and labels come along.")] = None,
-    num_copies: Annotated[int | None, typer.Option(help="Factor on the nodes. (default 4)")] = None,
-    edge_factor: Annotated[float | None, typer.Option(help="Factor on the edges. (default 2.2 times num_copies)")] = None,
-    feature_noise: Annotated[float | None, typer.Option(help="Deviation of the noise on features. (default 0)")] = None,
+    num_copies: Annotated[int | None, typer.Option(help="Factor on the nodes. (default: 4)")] = None,
+    edge_factor: Annotated[float | None, typer.Option(help="Factor on the edges. (default: 2.2 times num_copies)")] = None,
+    feature_noise: Annotated[float | None, typer.Option(help="Deviation of the noise on features. (default: 0)")] = None,
 ) -> None:
     """Kronecker: an existing graph several times as large, with its degree distribution and communities."""
 
 
 def _of_all_kinds(
-    seed: Annotated[int | None, typer.Option(help="All of the graph follows from it and the options. (default 0)")] = None,
-    feature_dim: Annotated[int | None, typer.Option(help="Width of random features. (default 0, communities: 64)")] = None,
-    num_classes: Annotated[int | None, typer.Option(help="Of random labels. (default 0, communities: 16)")] = None,
-    train: Annotated[float | None, typer.Option(help="Share of the nodes for training. (default 0, communities: 0.5)")] = None,
-    val: Annotated[float | None, typer.Option(help="Share of the nodes for validation. (default 0, communities: 0.25)")] = None,
-    test: Annotated[float | None, typer.Option(help="Share of the nodes for testing. (default 0, communities: 0.25)")] = None,
+    seed: Annotated[int | None, typer.Option(help="All of the graph follows from it and the options. (default: 0)")] = None,
+    feature_dim: Annotated[int | None, typer.Option(help="Width of random features. (default: 0, communities: 64)")] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Of random labels. (default: 0, communities: 16)")] = None,
+    train: Annotated[float | None, typer.Option(help="Share of the nodes for training. (default: 0, communities: 0.5)")] = None,
+    val: Annotated[float | None, typer.Option(help="Share of the nodes for validation. (default: 0, communities: 0.25)")] = None,
+    test: Annotated[float | None, typer.Option(help="Share of the nodes for testing. (default: 0, communities: 0.25)")] = None,
 ) -> None:
     """Options of every generator."""
 

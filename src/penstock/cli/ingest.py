@@ -36,8 +36,8 @@ def ingest(
     node_field: Annotated[writing.Pairs, typer.Option(metavar="NAME=COLUMNS", help="A node field: columns or a .npy file.")] = None,
     split: Annotated[str | None, typer.Option(help="Node table: column that says train, val or test; OGB: name of the split.")] = None,
     splits: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder with train.*, valid.*, test.*.")] = None,
-    header: Annotated[bool | None, typer.Option(help="CSV: the first line names the columns. [default: look]")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="CSV: [default: look]")] = None,
+    header: Annotated[bool | None, typer.Option(help="CSV: the first line names the columns. (default: look)")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="CSV: what separates the columns. (default: look)")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a graph from files into a store."""

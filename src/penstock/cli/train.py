@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 def train(
     store: Annotated[Path, typer.Argument(help="Folder of the store; penstock ingest or penstock generate makes one.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/<store>-<model>]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. (default: runs/STORE-MODEL)")] = None,
     model: Annotated[str, typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage or rgcn.")] = "auto",
-    target: Annotated[str | None, typer.Option(help="Node type to classify. [default: the one with labels]")] = None,
+    target: Annotated[str | None, typer.Option(help="Node type to classify. (default: the one with labels)")] = None,
     num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
-    layers: Annotated[int | None, typer.Option(help="Layers; repeats the last fanout up to it. [default: one per fanout]")] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers; repeats the last fanout up to it. (default: one per fanout)")] = None,
     hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
     heads: Annotated[int, typer.Option(help="Attention heads of gat and hgt.")] = 4,
     dropout: Annotated[float, typer.Option(help="Share of the hidden layers dropped in training.")] = 0.5,
@@ -30,7 +30,7 @@ def train(
     lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.003,
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
     normalize: Annotated[str, typer.Option(help="none, or rows: divide each feature row by its sum.")] = "none",
-    split: Annotated[str | None, typer.Option(help="Name of the split. [default: the only one, or the first]")] = None,
+    split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one, or the first)")] = None,
     metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,

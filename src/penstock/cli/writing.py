@@ -22,13 +22,13 @@ class KeepOrDrop(StrEnum):
 
 
 Memory = Annotated[
-    str | None, typer.Option(metavar="BYTES", help="Bound for the whole process, e.g. 2GiB. [default: half of what is free]")
+    str | None, typer.Option(metavar="BYTES", help="Bound for the whole process, e.g. 2GiB. (default: half of what is free)")
 ]
 Undirected = Annotated[bool, typer.Option("--undirected", help="Add the reverse of every edge.")]
 Duplicates = Annotated[KeepOrDrop, typer.Option(help="Equal (src, dst) pairs: drop keeps the first.")]
 SelfLoops = Annotated[KeepOrDrop, typer.Option(help="Edges from a node to itself.")]
 FeatureDtype = Annotated[str | None, typer.Option(metavar="DTYPE", help="Of x: float16, bfloat16, float32 or float64.")]
-EdgeIds = Annotated[bool | None, typer.Option(help="Keep the row of each edge. [default: where edges have fields]")]
+EdgeIds = Annotated[bool | None, typer.Option(help="Keep the row of each edge. (default: where edges have fields)")]
 AllowNan = Annotated[bool, typer.Option("--allow-nan", help="Take NaN and infinite values.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store at DEST, once the new one is complete.")]
 Pairs = list[str] | None

@@ -51,7 +51,7 @@ class CsvTable:
         self._fields: dict[str, Field] = {
             request.name: make_field(request, self._columns[request.name], self._types, self.name, lambda _: 0) for request in wanted
         }
-        self.columns: Mapping[str, Column] = {name: field.column for name, field in self._fields.items()}
+        self.columns: Mapping[str, Column] = {name: replace(field.column, is_parsed=True) for name, field in self._fields.items()}
 
     def _settle_types(self, requests: Sequence[Request]) -> None:
         """Choose the type of every wanted column: as its field asks for, or by what the first block holds."""
@@ -114,7 +114,7 @@ class CsvTable:
     @property
     def expected_rows(self) -> int:
         """About how many rows there are, by the lines of the first block."""
-        return count_rows_roughly(self._path, _BLOCK_BYTES)
+        return max(0, count_rows_roughly(self._path, _BLOCK_BYTES) - self._layout.skipped_lines)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read block by block, and cut blocks of more than `max_rows` rows."""

@@ -28,12 +28,14 @@ class Column:
         dtype: of one element; `object` only for string ids (chunks then hold pyarrow string arrays).
         row_shape: shape of one row: () for a scalar, (128,) for 128 features.
         is_bfloat16: the dtype is uint16 and its bits are bfloat16 numbers, which NumPy cannot name.
+        is_parsed: the values are written as text; only the forecast of time asks.
     """
 
     name: str
     dtype: np.dtype
     row_shape: tuple[int, ...] = ()
     is_bfloat16: bool = False
+    is_parsed: bool = field(default=False, compare=False)
 
     @property
     def row_bytes(self) -> int:

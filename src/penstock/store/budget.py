@@ -7,6 +7,8 @@ baseline add up to no more than the bound.
 from __future__ import annotations
 
 import re
+import resource
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,14 +54,12 @@ class Budget:
         baseline_bytes: resident before the work begins: interpreter, libraries, the user's own data.
         chunk_bytes: of one chunk of a table.
         work_bytes: for degrees, lists in the making and look-up tables, beside the streaming chunks.
-        histogram_cells: ranges that destinations are counted in where exact degrees do not fit.
     """
 
     bound_bytes: int
     baseline_bytes: int
     chunk_bytes: int
     work_bytes: int
-    histogram_cells: int = 1 << 20
 
     @property
     def stream_bytes(self) -> int:
@@ -97,6 +97,18 @@ def plan_budget(bound_bytes: int, baseline_bytes: int) -> Budget:
 def resident_bytes() -> int:
     """Return the memory that this process holds now."""
     return psutil.Process().memory_info().rss
+
+
+def peak_resident_bytes() -> int:
+    """Return the most memory that this process ever held.
+
+    `getrusage` would count what the parent held when it forked: a small process begun by a large one seems to be large.
+    """
+    peak = [line.split()[1] for line in _read_lines(Path("/proc/self/status")) if line.startswith("VmHWM")]
+    if peak:
+        return int(peak[0]) * 1024
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage if sys.platform == "darwin" else usage * 1024
 
 
 def free_bytes() -> int:

@@ -22,6 +22,7 @@ from penstock.errors import BudgetError
 from penstock.kernels.duplicates import cpu as duplicate_kernels
 from penstock.kernels.placement import cpu as kernels
 from penstock.records import EdgeType
+from penstock.store.allocators import release_memory
 from penstock.store.arrays import ArrayWriter
 from penstock.store.budget import MIB, Budget, format_bytes
 from penstock.store.edges import EDGE_ID, EdgeReader
@@ -36,8 +37,12 @@ from penstock.store.writer import StoreWriter
 
 MAX_BUCKET_BYTES = 64 * MIB
 """Larger buckets place no faster: their lists are out of the processor's caches."""
-NUM_WORKERS = min(2, os.cpu_count() or 1)
-"""Buckets placed at the same time."""
+MAX_WORKERS = 2
+NUM_WORKERS = min(MAX_WORKERS, os.cpu_count() or 1)
+"""Buckets in memory at the same time: being placed, or waiting to be written."""
+MAX_CELLS = 1 << 20
+PLAN_CELL_BYTES = 32
+"""Memory for each cell of the histogram while buckets are planned: the count, and three times as much in `plan_buckets`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,8 @@ class Limits:
         in_memory_bytes: for degrees and lists placed without spilling.
         bucket_bytes: for the lists and columns of one bucket.
         piece_bytes: of the records read back from disk at a time.
-        histogram_cells: ranges that destinations are counted in where exact degrees do not fit.
+        histogram_cells: ranges that destinations are counted in where exact degrees do not fit; planning the buckets takes
+            `PLAN_CELL_BYTES` for each.
     """
 
     in_memory_bytes: int
@@ -58,13 +64,12 @@ class Limits:
 
 
 def limits_of(budget: Budget) -> Limits:
-    """Derive the limits from a budget: two buckets at work and the coarse histogram share what the lists in memory would take."""
-    bucket_bytes = (budget.work_bytes - 16 * budget.histogram_cells) // 2
+    """Derive the limits from a budget: what lists in memory would take is for planning the buckets first, for two buckets at work then."""
     return Limits(
         in_memory_bytes=budget.work_bytes,
-        bucket_bytes=max(MIB, min(MAX_BUCKET_BYTES, bucket_bytes)),
+        bucket_bytes=min(MAX_BUCKET_BYTES, budget.work_bytes // MAX_WORKERS),
         piece_bytes=budget.chunk_bytes,
-        histogram_cells=budget.histogram_cells if bucket_bytes > 4 * MIB else 1 << 16,
+        histogram_cells=min(MAX_CELLS, budget.work_bytes // PLAN_CELL_BYTES),
     )
 
 
@@ -143,10 +148,11 @@ class Builder:
                 f"at work, of which there are {format_bytes(self._limits.bucket_bytes)}: declare more memory, or keep duplicates"
             )
         self.paths.add("spill")
+        histogram.coarsen(self._limits.histogram_cells)
         buckets = plan_buckets(histogram, self._record_bytes, self._bucket_bytes)
-        histogram.counts = np.empty(0, dtype=np.int64)
         with Spill(self._scratch, self._columns) as spill:
             spill_records(read(), buckets, spill)
+            release_memory()
             self._place_buckets(spill, buckets)
 
     def _place_buckets(self, spill: Spill, buckets: Buckets) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.errors import InputError, NodeIdError
 from penstock.rng import MAX_NODES
-from penstock.sources.source import DST, SRC, Chunk, Column, EdgeTable, Table
+from penstock.sources.source import DST, SRC, Chunk, Column, EdgeTable, Table, expected_rows
 from penstock.store.fields import FieldConverter, FieldRules
 from penstock.store.format import MAX_INT32
 from penstock.store.histogram import DegreeHistogram
@@ -215,6 +215,11 @@ class _SwappedTable:
     def __init__(self, table: Table) -> None:
         self._table, self.name, self.num_rows = table, table.name, table.num_rows
         self.columns: Mapping[str, Column] = {_swap(name): column for name, column in table.columns.items()}
+
+    @property
+    def expected_rows(self) -> int | None:
+        """About how many rows there are."""
+        return expected_rows(self._table)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read the table and rename its columns."""

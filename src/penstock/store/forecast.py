@@ -1,6 +1,8 @@
 """What an ingestion will take, told before it starts: memory, disk, time.
 
-In: the tables and the budget. Out: a `Forecast`. Rows that only reading tells are left out, and that is said.
+In: the tables and the budget. Out: a `Forecast`, right to the order of magnitude. Where only reading tells how many rows a table has, it
+is asked how many it expects (`penstock.sources.source.expected_rows`), and "about" is said; tables without even that are left out, which is
+said too.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.records import EdgeType, NodeType
-from penstock.sources.source import DST, SRC, EdgeTable, NodeTable, Table
+from penstock.sources.source import DST, SRC, EdgeTable, NodeTable, Table, expected_rows
 from penstock.store.budget import Budget, format_bytes
 from penstock.store.edges import EdgeRules
 from penstock.store.fields import FieldRules, stored_dtype
@@ -20,7 +22,10 @@ READ_BYTES_PER_S = 1e9
 WRITE_BYTES_PER_S = 800e6
 EDGE_PASS_S = 10e-9
 MAP_ID_S = 50e-9
+PARSE_VALUE_S = 70e-9
 """Rates on two cores of a 2020s server with a disk of 1.5 GB/s; the forecast of time is a guess of the right order."""
+EDGES_PER_NODE = 16
+"""Guessed where only the edges tell how many nodes there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +35,13 @@ class Forecast:
     Attributes:
         memory: the sum that makes the bound, written out.
         memory_bytes: the bound.
-        num_edges: that will be stored at most, of the tables that know.
+        num_edges: that will be stored at most, of the tables that know or expect a number.
         disk_bytes: of the finished store.
         scratch_bytes: beside it, while it is made.
         seconds: a guess.
         spills: whether edges go through the disk.
-        unknown: tables whose rows only reading tells.
+        is_about: whether numbers of rows are estimates.
+        unknown: tables left out, whose rows only reading tells.
     """
 
     memory: str
@@ -45,18 +51,27 @@ class Forecast:
     scratch_bytes: int
     seconds: float
     spills: bool
+    is_about: bool = False
     unknown: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         route = "through the disk, in buckets" if self.spills else "in memory"
+        about = "about " if self.is_about else ""
+        num_edges = _rounded(self.num_edges) if self.is_about else self.num_edges
+        sizes = f"{format_bytes(self.disk_bytes)} for the store, {format_bytes(self.scratch_bytes)} beside it while it is made"
         lines = [
             f"memory  {self.memory}",
-            f"disk    {format_bytes(self.disk_bytes)} for the store, {format_bytes(self.scratch_bytes)} beside it while it is made",
-            f"time    about {_duration(self.seconds)}: {self.num_edges:,} edges, placed {route}",
+            f"disk    {about}{sizes}",
+            f"time    about {_duration(self.seconds)}: {about}{num_edges:,} edges, placed {route}",
         ]
         if self.unknown:
             lines.append(f"        more for {', '.join(self.unknown)}: how many rows they have only reading tells")
         return "\n".join(lines)
+
+
+def _rounded(count: int) -> int:
+    """Keep two digits: an estimate must not look exact."""
+    return round(count, 2 - len(str(count)))
 
 
 def _duration(seconds: float) -> str:
@@ -74,29 +89,24 @@ def make_forecast(
     budget: Budget,
 ) -> Forecast:
     """Forecast an ingestion."""
-    counts = {name: _num_nodes(table) for name, table in nodes.items()}
-    unknown, disk_bytes, scratch_bytes, seconds, num_edges, spills = [], 0, 0, 0.0, 0, False
+    counts = {name: _expected_nodes(name, table, edges) for name, table in nodes.items()}
+    disk_bytes, scratch_bytes, seconds, num_edges, spills = 0, 0, 0.0, 0, False
     for name, node_table in nodes.items():
-        if node_table.table is not None and node_table.table.num_rows is None:
-            unknown.append(f"nodes {name}")
         bytes_per_row = _fields_bytes(node_table.table, field_rules) + (16 if name in mapped else 0)
-        disk_bytes += (counts[name] or 0) * bytes_per_row
-        seconds += (counts[name] or 0) * bytes_per_row / READ_BYTES_PER_S
+        disk_bytes += counts[name] * bytes_per_row
+        seconds += counts[name] * bytes_per_row / READ_BYTES_PER_S + _parse_s(node_table.table, counts[name])
     for edge_type, edge_table in edges.items():
-        num_rows = edge_table.table.num_rows
-        if num_rows is None:
-            unknown.append(f"edges {'-'.join(edge_type)}")
-            continue
+        num_rows = expected_rows(edge_table.table) or 0
         is_mapped = edge_type[0] in mapped or edge_type[2] in mapped
         num_records = num_rows * (2 if rules.undirected and edge_type[0] == edge_type[2] else 1)
         record_bytes = _record_bytes(edge_table.table, num_rows, counts[edge_type[0]], rules, field_rules)
-        lists_bytes, degrees_bytes = num_records * record_bytes, 8 * (counts[edge_type[2]] or 0)
+        lists_bytes, degrees_bytes = num_records * record_bytes, 8 * counts[edge_type[2]]
         spills_here = lists_bytes + degrees_bytes > budget.work_bytes
         disk_bytes += lists_bytes + degrees_bytes
         scratch_bytes += (num_records * (record_bytes + 4) if spills_here else 0) + (8 * num_rows if is_mapped else 0)
         table_bytes = num_rows * sum(column.row_bytes for column in edge_table.table.columns.values())
         seconds += 2 * table_bytes / READ_BYTES_PER_S + num_records * EDGE_PASS_S * (3 if spills_here else 2)
-        seconds += num_rows * 2 * MAP_ID_S * is_mapped
+        seconds += 2 * _parse_s(edge_table.table, num_rows) + num_rows * 2 * MAP_ID_S * is_mapped
         spills, num_edges = spills or spills_here, num_edges + num_records
     return Forecast(
         memory=budget.describe(),
@@ -106,12 +116,39 @@ def make_forecast(
         scratch_bytes=scratch_bytes,
         seconds=seconds + (disk_bytes + 2 * scratch_bytes) / WRITE_BYTES_PER_S,
         spills=spills,
-        unknown=tuple(unknown),
+        is_about=_is_about(nodes, edges),
+        unknown=_unknown(nodes, edges),
     )
 
 
-def _num_nodes(nodes: NodeTable) -> int | None:
-    return nodes.num_nodes if nodes.num_nodes is not None or nodes.table is None else nodes.table.num_rows
+def _expected_nodes(name: NodeType, nodes: NodeTable, edges: Mapping[EdgeType, EdgeTable]) -> int:
+    """Return the number of nodes of a type; where only the edges tell, guess by how many there are."""
+    if nodes.num_nodes is not None:
+        return nodes.num_nodes
+    if nodes.table is not None and nodes.table.columns:
+        return expected_rows(nodes.table) or 0
+    return max(
+        [(expected_rows(each.table) or 0) // EDGES_PER_NODE for ends, each in edges.items() if name in (ends[0], ends[2])], default=0
+    )
+
+
+def _is_about(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType, EdgeTable]) -> bool:
+    """Whether rows are estimated. Guessed numbers of nodes do not count: degrees are a small part beside the edges."""
+    tables = [each.table for each in edges.values()]
+    tables += [each.table for each in nodes.values() if each.num_nodes is None and each.table is not None and each.table.columns]
+    return any(table.num_rows is None for table in tables)
+
+
+def _unknown(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType, EdgeTable]) -> tuple[str, ...]:
+    tables = {f"nodes {name}": each.table for name, each in nodes.items() if each.table is not None and each.num_nodes is None}
+    tables |= {f"edges {'-'.join(edge_type)}": each.table for edge_type, each in edges.items()}
+    return tuple(name for name, table in tables.items() if table.columns and expected_rows(table) is None)
+
+
+def _parse_s(table: Table | None, num_rows: int) -> float:
+    """Return the seconds that one reading of text takes."""
+    parsed = [column for column in table.columns.values() if column.is_parsed] if table is not None else []
+    return num_rows * PARSE_VALUE_S * sum(math.prod(column.row_shape) for column in parsed)
 
 
 def _fields_bytes(table: Table | None, rules: FieldRules) -> int:
@@ -121,12 +158,7 @@ def _fields_bytes(table: Table | None, rules: FieldRules) -> int:
     return sum(row_bytes(DTYPES[stored_dtype(column, rules, "the table")], column.row_shape) for column in columns)
 
 
-def _record_bytes(table: Table, num_rows: int, num_src: int | None, rules: EdgeRules, field_rules: FieldRules) -> int:
+def _record_bytes(table: Table, num_rows: int, num_src: int, rules: EdgeRules, field_rules: FieldRules) -> int:
     fields_bytes = _fields_bytes(table, field_rules)
     keeps_ids = rules.keep_edge_ids or (rules.keep_edge_ids is None and fields_bytes > 0)
-    return (
-        (8 if num_src is not None and num_src > MAX_INT32 else 4)
-        + (8 if num_rows > MAX_INT32 else 4) * bool(keeps_ids)
-        + fields_bytes
-        + rules.drop_duplicates
-    )
+    return (8 if num_src > MAX_INT32 else 4) + (8 if num_rows > MAX_INT32 else 4) * bool(keeps_ids) + fields_bytes + rules.drop_duplicates

@@ -187,12 +187,16 @@ class Ingestion:
         self._progress.note(str(forecast))
         free = shutil.disk_usage(writer.folder).free
         needed = forecast.disk_bytes + forecast.scratch_bytes
-        if needed > free:
-            raise StoreError(
-                f"cannot write {writer.destination}: {format_bytes(forecast.disk_bytes)} for the store + "
-                f"{format_bytes(forecast.scratch_bytes)} while it is made = {format_bytes(needed)}, and the disk has {format_bytes(free)} "
-                f"free: free some space or choose another disk"
-            )
+        if needed <= free:
+            return
+        about = "about " if forecast.is_about else ""
+        shortage = (
+            f"{about}{format_bytes(forecast.disk_bytes)} for the store + {format_bytes(forecast.scratch_bytes)} while it is made = "
+            f"{format_bytes(needed)}, and the disk has {format_bytes(free)} free"
+        )
+        if not forecast.is_about:
+            raise StoreError(f"cannot write {writer.destination}: {shortage}: free some space or choose another disk")
+        self._progress.note(f"warning: the disk may not suffice: {shortage}")
 
     def _write_nodes(self, writer: StoreWriter, name: NodeType) -> WrittenNodes:
         return write_nodes(

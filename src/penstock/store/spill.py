@@ -44,19 +44,23 @@ class Buckets:
 def plan_buckets(histogram: DegreeHistogram, record_bytes: int, bucket_bytes: int) -> Buckets:
     """Cut the keys into as few buckets as fit: 8 bytes a key and `record_bytes` a record within `bucket_bytes`.
 
-    A cell of the histogram that is larger than that becomes a bucket of its own.
+    A cell of the histogram that is larger than that becomes a bucket of its own. The histogram is used up; beside it, twice as much
+    memory is taken.
     """
     shift, num_keys = histogram.shift, histogram.num_keys
-    records = np.concatenate([[0], np.cumsum(histogram.counts)])
-    keys = np.minimum(np.arange(records.size, dtype=np.int64) << shift, num_keys)
-    cost = records * record_bytes + keys * 8
-    cells = [0]
-    while cells[-1] < records.size - 1:
-        cell = cells[-1]
-        by_bytes = np.searchsorted(cost, cost[cell] + bucket_bytes, side="right") - 1
-        by_keys = np.searchsorted(keys, keys[cell] + MAX_BUCKET_KEYS, side="right") - 1
-        cells.append(max(cell + 1, int(min(by_bytes, by_keys))))
-    return Buckets(keys[cells], records[cells])
+    records, histogram.counts = histogram.counts, np.empty(0, dtype=np.int64)
+    np.cumsum(records, out=records)
+    cost = np.minimum(np.arange(1, records.size + 1, dtype=np.int64) << shift, num_keys)
+    cost *= 8
+    cost += records * record_bytes
+    ends, spent_bytes = [0], 0
+    while ends[-1] < records.size:
+        by_bytes = np.searchsorted(cost, spent_bytes + bucket_bytes, side="right")
+        by_keys = ends[-1] + (MAX_BUCKET_KEYS >> shift)
+        ends.append(min(records.size, max(ends[-1] + 1, int(min(by_bytes, by_keys)))))
+        spent_bytes = int(cost[ends[-1] - 1])
+    cells = np.array(ends)
+    return Buckets(np.minimum(cells << shift, num_keys), np.append(0, records[cells[1:] - 1]))
 
 
 class Spill:

@@ -11,7 +11,6 @@ import fcntl
 import json
 import math
 import os
-import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from penstock.errors import DivergedError, MissingFieldError, StateError, StoreB
 from penstock.feed import NeighborLoader, layers
 from penstock.records import EDGE, NODE
 from penstock.store import Store
+from penstock.store.budget import peak_resident_bytes
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData, read_training_data
@@ -295,7 +295,7 @@ class _Run:
             best_epoch=self.best["epoch"],
             epochs=len(self.history),
             seeds_per_s=sum(record.num_seeds for record in self.history) / max(trained_s, 1e-9),
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            peak_memory_bytes=peak_resident_bytes(),
             weights_digest=checkpoint.weights_digest(self.model.state_dict()),
             history=self.history,
             description=self.describe(),

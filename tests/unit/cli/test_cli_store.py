@@ -130,6 +130,28 @@ def python(*arguments, **options):
     )
 
 
+def test_no_arguments_print_the_help_alone(capfd):
+    code, out, err = call(capfd)
+    assert (code, err) == (2, "")
+    assert "ingest" in out
+
+
+@pytest.mark.parametrize(
+    ("command", "defaults"),
+    [
+        ("ingest", ["half of what is free", "where edges have fields", "look"]),
+        ("train", ["the one with labels", "one per fanout", "the only one, or the first"]),
+        ("generate rmat", ["permute"]),
+    ],
+)
+def test_help_tells_defaults_that_are_words(capfd, monkeypatch, command, defaults):
+    """Brackets would be swallowed as markup."""
+    monkeypatch.setenv("COLUMNS", "300")
+    code, out, _ = call(capfd, *command.split(), "--help")
+    assert code == 0
+    assert all(f"(default: {default})" in out for default in defaults)
+
+
 def test_help_is_instant():
     times = []
     for _ in range(3):

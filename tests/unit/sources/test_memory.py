@@ -13,12 +13,13 @@ NUM_ROWS = 6_000_000
 """96 MB as two columns of int64."""
 
 CODE = """
-import resource, sys
+import sys
 from penstock.sources import open_source
 from penstock.sources.generate import generate
+from penstock.store.budget import peak_resident_bytes
 
 def peak_mb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_resident_bytes() / (1 << 20)
 
 kind, path = sys.argv[1:]
 if kind == "generated":

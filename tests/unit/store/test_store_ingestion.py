@@ -1,12 +1,15 @@
 """Options, forecasts, progress, provenance, and sources whose parts do not fit together."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 from tests.stores import ROOMY, ChunkedTable, assert_edges, budget, build, expected_edges, homogeneous
 
-from penstock.errors import BudgetError, InputError, NodeIdError, UsageError
+from penstock.errors import BudgetError, InputError, NodeIdError, StoreError, UsageError
 from penstock.records import EDGE, NODE
 from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.store import forecast, generate, ingest
@@ -82,6 +85,29 @@ def test_forecast_of_edges_through_the_disk():
     assert "placed through the disk, in buckets" in str(huge)
     table.num_rows = None
     assert "how many rows they have only reading tells" in str(forecast(source, memory="4GiB"))
+
+
+def test_forecast_of_a_length_that_only_reading_tells(tmp_path):
+    path = tmp_path / "edges.csv"
+    ends = np.random.default_rng(0).integers(100_000, 1_000_000, (2, 300_000))
+    pyarrow.csv.write_csv(pa.table({"src": ends[0], "dst": ends[1]}), path)
+    told = forecast(str(path), memory="64GiB", undirected=True)
+    assert told.is_about
+    assert told.unknown == ()
+    assert told.num_edges == pytest.approx(600_000, rel=0.02)
+    assert told.disk_bytes == pytest.approx(600_000 * 4 + 300_000 // 16 * 8, rel=0.02)
+    assert "about 600,000 edges, placed in memory" in str(told)
+    assert 0.02 < told.seconds < 2
+
+
+def test_forecast_does_not_refuse_a_disk_by_an_estimate(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
+    with pytest.raises(StoreError, match="and the disk has 1 B free"):
+        ingest(homogeneous(ENDS, 3), tmp_path / "known")
+    progress = Recorder()
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n1,2\n2,0\n")
+    ingest(tmp_path / "edges.csv", tmp_path / "guessed", progress=progress)
+    assert "warning: the disk may not suffice: about" in progress.notes[1]
 
 
 @pytest.mark.parametrize("memory", ["1MiB", 1000, "0"])

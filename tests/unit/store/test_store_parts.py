@@ -2,6 +2,7 @@
 
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BudgetError, UsageError
 from penstock.store.budget import MIB, format_bytes, free_bytes, parse_bytes, plan_budget
+from penstock.store.build import PLAN_CELL_BYTES
 from penstock.store.histogram import DegreeHistogram
 from penstock.store.prefetch import prefetch
 from penstock.store.spill import plan_buckets
@@ -106,6 +108,8 @@ def test_buckets_cover_and_fit(seed, num_keys, max_cells, bucket_bytes):
     keys = np.random.default_rng(seed).integers(0, num_keys, 200) ** 2 // num_keys
     histogram = DegreeHistogram(num_keys, max_cells)
     histogram.add(keys, num_keys - 1)
+    histogram.coarsen(max_cells // 2)
+    assert histogram.counts.size <= max(2, max_cells // 2)
     buckets = plan_buckets(histogram, 12, bucket_bytes)
     assert (buckets.bounds[0], buckets.bounds[-1], buckets.starts[0], buckets.starts[-1]) == (0, num_keys, 0, 200)
     for low, high, first, end in zip(buckets.bounds, buckets.bounds[1:], buckets.starts, buckets.starts[1:], strict=False):
@@ -113,3 +117,14 @@ def test_buckets_cover_and_fit(seed, num_keys, max_cells, bucket_bytes):
         assert end - first == np.count_nonzero((keys >= low) & (keys < high))
         is_one_cell = high - low <= 1 << histogram.shift
         assert is_one_cell or 8 * (high - low) + 12 * (end - first) <= bucket_bytes
+
+
+def test_planning_buckets_takes_the_memory_that_limits_count_on():
+    num_cells = 1 << 16
+    tracemalloc.start()
+    histogram = DegreeHistogram(num_cells, num_cells)
+    histogram.add(np.arange(num_cells), num_cells - 1)
+    plan_buckets(histogram, 12, 1 << 20)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 1.1 * PLAN_CELL_BYTES * num_cells
