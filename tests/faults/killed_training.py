@@ -1,9 +1,10 @@
 """A training run that is killed again and again until it ends: the process of `test_train_killed.py`.
 
-    python killed_training.py STORE FOLDER MODEL SEED KILLS
+    python killed_training.py STORE FOLDER MODEL SEED KILLS WITHIN
 
-Forks one child per attempt (imports are done once), kills it with SIGKILL after a random time, and lets the next one resume. Prints, as
-JSON, the weights' digest and how many children were killed before and after their first checkpoint.
+Forks one child per attempt (imports are done once), kills it with SIGKILL after a random time of at most WITHIN seconds, and lets the
+next one resume. Prints, as JSON, the weights' digest, the losses, how many children were killed, how many of them after their first
+checkpoint, and the seconds of the attempt that came to the end.
 """
 
 import json
@@ -34,15 +35,16 @@ def attempt(store: str, folder: Path, model: str) -> None:
     os._exit(0)
 
 
-def main(store: str, folder: Path, model: str, seed: int, kills: int) -> None:
+def main(store: str, folder: Path, model: str, seed: int, kills: int, within: float) -> None:
     random.seed(seed)
     killed, at_checkpoint = 0, 0
     while True:
+        started = time.perf_counter()
         child = os.fork()
         if child == 0:
             attempt(store, folder, model)
         if killed < kills:
-            time.sleep(random.uniform(0.02, 0.7))
+            time.sleep(random.uniform(0.02, within))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):
@@ -50,8 +52,17 @@ def main(store: str, folder: Path, model: str, seed: int, kills: int) -> None:
             break
         killed += 1
         at_checkpoint += (folder / "checkpoint.pt").exists()
-    print(json.dumps({**json.loads((folder / "result.json").read_text()), "killed": killed, "after_a_checkpoint": at_checkpoint}))
+    print(
+        json.dumps(
+            {
+                **json.loads((folder / "result.json").read_text()),
+                "killed": killed,
+                "after_a_checkpoint": at_checkpoint,
+                "seconds": time.perf_counter() - started,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
+from torch_geometric.data.storage import NodeStorage
 from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
@@ -117,12 +118,13 @@ class PyGInput:
         nodes, edges = [], []
         stores: list[Any] = [self.data._store] if isinstance(self.data, Data) else self.data.stores
         for store in stores:
-            key: Any = store._key
+            key = store._key
             for name, value in store.items():
                 if name in ("num_nodes", "edge_index", "adj_t"):
                     continue
                 label, dim = name if key is None else f"{key} {name}", self.data.__cat_dim__(name, value, store)
-                if store.is_node_attr(name) or (name == "x" and not isinstance(key, tuple)):  # PyG passes an x of a wrong length on, whole
+                is_feature = name == "x" and isinstance(store, NodeStorage)  # of whatever length: PyG passes on a wrong one
+                if store.is_node_attr(name) or is_feature:
                     nodes.append(Field(key, name, rows_of(value, label, self.graph.num_nodes[key or NODE], dim)))
                 elif store.is_edge_attr(name):
                     edges.append(Field(key, name, rows_of(value, label, self.graph.adjacency[key or EDGE].num_edges, dim)))

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -155,10 +156,11 @@ def test_help_tells_defaults_that_are_words(capfd, monkeypatch, command, default
 def test_help_is_instant():
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         process = python("--help")
         out, _ = process.communicate()
-        times.append(time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)  # a busy machine does not make it slow
         assert process.returncode == 0
         assert "ingest" in out
     assert min(times) < 0.5

@@ -72,12 +72,12 @@ def test_forecast_of_edges_through_the_disk():
     source = Source(
         nodes={NODE: NodeTable(node_type=NODE, num_nodes=1000)}, edges={EDGE: EdgeTable(edge_type=EDGE, table=table)}, is_homogeneous=True
     )
-    roomy, tight = forecast(source, memory="64GiB"), forecast(source, memory=10**9)
+    roomy, tight = forecast(source, memory="64GiB"), forecast(source, memory="4GiB")
     assert (roomy.spills, roomy.scratch_bytes, roomy.num_edges, roomy.disk_bytes) == (False, 0, rows, rows * 4 + 8000)
     assert "placed in memory" in str(roomy)
     wide = forecast(source, memory="64GiB", undirected=True, edge_ids=True)
     assert wide.disk_bytes == 2 * rows * 8 + 8000
-    assert tight.memory_bytes == 10**9
+    assert tight.memory_bytes == 4 << 30
     table.num_rows = 10**10
     huge = forecast(source, memory="4GiB")
     assert huge.spills
