@@ -29,7 +29,7 @@ RECIPES: dict[str, tuple[float, dict[str, Any]]] = {
     "coauthor_cs": (90.0, dict(BAG_OF_WORDS, model="sage", num_neighbors=(10, 10), epochs=40, eval_every=5)),
     "facebook_pages": (
         90.0,
-        dict(model="sage", num_neighbors=(10, 10), hidden=64, batch_size=4096, lr=0.005, epochs=20, eval_every=5),
+        dict(model="gcn", num_neighbors=(10, 10), hidden=64, batch_size=4096, lr=0.01, epochs=8, eval_every=4),
     ),
     "tolokers": (79.0, dict(model="sage", num_neighbors=(15, 15), hidden=128, lr=0.01, dropout=0.2, epochs=60, eval_every=5)),
     "hetero_dblp": (
