@@ -50,9 +50,9 @@ def budget(chunk_bytes=1 << 16, work_bytes=1 << 26):
     return Budget(bound_bytes=1 << 40, baseline_bytes=0, chunk_bytes=chunk_bytes, work_bytes=work_bytes)
 
 
-def build(source, path, limits=ROOMY, *, overwrite=False, the_budget=None, **options):
+def build(source, path, limits=ROOMY, *, overwrite=False, the_budget=None, progress=None, **options):
     """Ingest under any limits; returns (store, how the edges of each type went)."""
-    ingestion = Ingestion(source, IngestOptions(**options), the_budget or budget(), limits, Quiet())
+    ingestion = Ingestion(source, IngestOptions(**options), the_budget or budget(), limits, progress or Quiet())
     with StoreWriter(path, overwrite=overwrite) as writer:
         writer.commit(ingestion.run(writer))
     return Store(path), ingestion.paths

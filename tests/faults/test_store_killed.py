@@ -43,3 +43,5 @@ def test_dying_at_every_touch_of_the_file_system(tmp_path, mode, states):
 def test_many_kills(tmp_path, mode):
     results = run_script("killed_ingests", tmp_path, 200, 1, mode)
     assert all(result["after_kill"] != "half" and result["same"] and result["sound"] and result["litter"] == [] for result in results)
+    stages = {result["stage"] for result in results if result["killed"]}
+    assert {"write nodes", "gather ids", "map ids", "place edges"} <= {" ".join(stage.split()[:2]) for stage in stages}
