@@ -77,8 +77,9 @@ def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = Fa
         DivergedError: the loss became NaN or infinite.
     """
     folder = Path(out)
+    run = _Run(config, folder, observer or Observer())  # refuses what cannot work before the folder is made
     with _locked(folder):
-        return _Run(config, folder, observer or Observer()).go(resume)
+        return run.go(resume)
 
 
 class _Run:

@@ -66,9 +66,16 @@ def store(tmp_path_factory):
     return make_store(tmp_path_factory.mktemp("bad") / "store").path
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Runs without --out go below the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("command", ["info", "check", "train"])
 def test_wrong_path(command, tmp_path, capfd):
     assert "does not exist" in said(capfd, command, tmp_path / "nowhere")
+    assert not list(tmp_path.iterdir()), "a refused command left something behind"
 
 
 @pytest.mark.parametrize("command", ["info", "check", "train"])
