@@ -11,11 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def run_script(name, *arguments):
+def run_script(name, *arguments, timeout_s=250):
     """Run a script of this folder; returns the objects it prints."""
     command = [sys.executable, "-m", f"tests.faults.{name}", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -39,9 +39,10 @@ def test_dying_at_every_touch_of_the_file_system(tmp_path, mode, states):
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("mode", ["fresh", "overwrite"])
 def test_many_kills(tmp_path, mode):
-    results = run_script("killed_ingests", tmp_path, 200, 1, mode)
+    results = run_script("killed_ingests", tmp_path, 200, 1, mode, timeout_s=900)
     assert all(result["after_kill"] != "half" and result["same"] and result["sound"] and result["litter"] == [] for result in results)
     stages = {result["stage"] for result in results if result["killed"]}
     assert {"write nodes", "gather ids", "map ids", "place edges"} <= {" ".join(stage.split()[:2]) for stage in stages}
