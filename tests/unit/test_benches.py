@@ -1,0 +1,54 @@
+"""The benchmarks run, at toy size."""
+
+import json
+import re
+import sys
+
+import pytest
+from bench import accuracy, common, graphs, opening, peers, tables
+
+TOY = dict(num_nodes=3000, num_edges=30_000, feature_dim=8, train=0.5)
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A folder for toy graphs, and results kept out of the checkout."""
+    monkeypatch.setattr(graphs, "GRAPHS", dict.fromkeys(("small", "large", "wide"), TOY))
+    for module in (common, tables):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", ["sample", "features", "train"])
+def test_peers(mode, toy, monkeypatch):
+    store = graphs.make("small", toy)
+    monkeypatch.setattr(sys, "argv", ["peers", str(store), "--mode", mode, "--rounds", "2", "--warmup", "0", "--batches", "1"])
+    peers.main()
+    result = json.loads((toy / "results" / f"peers-small-{mode}.json").read_text())
+    (row,) = result["contenders"].values()
+    assert row["seeds_per_s"]["median"] > 0
+    assert (row["features_gb_per_s"]["median"] > 0) == (mode != "sample")
+
+
+def test_opening(toy, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["opening", str(toy)])
+    monkeypatch.setattr(opening, "ROUNDS", 1)
+    opening.main()
+    result = json.loads((toy / "results" / "opening.json").read_text())
+    assert 0 < result["on_disk"]["open_s"]["median"] < result["on_disk"]["first_batch_s"]["median"]
+
+
+def test_accuracy(toy, monkeypatch, capsys):
+    from penstock.store import generate
+
+    store = generate("communities", toy / "toy", num_nodes=2000, num_edges=20_000, seed=1)
+    settings = dict(model="sage", num_neighbors=(5, 5), hidden=16, lr=0.01, epochs=2)
+    monkeypatch.setattr(accuracy, "RECIPES", {"toy": (1.0, settings)})
+    values = accuracy.measure("toy", store.path, 2, toy)
+    assert len(values["full"]["runs"]) == len(values["sampled"]["runs"]) == 2
+    assert re.search(r"toy +sampled [\d.]+, full [\d.]+, at least 1.0", capsys.readouterr().out)
+
+
+def test_pages_of_results_are_what_the_results_say():
+    assert (common.ROOT / "docs" / "results" / "accuracy.md").read_text() == tables.accuracy_page()
+    assert (common.ROOT / "docs" / "results" / "speed.md").read_text() == tables.speed_page()
