@@ -50,7 +50,8 @@ class Contender:
         return self.rounds[-1]
 
     def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(30)
         self._process.stdout.close()
