@@ -42,3 +42,8 @@ def test_importing_penstock_imports_nothing_heavy():
 def test_a_store_needs_no_torch():
     code = "import sys, penstock.store, penstock.sources; print([m for m in ('torch', 'torch_geometric') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_opening_a_store_loads_nothing_that_writes_one():
+    code = "import sys, penstock; penstock.open; print([m for m in ('pyarrow', 'penstock.sources') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,15 +1,33 @@
-"""Graphs on disk: the format, the writer that builds it in bounded memory, and the store that is opened."""
+"""Graphs on disk: the format, the writer that builds it in bounded memory, and the store that is opened.
+
+What writes and checks is loaded on first use: opening a store needs none of it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from penstock.store.budget import Budget, format_bytes, parse_bytes
-from penstock.store.check import CheckReport, Finding, check
-from penstock.store.forecast import Forecast
 from penstock.store.format import ArraySpec
-from penstock.store.generation import generate
-from penstock.store.ingestion import forecast, ingest
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet
 
+if TYPE_CHECKING:
+    from penstock.store.checking import CheckReport, Finding, check
+    from penstock.store.forecasting import Forecast
+    from penstock.store.generation import generate
+    from penstock.store.ingestion import forecast, ingest
+
 open = Store.open
+
+_HOMES = {
+    "CheckReport": "checking",
+    "Finding": "checking",
+    "Forecast": "forecasting",
+    "check": "checking",
+    "forecast": "ingestion",
+    "generate": "generation",
+    "ingest": "ingestion",
+}
 
 __all__ = [
     "ArraySpec",
@@ -28,3 +46,11 @@ __all__ = [
     "open",
     "parse_bytes",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'penstock.store' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"penstock.store.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -25,7 +25,7 @@ from penstock.store.budget import Budget, format_bytes, free_bytes, parse_bytes,
 from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
 from penstock.store.edges import EdgeReader, EdgeRules, reversed_edges
 from penstock.store.fields import FieldRules
-from penstock.store.forecast import Forecast, make_forecast
+from penstock.store.forecasting import Forecast, make_forecast
 from penstock.store.format import ArraySpec
 from penstock.store.manifest import EdgeEntry, IdEntry, Manifest, NodeEntry
 from penstock.store.mapping import Mapping, Use

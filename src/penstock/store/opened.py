@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import xxhash
@@ -20,8 +20,10 @@ from penstock.errors import MissingFieldError, NotAStoreError, StoreError, Usage
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.format import MANIFEST, ArraySpec
-from penstock.store.idmap import IdMap
 from penstock.store.manifest import EdgeEntry, NodeEntry, parse_manifest
+
+if TYPE_CHECKING:
+    from penstock.store.idmap import IdMap
 
 
 class Store:
@@ -196,6 +198,8 @@ class Store:
         if entry.ids is None:
             raise MissingFieldError(f"{self.path}: node type {key!r} has no ids but 0 to {entry.num_nodes - 1}; use those")
         if key not in self._id_maps:
+            from penstock.store.idmap import IdMap  # brings pyarrow along, which takes as long to load as everything else of a store
+
             self._id_maps[key] = IdMap(entry.ids, {name: self.map(spec) for name, spec in entry.ids.arrays.items()})
         return self._id_maps[key]
 
