@@ -34,7 +34,7 @@ test: $(VENV)/installed-for-tests
 check: $(VENV)/installed-for-tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
 deep: $(VENV)/installed-for-tests
