@@ -1,6 +1,8 @@
 """Training runs: exact under any number of threads and after any stop, and clear where they cannot work."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 
 from penstock.errors import CorruptStoreError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError
 from penstock.store import ingest
-from penstock.train import DivergedError, Observer, TrainConfig, train
+from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, train
 from penstock.train.run import _locked
 from tests.train.stores import make_data, make_store, make_typed_store, multi_labels
 
@@ -98,6 +100,46 @@ def test_resume_is_exact(model, store, tmp_path):
     assert (result.val, result.test, result.best_epoch) == (whole.val, whole.test, whole.best_epoch)
     assert [record.loss for record in result.history] == [record.loss for record in whole.history]
     assert [record.num_seeds for record in result.history] == [200, 200, 200]
+
+
+def test_resume_is_exact_from_every_checkpoint(store, tmp_path, monkeypatch):
+    whole = run(tmp_path / "whole", store, epochs=2)
+    save = checkpoint.save
+    for number in range(1, 12):  # 7 batches, the end of an epoch, 3 batches
+        left = [number]
+
+        def save_and_stop(path, state, left=left):
+            save(path, state)
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(checkpoint, "save", save_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / str(number), store, epochs=2, checkpoint_every_s=0.0)
+        monkeypatch.setattr(checkpoint, "save", save)
+        result = run(tmp_path / str(number), store, epochs=2, resume=True)
+        assert result.weights_digest == whole.weights_digest, f"stopped after checkpoint {number}"
+        assert [record.loss for record in result.history] == [record.loss for record in whole.history]
+
+
+def test_control_c_saves_where_it_stands(store, tmp_path):
+    notes = []
+
+    class ControlC(Observer):
+        def batch_done(self, record, batches_per_epoch):
+            if (record.epoch, record.num_batches) == (1, 3):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def note(self, message):
+            notes.append(message)
+
+    whole = run(tmp_path / "whole", store)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", store, observer=ControlC())
+    assert notes[-1] == "saved at epoch 2, batch 3: --resume goes on from there"
+    assert run(tmp_path / "stopped", store, resume=True).weights_digest == whole.weights_digest
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_resume_of_a_finished_run_can_go_on(store, tmp_path):

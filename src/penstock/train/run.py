@@ -11,6 +11,8 @@ import fcntl
 import json
 import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,7 +126,8 @@ class _Run:
             raise StateError(f"{self.folder} holds a run already: --resume goes on with it, another --out starts a new one")
         self.observer.started(self.describe(), self.config.epochs)
         while self.record.epoch < self.config.epochs and not self._is_over():
-            self._train_epoch()
+            if self.record.num_batches < len(self.loader):  # else the checkpoint stood between the last batch and the evaluation
+                self._train_epoch()
             is_best = self._evaluate()
             self.history.append(self.record)
             self.observer.epoch_done(self.record, is_best)
@@ -156,19 +159,23 @@ class _Run:
         before = self.loader.stats().as_dict()
         seconds_before, first = record.train_s, len(self.history) == record.epoch
         assert first, "history and record disagree"
-        for batch in self.loader:
-            stepped = time.perf_counter()
-            self._step(batch)
-            now = time.perf_counter()
-            record.step_s += now - stepped
-            record.train_s = seconds_before + now - started
-            record.num_batches += 1
-            self.observer.batch_done(record, len(self.loader))
-            if time.monotonic() - saved_at >= self.config.checkpoint_every_s:
-                self._count_feed(before)
-                before = self.loader.stats().as_dict()
-                self._save()
-                saved_at = time.monotonic()
+        with _interrupts_wait() as interrupted:
+            for batch in self.loader:
+                stepped = time.perf_counter()
+                self._step(batch)
+                now = time.perf_counter()
+                record.step_s += now - stepped
+                record.train_s = seconds_before + now - started
+                record.num_batches += 1
+                self.observer.batch_done(record, len(self.loader))
+                if interrupted or time.monotonic() - saved_at >= self.config.checkpoint_every_s:
+                    self._count_feed(before)
+                    before = self.loader.stats().as_dict()
+                    self._save()
+                    saved_at = time.monotonic()
+                if interrupted:
+                    self.observer.note(f"saved at epoch {record.epoch + 1}, batch {record.num_batches}: --resume goes on from there")
+                    raise KeyboardInterrupt
         self._count_feed(before)
 
     def _step(self, batch: Any) -> None:
@@ -318,6 +325,26 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
         os.replace(aside, path)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[list[int]]:
+    """Give a list that Ctrl-C puts something into, so that the step at work can end; a second Ctrl-C is one."""
+    interrupted: list[int] = []
+
+    def remember(number: int, frame: Any) -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted.append(number)
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield interrupted
+        return
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
