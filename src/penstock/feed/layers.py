@@ -44,6 +44,9 @@ class Layer:
     edge_index: torch.Tensor
     edge_ids: torch.Tensor | None
 
+    def __repr__(self) -> str:
+        return f"Layer(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.sources.numel()})"
+
     def adj_t(self, values: torch.Tensor | None = None) -> torch.Tensor:
         """Return the transposed adjacency as a sparse CSR tensor [num_dst, num_src]; `values` float[num_edges], default ones."""
         global _ones

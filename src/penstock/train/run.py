@@ -117,7 +117,7 @@ class _Run:
     def go(self, resume: bool) -> Result:
         """Train to the end."""
         if not (self.folder / CHECKPOINT).exists():
-            if resume:
+            if resume or (self.folder / "config.json").exists():
                 self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
             _write_json(self.folder / "config.json", self.config.as_dict())
         elif resume:
