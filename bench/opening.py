@@ -2,7 +2,7 @@
 
     python -m bench.opening FOLDER
 
-Makes the store FOLDER/wide (8M nodes, 64M edges, 128 features: 4.4 GB) if it is not there. Kernels are compiled once per machine; that is
+Makes the store FOLDER/wide (8M nodes, 64M edges, 128 features: 4.5 GB) if it is not there. Kernels are compiled once per machine; that is
 not counted, so a process that compiles comes first.
 """
 
