@@ -116,7 +116,8 @@ def speed_page() -> str:
             ]
     lines += [
         "Sampling + features, further. The arrays of large alone take 3,052 MiB with 64-bit ids, as the peers hold them, 2,564 MiB in a",
-        "store; what is on top are the libraries (about 450 MiB), three batches in flight, and a table of 32 MiB per thread:",
+        "store. On small Penstock holds more than the peers: it has three batches in flight where they have one per process, and the peak",
+        "of a contender is that of its main process, without PyG's workers:",
         "",
     ]
     lines += [*table(["graph", "", "peak MiB", "features GB/s", "s until ready"], rows), ""]
