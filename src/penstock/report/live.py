@@ -83,7 +83,7 @@ class Panel(Observer):
             TimeRemainingColumn(),
         )
         self._epochs, self._batches = self._bars.add_task("epochs", total=1), self._bars.add_task("batches", total=1)
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
         self._record: EpochRecord | None = None
         self._shown_at = 0.0
 
@@ -99,18 +99,15 @@ class Panel(Observer):
 
     def batch_done(self, record: EpochRecord, batches_per_epoch: int) -> None:
         """Show the epoch so far."""
-        now = time.monotonic()
-        if now - self._shown_at < _REFRESH_S and record.num_batches != batches_per_epoch:
-            return
-        self._shown_at, self._record = now, record
+        self._record = record
         self._bars.update(self._batches, total=batches_per_epoch, completed=record.num_batches, description="batches")
         self._bars.update(self._epochs, completed=record.epoch + record.num_batches / batches_per_epoch)
-        self._show()
+        self._show(at_once=record.num_batches == batches_per_epoch)
 
     def evaluating(self, done: int, total: int) -> None:
         """Show an evaluation."""
         self._bars.update(self._batches, total=total, completed=done, description="evaluation")
-        self._show()
+        self._show(at_once=done == total)
 
     def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
         """Leave a line behind."""
@@ -121,7 +118,11 @@ class Panel(Observer):
         """Close the panel."""
         self._live.stop()
 
-    def _show(self) -> None:
+    def _show(self, *, at_once: bool) -> None:
+        now = time.monotonic()
+        if now - self._shown_at < _REFRESH_S and not at_once:
+            return
+        self._shown_at = now
         table = Table.grid(padding=(0, 2))
         if self._record is not None:
             record = self._record
@@ -131,4 +132,4 @@ class Panel(Observer):
                 f"[bold]{words.count(record.seeds_per_s)}[/] seeds/s",
                 where_time_goes(record),
             )
-        self._live.update(Group(self._bars, table))
+        self._live.update(Group(self._bars, table), refresh=True)
