@@ -1,9 +1,10 @@
 """From `penstock.open` to the first batch, on a store of more than 4 GB: in a fresh process, with the store in memory and on disk only.
 
-    python -m bench.opening FOLDER
+    python -m bench.opening FOLDER [PYTHON]
 
-Makes the store FOLDER/wide (8M nodes, 64M edges, 128 features: 4.5 GB) if it is not there. Kernels are compiled once per machine; that is
-not counted, so a process that compiles comes first.
+Makes the store FOLDER/wide (8M nodes, 64M edges, 128 features: 4.5 GB) if it is not there. PYTHON is the interpreter of another environment
+that has Penstock, to be measured in alternation: a plain installation has no SciPy, which Numba imports with its first kernel where it
+finds it. Kernels are compiled once per machine; that is not counted, so a process that compiles comes first.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.common import spread, write_result
+from bench.common import ROOT, spread, write_result
 from bench.graphs import make
 
-ROUNDS = 5
+ROUNDS = 9
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
 SCRIPT = """
 import json, sys, time
 import torch, torch_geometric.data
@@ -28,7 +30,8 @@ store = penstock.open(path)
 opened = time.perf_counter()
 loader = penstock.NeighborLoader(store, [15, 10, 5], input_nodes="train", batch_size=1024, shuffle=True, num_workers=2, seed=0)
 batch = next(iter(loader))
-print(json.dumps({"open_s": opened - started, "first_batch_s": time.perf_counter() - started, "nodes": batch.n_id.numel()}))
+done = time.perf_counter()
+print(json.dumps({"open_s": opened - started, "from_call_s": done - started, "from_return_s": done - opened}))
 """
 
 
@@ -48,28 +51,37 @@ def read_whole(folder: Path) -> None:
                 pass
 
 
-def measure(store: Path) -> dict[str, float]:
+def measure(python: str, store: Path) -> dict[str, float]:
     """One fresh process."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(store)], capture_output=True, text=True, check=True)
+    done = subprocess.run([python, "-c", SCRIPT, str(store)], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     return json.loads(done.stdout)
 
 
+def has_scipy(python: str) -> bool:
+    """Whether an environment has SciPy."""
+    return subprocess.run([python, "-c", "import scipy"], capture_output=True).returncode == 0
+
+
 def main() -> None:
-    """Measure both and write the result."""
-    if len(sys.argv) != 2:
+    """Measure and write the result."""
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     store = make("wide", Path(sys.argv[1]))
-    measure(store)
-    rounds: dict[str, list[dict[str, float]]] = {"in_memory": [], "on_disk": []}
-    for _ in range(ROUNDS):
-        read_whole(store)
-        rounds["in_memory"].append(measure(store))
-        drop_from_page_cache(store)
-        rounds["on_disk"].append(measure(store))
+    pythons = {f"scipy {'installed' if has_scipy(python) else 'absent'}": python for python in [sys.executable, *sys.argv[2:]]}
+    rounds: dict[str, list[dict[str, float]]] = {}
+    for number in range(ROUNDS + 1):
+        for label, python in pythons.items():
+            read_whole(store)
+            in_memory = measure(python, store)
+            drop_from_page_cache(store)
+            on_disk = measure(python, store)
+            if number:
+                rounds.setdefault(f"in memory, {label}", []).append(in_memory)
+                rounds.setdefault(f"on disk, {label}", []).append(on_disk)
     values = {
-        "command": "python -m bench.opening FOLDER",
+        "command": "python -m bench.opening FOLDER PYTHON",
         "store_bytes": sum(path.stat().st_size for path in store.rglob("*.npy")),
-        **{kind: {name: spread([run[name] for run in runs]) for name in ("open_s", "first_batch_s")} for kind, runs in rounds.items()},
+        **{kind: {name: spread([run[name] for run in runs]) for name in runs[0]} for kind, runs in rounds.items()},
     }
     for kind in rounds:
         print(kind, values[kind])
