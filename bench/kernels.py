@@ -1,8 +1,9 @@
 """Speed of the CPU kernels alone: sampling on one thread and on two, gathering against torch.index_select.
 
-    python -m bench.kernels [FOLDER]          stores small and large are made in FOLDER (default: a temporary one) if not there
+    python -m bench.kernels [FOLDER [PYTHON]]      stores small and large are made in FOLDER (default: a temporary one) if not there
 
-Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 seeds; every kernel that the sampler calls is in the time, its Python is not.
+Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 seeds, arrays in memory; every kernel that the sampler calls is in the time,
+its Python is not. PYTHON is the interpreter of an environment with PyG and pyg-lib: its loader then samples in alternation, in one process.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 
 from bench.common import foreign_load, spread, write_result
 from bench.graphs import make
+from bench.peers import Contender
 from penstock import rng
 from penstock.feed.buffers import BufferPool
 from penstock.gather import RowTable
@@ -35,7 +37,7 @@ class SamplingThread:
 
     def __init__(self, store: Store) -> None:
         csc = store.csc()
-        self.indptr, self.indices, self.num_nodes = csc.indptr, csc.indices, csc.num_dst
+        self.indptr, self.indices, self.num_nodes = np.array(csc.indptr), np.array(csc.indices), csc.num_dst
         self.train = np.array(store.split("train"))
         self.table, self.base = np.zeros(self.num_nodes, np.int32), 1
         most = BATCH_SIZE * (15 + 150 + 750)
@@ -84,16 +86,26 @@ def rate(threads: list[SamplingThread], num_batches: int) -> float:
     return sum(edges) / (time.perf_counter() - started)
 
 
-def measure_sampling(store: Store) -> dict[str, Any]:
-    """Rates on one thread and two, in alternation."""
+def measure_sampling(store: Store, pyg: str | None) -> dict[str, Any]:
+    """Rates on one thread and two, and of PyG's loader, in alternation."""
     threads = [SamplingThread(store) for _ in range(2)]
+    threads[1].indptr, threads[1].indices = threads[0].indptr, threads[0].indices
+    peer = None if pyg is None else Contender("pyg", pyg, str(store.path), "sample", 0)
     rate(threads, 20)
-    one, two = [], []
+    one, two, theirs = [], [], []
     for _ in range(ROUNDS):
         one.append(rate(threads[:1], 60) / 1e6)
         two.append(rate(threads, 60) / 1e6)
-    ratios = [b / a for a, b in zip(one, two, strict=True)]
-    return {"one_thread_m_edges_per_s": spread(one), "two_threads_m_edges_per_s": spread(two), "speedup": spread(ratios)}
+        if peer is not None:
+            done = peer.run(1, 10)
+            theirs.append(done["edges_per_batch"] * done["batches"] / done["seconds"] / 1e6)
+    values = {"one_thread_m_edges_per_s": spread(one), "two_threads_m_edges_per_s": spread(two)}
+    values["speedup"] = spread([b / a for a, b in zip(one, two, strict=True)])
+    if peer is not None:
+        peer.close()
+        values["pyg_m_edges_per_s"] = spread(theirs)
+        values["one_thread_over_pyg"] = spread([a / b for a, b in zip(one, theirs, strict=True)])
+    return values
 
 
 def measure_gather(store: Store) -> dict[str, Any]:
@@ -123,10 +135,11 @@ def main() -> None:
     """Measure both graphs and write the result."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)
-        values: dict[str, Any] = {"command": "python -m bench.kernels", "foreign_load_percent": round(foreign_load(), 1)}
+        pyg = sys.argv[2] if len(sys.argv) > 2 else None
+        values: dict[str, Any] = {"command": "python -m bench.kernels FOLDER PYTHON", "foreign_load_percent": round(foreign_load(), 1)}
         for name in ("small", "large"):
             store = Store.open(make(name, folder))
-            values[name] = {**measure_sampling(store), **measure_gather(store)}
+            values[name] = {**measure_sampling(store, pyg), **measure_gather(store)}
             for key, value in values[name].items():
                 print(f"{name:<6} {key:<28} {value}", flush=True)
     print(write_result("kernels", values))

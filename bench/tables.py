@@ -128,6 +128,8 @@ def speed_page() -> str:
             "one_thread_m_edges_per_s": "M edges/s, 1 thread",
             "two_threads_m_edges_per_s": "2 threads",
             "speedup": "ratio",
+            "pyg_m_edges_per_s": "PyG, no workers, same run",
+            "one_thread_over_pyg": "1 thread over PyG",
             "gather_gb_per_s": "gather GB/s",
             "ratio": "over index_select",
         }

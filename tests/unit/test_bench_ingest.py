@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from bench import ingest_bounded
+from bench import common, generate_bounded, ingest_bounded
 
 
 def can_limit_memory():
@@ -24,3 +24,12 @@ def test_toy_run(tmp_path):
     assert [case["kind"] for case in report["cases"]] == ["numbers", "sparse", "strings"]
     assert all(case["same_store"] and case["killed"] == 0 for case in report["cases"])
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not can_limit_memory(), reason="making control groups needs root")
+def test_toy_generation(tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    options = ["--edges", "30000", "--limit-mib", "700", "--memory-mib", "600"]
+    assert generate_bounded.main([str(tmp_path), *options]) == 0
+    assert json.loads((tmp_path / "generate_bounded.json").read_text())["num_edges"] == 30_000
+    assert not (tmp_path / "billion").exists()
