@@ -13,6 +13,7 @@
     │   ├── FormatVersionError             written by a newer Penstock
     │   ├── CorruptStoreError              truncated, altered or inconsistent files
     │   └── StoreBusyError                 another process is writing there
+    ├── TierError (OSError)                rows could not be read from where they live
     ├── StateError (ValueError)            a saved state that does not belong to this configuration
     ├── DivergedError (ArithmeticError)    the loss is no longer a number
     └── PipelineError (RuntimeError)       a stage failed or stopped answering; carries stage and batch
@@ -77,6 +78,10 @@ class CorruptStoreError(StoreError):
 
 class StoreBusyError(StoreError):
     """Another process is writing at the same place."""
+
+
+class TierError(PenstockError, OSError):
+    """Rows could not be read from the tier that holds them."""
 
 
 class StateError(PenstockError, ValueError):

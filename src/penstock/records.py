@@ -30,11 +30,13 @@ class CSC:
         indptr: int64[num_dst + 1].
         indices: int32 or int64[num_edges], source nodes.
         edge_ids: int32 or int64[num_edges]: the user's number of the edge at each position; None where it is the position itself.
+        lists: where the sampler reads neighbours (see `penstock.sample.lists`); None: in `indices`.
     """
 
     indptr: np.ndarray
     indices: np.ndarray
     edge_ids: np.ndarray | None = None
+    lists: Any = None
 
     @property
     def num_dst(self) -> int:

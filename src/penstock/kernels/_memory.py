@@ -49,6 +49,19 @@ prefetch_read: Any = _make_prefetch(0)
 prefetch_write: Any = _make_prefetch(1)
 
 
+@intrinsic
+def copy_bytes(typing_context, target, target_start, source, source_start, count):
+    """Copy target[target_start:][:count] = source[source_start:][:count], both uint8 vectors, unchecked."""
+
+    def generate(context, builder, signature, arguments):
+        target_pointer = builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
+        source_pointer = builder.gep(make_array(signature.args[2])(context, builder, arguments[2]).data, [arguments[3]])
+        cgutils.raw_memcpy(builder, target_pointer, source_pointer, arguments[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, types.intp), generate
+
+
 if CHECKED:
 
     @helper

@@ -230,9 +230,11 @@ class _Run:
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
         hop, number, copies = place
         taken = draw.sample_neighbors(
-            csc.indptr, csc.indices, num_src, frontier, fanout, replace, self.key, self.batch, hop, number, copies,
-            *self.workspace.tile, bitmap, offsets, positions, neighbors,
+            csc.indptr, csc.indices if csc.lists is None else None, num_src, frontier, fanout, replace, self.key, self.batch, hop, number,
+            copies, *self.workspace.tile, bitmap, offsets, positions, neighbors,
         )  # fmt: skip
+        if csc.lists is not None:
+            taken = _read_lists(csc, frontier, offsets, positions[:count], neighbors[:count], num_src)
         if taken < 0:
             bad = np.flatnonzero((neighbors[:count] < 0) | (neighbors[:count] >= num_src))[0]
             where = f"the edge at position {positions[bad]} comes from node {neighbors[bad]}"
@@ -281,6 +283,14 @@ class _Run:
         columns = np.empty(int(row_ptr[-1]), np.int64)
         edge_kernels.fill_columns(row_ptr, columns)
         return SampledEdges(np.stack([sources[is_inside], columns]), row_ptr, positions[is_inside], None)
+
+
+def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int) -> int:
+    """Read neighbours from where they live. Returns how many, -1 where one is no node."""
+    if positions.size == 0:
+        return 0
+    csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)
+    return positions.size if int(neighbors.min()) >= 0 and int(neighbors.max()) < num_src else -1
 
 
 def _damaged(edge_type: EdgeType, what: str) -> CorruptStoreError:

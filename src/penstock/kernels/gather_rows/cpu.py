@@ -6,29 +6,13 @@ The rows to come are prefetched in full, each row is one memcpy: 1.12-1.9x the r
 
 from __future__ import annotations
 
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
-
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import load, prefetch_read
+from penstock.kernels._memory import copy_bytes, load, prefetch_read
 
 AHEAD = 8
 """How many rows ahead are prefetched."""
 
 _LINE = 64
-
-
-@intrinsic
-def _copy_bytes(typing_context, target, target_start, source, source_start, count):
-    def generate(context, builder, signature, arguments):
-        target_pointer = builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
-        source_pointer = builder.gep(make_array(signature.args[2])(context, builder, arguments[2]).data, [arguments[3]])
-        cgutils.raw_memcpy(builder, target_pointer, source_pointer, arguments[4], 1)
-        return context.get_dummy_value()
-
-    return types.void(target, types.intp, source, types.intp, types.intp), generate
 
 
 @kernel
@@ -47,4 +31,4 @@ def gather_rows(table, row_bytes, ids, out):
             for byte in range(first, first + row_bytes, _LINE):
                 prefetch_read(table, byte)
         # pyright does not know that an intrinsic takes one argument less
-        _copy_bytes(out, i * row_bytes, table, load(ids, i) * row_bytes, row_bytes)  # pyright: ignore[reportCallIssue]
+        copy_bytes(out, i * row_bytes, table, load(ids, i) * row_bytes, row_bytes)  # pyright: ignore[reportCallIssue]

@@ -186,8 +186,9 @@ def draw_positions(indptr, indices, nodes, fanout, replace, key, batch, hop, edg
                 counter = sample_counter(load(nodes, i), edge_type, hop, batch, copy)
                 _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions, first)
                 edges += fanout
-            for j in range(first, edges - base):
-                prefetch_read(indices, load(positions, j))
+            if indices is not None:
+                for j in range(first, edges - base):
+                    prefetch_read(indices, load(positions, j))
             store(row_ptr, i + 1, edges)
     return edges - base
 
@@ -226,6 +227,7 @@ def sample_neighbors(
     """Sample in-neighbours of `nodes`; see `reference.sample_neighbors`.
 
     Args:
+        indices: None where neighbours are read from elsewhere: positions are drawn only.
         num_src: number of source nodes, for the check.
         offsets, words: scratch, int64[SCRATCH_OFFSETS] and uint32[SCRATCH_WORDS].
         bitmap: uint64[ceil(longest / 64)], zero, and zero again afterwards; empty unless without replacement and fanout > TILE_FANOUT.
@@ -237,4 +239,6 @@ def sample_neighbors(
     count = draw_positions(
         indptr, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions
     )
+    if indices is None:
+        return count
     return count if read_neighbors(indices, num_src, positions, count, neighbors) else -1

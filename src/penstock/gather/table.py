@@ -1,0 +1,94 @@
+"""Rows of one type by id out of a stack of tiers, several fields at once.
+
+In: ids. Out: arrays in the order of the ids. Invariant: equal to indexing the plain arrays, whatever the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.records import Allocator
+from penstock.store.tiers import Read, Tier, TierStats
+
+
+@dataclass(frozen=True, slots=True)
+class RowKind:
+    """What a row of a field is.
+
+    Attributes:
+        name: of the field.
+        dtype, shape: of one row.
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+class TieredTable:
+    """Fields of one node or edge type over a stack of tiers.
+
+    Args:
+        tier: the topmost; what it does not hold it finds beneath.
+        kinds: the fields, in the tier's order.
+    """
+
+    def __init__(self, tier: Tier, kinds: Sequence[RowKind]) -> None:
+        wanted = tuple(kind.row_bytes for kind in kinds)
+        if wanted != tuple(tier.row_bytes):
+            raise InputError(
+                f"tier {tier.name} holds rows of {tuple(tier.row_bytes)} bytes, the fields {[k.name for k in kinds]} need {wanted}"
+            )
+        self.tier, self.kinds = tier, tuple(kinds)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of each field."""
+        return self.tier.num_rows
+
+    def submit(self, ids: np.ndarray, allocate: Allocator = np.empty, *, are_distinct: bool = True) -> RowsUnderWay:
+        """Begin to read.
+
+        Args:
+            ids: int64[n], in range.
+            allocate: gives the arrays of the result.
+            are_distinct: no id comes twice; if it might, each is still read once.
+        """
+        wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
+        outs = [allocate(wanted.size * kind.row_bytes, np.uint8)[: wanted.size * kind.row_bytes] for kind in self.kinds]
+        return RowsUnderWay(self, self.tier.submit(wanted, outs, np.arange(wanted.size)), outs, again)
+
+    def stats(self) -> dict[str, TierStats]:
+        """What each tier of the stack was asked for, from the top down."""
+        return {tier.name: tier.stats for tier in stack_of(self.tier)}
+
+
+class RowsUnderWay:
+    """A gather begun."""
+
+    def __init__(self, table: TieredTable, read: Read, outs: list[np.ndarray], again: np.ndarray | None) -> None:
+        self._table, self._read, self._outs, self._again = table, read, outs, again
+
+    def wait(self) -> list[np.ndarray]:
+        """End it: per field dtype[n, *shape]."""
+        self._read.wait()
+        rows = [out.view(kind.dtype).reshape(-1, *kind.shape) for out, kind in zip(self._outs, self._table.kinds, strict=True)]
+        return rows if self._again is None else [values[self._again.reshape(-1)] for values in rows]
+
+
+def stack_of(tier: Tier | None) -> list[Tier]:
+    """A tier and those beneath it."""
+    found = []
+    while tier is not None:
+        found.append(tier)
+        tier = getattr(tier, "slow", None)
+    return found

@@ -1,0 +1,1 @@
+"""Rows of one table to places in another."""

@@ -1,0 +1,104 @@
+"""What a tier is: rows of one node or edge type, by number, read in two steps so that several tiers work at the same time.
+
+In: row numbers, and where each row shall go. Out: the rows, at their places. Invariant: after `Read.wait` every row asked for is in
+place, whole; or it raised.
+
+A tier may hold several fields of a type; one read brings all of them. Reads may be submitted and ended from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.errors import TierError
+
+
+@dataclass(slots=True)
+class TierStats:
+    """What a tier was asked for. Seconds are those that callers spent in it, not those that a device worked.
+
+    Attributes:
+        num_reads, num_rows, num_bytes, seconds: totals.
+    """
+
+    num_reads: int = 0
+    num_rows: int = 0
+    num_bytes: int = 0
+    seconds: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, num_rows: int, num_bytes: int, seconds: float) -> None:
+        """Count one more read."""
+        with self._lock:
+            self.num_reads += 1
+            self.num_rows += num_rows
+            self.num_bytes += num_bytes
+            self.seconds += seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the totals as plain values."""
+        with self._lock:
+            return {name: getattr(self, name) for name in ("num_reads", "num_rows", "num_bytes", "seconds")}
+
+
+class Read(Protocol):
+    """A read under way."""
+
+    def wait(self) -> int:
+        """End it, once: the rows are in place. Returns the bytes moved; raises TierError."""
+        ...
+
+
+class Tier(Protocol):
+    """Rows by number.
+
+    Attributes:
+        name: for messages and reports; unique within a stack.
+        device: where the rows are: "cpu" for anything that the processor can read.
+        num_rows: rows are numbered from 0.
+        row_bytes: bytes of a row, per field.
+        resident_bytes: how much memory of the device it takes.
+        stats: what it was asked for.
+    """
+
+    name: str
+    device: str
+    num_rows: int
+    row_bytes: tuple[int, ...]
+    resident_bytes: int
+    stats: TierStats
+
+    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
+        """Begin to read.
+
+        Args:
+            rows: int64[n], in [0, num_rows).
+            outs: per field uint8[m * row_bytes], where rows go.
+            places: int64[n], distinct, in [0, m): rows[i] goes to row places[i] of each of `outs`.
+        """
+        ...
+
+
+class Deferred:
+    """A read that does its work when it is waited for, on the thread that waits."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], int]) -> None:
+        self._work = work
+
+    def wait(self) -> int:
+        """Do it."""
+        return self._work()
+
+
+def check_rows(tier: Tier, rows: np.ndarray) -> None:
+    """Raise unless all rows are there: a wrong number here is a bug or a damaged graph, and must not read foreign memory."""
+    if rows.size and (int(rows.min()) < 0 or int(rows.max()) >= tier.num_rows):
+        bad = np.flatnonzero((rows < 0) | (rows >= tier.num_rows))
+        raise TierError(f"{tier.name}: row {rows[bad[0]]} was asked for, it has {tier.num_rows}")

@@ -1,0 +1,102 @@
+"""Tiers of the host: the contract, and what is their own."""
+
+import time
+
+import numpy as np
+import pytest
+
+from penstock.errors import InputError, TierError, UsageError
+from penstock.store.tiers import HostTier, MappedTier, SlowTier
+from tests.contract.tiers import TierContract
+
+
+class TestHostTier(TierContract):
+    def make(self, arrays):
+        return HostTier(arrays)
+
+    def test_fields_must_fit_together(self):
+        with pytest.raises(InputError, match=r"equally many rows, got \[3, 4\]"):
+            HostTier([np.zeros(3), np.zeros(4)])
+        with pytest.raises(InputError, match="contiguous"):
+            HostTier([np.zeros((4, 4))[:, ::2]])
+
+    def test_write(self, arrays):
+        tier = HostTier([array.copy() for array in arrays])
+        tier.write(np.array([7, 3]), [array.reshape(-1).view(np.uint8) for array in arrays], np.array([20, 21]))
+        expected = [array.copy() for array in arrays]
+        for array in expected:
+            array[[7, 3]] = array[[20, 21]]
+        self.read(tier, expected, np.arange(50), np.arange(50), 50)
+
+
+class TestMappedTier(TierContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder = tmp_path
+
+    def make(self, arrays):
+        for number, array in enumerate(arrays):
+            np.save(self.folder / f"{number}.npy", array)
+        return MappedTier([np.load(self.folder / f"{number}.npy", mmap_mode="r") for number in range(len(arrays))])
+
+
+class TestSlowTier(TierContract):
+    def make(self, arrays):
+        return SlowTier(HostTier(arrays), delay_s=1e-4, bytes_per_s=1e8)
+
+
+class TestSlowTierOverSlowTier(TierContract):
+    def make(self, arrays):
+        return SlowTier(SlowTier(HostTier(arrays), delay_s=1e-4), rows_per_request=4, depth=2, delay_s=1e-4)
+
+
+def timed(tier, num_rows, num_reads=1):
+    started = time.monotonic()
+    outs = [[np.empty(num_rows * tier.row_bytes[0], np.uint8)] for _ in range(num_reads)]
+    for read in [tier.submit(np.arange(num_rows), out, np.arange(num_rows)) for out in outs]:
+        read.wait()
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    ("options", "num_rows", "num_reads", "least_s"),
+    [
+        (dict(delay_s=0.02), 32, 1, 0.02),  # one round of 32 requests
+        (dict(delay_s=0.02), 33, 1, 0.04),
+        (dict(delay_s=0.02, rows_per_request=100), 1000, 1, 0.02),
+        (dict(delay_s=0.02, depth=1), 3, 1, 0.06),
+        (dict(bytes_per_s=8e4), 1000, 1, 0.1),
+        (dict(bytes_per_s=8e4), 500, 3, 0.15),  # reads share the link
+    ],
+    ids=str,
+)
+def test_as_slow_as_asked(options, num_rows, num_reads, least_s):
+    seconds = timed(SlowTier(HostTier([np.arange(1000)]), **options), num_rows, num_reads)
+    assert least_s <= seconds < least_s + 1.0
+
+
+def test_time_passes_while_nobody_waits():
+    tier = SlowTier(HostTier([np.arange(1000)]), bytes_per_s=8e4)
+    read = tier.submit(np.arange(1000), [np.empty(8000, np.uint8)], np.arange(1000))
+    time.sleep(0.1)
+    started = time.monotonic()
+    read.wait()
+    assert time.monotonic() - started < 0.09
+
+
+def test_failures_say_which_read():
+    rows, out = np.arange(4), [np.empty(32, np.uint8)]
+    tier = SlowTier(HostTier([np.arange(9)]), fail=lambda number: OSError("cable pulled") if number == 1 else None)
+    tier.submit(rows, out, rows).wait()
+    with pytest.raises(TierError, match="slow host: read 1 failed: cable pulled"):
+        tier.submit(rows, out, rows).wait()
+    tier.submit(rows, out, rows).wait()
+    short = SlowTier(HostTier([np.arange(9)]), short=lambda number: True)
+    with pytest.raises(TierError, match="read 0 brought 24 of 32 bytes"):
+        short.submit(rows, out, rows).wait()
+
+
+@pytest.mark.parametrize("options", [dict(delay_s=-1), dict(bytes_per_s=0), dict(depth=0), dict(rows_per_request=0)], ids=str)
+def test_impossible_devices_are_refused(options):
+    with pytest.raises(UsageError):
+        SlowTier(HostTier([np.arange(3)]), **options)
