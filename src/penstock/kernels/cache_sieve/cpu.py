@@ -1,0 +1,77 @@
+"""SIEVE without a linked list. Same hits and content as `reference.py`.
+
+The hand would walk along links, one read at random after another. Here the rows that it has yet to see are a ring, those that it has
+passed are a list behind it, and when the ring is empty the two change places: the hand reads memory in order, so that what it needs
+next can be prefetched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels._compile import kernel
+from penstock.kernels._memory import load, prefetch_write, store
+from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, keep_resident, release
+
+BEGIN, LENGTH, PASSED, USED, SWAPPED = range(5)
+"""Places in `cursor`."""
+
+
+@kernel
+def access(ids, slots, marks, left, right, cursor, hit_slots, inserted, into):
+    """Ask for a batch; returns how many are inserted.
+
+    Args:
+        marks: uint8[capacity], 1 where a row was hit since the hand passed. capacity > 0.
+        left, right: int64[capacity] each, entries node << 32 | slot: the ring and the rows passed, or the other way round.
+        cursor: int64[5]: where the ring begins, its length, the number of rows passed, of slots in use, whether `right` is the ring.
+        ids, slots, hit_slots, inserted, into: as in `cache_fifo`.
+    """
+    capacity, count, fresh, crowded = marks.size, 0, 0, False
+    begin, length, num_passed, used, swapped = cursor[BEGIN], cursor[LENGTH], cursor[PASSED], cursor[USED], cursor[SWAPPED]
+    ring, passed = left, right
+    if swapped:
+        ring, passed = right, left
+    for i in range(ids.size):
+        if i + AHEAD < ids.size:
+            prefetch_write(slots, load(ids, i + AHEAD))
+        node = load(ids, i)
+        slot = np.int64(load(slots, node))
+        if slot >= 0:
+            store(hit_slots, i, np.int32(slot))
+            store(marks, slot, np.uint8(1))
+            continue
+        store(hit_slots, i, np.int32(-1))
+        if used < capacity:
+            slot = used
+            used += 1
+        else:
+            is_marked = True
+            while is_marked:
+                if length == 0:
+                    ring, passed = passed, ring
+                    begin, length, num_passed, swapped = 0, num_passed, 0, 1 - swapped
+                ahead = begin + AHEAD if begin + AHEAD < capacity else max(begin + AHEAD - capacity, 0) % capacity
+                prefetch_write(slots, load(ring, ahead) >> 32)
+                entry = load(ring, begin)
+                begin = begin + 1 if begin + 1 < capacity else 0
+                length -= 1
+                slot = entry & LOW
+                is_marked = load(marks, slot) != 0
+                if is_marked:
+                    store(marks, slot, np.uint8(0))
+                    store(passed, num_passed, entry)
+                    num_passed += 1
+            if length < fresh:  # rows of this batch are the newest, and none of them is marked
+                fresh, crowded = length, True
+            release(slots, entry >> 32, np.int32(slot), -1)
+        end = begin + length
+        store(ring, end if end < capacity else end - capacity, node << 32 | slot)
+        length += 1
+        fresh += 1
+        store(slots, node, np.int32(slot))
+        store(inserted, count, np.int64(i))
+        store(into, count, np.int32(slot))
+        count += 1
+    cursor[BEGIN], cursor[LENGTH], cursor[PASSED], cursor[USED], cursor[SWAPPED] = begin, length, num_passed, used, swapped
+    return keep_resident(ids, slots, count, inserted, into) if crowded else count
