@@ -96,8 +96,8 @@ class PolicyContract:
         assert all(hits.all() for hits in self.play(policy, [np.arange(10), np.array([3, 1])] * 3))
 
     def test_memory(self):
-        assert self.make(1000, 0).state_bytes <= self.node_bytes * 1000 + 3000
-        assert self.make(1000, 800).state_bytes <= self.node_bytes * 1000 + self.row_bytes * 800 + 3000
+        assert self.make(1000, 0).state_bytes <= self.node_bytes * 1000 + 5000
+        assert self.make(1000, 800).state_bytes <= self.node_bytes * 1000 + self.row_bytes * 800 + 5000
 
     def test_no_nodes_and_no_ids(self):
         policy = self.make(0, 5)

@@ -14,7 +14,7 @@ from collections import deque
 import numpy as np
 
 from penstock.cache.hotness import check_hotness
-from penstock.cache.lists import link_all, make_links
+from penstock.cache.lists import link_all, make_rows
 from penstock.cache.policy import BasePolicy, Change
 from penstock.errors import UsageError
 from penstock.kernels.cache_belady import cpu as kernels
@@ -34,7 +34,7 @@ class Belady(BasePolicy):
         window: batches that may be announced and not accessed yet, at least 1.
         hotness: float or int[num_nodes]: ranks rows without a use in the window, in classes of equal numbers of nodes; None: the one
             valued longest ago goes first. Not kept.
-    8 bytes a node and 13 a row, and 4 to 8 for every use in the window.
+    8 bytes a node and 16 a row, and 4 to 8 for every use in the window.
     """
 
     name = "belady"
@@ -48,8 +48,7 @@ class Belady(BasePolicy):
         if hotness is not None:
             self._num_classes = NUM_CLASSES
             np.subtract(-1, hotness_classes(check_hotness(hotness, num_nodes), NUM_CLASSES), out=self.slots, casting="unsafe")
-        self._owners, self._classes = np.full(self.num_slots, -1, np.int32), np.zeros(self.num_slots, np.uint8)
-        self._links = make_links(self.num_slots, self._num_classes + window + 1)
+        self._rows = make_rows(self.num_slots, self._num_classes + window + 1)
         self._last_use = np.full(num_nodes, -1, dtype=np.int32)
         self._log = np.empty(1, dtype=np.int32)
         self._cursor = np.zeros(1, dtype=np.int64)
@@ -64,15 +63,17 @@ class Belady(BasePolicy):
         self._touched = True
         self._make_room(ids.size)
         use_list = self._list_of(self._now + len(self._announced))
-        kernels.announce(ids, self.slots, self._last_use, self._log, self._links, self._start, self._end, use_list, self.num_slots)
-        self._announced.append((ids.size, _digest(ids)))
+        rows = self._rows.reshape(-1)
+        kernels.announce(ids, self.slots, self._last_use, self._log, rows, self._start, self._end, use_list, self.num_slots)
+        self._announced.append((ids.size, kernels.digest(ids)))
         self._end += ids.size
 
     def access(self, ids: np.ndarray) -> Change:
         """Ask for the oldest batch announced; ids as they were announced."""
         if not self._announced:
             raise UsageError("belady: no batch is announced; call announce(ids) before access(ids)")
-        if self._announced[0] != (np.size(ids), _digest(np.ascontiguousarray(ids, dtype=np.int64))):
+        ids = np.ascontiguousarray(ids, dtype=np.int64)
+        if self._announced[0] != (ids.size, kernels.digest(ids)):
             raise UsageError("belady: this is not the oldest batch announced; batches are accessed in the order of their announcements")
         change = super().access(ids)
         self._start += self._announced.popleft()[0]
@@ -96,17 +97,15 @@ class Belady(BasePolicy):
             self._log = grown
 
     def _fill(self, ids: np.ndarray) -> None:
-        self._owners[: ids.size] = ids
-        self._classes[: ids.size] = -1 - self.slots[ids]
+        self._rows[: ids.size, 2], self._rows[: ids.size, 3] = ids, -1 - self.slots[ids]
         for number in range(self._num_classes):
-            link_all(self._links, self.num_slots + number, np.flatnonzero(self._classes[: ids.size] == number))
+            link_all(self._rows, self.num_slots + number, np.flatnonzero(self._rows[: ids.size, 3] == number))
         self._cursor[0] = ids.size
 
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
-        return kernels.access(
-            ids, self.slots, self._owners, self._classes, self._log, self._links, self._num_classes, self._start,
-            self._list_of(self._now), self._cursor, hit_slots, inserted, into,
-        )  # fmt: skip
+        state = ids, self.slots, self._log, self._rows.reshape(-1), self.num_slots, self._start, self._list_of(self._now)
+        num_missed = kernels.look_up(*state, hit_slots, inserted, into)
+        return kernels.insert(*state, self._num_classes, num_missed, self._cursor, inserted, into)
 
 
 def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:
@@ -115,8 +114,3 @@ def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:
     if sample.size == 0:
         return np.zeros(0, dtype=np.int64)
     return np.searchsorted(np.quantile(sample, np.arange(1, num_classes) / num_classes), hotness, side="left")
-
-
-def _digest(ids: np.ndarray) -> int:
-    """A number that tells batches of one size apart."""
-    return int(np.dot(ids, np.arange(1, ids.size + 1)))

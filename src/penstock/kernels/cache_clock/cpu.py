@@ -19,8 +19,10 @@ def access(ids, slots, owners, marks, cursor, hit_slots, inserted, into):
     """
     capacity, hand, count, turned = owners.size, cursor[0], 0, 0
     for i in range(ids.size):
+        if i + 2 * AHEAD < ids.size:
+            prefetch_write(slots, load(ids, i + 2 * AHEAD))
         if i + AHEAD < ids.size:
-            prefetch_write(slots, load(ids, i + AHEAD))
+            prefetch_write(marks, max(np.int64(load(slots, load(ids, i + AHEAD))), 0))
         node = load(ids, i)
         slot = load(slots, node)
         if slot >= 0:

@@ -36,6 +36,30 @@ def lies_inside(ids, num_nodes):
 
 
 @helper
+def place_ahead(place, size):
+    """A place of a ring that is about `AHEAD` on: a hint what to prefetch."""
+    return place + AHEAD if place + AHEAD < size else 0
+
+
+@helper
+def has_mark(marks, slot):
+    """Whether the bit of a slot is set in a bitmap uint8[(capacity + 7) // 8]."""
+    return (np.int64(load(marks, slot >> 3)) >> (slot & 7)) & 1 != 0
+
+
+@helper
+def set_mark(marks, slot):
+    """Set the bit of a slot."""
+    store(marks, slot >> 3, np.uint8(np.int64(load(marks, slot >> 3)) | (1 << (slot & 7))))
+
+
+@helper
+def clear_mark(marks, slot):
+    """Clear the bit of a slot."""
+    store(marks, slot >> 3, np.uint8(np.int64(load(marks, slot >> 3)) & ~(1 << (slot & 7))))
+
+
+@helper
 def release(slots, node, slot, mark):
     """Take a row out of the directory, unless it is not there any more (a failed read may have taken it out before)."""
     if load(slots, node) == slot:

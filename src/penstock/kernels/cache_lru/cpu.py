@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
-from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, release
+from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, place_ahead, release
 
 BEGIN, LENGTH, USED = range(3)
 """Places in `cursor`."""
@@ -26,8 +26,7 @@ def _squeeze(rows, log, begin, length):
     """Drop void entries. Returns how many are left, from `begin` on."""
     read, write, kept = begin, begin, 0
     for _ in range(length):
-        ahead = read + AHEAD if read + AHEAD < log.size else max(read + AHEAD - log.size, 0) % log.size
-        prefetch_write(rows, 2 * np.int64(load(log, ahead)))
+        prefetch_write(rows, 2 * np.int64(load(log, place_ahead(read, log.size))))
         slot = load(log, read)
         if load(rows, 2 * np.int64(slot) + 1) == read:
             store(log, write, slot)
@@ -67,9 +66,8 @@ def access(ids, slots, rows, log, cursor, hit_slots, inserted, into):
             else:
                 is_void = True
                 while is_void:
-                    far = begin + 2 * AHEAD if begin + 2 * AHEAD < size else max(begin + 2 * AHEAD - size, 0) % size
-                    prefetch_write(rows, 2 * np.int64(load(log, far)))
-                    near = begin + AHEAD if begin + AHEAD < size else max(begin + AHEAD - size, 0) % size
+                    near = place_ahead(begin, size)
+                    prefetch_write(rows, 2 * np.int64(load(log, place_ahead(near, size))))
                     ahead = 2 * np.int64(load(log, near))
                     if load(rows, ahead + 1) == near:
                         prefetch_write(slots, np.int64(load(rows, ahead)))
