@@ -14,6 +14,7 @@ HOUSE = [
     "store",
     "order",
     "sample",
+    "cache",
     "gather",
     "feed",
     "train",

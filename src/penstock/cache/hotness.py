@@ -1,0 +1,110 @@
+"""Who is hot, by the graph alone: one number per node of a type, and the static cache that follows from any such numbers.
+
+In: a graph, or numbers of the user's. Out: float64 or int64[num_nodes] of one node type, larger = hotter. Invariant: pure functions, so
+that hosts agree without talking. Typed graphs: a node is counted over all edge types that it is the source of, since a row is read
+when its node is drawn as a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from penstock import rng
+from penstock.errors import CorruptStoreError, InputError, UsageError
+from penstock.kernels.cache_lookup.cpu import lies_inside
+from penstock.kernels.placement import cpu as placement
+from penstock.records import EdgeType, Graph, NodeType
+
+CHUNK = 1 << 22
+"""Edges read at a time."""
+
+_HOTNESS_STREAM = 1
+
+
+def check_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Return the user's hotness as it is, or raise InputError: a number per node, all finite."""
+    hotness = np.asarray(hotness)
+    if hotness.shape != (num_nodes,) or hotness.dtype.kind not in "iufb":
+        raise InputError(f"hotness is one number per node, [{num_nodes}]; got {hotness.dtype} {list(hotness.shape)}")
+    if hotness.dtype.kind == "f" and not np.isfinite(hotness).all():
+        bad = np.flatnonzero(~np.isfinite(hotness))
+        raise InputError(f"hotness is finite; {bad.size} of {num_nodes} numbers are not, first is hotness[{bad[0]}] = {hotness[bad[0]]}")
+    return hotness
+
+
+def plan_static(hotness: np.ndarray, capacity: int) -> np.ndarray:
+    """Choose what a static cache keeps.
+
+    Args:
+        hotness: float or int[num_nodes].
+        capacity: rows; more than there are nodes means all.
+    Returns:
+        int64[min(capacity, num_nodes)]: the hottest nodes, best first, equal ones by id.
+    """
+    hotness = check_hotness(hotness, np.size(hotness))
+    if capacity < 0:
+        raise UsageError(f"capacity is the number of rows to keep, 0 or more; got {capacity}")
+    capacity = min(capacity, hotness.size)
+    if capacity == 0:
+        return np.empty(0, dtype=np.int64)
+    threshold = np.partition(hotness, hotness.size - capacity)[hotness.size - capacity]
+    above = np.flatnonzero(hotness > threshold)
+    above = above[np.lexsort((above, _descending(hotness[above])))]
+    return np.concatenate([above, np.flatnonzero(hotness == threshold)[: capacity - above.size]])
+
+
+def _descending(values: np.ndarray) -> np.ndarray:
+    """Keys whose ascending order is the descending one of the values, also at the ends of the integers."""
+    return -values if values.dtype.kind == "f" else ~values
+
+
+def random_hotness(num_nodes: int, seed: int) -> np.ndarray:
+    """Return float64[num_nodes], uniform in [0, 1): the lower reference line."""
+    words = rng.random_words(rng.derive_key(seed, 0, rng.PRESAMPLE), 0, -(-num_nodes // 4), _HOTNESS_STREAM)
+    return words.reshape(-1)[:num_nodes] * 2.0**-32
+
+
+def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:
+    """Return int64[num_nodes]: out-degrees, how often each node is a source (PaGraph 3.1). One pass over the edges."""
+    counts = np.zeros(_num_nodes(graph, node_type), dtype=np.int64)
+    for edge_type, csc in graph.adjacency.items():
+        if edge_type[0] == node_type:
+            for chunk in _chunks(edge_type, csc.indices, counts.size):
+                placement.count_keys(chunk, 0, counts)
+    return counts
+
+
+def in_out_ratio(graph: Graph, node_type: NodeType) -> np.ndarray:
+    """Return float64[num_nodes]: out-neighbours / in-neighbours, how much a list is read for its length (AliGraph; Ginex 3.2).
+
+    A node without in-neighbours counts as having one: its list takes no room, and no number is infinite.
+    """
+    num_in = np.zeros(_num_nodes(graph, node_type), dtype=np.int64)
+    for edge_type, csc in graph.adjacency.items():
+        if edge_type[2] == node_type:
+            num_in += np.diff(csc.indptr)
+    return degree_hotness(graph, node_type) / np.maximum(num_in, 1)
+
+
+def over_threshold(hotness: np.ndarray, threshold: float) -> np.ndarray:
+    """Return int64[k]: the nodes whose hotness reaches a threshold (AliGraph), best first: a static cache without a capacity."""
+    hotness = check_hotness(hotness, np.size(hotness))
+    return plan_static(hotness, int(np.count_nonzero(hotness >= threshold)))
+
+
+def _num_nodes(graph: Graph, node_type: NodeType) -> int:
+    if node_type not in graph.num_nodes:
+        raise UsageError(f"'{node_type}' is not a node type; the node types are {graph.node_types}")
+    return graph.num_nodes[node_type]
+
+
+def _chunks(edge_type: EdgeType, indices: np.ndarray, num_nodes: int) -> Iterator[np.ndarray]:
+    """Yield int64[<= CHUNK] sources, checked."""
+    for first in range(0, indices.size, CHUNK):
+        chunk = indices[first : first + CHUNK].astype(np.int64)
+        if not lies_inside(chunk, num_nodes):
+            where = f"a source lies outside [0, {num_nodes}), the ids of node type {edge_type[0]!r}"
+            raise CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {where}")
+        yield chunk

@@ -1,0 +1,142 @@
+"""What every policy is: a function from batches of ids to what hits, what comes in and where. No policy touches a row's bytes.
+
+In: batches of distinct ids, one after the other. Out: a `Change` each. Invariant: `slots` and the rows in use agree after every batch
+(each slot is that of one node at most), and the same batches give the same changes on every machine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from penstock.errors import NodeIdError, UsageError
+from penstock.kernels.cache_lookup import cpu as lookup_kernels
+
+MAX_NODES = (1 << 31) - 1
+"""Directories hold int32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one batch does to a cache.
+
+    Attributes:
+        hit_slots: int32[n], slot of each id as it was before the batch, -1 for a miss.
+        inserted: int64[k], ascending positions in the batch of the misses that are resident when it is over.
+        into: int32[k], their slots, without repetition. A slot may be that of a hit of the same batch: hits are read first.
+    """
+
+    hit_slots: np.ndarray
+    inserted: np.ndarray
+    into: np.ndarray
+
+
+class Policy(Protocol):
+    """What `gather` asks of a policy.
+
+    Attributes:
+        name: of the policy.
+        capacity: rows it may keep.
+        num_nodes: ids lie in [0, num_nodes).
+        slots: int32[num_nodes], slot of each resident node, negative where there is none: the directory. To be read only.
+        state_bytes: bytes of the directory and of all that the policy remembers.
+    """
+
+    name: str
+    capacity: int
+    num_nodes: int
+    slots: np.ndarray
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the directory and of all that the policy remembers."""
+        ...
+
+    def fill(self, ids: np.ndarray) -> None:
+        """Set the initial content, best first: ids[i] goes to slot i. What does not fit is left out."""
+        ...
+
+    def access(self, ids: np.ndarray) -> Change:
+        """Ask for one batch of distinct ids, in order."""
+        ...
+
+
+class BasePolicy(ABC):
+    """Checks and bookkeeping shared by all policies.
+
+    Args:
+        num_nodes: ids lie in [0, num_nodes); below 2**31.
+        capacity: rows to keep; 0 keeps none, more than there are nodes keeps all.
+    """
+
+    name = ""
+
+    def __init__(self, num_nodes: int, capacity: int) -> None:
+        if not 0 <= num_nodes <= MAX_NODES:
+            raise UsageError(f"a cache takes 0 to {MAX_NODES} nodes, got {num_nodes}")
+        if capacity < 0:
+            raise UsageError(f"capacity is the number of rows to keep, 0 or more; got {capacity}")
+        self.num_nodes, self.capacity = num_nodes, capacity
+        self.num_slots = min(capacity, num_nodes)
+        self.slots = np.full(num_nodes, -1, dtype=np.int32)
+        self._touched = False
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the directory and of all that the policy remembers."""
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    def fill(self, ids: np.ndarray) -> None:
+        """Set the initial content of a new cache.
+
+        Args:
+            ids: int64[n], distinct, best first: ids[i] goes to slot i. What does not fit is left out.
+        """
+        ids = self._checked(ids)[: self.num_slots]
+        if self._touched:
+            raise UsageError(f"{self.name}: fill sets the initial content, before the first batch and once; make a new policy")
+        if np.unique(ids).size < ids.size:
+            raise UsageError(f"{self.name}: fill takes every id once, {ids.size - np.unique(ids).size} are repetitions")
+        self._touched = True
+        if ids.size:
+            self._fill(ids)
+            self.slots[ids] = np.arange(ids.size, dtype=np.int32)
+
+    def access(self, ids: np.ndarray) -> Change:
+        """Ask for one batch.
+
+        Args:
+            ids: int64[n], distinct (that is the caller's part: a repetition would hit a row that is not there yet). Taken in order.
+        """
+        ids = self._checked(ids)
+        self._touched = True
+        hit_slots, inserted, into = np.empty(ids.size, np.int32), np.empty(ids.size, np.int64), np.empty(ids.size, np.int32)
+        if self.num_slots == 0:
+            hit_slots.fill(-1)
+        count = self._access(ids, hit_slots, inserted, into) if self.num_slots and ids.size else 0
+        return Change(hit_slots, inserted[:count], into[:count])
+
+    def _checked(self, ids: np.ndarray) -> np.ndarray:
+        ids = np.ascontiguousarray(ids, dtype=np.int64)
+        if not lookup_kernels.lies_inside(ids, self.num_nodes):
+            bad = np.flatnonzero((ids < 0) | (ids >= self.num_nodes))
+            raise NodeIdError(
+                f"{self.name}: {bad.size} of {ids.size} ids lie outside [0, {self.num_nodes}); first is ids[{bad[0]}] = {ids[bad[0]]}"
+            )
+        return ids
+
+    @abstractmethod
+    def _fill(self, ids: np.ndarray) -> None:
+        """Put ids (at least one, at most as many as there are slots) into slots 0 to n - 1; the directory is the caller's part."""
+
+    @abstractmethod
+    def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
+        """Ask for a batch of a cache with slots; returns how many are inserted."""
+
+
+def queue_entries(ids: np.ndarray, first_slot: int = 0) -> np.ndarray:
+    """Return int64[n]: entries node << 32 | slot of a queue, oldest first, for ids best first in slots from `first_slot` on."""
+    return (ids << 32 | np.arange(first_slot, first_slot + ids.size))[::-1]

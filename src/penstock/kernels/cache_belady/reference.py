@@ -1,0 +1,66 @@
+"""Belady's policy over a window of batches to come: the definition, by looking through the window for every row.
+
+Source: Belady 1966; Ginex (VLDB'22) 3.4: of the content and the batch, keep the rows whose next use is nearest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Model:
+    """Rows are worth more the nearer their next use in the window; without one, the higher their class.
+
+    Among equals a row that is resident is worth more than one that is not, and of the residents the one that was last valued: in its
+    batch, or when a batch that uses it was announced and none before did.
+    """
+
+    def __init__(self, capacity, classes):
+        self.capacity, self.classes = capacity, classes
+        self.window, self.rows, self.now, self.time = deque(), {}, 0, 0
+
+    def fill(self, ids):
+        """Start with ids, best first."""
+        for node in list(ids[: self.capacity])[::-1]:
+            self._value(node)
+
+    def announce(self, ids):
+        """Add a batch to the window."""
+        newly_used = [node for node in ids if node in self.rows and not any(node in batch for batch in self.window)]
+        self.window.append(list(ids))
+        for node in newly_used:
+            self._value(node)
+
+    def access(self, ids):
+        """Ask for the oldest batch of the window; returns whether each id hits."""
+        self.window.popleft()
+        self.now += 1
+        hits = [node in self.rows for node in ids]
+        for node, is_hit in zip(ids, hits, strict=True):
+            if is_hit:
+                self._value(node)
+        for node, is_hit in zip(ids, hits, strict=True):
+            if is_hit or not self.capacity:
+                continue
+            if len(self.rows) == self.capacity:
+                worst = min(self.rows, key=self.rows.__getitem__)
+                if self._worth(node) <= self.rows[worst][:2]:
+                    continue
+                del self.rows[worst]
+            self._value(node)
+        return hits
+
+    def _worth(self, node):
+        """(0, class) without a use in the window, else (1, minus the number of the batch)."""
+        for distance, batch in enumerate(self.window):
+            if node in batch:
+                return 1, -(self.now + distance)
+        return 0, self.classes[node]
+
+    def _value(self, node):
+        self.time += 1
+        self.rows[node] = (*self._worth(node), self.time)
+
+    def content(self):
+        """The resident ids."""
+        return set(self.rows)

@@ -1,0 +1,1 @@
+"""CLOCK (second chance) over a batch of ids."""

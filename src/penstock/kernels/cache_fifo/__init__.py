@@ -1,0 +1,1 @@
+"""First in, first out, over a batch of ids."""

@@ -1,0 +1,1 @@
+"""Least frequently used, over a batch of ids."""

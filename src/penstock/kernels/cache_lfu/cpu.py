@@ -1,0 +1,57 @@
+"""Least frequently used: a list of rows per count. Same hits and content as `reference.py`.
+
+A list of count c has its end at capacity + c; the value of a row is its count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels._compile import kernel
+from penstock.kernels._lists import is_empty, link_first, node_of, prefetch_row, set_row, set_value, take_last, unlink, value_of
+from penstock.kernels._memory import load, prefetch_write, store
+from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, release
+
+
+@kernel
+def access(ids, slots, rows, most, cursor, hit_slots, inserted, into):
+    """Ask for a batch; returns how many are inserted.
+
+    Args:
+        rows: int32[4 * (capacity + most + 1)], see `penstock.kernels._lists`. capacity > 0.
+        most: counts stop here.
+        cursor: int64[2]: no row has a lower count, slots in use.
+        ids, slots, hit_slots, inserted, into: as in `cache_fifo`.
+    """
+    capacity, count = (rows.size >> 2) - most - 1, 0
+    least, used = cursor[0], cursor[1]
+    for i in range(ids.size):
+        if i + 2 * AHEAD < ids.size:
+            prefetch_write(slots, load(ids, i + 2 * AHEAD))
+        if i + AHEAD < ids.size:
+            prefetch_row(rows, load(slots, load(ids, i + AHEAD)))
+        node = load(ids, i)
+        slot = np.int64(load(slots, node))
+        store(hit_slots, i, np.int32(max(slot, -1)))
+        if slot >= 0:
+            accesses = min(value_of(rows, slot) + 1, most)
+            set_value(rows, slot, accesses)
+            unlink(rows, slot)
+        else:
+            if used < capacity:
+                slot = used
+                used += 1
+            else:
+                while is_empty(rows, capacity + least):
+                    least += 1
+                slot = take_last(rows, slots, capacity + least)
+                release(slots, node_of(rows, slot), np.int32(slot), -1)
+            accesses = least = np.int64(1)
+            set_row(rows, slot, node, accesses)
+            store(slots, node, np.int32(slot))
+            store(inserted, count, np.int64(i))
+            store(into, count, np.int32(slot))
+            count += 1
+        link_first(rows, capacity + accesses, slot)
+    cursor[0], cursor[1] = least, used
+    return keep_resident(ids, slots, count, inserted, into)

@@ -1,0 +1,81 @@
+"""The directory of a cache, looked up for a batch of ids, and what the kernels of all policies share.
+
+Same results as `reference.py`, byte for byte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._memory import load, prefetch_read, store
+
+AHEAD = 32
+"""How many ids ahead their directory entries are prefetched."""
+
+LOW = (1 << 32) - 1
+"""Queue entries hold node << 32 | slot: the node is there when its row is evicted, without one more read at random."""
+
+
+@kernel
+def lookup(ids, slots, hit_slots):
+    """Write the slots of ids, -1 where there is none."""
+    for i in range(ids.size):
+        if i + AHEAD < ids.size:
+            prefetch_read(slots, load(ids, i + AHEAD))
+        store(hit_slots, i, max(load(slots, load(ids, i)), np.int32(-1)))
+
+
+@kernel
+def lies_inside(ids, num_nodes):
+    """Whether all ids lie in [0, num_nodes). No early end: it vectorises."""
+    signs = np.int64(0)
+    for i in range(ids.size):
+        signs |= ids[i] | (num_nodes - 1 - ids[i])
+    return signs >= 0
+
+
+@helper
+def place_ahead(place, size):
+    """A place of a ring that is about `AHEAD` on: a hint what to prefetch."""
+    return place + AHEAD if place + AHEAD < size else 0
+
+
+@helper
+def has_mark(marks, slot):
+    """Whether the bit of a slot is set in a bitmap uint8[(capacity + 7) // 8]."""
+    return (np.int64(load(marks, slot >> 3)) >> (slot & 7)) & 1 != 0
+
+
+@helper
+def set_mark(marks, slot):
+    """Set the bit of a slot."""
+    store(marks, slot >> 3, np.uint8(np.int64(load(marks, slot >> 3)) | (1 << (slot & 7))))
+
+
+@helper
+def clear_mark(marks, slot):
+    """Clear the bit of a slot."""
+    store(marks, slot >> 3, np.uint8(np.int64(load(marks, slot >> 3)) & ~(1 << (slot & 7))))
+
+
+@helper
+def release(slots, node, slot, mark):
+    """Take a row out of the directory, unless it is not there any more (a failed read may have taken it out before)."""
+    if load(slots, node) == slot:
+        store(slots, node, np.int32(mark))
+
+
+@helper
+def keep_resident(ids, slots, count, inserted, into):
+    """Drop those of the first `count` inserted that were evicted again within their batch. Returns how many are left."""
+    kept = 0
+    for k in range(count):
+        if k + AHEAD < count:
+            prefetch_read(slots, load(ids, load(inserted, k + AHEAD)))
+        position, slot = load(inserted, k), load(into, k)
+        if load(slots, load(ids, position)) == slot:
+            store(inserted, kept, position)
+            store(into, kept, slot)
+            kept += 1
+    return kept

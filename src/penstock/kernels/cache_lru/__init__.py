@@ -1,0 +1,1 @@
+"""Least recently used, over a batch of ids."""

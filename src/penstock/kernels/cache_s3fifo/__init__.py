@@ -1,0 +1,1 @@
+"""S3-FIFO over a batch of ids."""

@@ -1,0 +1,1 @@
+"""SIEVE over a batch of ids."""

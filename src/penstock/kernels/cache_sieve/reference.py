@@ -1,0 +1,36 @@
+"""SIEVE: the definition. Source: Zhang et al., SIEVE is simpler than LRU (NSDI'24), Algorithm 1."""
+
+from __future__ import annotations
+
+
+class Model:
+    """A queue in order of arrival; a hand goes from the oldest to the newest, takes marks away and evicts the first row without one."""
+
+    def __init__(self, capacity):
+        self.capacity, self.queue, self.marked, self.hand = capacity, [], set(), 0
+
+    def fill(self, ids):
+        """Start with ids, best first: the worst is the oldest."""
+        self.queue = list(ids[: self.capacity])[::-1]
+
+    def access(self, node):
+        """Ask for one id; returns whether it hits."""
+        if node in self.queue:
+            self.marked.add(node)
+            return True
+        if self.capacity:
+            if len(self.queue) == self.capacity:
+                self._evict()
+            self.queue.append(node)
+        return False
+
+    def _evict(self):
+        self.hand %= len(self.queue)
+        while self.queue[self.hand] in self.marked:
+            self.marked.remove(self.queue[self.hand])
+            self.hand = (self.hand + 1) % len(self.queue)
+        del self.queue[self.hand]
+
+    def content(self):
+        """The resident ids."""
+        return set(self.queue)

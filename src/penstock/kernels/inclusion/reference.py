@@ -1,0 +1,33 @@
+"""How likely nodes are to be sampled: one hop over one edge type. The definition.
+
+Source: Kaler et al., SALIENT++ (MLSys'23), 4: vertex inclusion probability.
+"""
+
+from __future__ import annotations
+
+
+def draw_probability(degree, fanout, replace):
+    """Probability that one given neighbour out of `degree` > 0 is drawn, fanout -1 = all."""
+    if fanout < 0 or (not replace and degree <= fanout):
+        return 1.0
+    return 1.0 - (1.0 - 1.0 / degree) ** fanout if replace else fanout / degree
+
+
+def spread_inclusion(indptr, indices, fanout, replace, included, missed):
+    """Multiply into every source the probability that no edge to an expanded destination draws it.
+
+    Args:
+        indptr, indices: in-neighbour lists of one edge type.
+        included: float64[num_dst], probability that each destination is expanded, taken as independent.
+        missed: float64[num_src], probability that other edge types draw none.
+    Returns:
+        float64[num_src], or the position of the first edge from outside [0, num_src).
+    """
+    missed = missed.copy()
+    for node, probability in enumerate(included):
+        for position in range(indptr[node], indptr[node + 1]) if probability > 0 else ():
+            source = indices[position]
+            if not 0 <= source < missed.size:
+                return position
+            missed[source] *= 1.0 - draw_probability(indptr[node + 1] - indptr[node], fanout, replace) * probability
+    return missed

@@ -1,0 +1,1 @@
+"""Hits of static caches of many capacities at once."""

@@ -1,0 +1,13 @@
+"""Hits of static caches of many capacities at once: the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def count_levels(ids, levels, num_levels):
+    """Return int64[num_levels]: how many of ids int64[n] have each level, by `levels` [num_nodes]."""
+    counts = np.zeros(num_levels, dtype=np.int64)
+    for node in ids:
+        counts[levels[node]] += 1
+    return counts

@@ -1,0 +1,201 @@
+"""Every policy equals its model, and Belady's is the best of all."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Static, simulate
+from penstock.cache import s3fifo as s3fifo_module
+from penstock.errors import UsageError
+from penstock.kernels.cache_belady import reference as belady_reference
+from penstock.kernels.cache_clock import reference as clock_reference
+from penstock.kernels.cache_fifo import reference as fifo_reference
+from penstock.kernels.cache_lfu import reference as lfu_reference
+from penstock.kernels.cache_lru import reference as lru_reference
+from penstock.kernels.cache_s3fifo import reference as s3fifo_reference
+from penstock.kernels.cache_sieve import reference as sieve_reference
+from tests.contract.policies import CAPACITIES, INHERITED, NUM_NODES, SEEDS, Cache, ModelContract, PolicyContract, draw_batches, resident
+
+ONLINE = [Static, FIFO, CLOCK, SIEVE, S3FIFO, LRU, LFU]
+
+
+class TestStatic(PolicyContract):
+    row_bytes = 0
+
+    def make(self, num_nodes, capacity):
+        return Static(num_nodes, capacity)
+
+    def test_nothing_comes_in(self):
+        policy = self.make(5, 2)
+        policy.fill(np.array([4, 1]))
+        (hits,) = self.play(policy, [np.arange(5)])
+        assert hits.tolist() == [False, True, False, False, True]
+        assert resident(policy) == {0: 4, 1: 1}
+
+
+class TestFIFO(ModelContract):
+    make, model = staticmethod(FIFO), staticmethod(fifo_reference.Model)
+
+
+class TestCLOCK(ModelContract):
+    make, model = staticmethod(CLOCK), staticmethod(clock_reference.Model)
+
+
+class TestSIEVE(ModelContract):
+    make, model = staticmethod(SIEVE), staticmethod(sieve_reference.Model)
+
+
+class TestS3FIFO(ModelContract):
+    make, model = staticmethod(S3FIFO), staticmethod(s3fifo_reference.Model)
+
+    @given(SEEDS, CAPACITIES)
+    def test_marks_are_renewed(self, seed, capacity):
+        policy, model = self.make(NUM_NODES, capacity), self.model(capacity)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(s3fifo_module, "MAX_MARK", 64)
+            for ids in draw_batches(seed):
+                hits = policy.access(ids).hit_slots >= 0
+                assert hits.tolist() == [model.access(node) for node in ids.tolist()]
+        assert policy.slots.min() >= -2 - 64 - NUM_NODES
+
+
+class TestLRU(ModelContract):
+    make, model = staticmethod(LRU), staticmethod(lru_reference.Model)
+
+
+class TestLFU(ModelContract):
+    make, model = staticmethod(LFU), staticmethod(lfu_reference.Model)
+
+    def test_counts_stop(self):
+        """Two rows far beyond the largest count: the one used longest ago goes."""
+        policy, model = self.make(4, 2), self.model(2)
+        trace = [0] * 300 + [1] * 600 + [0, 2, 1, 0]
+        assert [bool(policy.access(np.array([v])).hit_slots[0] >= 0) for v in trace] == [model.access(v) for v in trace]
+
+
+def announced(policy, batches, window):
+    """Yield the batches, each once those of the window behind it are announced."""
+    coming = iter(batches)
+    for ids in itertools.islice(coming, window):
+        policy.announce(ids)
+    for ids in batches:
+        yield ids
+        for later in itertools.islice(coming, 1):
+            policy.announce(later)
+
+
+class TestBelady(PolicyContract):
+    node_bytes = 8
+    window, hotness = 3, None
+
+    def make(self, num_nodes, capacity):
+        hotness = None if self.hotness is None else np.resize(self.hotness, num_nodes)
+        return Belady(num_nodes, capacity, self.window, hotness)
+
+    def play(self, policy, batches):
+        cache = Cache(policy)
+        return [cache.read(ids) for ids in announced(policy, batches, self.window)]
+
+    @INHERITED
+    @given(SEEDS, CAPACITIES, st.integers(0, 45), st.integers(1, 6))
+    def test_equals_its_model(self, seed, capacity, num_filled, window):
+        random, batches = np.random.default_rng(seed), draw_batches(seed + 1)
+        hotness = random.choice([random.random(NUM_NODES), np.zeros(NUM_NODES)])
+        policy = Belady(NUM_NODES, capacity, window, hotness)
+        model = belady_reference.Model(capacity, (-1 - policy.slots).tolist())
+        filled = random.permutation(NUM_NODES)[:num_filled]
+        policy.fill(filled)
+        model.fill(filled.tolist())
+        told = 0
+        for number, ids in enumerate(batches):
+            while told < len(batches) and told < number + window and (told <= number or random.random() < 0.7):
+                policy.announce(batches[told])
+                model.announce(batches[told].tolist())
+                told += 1
+            hits = policy.access(ids).hit_slots >= 0
+            assert hits.tolist() == model.access(ids.tolist())
+            assert set(resident(policy).values()) == model.content()
+
+    @INHERITED
+    @given(SEEDS, CAPACITIES)
+    def test_places_in_the_log_are_renewed(self, seed, capacity):
+        from penstock.cache import belady as module
+
+        batches, usual, renewing = draw_batches(seed), self.make(NUM_NODES, capacity), self.make(NUM_NODES, capacity)
+        expected = self.play(usual, batches)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "MAX_PLACE", 8 * NUM_NODES)
+            hits = self.play(renewing, batches)
+        assert [h.tolist() for h in hits] == [h.tolist() for h in expected]
+        assert resident(usual) == resident(renewing)
+
+    def test_batches_come_as_announced(self):
+        policy = self.make(5, 2)
+        with pytest.raises(UsageError, match="announce"):
+            policy.access(np.array([1]))
+        policy.announce(np.array([1, 2]))
+        for wrong in ([2, 1], [1], [1, 3]):
+            with pytest.raises(UsageError, match="oldest"):
+                policy.access(np.array(wrong))
+        policy.announce(np.array([3]))
+        policy.announce(np.array([3]))
+        with pytest.raises(UsageError, match="whole window"):
+            policy.announce(np.array([4]))
+        assert policy.access(np.array([1, 2])).inserted.tolist() == [0, 1]
+
+    def test_window(self):
+        with pytest.raises(UsageError, match="window"):
+            Belady(5, 2, 0)
+
+
+class TestBeladyByHotness(TestBelady):
+    hotness = np.random.default_rng(0).random(1000)
+
+
+@given(SEEDS, CAPACITIES, st.sampled_from([0, 40]))
+def test_no_policy_beats_belady_with_full_knowledge(seed, capacity, num_filled):
+    batches = draw_batches(seed)
+    filled = np.random.default_rng(seed).permutation(NUM_NODES)[:num_filled]
+    best = Belady(NUM_NODES, capacity, len(batches) + 1)
+    best.fill(filled)
+    most = simulate(best, batches)[0].sum()
+    for kind in ONLINE:
+        policy = kind(NUM_NODES, capacity)
+        policy.fill(filled)
+        assert simulate(policy, batches)[0].sum() <= most, policy.name
+
+
+def most_hits(batches, content, capacity):
+    """The most hits of any choice of what to keep after each batch, by trying all."""
+    if not batches:
+        return 0
+    batch = frozenset(batches[0])
+    candidates = sorted(content | batch)
+    kept = itertools.combinations(candidates, min(capacity, len(candidates)))
+    return len(batch & content) + max(most_hits(batches[1:], frozenset(choice), capacity) for choice in kept)
+
+
+@given(SEEDS, st.integers(0, 3))
+def test_belady_equals_exhaustive_search(seed, capacity):
+    random = np.random.default_rng(seed)
+    batches = [random.permutation(5)[: random.integers(0, 4)] for _ in range(int(random.integers(1, 6)))]
+    hits, _ = simulate(Belady(5, capacity, 6), batches)
+    assert hits.sum() == most_hits([b.tolist() for b in batches], frozenset(), capacity)
+
+
+@given(SEEDS, CAPACITIES, st.integers(1, 5))
+def test_superbatch_is_belady_that_learns_at_once(seed, capacity, window):
+    """Accesses of one superbatch: the same as a window of the whole future that ends there."""
+    batches = draw_batches(seed)
+    policy, model = Belady(NUM_NODES, capacity, window), belady_reference.Model(capacity, [0] * NUM_NODES)
+    expected = []
+    for first in range(0, len(batches), window):
+        for ids in batches[first : first + window]:
+            model.announce(ids.tolist())
+        expected += [sum(model.access(ids.tolist())) for ids in batches[first : first + window]]
+    hits, asked = simulate(policy, batches, superbatch=True)
+    assert hits.tolist() == expected
+    assert asked.tolist() == [ids.size for ids in batches]
