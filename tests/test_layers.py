@@ -16,6 +16,7 @@ HOUSE = [
     "sample",
     "cache",
     "gather",
+    "plan",
     "feed",
     "train",
     "report",

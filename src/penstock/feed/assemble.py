@@ -5,15 +5,31 @@ Beyond PyG, each edge store carries `row_ptr`: the edges into destination i are 
 
 from __future__ import annotations
 
-from typing import Any, cast
+import contextlib
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
+from penstock.errors import PenstockError
+from penstock.feed.caches import Caches
 from penstock.feed.fields import Field
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
+from penstock.gather import RowKind, RowsUnderWay
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType
+
+
+class Place(NamedTuple):
+    """Where in the batch the rows of a field go that lives in tiers."""
+
+    key: NodeType | EdgeType | None
+    name: str
+
+
+UnderWay = list[tuple[Any, RowsUnderWay]]
+"""Reads begun: (key of the table, its rows)."""
 
 
 class Assembler:
@@ -21,21 +37,50 @@ class Assembler:
 
     Args:
         source: the input; its fields are read when the assembler is made.
+        caches: tables that serve some of the fields in place of their arrays.
+        number: of the pass over the loader, from `Caches.begin`; -1 for batches outside any.
     """
 
-    def __init__(self, source: Input) -> None:
-        self._source = source
+    def __init__(self, source: Input, caches: Caches, number: int = -1) -> None:
+        self._source, self._caches, self._tables, self._number = source, caches, caches.tables, number
         self._is_homogeneous = source.graph.is_homogeneous
         self.node_fields, self.edge_fields = source.fields()
+        self._served = {(key, kind.name) for key, table in self._tables.items() for kind in table.kinds}
 
-    def gather(self, subgraph: Subgraph, allocate: Allocator) -> tuple[list[tuple[Field, Any]], int]:
-        """Return ([(field, its rows)], bytes moved)."""
+    def submit(self, subgraph: Subgraph, allocate: Allocator, *, are_distinct: bool) -> UnderWay:
+        """Begin to read what lives in tiers: batches in order. `are_distinct`: no node comes twice. Returns what `gather` ends."""
+        under_way: UnderWay = []
+        try:
+            for key in self._tables:
+                ids = ids_of(subgraph, key)
+                under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=are_distinct)))
+        except BaseException:
+            _abandon(under_way)
+            raise
+        return under_way
+
+    def gather(self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay) -> tuple[list[tuple[Field | Place, Any]], int]:
+        """Return ([(its place, rows)], bytes moved)."""
+        try:
+            rows, num_bytes = self._gather_plain(subgraph, allocate)
+            while under_way:
+                key, pending = under_way.pop(0)
+                for kind, values in zip(self._tables[key].kinds, pending.wait(), strict=True):
+                    rows.append((Place(None if self._is_homogeneous else key, kind.name), _as_tensor(kind, values)))
+                    num_bytes += values.nbytes
+        except BaseException:
+            _abandon(under_way)
+            raise
+        return rows, num_bytes
+
+    def _gather_plain(self, subgraph: Subgraph, allocate: Allocator) -> tuple[list[tuple[Field | Place, Any]], int]:
+        """The fields that do not live in tiers."""
         rows, num_bytes = [], 0
         for field in self.node_fields:
-            ids = subgraph.nodes.get(cast(NodeType, field.key or NODE))
-            ids = torch.empty(0, dtype=torch.int64) if ids is None else ids
-            rows.append((field, field.source.gather(as_numpy(ids), allocate)))
-            num_bytes += ids.numel() * field.source.row_bytes
+            if (field.key or NODE, field.name) not in self._served:
+                ids = ids_of(subgraph, cast(NodeType, field.key or NODE))
+                rows.append((field, field.source.gather(ids, allocate)))
+                num_bytes += ids.size * field.source.row_bytes
         for field in self.edge_fields:
             edges = subgraph.edges.get(cast(EdgeType, field.key or EDGE))
             ids = None if edges is None else edges.positions if field.by_position else edges.edge_ids
@@ -43,7 +88,9 @@ class Assembler:
             num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
 
-    def assemble(self, subgraph: Subgraph, rows: list[tuple[Field, Any]], seed_type: NodeType, input_id: torch.Tensor) -> Data | HeteroData:
+    def assemble(
+        self, subgraph: Subgraph, rows: list[tuple[Field | Place, Any]], seed_type: NodeType, input_id: torch.Tensor
+    ) -> Data | HeteroData:
         """Put a batch together."""
         batch = self._source.new_batch()
         for node_type in self._source.graph.num_nodes:
@@ -80,3 +127,21 @@ class Assembler:
         store.e_id = edges.edge_ids
         store.num_sampled_edges = edges.num_per_hop
         store._orig_edge_index = edges.original
+
+
+def _as_tensor(kind: RowKind, rows: np.ndarray) -> torch.Tensor:
+    tensor = torch.from_numpy(rows)
+    return tensor.view(torch.bfloat16) if kind.is_bfloat16 else tensor
+
+
+def ids_of(subgraph: Subgraph, node_type: NodeType) -> np.ndarray:
+    """int64[n]: the nodes of a type in the batch."""
+    ids = subgraph.nodes.get(node_type)
+    return np.empty(0, np.int64) if ids is None else as_numpy(ids)
+
+
+def _abandon(under_way: UnderWay) -> None:
+    """End reads that nobody will look at: those after them in line wait for them."""
+    for _, pending in under_way:
+        with contextlib.suppress(PenstockError):
+            pending.wait()

@@ -35,13 +35,18 @@ class TensorRows:
     """Rows of a contiguous array or CPU tensor."""
 
     def __init__(self, array: np.ndarray, name: str, dtype: torch.dtype | None = None) -> None:
-        self._table, self._dtype = RowTable(array, name), dtype
+        self.array, self._table, self._dtype = array, RowTable(array, name), dtype
         self.row_bytes = self._table.row_bytes
 
     def gather(self, ids: np.ndarray, allocate: Allocator) -> torch.Tensor:
         """Return a tensor [n, *row_shape] in memory from `allocate`."""
         rows = torch.from_numpy(self._table.gather(ids, allocate))
         return rows if self._dtype is None else rows.view(self._dtype)
+
+    @property
+    def kind(self) -> tuple[np.dtype, tuple[int, ...], bool]:
+        """(dtype, shape of a row, whether it holds the bits of bfloat16)."""
+        return self.array.dtype, self.array.shape[1:], self._dtype is not None
 
 
 class SelectedRows:

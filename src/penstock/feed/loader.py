@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
+from penstock.cache.choose import Workload
 from penstock.errors import NotSupportedError, UsageError
-from penstock.feed.assemble import Assembler
+from penstock.feed.array_input import StoreInput
+from penstock.feed.assemble import Assembler, ids_of
+from penstock.feed.caches import Caches, make_caches
 from penstock.feed.inputs import open_input
-from penstock.feed.maker import BatchMaker, locate
+from penstock.feed.lookahead import LookAhead
+from penstock.feed.maker import BatchMaker, Sampled, locate
 from penstock.feed.options import LoaderOptions, choose_seed, read_options
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.state import check_state, describe_graph, fingerprint, make_state
 from penstock.feed.stats import BatchStats, LoaderStats
+from penstock.feed.turns import Turns
+from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder
-from penstock.records import EdgeType
+from penstock.plan import Plan, make_plan
+from penstock.records import NODE, EdgeType
 from penstock.sample import NeighborSampler
 
 Batch = Data | HeteroData
+T = TypeVar("T")
 
 
 class NeighborLoader:
@@ -50,6 +58,9 @@ class NeighborLoader:
         split: for stores with several splits, the one that "train", "val" and "test" mean.
         order: an order of your own (see `penstock.order`), in place of `shuffle`.
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
+        plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan keeps
+            in tiers are read once: exchanging them between epochs has no effect.
+        features: node type -> `penstock.gather.TieredTable` whose fields take the place of the input's (homogeneous: "node").
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
     """
@@ -80,6 +91,8 @@ class NeighborLoader:
         order: Order | None = None,
         rank: int = 0,
         num_ranks: int = 1,
+        plan: Plan | str | None = None,
+        features: Mapping[Any, TieredTable] | None = None,
         **kwargs: Any,
     ) -> None:
         _refuse_unsupported(
@@ -122,7 +135,8 @@ class NeighborLoader:
         self._num_batches = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
         if self._num_batches == 0:
             raise UsageError(f"drop_last leaves no batch: {seeds.ids.size} seeds, batch_size {self._options.batch_size}")
-        self._workers = Workers(self._options.num_workers)
+        self._caches = self._make_caches(make_plan(plan), features or {})
+        self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
         self._stats = LoaderStats()
         self._configuration: dict[str, Any] | None = None
         self._epoch, self._delivered = 0, 0
@@ -160,7 +174,9 @@ class NeighborLoader:
     def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
         """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws."""
         positions = np.asarray(index, dtype=np.int64).reshape(-1)
-        made, _ = self._maker.make_of(Assembler(self._maker.source), positions, epoch, batch)
+        maker, assembler = self._maker, Assembler(self._maker.source, self._caches)
+        sampled = maker.sample_of(positions, epoch, batch)
+        made, _ = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
         return self._transformed(made, batch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -183,7 +199,18 @@ class NeighborLoader:
         """Return what was counted so far, over all batches delivered."""
         pool = self._maker.pool
         self._stats.buffer_bytes, self._stats.peak_buffer_bytes = pool.total_bytes, pool.peak_bytes
+        self._stats.cache_bytes, self._stats.tiers = self._caches.resident_bytes, self._caches.stats()
         return self._stats
+
+    def _make_caches(self, plan: Plan, features: Mapping[Any, TieredTable]) -> Caches:
+        maker = self._maker
+        workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
+        fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
+        return make_caches(plan, fields, workload, features, is_mapped=isinstance(maker.source, StoreInput))
+
+    def _announce(self, number: int, sampled: Sampled) -> None:
+        ids = {key: ids_of(sampled.subgraph, key) for key in self._caches.caches}
+        self._caches.announce(number, ids if sampled.are_distinct else {key: np.unique(nodes) for key, nodes in ids.items()})
 
     def _configure(self) -> dict[str, Any]:
         """Everything that decides what the batches are."""
@@ -214,20 +241,36 @@ class NeighborLoader:
 
 
 class _Epoch:
-    """One pass over the batches of one epoch."""
+    """One pass over the batches of one epoch.
+
+    Threads make whole batches: sample, then gather. Where a policy looks ahead, the first half has threads of its own and samples are held
+    until the window is full.
+    """
 
     def __init__(self, loader: NeighborLoader, epoch: int, first: int) -> None:
         self._loader, self._epoch, self._next = loader, epoch, first
-        options, maker, assembler = loader._options, loader._maker, Assembler(loader._maker.source)
-        indices = iter(range(first * loader.num_ranks + loader.rank, loader._num_batches, loader.num_ranks))
+        options, maker, caches, ranks = loader._options, loader._maker, loader._caches, loader.num_ranks
+        number = caches.begin()
+        assembler, turns = Assembler(maker.source, caches, number), Turns()
+        indices = range(first * ranks + loader.rank, loader._num_batches, ranks)
+        ahead = None
+        if caches.window:
+            samples = _run(lambda index: maker.sample(epoch, index), indices, loader._samplers, options)
+            ahead = LookAhead(samples, lambda sampled: loader._announce(number, sampled), caches.window)
 
         def make(index: int) -> tuple[Any, BatchStats]:
-            return maker.make(assembler, epoch, index)
+            turn = index // ranks - first
+            try:
+                sampled = maker.sample(epoch, index) if ahead is None else ahead
+                with turns.of(turn):
+                    if isinstance(sampled, LookAhead):
+                        sampled = sampled.take()
+                    under_way = maker.submit(assembler, sampled)
+                return maker.finish(assembler, sampled, under_way)
+            finally:
+                turns.skip(turn)
 
-        self._ahead: OrderedAhead[tuple[Any, BatchStats]] | None = None
-        self._results: Iterator[tuple[Any, BatchStats]] = map(make, indices)
-        if options.num_workers:
-            self._results = self._ahead = OrderedAhead(make, indices, loader._workers, options.max_in_flight, options.timeout_s)
+        self._results = _run(make, indices, loader._workers, options)
 
     def __iter__(self) -> _Epoch:
         return self
@@ -236,7 +279,7 @@ class _Epoch:
         return len(self._loader)
 
     def __next__(self) -> Any:
-        loader, waited_s = self._loader, self._ahead.wait_s if self._ahead else 0.0
+        loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
         batch, stats = next(self._results)
         started = time.perf_counter()
         batch = loader._transformed(batch, self._next * loader.num_ranks + loader.rank)
@@ -244,11 +287,18 @@ class _Epoch:
             batch = batch.pin_memory()
         stats.stage_s["deliver"] = time.perf_counter() - started
         loader._stats.add(stats)
-        loader._stats.wait_s += (self._ahead.wait_s - waited_s) if self._ahead else 0.0
+        loader._stats.wait_s += getattr(self._results, "wait_s", 0.0) - waited_s
         self._next += 1
         if loader._epoch == self._epoch:
             loader._delivered = self._next
         return batch
+
+
+def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions) -> Iterator[T]:
+    """Results of `work` in order: made ahead by the workers, or here and now where there are none."""
+    if workers.num_workers == 0:
+        return map(work, indices)
+    return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s)
 
 
 def _choose_order(options: LoaderOptions, num_seeds: int, seed: int) -> Order:

@@ -1,7 +1,7 @@
 """How one batch is made: order -> sample -> gather -> assemble. Runs on any thread.
 
 In: the epoch and index of a batch. Out: the batch and what it took. Invariants: the batch is a pure function of its place; an error
-says in which stage of which batch it happened.
+says in which stage of which batch it happened; reads from tiers are submitted in the order of the batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import PenstockError, PipelineError
-from penstock.feed.assemble import Assembler
+from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.stats import BatchStats
@@ -34,14 +34,34 @@ class StageClock:
     __slots__ = ("_since", "seconds", "stage")
 
     def __init__(self, stage: str) -> None:
-        self.stage, self._since = stage, time.perf_counter()
+        self.stage = stage
+        self._since: float | None = time.perf_counter()
         self.seconds: dict[str, float] = {}
 
     def enter(self, stage: str) -> None:
-        """End the stage and begin the next."""
-        now = time.perf_counter()
-        self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + now - self._since
-        self.stage, self._since = stage, now
+        """End the stage, if one is running, and begin the next."""
+        self.rest()
+        self.stage, self._since = stage, time.perf_counter()
+
+    def rest(self) -> None:
+        """End the stage; what follows belongs to none."""
+        if self._since is not None:
+            self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + time.perf_counter() - self._since
+            self._since = None
+
+
+class located:
+    """Says of an error within the block where it happened. Not a generator: those take a StopIteration for their own end."""
+
+    def __init__(self, clock: StageClock, index: int) -> None:
+        self._clock, self._index = clock, index
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            raise locate(error, self._clock.stage, self._index) from error
 
 
 def locate(error: Exception, stage: str, index: int) -> Exception:
@@ -50,6 +70,25 @@ def locate(error: Exception, stage: str, index: int) -> Exception:
         error.args = (f"{error} (stage {stage}, batch {index})",)
         return error
     return PipelineError(f"{type(error).__name__} in stage {stage} of batch {index}: {error}", stage=stage, batch=index)
+
+
+@dataclass(slots=True)
+class Sampled:
+    """A batch after the first half of its making.
+
+    Attributes:
+        index: of the batch.
+        subgraph: what was sampled.
+        input_id: int64[num_seeds], what the batch says of its seeds.
+        are_distinct: no node comes twice.
+        clock: of the stages so far.
+    """
+
+    index: int
+    subgraph: Subgraph
+    input_id: torch.Tensor
+    are_distinct: bool
+    clock: StageClock
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,40 +113,50 @@ class BatchMaker:
     pool: BufferPool = field(default_factory=BufferPool)
     _workspaces: queue.SimpleQueue[Workspace] = field(default_factory=queue.SimpleQueue)
 
-    def make(self, assembler: Assembler, epoch: int, index: int) -> tuple[Any, BatchStats]:
-        """Make batch `index` of an epoch."""
+    def sample(self, epoch: int, index: int) -> Sampled:
+        """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood."""
         clock = StageClock("order")
-        try:
+        with located(clock, index):
             positions = self.order.batch(epoch, index, self.batch_size)
-            return self._make(clock, assembler, positions, epoch, index)
-        except Exception as error:
-            raise locate(error, clock.stage, index) from error
+            return self._sample(clock, positions, epoch, index)
 
-    def make_of(self, assembler: Assembler, positions: np.ndarray, epoch: int, index: int) -> tuple[Any, BatchStats]:
-        """Make the batch that the seeds at `positions` of the set of seeds are, drawn as batch `index` of an epoch."""
+    def sample_of(self, positions: np.ndarray, epoch: int, index: int) -> Sampled:
+        """The same for the seeds at `positions` of the set of seeds, drawn as batch `index` of an epoch."""
         clock = StageClock("sample")
-        try:
-            return self._make(clock, assembler, positions, epoch, index)
-        except Exception as error:
-            raise locate(error, clock.stage, index) from error
+        with located(clock, index):
+            return self._sample(clock, positions, epoch, index)
 
-    def _make(self, clock: StageClock, assembler: Assembler, positions: np.ndarray, epoch: int, index: int) -> tuple[Any, BatchStats]:
-        clock.enter("sample")
-        input_id = torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
-        subgraph = self._sample(self.seeds.ids[positions], input_id, epoch, index)
-        clock.enter("gather")
-        rows, num_bytes = assembler.gather(subgraph, self.pool.empty)
-        clock.enter("assemble")
-        batch = assembler.assemble(subgraph, rows, self.seeds.node_type, input_id)
-        if self.transform is not None:
-            clock.enter("transform")
-            batch = self.transform(batch)
-        clock.enter("done")
+    def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
+        """Begin to read the rows that live in tiers: batches in order."""
+        sampled.clock.enter("gather")
+        with located(sampled.clock, sampled.index):
+            return assembler.submit(sampled.subgraph, self.pool.empty, are_distinct=sampled.are_distinct)
+
+    def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay) -> tuple[Any, BatchStats]:
+        """Make the second half: rows and the batch."""
+        clock, subgraph = sampled.clock, sampled.subgraph
+        with located(clock, sampled.index):
+            rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way)
+            clock.enter("assemble")
+            batch = assembler.assemble(subgraph, rows, self.seeds.node_type, sampled.input_id)
+            if self.transform is not None:
+                clock.enter("transform")
+                batch = self.transform(batch)
+            clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        return batch, BatchStats(positions.size, num_nodes, num_edges, num_bytes, clock.seconds)
+        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds)
 
-    def _sample(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int) -> Subgraph:
+    def _sample(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> Sampled:
+        clock.enter("sample")
+        input_id = torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
+        seeds = self.seeds.ids[positions]
+        subgraph = self._draw(seeds, input_id, epoch, index)
+        clock.rest()
+        are_distinct = not self.sampler.disjoint and self.transform_output is None and np.unique(seeds).size == seeds.size
+        return Sampled(index, subgraph, input_id, are_distinct, clock)
+
+    def _draw(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int) -> Subgraph:
         workspace = self._borrow_workspace()
         try:
             sample = self.sampler.sample(

@@ -1,5 +1,7 @@
 """Gather: ids -> rows, from wherever the rows are, into a given place."""
 
+from penstock.gather.cached import CachedTier
 from penstock.gather.rows import RowTable
+from penstock.gather.table import RowKind, RowsUnderWay, TieredTable
 
-__all__ = ["RowTable"]
+__all__ = ["CachedTier", "RowKind", "RowTable", "RowsUnderWay", "TieredTable"]

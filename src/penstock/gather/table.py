@@ -22,11 +22,13 @@ class RowKind:
     Attributes:
         name: of the field.
         dtype, shape: of one row.
+        is_bfloat16: the dtype holds the bits of bfloat16, which NumPy lacks.
     """
 
     name: str
     dtype: np.dtype
     shape: tuple[int, ...]
+    is_bfloat16: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -55,17 +57,19 @@ class TieredTable:
         """Rows of each field."""
         return self.tier.num_rows
 
-    def submit(self, ids: np.ndarray, allocate: Allocator = np.empty, *, are_distinct: bool = True) -> RowsUnderWay:
+    def submit(self, ids: np.ndarray, allocate: Allocator = np.empty, *, are_distinct: bool = True, around: bool = False) -> RowsUnderWay:
         """Begin to read.
 
         Args:
             ids: int64[n], in range.
             allocate: gives the arrays of the result.
             are_distinct: no id comes twice; if it might, each is still read once.
+            around: leave the topmost cache alone and read what is beneath.
         """
         wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
         outs = [allocate(wanted.size * kind.row_bytes, np.uint8)[: wanted.size * kind.row_bytes] for kind in self.kinds]
-        return RowsUnderWay(self, self.tier.submit(wanted, outs, np.arange(wanted.size)), outs, again)
+        tier: Tier = getattr(self.tier, "slow", self.tier) if around else self.tier
+        return RowsUnderWay(self, tier.submit(wanted, outs, np.arange(wanted.size)), outs, again)
 
     def stats(self) -> dict[str, TierStats]:
         """What each tier of the stack was asked for, from the top down."""

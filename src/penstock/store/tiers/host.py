@@ -30,7 +30,7 @@ class HostTier:
                 raise InputError(f"{name}: rows must be contiguous arrays of numbers, got {array.dtype} with strides {array.strides}")
         self.name, self.num_rows, self.stats = name, len(arrays[0]), TierStats()
         self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
-        self._bytes = [np.asarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        self.buffers = [np.asarray(array).reshape(-1).view(np.uint8) for array in arrays]
         self.resident_bytes = sum(array.nbytes for array in arrays)
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
@@ -40,7 +40,7 @@ class HostTier:
 
     def _copy(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
         started = time.perf_counter()
-        for source, out, row_bytes in zip(self._bytes, outs, self.row_bytes, strict=True):
+        for source, out, row_bytes in zip(self.buffers, outs, self.row_bytes, strict=True):
             cpu.move_rows(source, rows, out, places, row_bytes)
         num_bytes = rows.size * sum(self.row_bytes)
         self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
@@ -48,7 +48,7 @@ class HostTier:
 
     def write(self, rows: np.ndarray, sources: Sequence[np.ndarray], source_rows: np.ndarray) -> None:
         """Replace rows (distinct) by rows `source_rows` of `sources`, uint8 per field."""
-        for target, source, row_bytes in zip(self._bytes, sources, self.row_bytes, strict=True):
+        for target, source, row_bytes in zip(self.buffers, sources, self.row_bytes, strict=True):
             cpu.move_rows(source, source_rows, target, rows, row_bytes)
 
 

@@ -62,16 +62,22 @@ class Tier(Protocol):
         device: where the rows are: "cpu" for anything that the processor can read.
         num_rows: rows are numbered from 0.
         row_bytes: bytes of a row, per field.
-        resident_bytes: how much memory of the device it takes.
-        stats: what it was asked for.
     """
 
     name: str
     device: str
     num_rows: int
     row_bytes: tuple[int, ...]
-    resident_bytes: int
-    stats: TierStats
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the device that it takes."""
+        ...
+
+    @property
+    def stats(self) -> TierStats:
+        """What it was asked for."""
+        ...
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read.

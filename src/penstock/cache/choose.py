@@ -1,0 +1,112 @@
+"""Policies by name, for one node type of a workload.
+
+In: a name and what will be sampled. Out: how to make the policy, and its initial content. A static policy's content is its choice; a
+dynamic one begins empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.cache.belady import Belady
+from penstock.cache.clock import CLOCK
+from penstock.cache.fifo import FIFO
+from penstock.cache.hotness import check_hotness, degree_hotness, in_out_ratio, plan_static, random_hotness
+from penstock.cache.inclusion import inclusion_probability
+from penstock.cache.lfu import LFU
+from penstock.cache.lru import LRU
+from penstock.cache.policy import Policy
+from penstock.cache.presample import presample_hotness
+from penstock.cache.s3fifo import S3FIFO
+from penstock.cache.sieve import SIEVE
+from penstock.cache.static import Static
+from penstock.errors import UsageError
+from penstock.order import Order
+from penstock.records import NodeType
+from penstock.sample import NeighborSampler
+
+DYNAMIC = {policy.name: policy for policy in (FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO)}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What will be sampled: hotness is about it.
+
+    Attributes:
+        sampler: gives graph, fanouts and seed.
+        seed_type, seeds: node type and int64 ids of the set of seeds.
+        order: of the seeds.
+        batch_size: seeds per batch.
+    """
+
+    sampler: NeighborSampler
+    seed_type: NodeType
+    seeds: np.ndarray
+    order: Order
+    batch_size: int
+
+    def presampled(self, node_type: NodeType, num_epochs: int = 1) -> np.ndarray:
+        """Mean visits per epoch, float64[num_nodes]."""
+        order, batch_size = self.order, self.batch_size
+        return presample_hotness(
+            self.sampler, node_type, self.seed_type, self.seeds, order, batch_size=batch_size, num_epochs=num_epochs
+        )  # fmt: skip
+
+
+def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_epochs: int = 1) -> np.ndarray:
+    """Return the hotness of each node of a type: a number per node, higher is hotter."""
+    graph = workload.sampler.graph
+    makers: dict[str, Callable[[], np.ndarray]] = {
+        "random": lambda: random_hotness(graph.num_nodes[node_type], workload.sampler.seed),
+        "degree": lambda: degree_hotness(graph, node_type),
+        "ratio": lambda: in_out_ratio(graph, node_type),
+        "presample": lambda: workload.presampled(node_type, num_epochs),
+        "inclusion": lambda: inclusion_probability(
+            workload.sampler, workload.seed_type, workload.seeds, batch_size=workload.batch_size
+        )[node_type],
+    }  # fmt: skip
+    if name not in makers:
+        raise UsageError(f"hotness must be one of {', '.join(makers)}; got {name!r}")
+    return check_hotness(makers[name](), graph.num_nodes[node_type])
+
+
+STATIC = ("random", "degree", "ratio", "presample", "inclusion")
+POLICIES = (*STATIC, *DYNAMIC, Belady.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy to be made.
+
+    Attributes:
+        make: makes it, empty.
+        content: int64 ids that it begins with, best first; None for none.
+        window: batches that it wants to be told of, the current one included; 0 where it does not look ahead.
+    """
+
+    make: Callable[[], Policy]
+    content: np.ndarray | None = None
+    window: int = 0
+
+
+def choose_policy(name: str, workload: Workload, node_type: NodeType, capacity: int, *, window: int = 1, num_epochs: int = 1) -> Choice:
+    """Choose by name.
+
+    Args:
+        name: one of POLICIES.
+        workload, node_type: whose rows.
+        capacity: rows to keep.
+        window: of a policy that looks ahead.
+        num_epochs: sampled where hotness is by sampling.
+    """
+    num_nodes = workload.sampler.graph.num_nodes[node_type]
+    if name in DYNAMIC:
+        return Choice(lambda: DYNAMIC[name](num_nodes, capacity))
+    if name == Belady.name:
+        hotness = workload.presampled(node_type, num_epochs)
+        return Choice(lambda: Belady(num_nodes, capacity, window, hotness), None, window)
+    hotness = hotness_by_name(name, workload, node_type, num_epochs=num_epochs)
+    return Choice(lambda: Static(num_nodes, capacity), plan_static(hotness, capacity))

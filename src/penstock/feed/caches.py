@@ -1,0 +1,135 @@
+"""The tables of a loader: what a plan keeps in faster memory, made once and kept over all epochs.
+
+In: a plan, an input and its fields. Out: per node type a `TieredTable` that serves the fields it holds; the rest stays as it was.
+Invariant: a loader with any plan yields the same batches, bit for bit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from penstock.cache.choose import Workload, choose_policy
+from penstock.errors import InputError, UsageError
+from penstock.feed.fields import Field, TensorRows
+from penstock.gather import CachedTier, RowKind, RowsUnderWay, TieredTable
+from penstock.plan import Plan, plan_rows, slow_options
+from penstock.records import NODE, Allocator
+from penstock.store.tiers import HostTier, MappedTier, SlowTier, Tier
+
+
+@dataclass(slots=True)
+class Caches:
+    """Tables by node type, and whose turn it is to steer them.
+
+    One pass over the loader at a time steers the policies, the latest one; batches of a pass before, which nobody may be waiting for any
+    more, read around the caches.
+
+    Attributes:
+        tables: node type (the homogeneous one is `NODE`) -> table.
+        window: batches to be announced, the current one included; 0 where no policy looks ahead.
+    """
+
+    tables: dict[Any, TieredTable] = field(default_factory=dict)
+    window: int = 0
+    _current: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def caches(self) -> dict[Any, CachedTier]:
+        """The tables that a policy stands over."""
+        return {key: table.tier for key, table in self.tables.items() if isinstance(table.tier, CachedTier)}
+
+    def begin(self) -> int:
+        """A new pass begins. Returns its number; what was announced in the one before and not asked for is forgotten."""
+        with self._lock:
+            self._current += 1
+            for cache in self.caches.values():
+                cache.restart()
+            return self._current
+
+    def announce(self, number: int, ids: Mapping[Any, np.ndarray]) -> None:
+        """Tell policies that look ahead what a batch to come of a pass asks for, per node type."""
+        with self._lock:
+            if number == self._current:
+                for key, cache in self.caches.items():
+                    cache.announce(ids[key])
+
+    def submit(self, number: int, key: Any, ids: np.ndarray, allocate: Allocator, *, are_distinct: bool) -> RowsUnderWay:
+        """Begin to read rows of a type for a batch of a pass; passes have numbers from 1."""
+        with self._lock:
+            around = number != self._current
+            return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around)
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """Name of a tier -> what it was asked for; names carry the type where there are several."""
+        counted = {}
+        for key, table in self.tables.items():
+            label = "" if len(self.tables) == 1 else f"{'/'.join(key) if isinstance(key, tuple) else key} "
+            for tier, stats in table.stats().items():
+                counted[label + tier] = stats.as_dict()
+        return counted
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory that the kept rows, directories and states take."""
+        return sum(cache.resident_bytes for cache in self.caches.values())
+
+
+def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, features: Mapping[Any, TieredTable], *, is_mapped: bool) -> Caches:
+    """Build what a plan asks for.
+
+    Args:
+        plan: see there.
+        fields: node fields of the input.
+        workload: what will be sampled; static policies look at it.
+        features: tables of the user's, by node type.
+        is_mapped: the arrays of the fields are files.
+    """
+    tables = dict(features)
+    _check_features(tables, workload)
+    if plan.is_plain:
+        return Caches(tables)
+    for node_type in {one.key or NODE: None for one in fields if isinstance(one.source, TensorRows)}:
+        if node_type not in tables:
+            ours = [one for one in fields if (one.key or NODE) == node_type and isinstance(one.source, TensorRows)]
+            tables[node_type] = _bottom(plan, ours, is_mapped=is_mapped)
+    if not tables:
+        raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
+    if plan.policy is None:
+        return Caches(tables)
+    rows = plan_rows(
+        plan.cache, {t: table.num_rows for t, table in tables.items()}, {t: sum(table.tier.row_bytes) for t, table in tables.items()}
+    )
+    window = 0
+    for node_type, table in tables.items():
+        capacity = rows[node_type]
+        choice = choose_policy(plan.policy, workload, node_type, capacity, window=plan.window, num_epochs=plan.presample_epochs)
+        tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
+        window = choice.window
+    return Caches(tables, window)
+
+
+def _check_features(tables: Mapping[Any, TieredTable], workload: Workload) -> None:
+    for node_type, table in tables.items():
+        num_nodes = workload.sampler.graph.num_nodes.get(node_type)
+        if num_nodes is None:
+            raise UsageError(f"features: '{node_type}' is not a node type; the node types are {workload.sampler.graph.node_types}")
+        if table.num_rows != num_nodes:
+            raise InputError(f"features of '{node_type}' have {table.num_rows} rows for {num_nodes} nodes: give one row for each")
+
+
+def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool) -> TieredTable:
+    """The fields of one type where they are, or read into memory, or made slow."""
+    sources = [cast(TensorRows, one.source) for one in fields]
+    arrays = [source.array for source in sources]
+    if plan.features == "memory" and is_mapped:
+        arrays, is_mapped = [np.array(array) for array in arrays], False
+    tier: Tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
+    if plan.slow is not None:
+        tier = SlowTier(tier, **slow_options(plan.slow))
+    return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])

@@ -1,0 +1,49 @@
+"""Samples held ahead of the gather, for policies that know what comes.
+
+In: samples in order. Out: the same samples; when one is given out, it and the following ones, `window` in all, have been announced to the
+caches. Invariant: what is announced is exactly what will be asked for, in that order; an error in sampling is raised where its batch
+would have come.
+Source: Ginex 3.4, with a window that slides by one batch in place of superbatches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from penstock.feed.maker import Sampled
+
+
+class LookAhead:
+    """Call `take` once per batch, in order; it is not safe from several threads at once.
+
+    Args:
+        samples: in order; may block.
+        announce: told of each sample as soon as it is there.
+        window: samples held, the one that is taken included.
+    """
+
+    def __init__(self, samples: Iterator[Sampled], announce: Callable[[Sampled], None], window: int) -> None:
+        self._samples, self._announce, self._window = samples, announce, window
+        self._held: deque[Sampled | Exception] = deque()
+        self._is_over = False
+
+    def take(self) -> Sampled:
+        """Return the next sample."""
+        while len(self._held) < self._window and not self._is_over:
+            self._hold_one_more()
+        first = self._held.popleft()
+        if isinstance(first, Exception):
+            raise first
+        return first
+
+    def _hold_one_more(self) -> None:
+        try:
+            sample = next(self._samples)
+            self._announce(sample)
+            self._held.append(sample)
+        except StopIteration:
+            self._is_over = True
+        except Exception as error:
+            self._held.append(error)
+            self._is_over = True

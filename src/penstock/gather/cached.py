@@ -1,0 +1,166 @@
+"""A cached tier: the rows that a policy chose, in a fast tier, over any slower one.
+
+In: rows of the whole type. Out: the same rows. Invariant: what comes out never depends on the policy, the capacity, the content or the
+number of threads; only the time does.
+
+A read is decided when it is submitted (the policy says which rows are hits and which of the misses it wants to keep) and committed when it
+is waited for: hits are copied out of the cache, then the misses worth keeping are copied in. Commits happen in the order of the decisions,
+so that each finds the cache as its decision assumed it, however many threads are between the two. Reads of the slower tier are under way
+meanwhile, any number at once. A policy that never changes its content needs no order, and takes none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.cache.belady import Belady
+from penstock.cache.policy import Change, Policy
+from penstock.cache.static import Static
+from penstock.errors import TierError, UsageError
+from penstock.store.tiers import HostTier, Read, Tier, TierStats
+
+_PATIENCE_S = 60.0
+
+
+class CachedTier:
+    """Rows of a slower tier, some of them kept in memory.
+
+    Args:
+        make_policy: makes an empty policy over the rows of `slow`; called again where the content is lost.
+        slow: where all rows are.
+        content: int64 ids to begin with, best first; read at once.
+        name: of the fast tier.
+    """
+
+    device = "cpu"
+
+    def __init__(self, make_policy: Callable[[], Policy], slow: Tier, content: np.ndarray | None = None, name: str = "cache") -> None:
+        self.slow, self.name, self.num_rows, self.row_bytes = slow, name, slow.num_rows, slow.row_bytes
+        self._make_policy, self.policy = make_policy, make_policy()
+        num_slots = min(self.policy.capacity, slow.num_rows)
+        self._fast = HostTier([np.empty((num_slots, width), np.uint8) for width in slow.row_bytes], name)
+        self._pid, self._turn = os.getpid(), threading.Condition()
+        self._num_decided = self._num_committed = self._num_announced = 0
+        self._lost: list[range] = []
+        self.is_static = isinstance(self.policy, Static)
+        if content is not None:
+            self._fill(content[:num_slots])
+
+    @property
+    def stats(self) -> TierStats:
+        """Hits: rows, bytes and time of the fast tier alone."""
+        return self._fast.stats
+
+    @property
+    def resident_bytes(self) -> int:
+        """Rows kept, and what the policy needs to keep them."""
+        return self._fast.resident_bytes + self.policy.state_bytes
+
+    def _fill(self, ids: np.ndarray) -> None:
+        self.policy.fill(ids)
+        self.slow.submit(ids, self._fast.buffers, self.policy.slots[ids].astype(np.int64)).wait()
+
+    def announce(self, rows: np.ndarray) -> None:
+        """Tell a policy that looks ahead what a batch to come will ask for; batches in order."""
+        self._take_over_after_fork()
+        with self._turn:
+            self._policy_ahead().announce(rows)
+            self._num_announced += 1
+
+    def restart(self) -> None:
+        """A new pass begins. A policy that was told of batches which never came starts again with an empty cache."""
+        self._take_over_after_fork()
+        with self._turn:
+            if self._num_announced:
+                self._begin_again()
+
+    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
+        """Decide, and begin to read what is not here. Batches in order; the read must be waited for, in any order."""
+        self._take_over_after_fork()
+        with self._turn:
+            change = self.policy.access(rows)
+            self._num_announced -= self._num_announced > 0
+            number = self._num_decided
+            self._num_decided += not self.is_static
+        is_miss = change.hit_slots < 0
+        misses, hits = np.flatnonzero(is_miss), np.flatnonzero(~is_miss)
+        try:
+            beneath = self.slow.submit(rows[misses], outs, places[misses])
+        except BaseException:
+            self._lose(number)
+            raise
+        return _CachedRead(self, number, change, hits, outs, places, beneath)
+
+    def _commit(self, number: int, change: Change, hits: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
+        """Hits out, kept misses in, once all reads decided before have done so."""
+        copy = self._fast.submit(change.hit_slots[hits].astype(np.int64), outs, places[hits])
+        if self.is_static:
+            return copy.wait()
+        with self._turn:
+            while self._num_committed != number:
+                if not self._turn.wait(_PATIENCE_S) and self._num_committed != number:
+                    raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
+            try:
+                if any(number in numbers for numbers in self._lost):
+                    raise TierError(f"{self.name}: a read before this one failed, and the content is lost")
+                moved = copy.wait()
+                self._fast.write(change.into.astype(np.int64), outs, places[change.inserted])
+                return moved
+            finally:
+                self._end_turn(number)
+
+    def _end_turn(self, number: int) -> None:
+        self._num_committed = number + 1
+        self._lost = [numbers for numbers in self._lost if numbers.stop > self._num_committed]
+        self._turn.notify_all()
+
+    def _lose(self, number: int) -> None:
+        """A read failed: rows that the directory holds for present never came. Begin again with an empty cache."""
+        if self.is_static:
+            return
+        with self._turn:
+            if not any(number in numbers for numbers in self._lost):  # else it was lost already
+                self._begin_again()
+                self._lost.append(range(number + 1, self._num_decided))
+            while self._num_committed != number and self._turn.wait(_PATIENCE_S):
+                pass
+            self._end_turn(number)
+
+    def _take_over_after_fork(self) -> None:
+        """In a forked child nobody ends the reads of the parent's threads, and a lock may be held for ever: begin again."""
+        if self._pid == os.getpid():
+            return
+        self._pid, self._turn = os.getpid(), threading.Condition()
+        self._num_decided, self._num_committed, self._lost = 0, 0, []
+        if not self.is_static:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        self.policy, self._num_announced = self._make_policy(), 0
+
+    def _policy_ahead(self) -> Belady:
+        if not isinstance(self.policy, Belady):
+            raise UsageError(f"{self.name}: policy {self.policy.name} does not look ahead, there is nothing to announce to it")
+        return self.policy
+
+
+class _CachedRead:
+    """A read of a cached tier under way."""
+
+    def __init__(self, tier: CachedTier, number: int, change: Change, hits: Any, outs: Any, places: Any, beneath: Read) -> None:
+        self._tier, self._number, self._change, self._hits = tier, number, change, hits
+        self._outs, self._places, self._beneath = outs, places, beneath
+
+    def wait(self) -> int:
+        """End it."""
+        try:
+            missed = self._beneath.wait()
+        except BaseException:
+            self._tier._lose(self._number)
+            raise
+        return missed + self._tier._commit(self._number, self._change, self._hits, self._outs, self._places)

@@ -1,0 +1,8 @@
+"""Plan: how much of what is kept where. Decides; moves nothing."""
+
+from penstock.plan.capacity import parse_capacity, plan_rows, slow_options
+from penstock.plan.knapsack import plan_split
+from penstock.plan.plan import Plan
+from penstock.plan.recipes import RECIPES, make_plan
+
+__all__ = ["RECIPES", "Plan", "make_plan", "parse_capacity", "plan_rows", "plan_split", "slow_options"]

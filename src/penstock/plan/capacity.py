@@ -1,0 +1,71 @@
+"""Capacities and made-up devices, as people write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.store.budget import parse_bytes
+
+DIRECTORY_BYTES_PER_NODE = 8
+STATE_BYTES_PER_ROW = 24
+"""What a policy and its directory take at most, beyond the rows."""
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+
+def parse_capacity(text: str) -> tuple[str, float]:
+    """Read "10%", "5000 rows" or a number of bytes: ("share", 0.1), ("rows", 5000) or ("bytes", n)."""
+    if match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text):
+        if float(match[1]) > 100:
+            raise UsageError(f"cache={text!r}: more than all rows")
+        return "share", float(match[1]) / 100
+    if match := re.fullmatch(r"\s*(\d+)\s*rows?\s*", text):
+        return "rows", float(match[1])
+    try:
+        return "bytes", float(parse_bytes(text))
+    except UsageError:
+        raise UsageError(f"cannot read cache={text!r}: write a share (10%), bytes (2GiB) or rows (5000 rows)") from None
+
+
+def plan_rows(text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int]) -> dict[Any, int]:
+    """Share a capacity out over types: rows of each that are kept.
+
+    Args:
+        text: see `parse_capacity`. Bytes cover rows, directory and state; each type gets the same share of its rows.
+        num_rows, row_bytes: per type.
+    """
+    kind, amount = parse_capacity(text)
+    if kind == "rows":
+        total = sum(num_rows.values())
+        return {key: min(count, math.floor(amount * count / max(total, 1))) for key, count in num_rows.items()}
+    if kind == "bytes":
+        left = amount - DIRECTORY_BYTES_PER_NODE * sum(num_rows.values())
+        whole = sum(count * (row_bytes[key] + STATE_BYTES_PER_ROW) for key, count in num_rows.items())
+        if amount and left <= 0:
+            raise UsageError(
+                f"cache={text!r} does not hold the directory alone: {DIRECTORY_BYTES_PER_NODE} bytes for each of "
+                f"{sum(num_rows.values()):,} rows; give more, or 0"
+            )
+        amount = max(0.0, min(1.0, left / max(whole, 1)))
+    return {key: math.floor(amount * count) for key, count in num_rows.items()}
+
+
+def slow_options(text: str) -> dict[str, Any]:
+    """Read "1GB/s,100us": the arguments of `SlowTier`. A third part, "64 rows", says how many rows one request brings; "depth 8" how many
+    requests are under way at once."""
+    options: dict[str, Any] = {}
+    for part in text.split(","):
+        if match := re.fullmatch(r"\s*(.+)/s\s*", part):
+            options["bytes_per_s"] = parse_bytes(match[1])
+        elif match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|ms|us)\s*", part):
+            options["delay_s"] = float(match[1]) * _SECONDS[match[2]]
+        elif match := re.fullmatch(r"\s*(\d+)\s*rows?\s*", part):
+            options["rows_per_request"] = int(match[1])
+        elif match := re.fullmatch(r"\s*depth\s*(\d+)\s*", part):
+            options["depth"] = int(match[1])
+        else:
+            raise UsageError(f"cannot read {part.strip()!r} of slow={text!r}: write for instance 1GB/s,100us")
+    return options

@@ -1,0 +1,28 @@
+"""The systems of the papers as plans with names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.plan.plan import Plan
+
+RECIPES = {
+    "pyg": Plan(features="memory"),
+    "mmap": Plan(),
+    "pagraph": Plan(policy="degree", cache="20%"),
+    "gnnlab": Plan(policy="presample", cache="10%"),
+    "bgl": Plan(policy="fifo", cache="10%", order="proximity"),
+}
+RECIPES = {name: replace(plan, recipe=name) for name, plan in RECIPES.items()}
+
+
+def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
+    """Return a plan: one given, a recipe by name, or the default; with the settings of `changes` that are not None."""
+    if isinstance(plan, str):
+        if plan not in RECIPES:
+            raise UsageError(f"recipe must be one of {', '.join(RECIPES)}; got {plan!r}")
+        plan = RECIPES[plan]
+    given = {name: value for name, value in changes.items() if value is not None}
+    return replace(plan or RECIPES["mmap"], **given)

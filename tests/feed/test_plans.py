@@ -1,0 +1,227 @@
+"""Loaders with plans: the same batches as without, bit for bit, whatever is kept where; and what is counted."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import penstock
+from penstock.cache import FIFO
+from penstock.cache.choose import POLICIES
+from penstock.errors import InputError, PipelineError, UsageError
+from penstock.gather import CachedTier, RowKind, TieredTable
+from penstock.plan import RECIPES, Plan, make_plan, parse_capacity, plan_rows, slow_options
+from penstock.store.tiers import HostTier, SlowTier
+from tests.feed.inputs import check_homogeneous, homogeneous_data, typed_data
+
+OPTIONS = dict(num_neighbors=[4, 3], batch_size=16, shuffle=True, seed=3)
+
+
+def digests(loader, num_epochs=2):
+    return [penstock.digest(batch) for _ in range(num_epochs) for batch in loader]
+
+
+def make_loader(data, **options):
+    return penstock.NeighborLoader(
+        data, **{**OPTIONS, "input_nodes": data.train_mask if isinstance(data, Data) else ("paper", "train"), **options}
+    )
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return {kind: digests(make_loader(data)) for kind, data in (("homogeneous", homogeneous_data()), ("typed", typed_data()))}
+
+
+@pytest.mark.parametrize("num_workers", [0, 3])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_same_batches_under_every_policy(plain, policy, num_workers):
+    for kind, data in (("homogeneous", homogeneous_data()), ("typed", typed_data())):
+        for cache in ("0", "3 rows", "20%"):
+            plan = Plan(policy=policy, cache=cache, window=4, slow="1GB/s,10us,64 rows")
+            loader = make_loader(data, plan=plan, num_workers=num_workers)
+            assert digests(loader) == plain[kind]
+            counted = loader.stats().tiers
+            hits = sum(stats["num_rows"] for name, stats in counted.items() if name.endswith("cache"))
+            assert (hits > 0) or cache != "20%"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes(plain, recipe):
+    data = homogeneous_data()
+    loader = make_loader(data, plan=make_plan(recipe, order="random"), num_workers=2)
+    assert digests(loader) == plain["homogeneous"]
+
+
+def test_rows_are_whole_and_in_place():
+    data = homogeneous_data()
+    for batch in make_loader(data, plan=Plan(policy="lru", cache="10%"), num_workers=2):
+        check_homogeneous(batch, data)
+
+
+def test_repeated_seeds_and_disjoint_trees():
+    data = homogeneous_data()
+    seeds = torch.tensor([5, 5, 9, 5, 9, 40] * 5)
+    for options in (dict(), dict(disjoint=True), dict(replace=True), dict(subgraph_type="bidirectional")):
+        common = dict(input_nodes=seeds, batch_size=8, **options)
+        expected = digests(make_loader(data, **common))
+        assert digests(make_loader(data, plan=Plan(policy="fifo", cache="5%"), **common)) == expected
+
+
+def test_hits_and_misses_add_up():
+    data = homogeneous_data()
+    results = {}
+    for policy in ("degree", "fifo", "belady"):
+        loader = make_loader(data, plan=Plan(policy=policy, cache="30%", window=8), num_workers=2)
+        asked = sum(batch.n_id.numel() for _ in range(3) for batch in loader)
+        stats = loader.stats()
+        filled = 90 if policy == "degree" else 0
+        assert stats.tiers["cache"]["num_rows"] + stats.tiers["host"]["num_rows"] - filled == asked
+        assert stats.cache_bytes > 90 * 10
+        results[policy] = stats.tiers["cache"]["num_rows"] / asked
+    assert results["belady"] > results["fifo"]
+
+
+def test_hit_rate_does_not_depend_on_the_threads():
+    counts = []
+    for num_workers in (0, 1, 3):
+        loader = make_loader(homogeneous_data(), plan=Plan(policy="s3-fifo", cache="20%"), num_workers=num_workers)
+        digests(loader)
+        counts.append({name: stats["num_rows"] for name, stats in loader.stats().tiers.items()})
+    assert counts[0] == counts[1] == counts[2]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "belady"])
+def test_resume_at_every_batch(plain, policy):
+    data, plan = homogeneous_data(), Plan(policy=policy, cache="20%", window=3)
+    loader, states = make_loader(data, plan=plan), []
+    for _ in loader:
+        states.append(loader.state_dict())
+    for number, state in enumerate(states, 1):
+        resumed = make_loader(data, plan=plan, num_workers=2)
+        resumed.load_state_dict(state)
+        num_left = len(plain["homogeneous"]) // 2 - number
+        assert [penstock.digest(batch) for batch in resumed][:num_left] == plain["homogeneous"][number : number + num_left]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "belady"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_leaving_early_and_starting_again(plain, policy, num_workers):
+    before = threading.active_count()
+    loader = make_loader(homogeneous_data(), plan=Plan(policy=policy, cache="20%", window=3), num_workers=num_workers)
+    for _ in range(4):
+        for number, _batch in enumerate(loader):
+            if number == 2:
+                break
+    rest = [penstock.digest(batch) for batch in loader]
+    fresh = make_loader(homogeneous_data(), num_workers=num_workers)
+    assert rest == digests(fresh, 5)[-len(rest) :]
+    del loader, fresh
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("policy", ["fifo", "belady"])
+def test_a_tier_that_fails_says_where(policy, num_workers):
+    data = homogeneous_data()
+    kinds = [RowKind("x", np.dtype(np.float32), (2,))]
+    reads = iter(range(10**9))
+    broken = {5}
+    tier = SlowTier(HostTier([data.x.numpy()]), fail=lambda number: OSError("torn") if next(reads) in broken else None)
+    loader = make_loader(data, features={"node": TieredTable(tier, kinds)}, plan=Plan(policy=policy, cache="20%"), num_workers=num_workers)
+    with pytest.raises(OSError, match=r"torn.*stage gather, batch"):
+        for _ in loader:
+            pass
+    assert len(list(loader)) == len(loader)  # the next epoch is whole
+
+
+def test_an_error_in_sampling_arrives_at_its_batch_however_far_ahead():
+    def spoil(output):
+        if int(output.metadata[0][0]) == int(expected[4]):
+            raise ValueError("spoilt")
+        return output
+
+    data = homogeneous_data()
+    expected = [int(batch.input_id[0]) for batch in make_loader(data)]
+    loader = make_loader(data, plan=Plan(policy="belady", cache="20%", window=6), transform_sampler_output=spoil, num_workers=2)
+    batches = iter(loader)
+    assert [int(next(batches).input_id[0]) for _ in range(4)] == expected[:4]
+    with pytest.raises(PipelineError, match="spoilt"):
+        next(batches)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_two_passes_at_once(plain, num_workers):
+    loader = make_loader(homogeneous_data(), plan=Plan(policy="belady", cache="20%", window=4), num_workers=num_workers)
+    first, second = iter(loader), iter(loader)
+    pairs = [(penstock.digest(a), penstock.digest(b)) for a, b in zip(first, second, strict=True)]
+    assert [a for a, _ in pairs] + [b for _, b in pairs] == plain["homogeneous"]
+
+
+def test_batches_outside_any_pass():
+    data = homogeneous_data()
+    loader = make_loader(data, plan=Plan(policy="belady", cache="20%", window=4))
+    assert penstock.digest(loader([1, 2, 3])) == penstock.digest(make_loader(data)([1, 2, 3]))
+
+
+def test_tables_of_the_users():
+    data = homogeneous_data()
+    x = (data.x * 2).numpy()
+    table = TieredTable(CachedTier(lambda: FIFO(300, 30), HostTier([x])), [RowKind("x", x.dtype, x.shape[1:])])
+    for batch in make_loader(data, features={"node": table}, num_workers=2):
+        assert torch.equal(batch.x, torch.from_numpy(x)[batch.n_id])
+        assert torch.equal(batch.y, data.y[batch.n_id])
+    short = TieredTable(HostTier([x[:10]]), [RowKind("x", x.dtype, x.shape[1:])])
+    with pytest.raises(InputError, match="10 rows for 300 nodes"):
+        make_loader(data, features={"node": short})
+    with pytest.raises(UsageError, match="'paper' is not a node type"):
+        make_loader(data, features={"paper": short})
+
+
+def test_a_slow_tier_hides_behind_the_threads():
+    data = homogeneous_data()
+    plan = Plan(slow="1GB/s,5ms,10000 rows")
+    started = time.monotonic()
+    num_batches = len(list(make_loader(data, plan=plan, num_workers=3)))
+    assert time.monotonic() - started < 10 + num_batches * 0.005
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (dict(policy="best"), "policy must be one of random"),
+        (dict(order="up"), "order must be one of random"),
+        (dict(features="tape"), "features must be one of given"),
+        (dict(cache="many"), "cannot read cache='many'"),
+        (dict(cache="130%"), "more than all rows"),
+        (dict(window=0), "at least 1"),
+        (dict(slow="fast"), "cannot read 'fast' of slow='fast'"),
+    ],
+    ids=str,
+)
+def test_impossible_plans_are_refused(wrong, message):
+    with pytest.raises(UsageError, match=message):
+        Plan(**wrong)
+    with pytest.raises(UsageError, match="recipe must be one of pyg"):
+        make_plan("cake")
+
+
+def test_capacities():
+    assert parse_capacity("12.5 %") == ("share", 0.125)
+    assert parse_capacity("40 rows") == ("rows", 40)
+    assert parse_capacity("2MiB") == ("bytes", 2 << 20)
+    rows, widths = {"a": 1000, "b": 3000}, {"a": 100, "b": 4}
+    assert plan_rows("10%", rows, widths) == {"a": 100, "b": 300}
+    assert plan_rows("40 rows", rows, widths) == {"a": 10, "b": 30}
+    assert plan_rows("1GiB", rows, widths) == rows
+    for budget in (40_000, 60_000, 100_000):
+        kept = plan_rows(str(budget), rows, widths)
+        assert 8 * 4000 + sum(kept[t] * (widths[t] + 24) for t in rows) <= budget
+    with pytest.raises(UsageError, match="does not hold the directory alone"):
+        plan_rows("100", rows, widths)
+    assert slow_options("1GB/s,100us, 64 rows, depth 8") == dict(bytes_per_s=10**9, delay_s=100 * 1e-6, rows_per_request=64, depth=8)

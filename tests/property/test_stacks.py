@@ -1,0 +1,210 @@
+"""Reads through any stack of tiers equal the plain arrays: random stacks, policies, capacities, overlaps, failures and thread counts."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Static
+from penstock.errors import TierError
+from penstock.feed.turns import Turns
+from penstock.gather import CachedTier, RowKind, TieredTable
+from penstock.store.tiers import HostTier, SlowTier
+
+NUM_ROWS = 40
+DYNAMIC = [FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO]
+capacities = st.one_of(st.integers(0, 2), st.integers(3, NUM_ROWS + 5))
+
+
+def make_arrays():
+    """Rows that say which they are, of several dtypes and widths."""
+    ids = np.arange(NUM_ROWS)
+    return [
+        np.stack([ids, -ids, ids * 7], 1).astype(np.float32),
+        ids.astype(np.int64) * 3,
+        (ids[:, None, None] + np.zeros((1, 2, 3))).astype(np.int16),
+    ]
+
+
+def kinds_of(arrays):
+    return [RowKind(f"field{i}", array.dtype, array.shape[1:]) for i, array in enumerate(arrays)]
+
+
+@st.composite
+def stacks(draw, arrays):
+    """One to three caches over an array that is slow or not. Returns (table, the fault switch)."""
+    fault = {"on": False}
+    tier = HostTier(arrays)
+    if draw(st.booleans()):
+        tier = SlowTier(tier, delay_s=1e-5, fail=lambda number: OSError("torn") if fault["on"] else None)
+    for level in range(draw(st.integers(0, 3))):
+        capacity = draw(capacities)
+        if draw(st.booleans()):
+            content = np.array(draw(st.permutations(range(NUM_ROWS))), np.int64)[: draw(st.integers(0, NUM_ROWS))]
+            tier = CachedTier(lambda c=capacity: Static(NUM_ROWS, c), tier, content, name=f"static{level}")
+        else:
+            policy = draw(st.sampled_from(DYNAMIC))
+            tier = CachedTier(lambda c=capacity, p=policy: p(NUM_ROWS, c), tier, name=f"{policy.name}{level}")
+    return TieredTable(tier, kinds_of(arrays)), fault
+
+
+def batch_of(data, most=NUM_ROWS):
+    return np.array(data.draw(st.lists(st.integers(0, NUM_ROWS - 1), max_size=most)), np.int64)
+
+
+def assert_rows(rows, ids, arrays):
+    for values, array in zip(rows, arrays, strict=True):
+        assert values.dtype == array.dtype
+        assert values.shape == (ids.size, *array.shape[1:])
+        assert values.tobytes() == array[ids].tobytes()
+
+
+class Stack(RuleBasedStateMachine):
+    """Reads that overlap in every way, some of which fail."""
+
+    @initialize(data=st.data())
+    def build(self, data):
+        self.arrays = make_arrays()
+        self.table, self.fault = data.draw(stacks(self.arrays))
+        self.under_way = []
+
+    @rule(data=st.data())
+    def submit(self, data):
+        ids = batch_of(data)
+        if len(self.under_way) < 4:
+            self.under_way.append((ids, self.table.submit(ids, are_distinct=False)))
+
+    @rule()
+    def end_the_first(self):
+        if self.under_way:
+            ids, read = self.under_way.pop(0)
+            assert_rows(read.wait(), ids, self.arrays)
+
+    @rule(data=st.data())
+    def read_at_once(self, data):
+        while self.under_way:
+            self.end_the_first()
+        ids = np.unique(batch_of(data))
+        assert_rows(self.table.submit(ids).wait(), ids, self.arrays)
+
+    @rule(data=st.data())
+    def a_read_fails(self, data):
+        while self.under_way:
+            self.end_the_first()
+        ids = np.unique(batch_of(data))
+        self.fault["on"] = True
+        try:
+            assert_rows(self.table.submit(ids).wait(), ids, self.arrays)
+        except TierError:  # or nothing was read from the tier that fails
+            pass
+        finally:
+            self.fault["on"] = False
+
+    @invariant()
+    def counts_agree(self):
+        for stats in (getattr(self, "table", None) and self.table.stats().values()) or ():
+            assert stats.num_bytes == stats.num_rows * sum(self.table.tier.row_bytes)
+
+    def teardown(self):
+        while getattr(self, "under_way", None):
+            self.end_the_first()
+
+
+Stack.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestStack = Stack.TestCase
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_many_threads_share_a_stack(data):
+    arrays = make_arrays()
+    table, _ = data.draw(stacks(arrays))
+    batches = [np.unique(batch_of(data)) for _ in range(data.draw(st.integers(1, 12)))]
+    num_threads, turns, results, errors = data.draw(st.integers(1, 4)), Turns(), {}, []
+
+    def work(first):
+        try:
+            for number in range(first, len(batches), num_threads):
+                with turns.of(number):
+                    read = table.submit(batches[number])
+                results[number] = read.wait()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(first,), daemon=True) for first in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert not errors
+    for number, ids in enumerate(batches):
+        assert_rows(results[number], ids, arrays)
+
+
+@pytest.mark.parametrize("policy", DYNAMIC)
+def test_hits_do_not_depend_on_the_threads(policy):
+    arrays, random = make_arrays(), np.random.default_rng(0)
+    batches = [np.unique(random.zipf(1.5, 12) % NUM_ROWS) for _ in range(60)]
+    counts = []
+    for num_threads in (1, 3):
+        table = TieredTable(CachedTier(lambda: policy(NUM_ROWS, 10), SlowTier(HostTier(arrays), delay_s=1e-4)), kinds_of(arrays))
+        turns = Turns()
+
+        def work(first, table=table, turns=turns, num_threads=num_threads):
+            for number in range(first, len(batches), num_threads):
+                with turns.of(number):
+                    read = table.submit(batches[number])
+                assert_rows(read.wait(), batches[number], arrays)
+
+        threads = [threading.Thread(target=work, args=(first,)) for first in range(num_threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        counts.append({name: stats.num_rows for name, stats in table.stats().items()})
+    assert counts[0] == counts[1]
+    assert counts[0]["cache"] > 0
+
+
+def test_reads_after_a_failure_fail_and_then_all_is_well():
+    arrays, failing = make_arrays(), {1}
+    slow = SlowTier(HostTier(arrays), fail=lambda number: OSError("torn") if number in failing else None)
+    table = TieredTable(CachedTier(lambda: FIFO(NUM_ROWS, 20), slow), kinds_of(arrays))
+    first, second, third = (table.submit(np.arange(i, i + 8)) for i in (0, 4, 8))
+    assert_rows(first.wait(), np.arange(8), arrays)
+    with pytest.raises(TierError, match="torn"):
+        second.wait()
+    with pytest.raises(TierError, match="a read before this one failed"):
+        third.wait()  # it would have hit rows that never came
+    for start in (4, 8, 0):
+        ids = np.arange(start, start + 8)
+        assert_rows(table.submit(ids).wait(), ids, arrays)
+
+
+def test_belady_is_told_ahead():
+    arrays, random = make_arrays(), np.random.default_rng(1)
+    batches = [np.unique(random.integers(0, NUM_ROWS, 15)) for _ in range(30)]
+    cache = CachedTier(lambda: Belady(NUM_ROWS, 12, 5), HostTier(arrays))
+    table, announced = TieredTable(cache, kinds_of(arrays)), 0
+    for number, ids in enumerate(batches):
+        while announced < min(number + 5, len(batches)):
+            cache.announce(batches[announced])
+            announced += 1
+        assert_rows(table.submit(ids).wait(), ids, arrays)
+    cache.announce(batches[0])
+    cache.restart()
+    cache.announce(batches[3])
+    assert_rows(table.submit(batches[3]).wait(), batches[3], arrays)
+
+
+def test_a_full_static_cache_reads_nothing_below():
+    arrays = make_arrays()
+    slow = HostTier(arrays)
+    table = TieredTable(CachedTier(lambda: Static(NUM_ROWS, NUM_ROWS), slow, np.arange(NUM_ROWS)), kinds_of(arrays))
+    assert slow.stats.num_rows == NUM_ROWS
+    table.submit(np.arange(NUM_ROWS)).wait()
+    assert slow.stats.num_rows == NUM_ROWS
