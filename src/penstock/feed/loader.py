@@ -18,13 +18,13 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.assemble import Assembler
-from penstock.feed.inputs import open_input
+from penstock.feed.inputs import Input, Seeds, open_input
 from penstock.feed.maker import BatchMaker, locate
 from penstock.feed.options import LoaderOptions, choose_seed, read_options
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.state import check_state, describe_graph, fingerprint, make_state
 from penstock.feed.stats import BatchStats, LoaderStats
-from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder
+from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.records import EdgeType
 from penstock.sample import NeighborSampler
 
@@ -48,7 +48,8 @@ class NeighborLoader:
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
         seed: of all randomness; default: torch's seed.
         split: for stores with several splits, the one that "train", "val" and "test" mean.
-        order: an order of your own (see `penstock.order`), in place of `shuffle`.
+        order: in place of `shuffle`: "proximity" (seeds near each other together, as mixed as random ones where a store has labels), or an
+            order of your own (see `penstock.order`).
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
@@ -77,7 +78,7 @@ class NeighborLoader:
         custom_cls: Callable[[], Any] | None = None,
         seed: int | None = None,
         split: str | None = None,
-        order: Order | None = None,
+        order: Order | str | None = None,
         rank: int = 0,
         num_ranks: int = 1,
         **kwargs: Any,
@@ -112,7 +113,7 @@ class NeighborLoader:
         self._maker = BatchMaker(
             source=source,
             seeds=seeds,
-            order=order if order is not None else _choose_order(self._options, seeds.ids.size, self.seed),
+            order=_choose_order(order, self._options, source, seeds, self.seed),
             sampler=sampler,
             batch_size=self._options.batch_size,
             subgraph_type=SubgraphType(subgraph_type),
@@ -251,7 +252,15 @@ class _Epoch:
         return batch
 
 
-def _choose_order(options: LoaderOptions, num_seeds: int, seed: int) -> Order:
+def _choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
+    num_seeds = seeds.ids.size
+    if order == "proximity":
+        graph = getattr(source, "store", source.graph)  # a store has labels
+        return proximity_order(graph, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size)
+    if isinstance(order, str):
+        raise UsageError(f'order must be "proximity" or an order of penstock.order, got {order!r}; shuffle=True gives the random order')
+    if order is not None:
+        return order
     if options.sampler is not None or options.batch_sampler is not None:
         return GivenOrder(num_seeds, sampler=options.sampler, batch_sampler=options.batch_sampler)
     return RandomOrder(num_seeds, seed) if options.shuffle else SequentialOrder(num_seeds)
