@@ -39,10 +39,10 @@ def test_exact_at_every_batch(num_workers):
                 assert rest == whole[epoch + 1], "at the end of an epoch the state is the start of the next"
 
 
-@pytest.mark.parametrize("typed", [False, True])
-def test_exact_at_every_batch_in_proximity(typed):
+@pytest.mark.parametrize(("order", "typed"), [("proximity", False), ("proximity", True), ("community", False)])
+def test_exact_at_every_batch_in_proximity(order, typed):
     data = typed_data() if typed else homogeneous_data()
-    options = {**OPTIONS, "order": "proximity", "shuffle": False, "input_nodes": ("paper", None) if typed else None}
+    options = {**OPTIONS, "order": order, "shuffle": False, "input_nodes": ("paper", None) if typed else None}
     whole = remaining(NeighborLoader(data, **options), 2)
     loader = NeighborLoader(data, **options, num_workers=2)
     iterator = iter(loader)

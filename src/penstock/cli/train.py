@@ -34,7 +34,7 @@ def train(
     metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
-    order: Annotated[str, typer.Option(help="Of the train nodes: random, proximity (neighbours together), sequential.")] = "random",
+    order: Annotated[str, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = "random",
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
     torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,

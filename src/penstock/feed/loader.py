@@ -48,8 +48,8 @@ class NeighborLoader:
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
         seed: of all randomness; default: torch's seed.
         split: for stores with several splits, the one that "train", "val" and "test" mean.
-        order: in place of `shuffle`: "proximity" (seeds near each other together, as mixed as random ones where a store has labels), or an
-            order of your own (see `penstock.order`).
+        order: in place of `shuffle`: "proximity" or "community" (near seeds in batches that follow each other, each batch as mixed as a
+            random one), or an order of your own (see `penstock.order`).
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
@@ -254,11 +254,11 @@ class _Epoch:
 
 def _choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
     num_seeds = seeds.ids.size
-    if order == "proximity":
-        graph = getattr(source, "store", source.graph)  # a store has labels
-        return proximity_order(graph, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size)
+    if order in ("proximity", "community"):
+        graph, by_community = getattr(source, "store", source.graph), order == "community"  # a store has labels
+        return proximity_order(graph, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size, by_community=by_community)
     if isinstance(order, str):
-        raise UsageError(f'order must be "proximity" or an order of penstock.order, got {order!r}; shuffle=True gives the random order')
+        raise UsageError(f'order must be "proximity", "community" or an order of penstock.order, got {order!r} (random: shuffle=True)')
     if order is not None:
         return order
     if options.sampler is not None or options.batch_sampler is not None:

@@ -21,12 +21,14 @@ import xxhash
 
 from penstock import rng
 from penstock.errors import UsageError
+from penstock.order.communities import label_communities, put_together
 from penstock.order.orders import count_batches
 from penstock.order.shuffling_error import choose_num_sequences, read_classes
 from penstock.order.traversal import traverse_seeds
+from penstock.order.view import view_undirected
 from penstock.records import Graph, NodeType
 
-_SHIFTS, _ROOT = 1 << 16, (1 << 16) + 1
+_SHIFTS, _ROOT, _VISITS = 1 << 16, (1 << 16) + 1, (1 << 16) + 2
 """Streams of random words; permutations under the same key use those below 24."""
 
 
@@ -81,6 +83,7 @@ def proximity_order(
     batch_size: int,
     num_workers: int = 1,
     num_sequences: int | None = None,
+    by_community: bool = False,
 ) -> ProximityOrder:
     """Prepare the proximity-aware order of the seeds of a graph.
 
@@ -94,6 +97,7 @@ def proximity_order(
         num_workers: trainers that take batches of this order in turn.
         num_sequences: None for the smallest number whose batches are as mixed as those of a random order, see `shuffling_error.py`.
             Fewer are nearer to each other and less mixed.
+        by_community: put seeds of one community together first (`communities.py`); nearer than a traversal alone, and not BGL's.
     Without labels the number is the batch size: each batch has a seed from each of so many stretches, which made batches as mixed as those
     of a random order on all labelled graphs measured; batches that follow each other are still near each other.
     """
@@ -102,9 +106,7 @@ def proximity_order(
         raise UsageError("seeds is empty: there is nothing to order; check the split or the ids")
     if num_sequences is not None and not 1 <= num_sequences <= ids.size:
         raise UsageError(f"num_sequences must lie in [1, number of seeds = {ids.size}], got {num_sequences}")
-    word = rng.random_words(rng.derive_key(seed, 0, rng.ORDER), 0, 1, _ROOT)[0]
-    root = int(rng.below_wide(word[0], word[1], np.uint64(np.unique(ids).size)))
-    positions = traverse_seeds(graph, node_type, ids, root)
+    positions = _order_by_place(graph, node_type, ids, seed, by_community)
 
     def make(number: int) -> ProximityOrder:
         return ProximityOrder(positions, cut_evenly(positions.size, number), seed)
@@ -117,6 +119,18 @@ def proximity_order(
             choice = choose_num_sequences(make, classes, seed=seed, batch_size=batch_size, num_workers=num_workers)
             num_sequences = choice.num_sequences
     return make(num_sequences)
+
+
+def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: int, by_community: bool) -> np.ndarray:
+    """Positions of the seeds, near ones next to each other."""
+    key, view = rng.derive_key(seed, 0, rng.ORDER), view_undirected(graph)
+    word = rng.random_words(key, 0, 1, _ROOT)[0]
+    root = int(rng.below_wide(word[0], word[1], np.uint64(np.unique(ids).size)))
+    positions = traverse_seeds(view, node_type, ids, root)
+    if not by_community:
+        return positions
+    communities = label_communities(view, rng.random_words(key, 0, 1, _VISITS)[0])
+    return put_together(positions, communities[ids + view.first_ids[node_type]])
 
 
 def cut_evenly(num_seeds: int, num_sequences: int) -> np.ndarray:

@@ -17,7 +17,7 @@ MODELS = {
 }
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
-ORDERS = ("random", "proximity", "sequential")
+ORDERS = ("random", "proximity", "community", "sequential")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class TrainConfig:
         normalize: "rows" divides each feature row by its sum (bags of words).
         patience: stop after so many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
-        order: of the train nodes; "proximity" for batches near each other, which caches like (see `penstock.order`).
+        order: of the train nodes; "proximity" and "community" put near ones into batches that follow each other (see `penstock.order`).
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
         checkpoint_every_s: seconds between checkpoints within an epoch.
     """

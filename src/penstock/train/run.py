@@ -88,8 +88,15 @@ def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = Fa
 def make_order(config: TrainConfig, data: TrainingData) -> Order:
     """Prepare the order of the train nodes."""
     nodes = data.parts["train"]
-    if config.order == "proximity":
-        return proximity_order(data.graph, (data.target, nodes), data.labels, seed=config.seed, batch_size=config.batch_size)
+    if config.order in ("proximity", "community"):
+        return proximity_order(
+            data.graph,
+            (data.target, nodes),
+            data.labels,
+            seed=config.seed,
+            batch_size=config.batch_size,
+            by_community=config.order == "community",
+        )
     return RandomOrder(nodes.size, config.seed) if config.order == "random" else SequentialOrder(nodes.size)
 
 

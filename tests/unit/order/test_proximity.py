@@ -10,9 +10,11 @@ from tests.train.stores import make_store
 from penstock.errors import UsageError
 from penstock.kernels.build_csc import reference as build
 from penstock.order import ProximityOrder, RandomOrder, proximity_order
+from penstock.order.communities import label_communities, put_together
 from penstock.order.proximity import cut_evenly
 from penstock.order.shuffling_error import MEASURED_BATCHES, read_classes, shuffling_error
 from penstock.order.traversal import traverse_seeds
+from penstock.order.view import view_undirected
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample.neighbor import Workspace
@@ -20,13 +22,13 @@ from penstock.store import open as open_store
 
 
 def planted(num_communities=60, size=50, degree=6, *, seed=0, is_symmetric=True):
-    """Communities of nodes with scattered ids, a twentieth of the edges between them; labels say the community modulo 6."""
+    """Communities of nodes with scattered ids, one edge in a hundred between them; labels say the community modulo 6."""
     random, num_nodes = np.random.default_rng(seed), num_communities * size
     community = random.permutation(num_nodes) % num_communities
     members = np.argsort(community, kind="stable").reshape(num_communities, size)
     src = np.repeat(np.arange(num_nodes), degree)
     dst = members[community[src], random.integers(0, size, src.size)]
-    dst = np.where(random.random(src.size) < 0.05, random.integers(0, num_nodes, src.size), dst)
+    dst = np.where(random.random(src.size) < 0.01, random.integers(0, num_nodes, src.size), dst)
     if is_symmetric:
         src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
     indptr, indices, _ = build.build_csc(src, dst, num_nodes)
@@ -52,7 +54,9 @@ def test_windows_of_batches_share_nodes(is_symmetric):
     near = [distinct_per_window(graph, seeds, proximity_order(graph, seeds, seed=0, batch_size=50, num_sequences=k)) for k in (1, 5, 50)]
     assert near[0] < 0.6 * by_chance
     assert near[1] < 0.75 * by_chance
-    assert near[2] < 0.9 * by_chance
+    assert near[2] < 0.95 * by_chance
+    together = proximity_order(graph, seeds, seed=0, batch_size=50, num_sequences=5, by_community=True)
+    assert distinct_per_window(graph, seeds, together) < 0.9 * near[1]
 
 
 def test_labels_decide_the_number_of_sequences():
@@ -129,7 +133,7 @@ def test_typed_neighbours_stay_together():
     author_of = np.random.default_rng(0).permutation(400) // 20
     indptr, indices, _ = build.build_csc(author_of, np.arange(400), 400)
     graph = Graph({"paper": 400, "author": 20}, {("author", "writes", "paper"): CSC(indptr, indices)}, False)
-    positions = traverse_seeds(graph, "paper", np.arange(400), 7)
+    positions = traverse_seeds(view_undirected(graph), "paper", np.arange(400), 7)
     assert (author_of[positions].reshape(20, 20) == author_of[positions][::20, None]).all()
     assert positions[0] == 7
 
@@ -138,10 +142,24 @@ def test_repeated_seeds_and_graphs_without_edges():
     random = np.random.default_rng(0)
     seeds = random.integers(0, 100, 300)
     for graph in (homogeneous_graph(random, 100, 300), homogeneous_graph(random, 100, 0), Graph({NODE: 100}, {}, True)):
-        positions = traverse_seeds(graph, NODE, seeds, 3)
+        positions = traverse_seeds(view_undirected(graph), NODE, seeds, 3)
         assert sorted(positions.tolist()) == list(range(300))
         changes = 1 + int((np.diff(seeds[positions]) != 0).sum())
         assert changes == np.unique(seeds).size, "equal seeds follow each other"
+
+
+def test_communities_are_found_and_kept_together():
+    graph, _ = planted()
+    view = view_undirected(graph)
+    assert view.out_nodes.size == 0, "every edge has its reverse"
+    labels = label_communities(view, np.arange(4, dtype=np.uint64))
+    members = np.unique(labels, return_counts=True)[1]
+    assert 40 < members.size < 100
+    assert members.max() <= 256
+    positions = put_together(np.random.default_rng(0).permutation(3000), labels)
+    assert sorted(positions.tolist()) == list(range(3000))
+    assert 1 + (np.diff(labels[positions]) != 0).sum() == members.size
+    assert put_together(np.array([3, 0, 2, 1]), np.array([7, 7, 9, 9])).tolist() == [3, 2, 0, 1]
 
 
 def test_a_store_in_one_call(tmp_path):

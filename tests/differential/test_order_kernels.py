@@ -1,4 +1,4 @@
-"""The traversal's kernels against their reference, byte for byte: isolated nodes, components, self-loops, repeated edges, no edges."""
+"""The kernels of orders against their references, byte for byte: isolated nodes, components, self-loops, repeated edges, no edges."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from penstock.kernels.breadth_first import cpu, reference
 from penstock.kernels.build_csc import reference as build
+from penstock.kernels.label_communities import cpu as communities_cpu
+from penstock.kernels.label_communities import reference as communities_reference
 from tests.graphs import assert_same_bytes
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -60,6 +62,26 @@ def test_breadth_first(seed, limit, dtype):
     for out_ptr, out_nodes in (lists, nothing):
         order = traverse(adjacency, out_ptr, out_nodes, roots, is_wanted)
         assert_same_bytes(order, reference.breadth_first(adjacency, out_ptr, out_nodes, roots, is_wanted))
+
+
+@given(SEEDS, st.sampled_from([np.int32, np.int64]))
+def test_label_communities(seed, dtype):
+    random = np.random.default_rng(seed)
+    num_nodes, adjacency = random_types(random, dtype)
+    visits, max_size = random.permutation(num_nodes), int(random.integers(1, num_nodes + 2))
+    firsts = np.array([[first_src, first_dst] for _, _, first_src, first_dst in adjacency], dtype=np.int64)
+    arrays = tuple(entry[0] for entry in adjacency), tuple(entry[1] for entry in adjacency), firsts
+    nothing = np.empty(0, np.int64), np.empty(0, dtype)
+    for lists in (outgoing(adjacency, num_nodes, 2, dtype), nothing):
+        labels, sizes, counts = np.arange(num_nodes, dtype=np.int32), np.ones(num_nodes, np.int32), np.zeros(num_nodes, np.int32)
+        expected = labels.copy(), sizes.copy()
+        for _ in range(3):
+            changed = communities_cpu.propagate(*arrays, *lists, visits, max_size, labels, sizes, counts)
+            assert changed == communities_reference.propagate(adjacency, *lists, visits, max_size, *expected)
+            assert_same_bytes(labels, expected[0])
+            assert_same_bytes(sizes, expected[1])
+            assert not counts.any()
+        assert_same_bytes(np.bincount(labels, minlength=num_nodes).astype(np.int32), sizes)
 
 
 @given(SEEDS, st.booleans())
