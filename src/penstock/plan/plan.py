@@ -12,7 +12,7 @@ from penstock.cache.choose import POLICIES
 from penstock.errors import UsageError
 from penstock.plan.capacity import parse_capacity, slow_options
 
-ORDERS = ("random", "sequential", "proximity")
+ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory")
 
 
