@@ -18,7 +18,6 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.cache.choose import Workload
 from penstock.errors import NotSupportedError, UsageError
-from penstock.feed.array_input import StoreInput
 from penstock.feed.assemble import Assembler, ids_of
 from penstock.feed.caches import Caches, make_caches
 from penstock.feed.inputs import Input, Seeds, open_input
@@ -208,7 +207,7 @@ class NeighborLoader:
         maker = self._maker
         workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
         fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
-        return make_caches(plan, fields, workload, features, is_mapped=isinstance(maker.source, StoreInput))
+        return make_caches(plan, fields, workload, features, is_mapped=getattr(maker.source, "is_mapped", False))
 
     def _announce(self, number: int, sampled: Sampled) -> None:
         ids = {key: ids_of(sampled.subgraph, key) for key in self._caches.caches}

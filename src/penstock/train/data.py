@@ -53,7 +53,7 @@ class TrainingData:
         """The input of the training loader: features, and labels of the target."""
         arrays = {t: {"x": rows} for t, rows in self.x.items()}
         arrays.setdefault(self.target, {})["y"] = self.labels
-        return ArrayInput(self.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16)
+        return ArrayInput(self.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True)
 
     def prepare(self, x: torch.Tensor) -> torch.Tensor:
         """Turn raw features into what the model reads."""

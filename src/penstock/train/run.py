@@ -26,11 +26,12 @@ import torch
 from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError
 from penstock.feed import NeighborLoader, layers
 from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
+from penstock.plan import Plan
 from penstock.records import EDGE, NODE
 from penstock.store import Store
 from penstock.store.budget import peak_resident_bytes
 from penstock.train import checkpoint
-from penstock.train.config import TrainConfig
+from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.inference import infer, infer_typed
 from penstock.train.memory import keep_freed_memory
@@ -85,19 +86,13 @@ def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = Fa
         return run.go(resume)
 
 
-def make_order(config: TrainConfig, data: TrainingData) -> Order:
+def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order:
     """Prepare the order of the train nodes."""
-    nodes = data.parts["train"]
-    if config.order in ("proximity", "community"):
-        return proximity_order(
-            data.graph,
-            (data.target, nodes),
-            data.labels,
-            seed=config.seed,
-            batch_size=config.batch_size,
-            by_community=config.order == "community",
-        )
-    return RandomOrder(nodes.size, config.seed) if config.order == "random" else SequentialOrder(nodes.size)
+    nodes, by_community = data.parts["train"], plan.order == "community"
+    if plan.order in ("proximity", "community"):
+        seeds, batch_size = (data.target, nodes), config.batch_size
+        return proximity_order(data.graph, seeds, data.labels, seed=config.seed, batch_size=batch_size, by_community=by_community)
+    return RandomOrder(nodes.size, config.seed) if plan.order == "random" else SequentialOrder(nodes.size)
 
 
 class _Run:
@@ -113,13 +108,14 @@ class _Run:
         torch.manual_seed(config.seed)
         self.model = self.data.make_model(config)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-        train_nodes = self.data.parts["train"]
+        train_nodes, self.plan = self.data.parts["train"], config.plan()
         self.loader = NeighborLoader(
             self.data.source(),
             list(config.num_neighbors),
             input_nodes=(self.data.target, train_nodes),
             batch_size=config.batch_size,
-            order=make_order(config, self.data),
+            order=make_order(self.plan, config, self.data),
+            plan=self.plan,
             num_workers=config.num_workers,
             seed=config.seed,
         )
@@ -166,6 +162,8 @@ class _Run:
             "model": f"{self.model.kind} ({kind}, {sum(p.numel() for p in self.model.parameters()):,} weights)",
             "num_workers": self.config.num_workers,
             "torch_threads": torch.get_num_threads(),
+            "plan": None if self.plan.is_plain else self.plan.as_dict(),
+            "cache_bytes": self.loader.stats().cache_bytes,
             "config": self.config.as_dict(),
         }
 
@@ -230,6 +228,10 @@ class _Run:
             setattr(record, name, getattr(record, name) + after[name] - before[name])
         for stage, seconds in after["stage_s"].items():
             record.stage_s[stage] = record.stage_s.get(stage, 0.0) + seconds - before["stage_s"].get(stage, 0.0)
+        for tier, counts in after["tiers"].items():
+            sums, earlier = record.tiers.setdefault(tier, dict.fromkeys(counts, 0)), before["tiers"].get(tier, {})
+            for name, value in counts.items():
+                sums[name] += value - earlier.get(name, 0)
 
     def _evaluate(self) -> bool:
         """Compute val and test over full neighbourhoods where they are due. Returns whether this is the best epoch so far."""
@@ -281,6 +283,7 @@ class _Run:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
+            "order": self.plan.order,
             "loader": self.loader.state_dict(),
             "record": self.record.as_dict(),
             "history": [record.as_dict() for record in self.history],
@@ -293,8 +296,10 @@ class _Run:
     def _restore(self) -> None:
         state = checkpoint.load(self.folder / CHECKPOINT)
         saved, now = TrainConfig.from_dict(state["config"]).as_dict(), self.config.as_dict()  # of an older run: with the defaults
-        free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store"}
+        free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", *PLAN_SETTINGS}
         differing = [name for name in now if name not in free and _plain(saved.get(name)) != _plain(now[name])]
+        saved, now = {**saved, "order": state.get("order", "random")}, {**now, "order": self.plan.order}
+        differing += ["order"] if saved["order"] != now["order"] else []
         if differing:
             name = differing[0]
             raise StateError(
