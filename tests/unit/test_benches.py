@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from bench import accuracy, common, graphs, opening, peers, tables
+from bench import accuracy, common, graphs, opening, peers, policies, tables
 
 TOY = dict(num_nodes=3000, num_edges=30_000, feature_dim=8, train=0.5)
 
@@ -48,6 +48,17 @@ def test_accuracy(toy, monkeypatch, capsys):
     values = accuracy.measure("toy", store.path, 2, toy)
     assert len(values["full"]["runs"]) == len(values["sampled"]["runs"]) == 2
     assert re.search(r"toy +sampled [\d.]+, full [\d.]+, at least 1.0", capsys.readouterr().out)
+
+
+def test_policies(toy, monkeypatch):
+    for name, value in dict(NUM_NODES=3000, CAPACITY=300, DRAWS=200, WINDOW=3, WARM_UP=20, ROUNDS=2).items():
+        monkeypatch.setattr(policies, name, value)
+    policies.main()
+    result = json.loads((toy / "results" / "policies.json").read_text())
+    rows = result["policies"]
+    assert all(row["ns_per_id"]["median"] > 0 and row["rows_in_use"] == 300 for row in rows.values())
+    assert max(row["hit_rate"] for row in rows.values()) == rows["belady"]["hit_rate"] > rows["static"]["hit_rate"] > 0
+    assert result["static_simulation"]["m_accesses_per_s"]["median"] > 0
 
 
 def test_pages_of_results_are_what_the_results_say():
