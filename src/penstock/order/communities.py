@@ -1,6 +1,6 @@
 """Communities of nodes, and seeds put together by community: nearer to each other than in the order of a traversal.
 
-In: the undirected view of a graph. Out: a community per node; positions of seeds. Invariant: a pure function of the graph and the order given.
+In: the undirected view of a graph. Out: a community per node; positions of seeds. Invariant: nothing is drawn.
 A breadth-first traversal leaves a community by its first edge to another one and then visits both in turns; label propagation finds out
 first which nodes belong together. Measured against it in docs/design/orders.md.
 """
