@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError
+from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError, argument
 from penstock.feed import NeighborLoader, layers
 from penstock.records import EDGE, NODE
 from penstock.store import Store
@@ -123,7 +123,9 @@ class _Run:
         elif resume:
             self._restore()
         else:
-            raise StateError(f"{self.folder} holds a run already: --resume goes on with it, another --out starts a new one")
+            raise StateError(
+                f"{self.folder} holds a run already: {argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
+            )
         self.observer.started(self.describe(), self.config.epochs)
         while self.record.epoch < self.config.epochs and not self._is_over():
             if self.record.num_batches < len(self.loader):  # else the checkpoint stood between the last batch and the evaluation
@@ -185,8 +187,8 @@ class _Run:
         value = loss.item()
         if not math.isfinite(value):
             raise DivergedError(
-                f"the loss is {value} at epoch {self.record.epoch}, batch {self.record.num_batches}: lower --lr ({self.config.lr:g}), "
-                f"or look for extreme features; the last checkpoint is kept"
+                f"the loss is {value} at epoch {self.record.epoch}, batch {self.record.num_batches}: lower "
+                f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
             )
         self.optimizer.zero_grad()
         loss.backward()
@@ -282,7 +284,8 @@ class _Run:
         if differing:
             name = differing[0]
             raise StateError(
-                f"{self.folder} was trained with {name}={saved.get(name)!r}, not {now[name]!r}: resume with the same, or take a new --out"
+                f"{self.folder} was trained with {argument(name, saved.get(name))}, not {now[name]!r}: resume with the same, "
+                f"or take a new {argument('out')}"
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -354,10 +357,10 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another --out") from error
+        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another {argument('out')}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StoreBusyError(f"another process trains in {folder}; choose another --out") from None
+            raise StoreBusyError(f"another process trains in {folder}; choose another {argument('out')}") from None
         yield

@@ -107,6 +107,20 @@ def test_a_source_that_is_not_there_or_nothing_we_know(tmp_path, capfd):
     assert not (tmp_path / "store").exists()
 
 
+def test_a_kind_of_graph_without_what_it_needs(tmp_path, capfd):
+    assert "'--num-nodes'" in said(capfd, "generate", "zipf", tmp_path / "store")
+    assert "'--base'" in said(capfd, "generate", "kronecker", tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("columns", "fault"), [("a:zzz", "ends at 'zzz'"), ("q:b", "starts at 'q'"), ("b:9", "ends at '9'"), ("b:a", "backwards")]
+)
+def test_a_range_of_columns_with_a_wrong_end(columns, fault, tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
+    assert f"range '{columns}' for 'x' " in (line := said(capfd, "ingest", tmp_path / "edges.csv", "store", "--edge-field", f"x={columns}"))
+    assert fault in line
+
+
 def test_a_bad_cell_names_its_line(tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,x,0.5\n")
     assert "line 3" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--edge-field", "weight=w", "--ids", "int")
