@@ -35,6 +35,7 @@ from penstock.train.inference import infer, infer_typed
 from penstock.train.memory import keep_freed_memory
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer
+from penstock.train.predictions import predictions_path, write_predictions
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -65,7 +66,14 @@ class Result:
     description: dict[str, Any]
 
 
-def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = False, observer: Observer | None = None) -> Result:
+def train(
+    config: TrainConfig,
+    out: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    observer: Observer | None = None,
+    predictions: str | os.PathLike[str] | None = None,
+) -> Result:
     """Train a standard model on a store.
 
     Args:
@@ -73,15 +81,19 @@ def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = Fa
         out: folder of the run, made if need be.
         resume: go on from the folder's checkpoint, if there is one.
         observer: hears what happens.
+        predictions: file for the class of every node by the best weights, `.npy` or `.csv`; see `penstock.train.predictions`.
     Raises:
         StoreBusyError: another process trains in this folder.
         StateError: the folder's checkpoint belongs to another configuration.
         DivergedError: the loss became NaN or infinite.
     """
-    folder = Path(out)
+    folder, file = Path(out), predictions_path(predictions)
     run = _Run(config, folder, observer or Observer())  # refuses what cannot work before the folder is made
     with _locked(folder):
-        return run.go(resume)
+        result = run.go(resume)
+        if file is not None:
+            write_predictions(file, run.predict(), run.store, run.data.target)
+        return result
 
 
 class _Run:
@@ -238,7 +250,13 @@ class _Run:
         self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": weights}
         return True
 
-    def _infer(self, nodes: Any) -> Any:
+    def predict(self) -> np.ndarray:
+        """Return the class of every node of the target, see `Task.decide`; the weights are then the best by val, or the last."""
+        if self.best["model"]:
+            self.model.load_state_dict(self.best["model"])
+        return self._infer(np.arange(self.data.graph.num_nodes[self.data.target]), finish=self.data.task.decide)
+
+    def _infer(self, nodes: np.ndarray, **options: Any) -> np.ndarray:
         data, done = self.data, 0
         rows_per_layer = sum(data.graph.num_nodes.values())
         total = rows_per_layer * (self.model.num_layers - 1) + nodes.size
@@ -249,7 +267,7 @@ class _Run:
             self.observer.evaluating(done, total)
 
         self.model.eval()
-        options: dict[str, Any] = {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
+        options |= {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
         if isinstance(self.model, GNN):
             return infer(self.model, data.graph, data.x[NODE], nodes, self.folder, **options)
         return infer_typed(self.model, data.graph, data.x, nodes, **options)

@@ -35,15 +35,19 @@ class Task:
             return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         return F.cross_entropy(logits, labels)
 
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        """The class of each row, int64[n]; for multi-label, which labels, 0/1 uint8[n, num_labels]."""
+        return (logits > 0).astype(np.uint8) if self.is_multi_label else logits.argmax(axis=1)
+
     def score(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """The metric over all rows; nan for none."""
         if len(labels) == 0:
             return float("nan")
         if self.is_multi_label:
-            return micro_f1(logits > 0, labels > 0)
+            return micro_f1(self.decide(logits) > 0, labels > 0)
         if self.metric == "auc":
             return area_under_roc(logits[:, 1].astype(np.float64) - logits[:, 0], labels == 1)
-        return float((logits.argmax(axis=1) == labels).mean())  # micro-F1 of single labels is the accuracy
+        return float((self.decide(logits) == labels).mean())  # micro-F1 of single labels is the accuracy
 
 
 def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str) -> Task:

@@ -238,6 +238,20 @@ def test_a_run_that_is_there(store, tmp_path, capfd):
     assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
 
 
+def test_a_file_of_predictions_that_cannot_be(store, tmp_path, capfd):
+    said(capfd, "train", store, *TRAIN, "--predictions", "classes.txt")
+    said(capfd, "train", store, *TRAIN, "--predictions", "nowhere/classes.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_run_gets_a_folder_of_its_own(store, tmp_path, capfd):
+    for arguments, epochs in ((), [1]), ((), [1, 1]), (("--resume", "--epochs", "2", "--predictions", "classes.csv"), [1, 2]):
+        assert call(capfd, "train", store, *TRAIN, *arguments)[0] == 0
+        reports = [json.loads((tmp_path / "runs" / f"store-{i + 1}" / "report.json").read_text()) for i in range(len(epochs))]
+        assert [report["epochs"] for report in reports] == epochs
+    assert (tmp_path / "classes.csv").read_text().startswith("id,class\n0,")
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 200 KiB."""
