@@ -45,14 +45,14 @@ def test_predictions_of_several_labels(tmp_path):
 
 def test_predictions_without_val_and_test_and_under_ids_of_the_user(tmp_path):
     (tmp_path / "edges.csv").write_text("src,dst\n" + "".join(f"n{i},n{(7 * i + 1) % 60}\n" for i in range(60)))
-    lines = [f"n{59 - i},{i % 2},{i % 2},{'train' if i < 40 else ''}" for i in range(60)]
+    lines = [f"n{59 - i},{i % 2},{('cat', 'big dog')[i % 2]},{'train' if i < 40 else ''}" for i in range(60)]
     (tmp_path / "nodes.csv").write_text("id,a,y,part\n" + "\n".join(lines) + "\n")
     tables = dict(nodes=tmp_path / "nodes.csv", node_fields={"x": "a", "y": "y"}, split="part")
     store = ingest(tmp_path / "edges.csv", tmp_path / "store", **tables)
     _, classes = predict(store, tmp_path)
     _, rows = predict(store, tmp_path, "predictions.csv", resume=True)
     assert [row[0] for row in rows[1:]] == [f"n{59 - i}" for i in range(60)] == Store.open(store.path).original_ids(None, np.arange(60))
-    assert [row[1] for row in rows[1:]] == [str(c) for c in classes]
+    assert [row[1] for row in rows[1:]] == [("big dog", "cat")[c] for c in classes]
 
 
 @pytest.mark.parametrize(("name", "message"), [("p.txt", "ends in .npy or .csv"), ("no/p.npy", "does not exist")])

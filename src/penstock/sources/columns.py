@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from penstock.errors import InputError, MissingFieldError, argument
-from penstock.sources.source import Chunk, Column
+from penstock.sources.source import LABELS, Chunk, Column
 
 pc: Any = pyarrow.compute
 """Its functions are made at run time, which type checkers cannot see."""
@@ -153,7 +153,8 @@ def make_field(
         file: for messages.
         list_width: column of lists -> length of its first list.
     """
-    if request.kind != "number":
+    is_word_label = request.name == LABELS and request.dtype is None and len(columns) == 1 and is_text(types[columns[0]])
+    if request.kind != "number" or is_word_label:
         return _make_key_field(request, columns, types, file)
     if len(columns) == 1 and _is_list(types[columns[0]]):
         arrow_type = types[columns[0]]

@@ -26,8 +26,9 @@ from penstock.records import EDGE, EdgeType, NodeType
 from penstock.sources.array_file import open_npy
 from penstock.sources.columns import ColumnSpec, IdKind, Request
 from penstock.sources.files import Files, expand, file_format, join, open_arrays, open_files
-from penstock.sources.source import DST, ID, SRC, EdgeTable, NodeTable, Source, Table
+from penstock.sources.source import DST, ID, LABELS, SRC, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
+from penstock.sources.word_labels import WordLabels
 
 CHUNK_ROWS = 1 << 16
 _SPLIT = "split"
@@ -224,6 +225,8 @@ def _node_table(node_type: NodeType, files: NodeFiles, base: Path) -> NodeTable:
         missing = repr(requests[0].name) if requests else "id"
         raise UsageError(f"nodes {node_type!r}: {missing} is to come from a column, and there is no node table ({argument('nodes')})")
     table = join([table for table in tables if table.columns], f"nodes {node_type!r}")
+    if table is not None and LABELS in table.columns and table.columns[LABELS].dtype == object:
+        table = WordLabels(table)
     num_nodes = files.num_nodes if files.num_nodes is not None or table is None else table.num_rows
     if table is not None and None not in (num_nodes, table.num_rows) and num_nodes != table.num_rows:
         raise InputError(f"{table.name} has {table.num_rows} rows for {argument('num_nodes', num_nodes)}")

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InputError, UsageError, argument
-from penstock.sources.source import Column, Table
+from penstock.sources.source import LABELS, Column, Table
 from penstock.store.format import BFLOAT16, DTYPES
 
-FEATURES, LABELS, TIMES = "x", "y", "time"
+FEATURES, TIMES = "x", "time"
 FEATURE_DTYPES = ("float16", BFLOAT16, "float32", "float64")
 
 
