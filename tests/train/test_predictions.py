@@ -73,3 +73,11 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match=r"cannot write .*predictions\.npy: No space left on device"):
         predict(store, tmp_path)
     assert not [path for path in tmp_path.iterdir() if "predictions" in path.name]
+
+
+def test_a_metric_that_cannot_be_said_is_none(tmp_path):
+    data = make_data(num_classes=2)
+    data.val_mask &= data.y == 1
+    result, _ = predict(ingest(data, tmp_path / "store"), tmp_path)
+    assert (result.metric, result.val, result.best_epoch) == ("auc", None, QUICK["epochs"] - 1)
+    assert result.test > 0.5

@@ -225,6 +225,11 @@ def _node_table(node_type: NodeType, files: NodeFiles, base: Path) -> NodeTable:
         missing = repr(requests[0].name) if requests else "id"
         raise UsageError(f"nodes {node_type!r}: {missing} is to come from a column, and there is no node table ({argument('nodes')})")
     table = join([table for table in tables if table.columns], f"nodes {node_type!r}")
+    if table is None and files.files is not None and files.split is None and files.ids != "number":
+        raise UsageError(
+            f"nodes {node_type!r}: nothing is read from {files.files}: it has no column 'id', and no field is asked of it. "
+            f"Name the column of ids by {argument('id', ...)}, or leave the table out"
+        )
     if table is not None and LABELS in table.columns and table.columns[LABELS].dtype == object:
         table = WordLabels(table)
     num_nodes = files.num_nodes if files.num_nodes is not None or table is None else table.num_rows

@@ -67,7 +67,8 @@ class TrainingData:
         kind = config.model if config.model != "auto" else "sage" if self.graph.is_homogeneous else "rgcn"
         if self.graph.is_homogeneous != (kind not in ("rgcn", "hgt")):
             suited = "sage, gcn, gat or gin" if self.graph.is_homogeneous else "rgcn or hgt"
-            raise UsageError(f"{argument('model', kind)} does not suit this graph of {len(self.graph.num_nodes)} node types: take {suited}")
+            graph = f"this graph of {len(self.graph.num_nodes)} node and {len(self.graph.adjacency)} edge types"
+            raise UsageError(f"{argument('model', kind)} does not suit {graph}: take {suited}")
         outputs = self.task.num_outputs
         if self.graph.is_homogeneous:
             width = self.x[NODE].shape[1]

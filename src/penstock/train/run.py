@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError, argument
+from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError, argument
 from penstock.feed import NeighborLoader, layers
 from penstock.records import EDGE, NODE
 from penstock.store import Store
 from penstock.store.budget import peak_resident_bytes
+from penstock.store.manifest import MANIFEST
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData, read_training_data
@@ -88,6 +89,8 @@ def train(
         DivergedError: the loss became NaN or infinite.
     """
     folder, file = Path(out), predictions_path(predictions)
+    if (folder / MANIFEST).exists():
+        raise UsageError(f"{folder} is a store: choose another {argument('out')}")
     run = _Run(config, folder, observer or Observer())  # refuses what cannot work before the folder is made
     with _locked(folder):
         result = run.go(resume)
@@ -240,9 +243,9 @@ class _Run:
         logits = self._infer(torch.cat(nodes).numpy())
         num_val, labels = parts["val"].size, self.data.labels
         if num_val:
-            record.val = self.data.task.score(logits[:num_val], labels[parts["val"]])
+            record.val = _known(self.data.task.score(logits[:num_val], labels[parts["val"]]))
         if parts["test"].size:
-            record.test = self.data.task.score(logits[num_val:], labels[parts["test"]])
+            record.test = _known(self.data.task.score(logits[num_val:], labels[parts["test"]]))
         record.eval_s = time.perf_counter() - started
         if record.val is not None and self.best["val"] is not None and not record.val > self.best["val"]:
             return False
@@ -329,6 +332,11 @@ class _Run:
             history=self.history,
             description=self.describe(),
         )
+
+
+def _known(score: float) -> float | None:
+    """None for what cannot be said, such as auc over one class."""
+    return None if math.isnan(score) else score
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from penstock.errors import InputError
+from penstock.errors import InputError, argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
     """
     if labels.ndim == 2:
         if metric not in ("auto", "micro-f1"):
-            raise InputError(f"{name} is multi-label: the metric is micro-f1, not {metric}")
+            raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, micro-f1 does")
         return Task(labels.shape[1], True, "micro-f1")
     if labels.dtype.kind not in "iu":
         raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype}")
@@ -72,7 +72,7 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
     if num_classes < 2:
         raise InputError(f"{name} has {num_classes} class: there is nothing to learn")
     if metric == "auc" and num_classes != 2:
-        raise InputError(f"the metric auc takes two classes, {name} has {num_classes}")
+        raise InputError(f"{name} has {num_classes} classes, and auc takes two: choose another {argument('metric')}")
     return Task(num_classes, False, ("auc" if num_classes == 2 else "accuracy") if metric == "auto" else metric)
 
 

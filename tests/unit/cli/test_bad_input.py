@@ -238,6 +238,18 @@ def test_a_run_that_is_there(store, tmp_path, capfd):
     assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
 
 
+def test_a_run_in_the_folder_of_a_store(store, capfd):
+    before = sorted(path.name for path in store.iterdir())
+    said(capfd, "train", store, *TRAIN, "--out", store)
+    assert sorted(path.name for path in store.iterdir()) == before
+
+
+def test_a_node_table_that_nothing_is_read_from(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("name,age\n0,5\n1,6\n")
+    said(capfd, "ingest", "edges.csv", "store", "--nodes", "nodes.csv")
+
+
 def test_a_file_of_predictions_that_cannot_be(store, tmp_path, capfd):
     said(capfd, "train", store, *TRAIN, "--predictions", "classes.txt")
     said(capfd, "train", store, *TRAIN, "--predictions", "nowhere/classes.csv")
