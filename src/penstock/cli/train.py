@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 def train(
     store: Annotated[Path, typer.Argument(help="Folder of the store; penstock ingest or penstock generate makes one.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. (default: runs/STORE-MODEL)")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run. (default: runs/STORE-1, then -2, ...; the last of them with --resume)")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the class of every node: .csv (id, class) or .npy (row i is node i).")
+    ] = None,
     model: Annotated[str, typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage or rgcn.")] = "auto",
     target: Annotated[str | None, typer.Option(help="Node type to classify. (default: the one with labels)")] = None,
     num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
@@ -62,26 +67,35 @@ def train(
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
         checkpoint_every_s=checkpoint_every,
     )  # fmt: skip
-    folder = out or Path("runs") / f"{store.resolve().name}-{model}"
+    folder = out or default_folder(store.resolve().name, resume)
     with choose_observer() as observer:
-        result = run(config, folder, resume=resume, observer=observer)
+        result = run(config, folder, resume=resume, observer=observer, predictions=predictions)
     page = write_report(result, folder)
-    show(summary(result, page), lambda: as_text(result, page), as_json)
+    written = {"report": page} if predictions is None else {"report": page, "predictions": predictions}
+    show(summary(result, written), lambda: as_text(result, written), as_json)
 
 
-def summary(result: Result, page: Path) -> dict[str, Any]:
+def default_folder(store: str, resume: bool) -> Path:
+    """Choose the folder of a run: the next number that is free, or with `resume` the last that was taken."""
+    names = [path.name.rpartition("-") for path in Path("runs").glob("*-*")]
+    last = max((int(number) for name, _, number in names if name == store and number.isdecimal()), default=0)
+    return Path("runs") / f"{store}-{last if resume and last else last + 1}"
+
+
+def summary(result: Result, written: dict[str, Path]) -> dict[str, Any]:
     """Return what `--json` prints."""
     names = ("metric", "val", "test", "best_epoch", "epochs", "seeds_per_s", "peak_memory_bytes", "weights_digest")
-    return {**{name: getattr(result, name) for name in names}, "report": str(page)}
+    return {**{name: getattr(result, name) for name in names}, **{name: str(path) for name, path in written.items()}}
 
 
-def as_text(result: Result, page: Path) -> str:
+def as_text(result: Result, written: dict[str, Path]) -> str:
     """Return the end of a run for people."""
     from penstock.report import words
 
     best = f"val {words.score(result.val)} at epoch {result.best_epoch + 1} of {result.epochs}"
     speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
-    return f"test {result.metric} {words.score(result.test)} ({best})\n{speed}\nreport: {page}"
+    lines = [f"test {result.metric} {words.score(result.test)} ({best})", speed, *(f"{name}: {path}" for name, path in written.items())]
+    return "\n".join(lines)
 
 
 def parse_fanouts(text: str, num_layers: int | None) -> tuple[int, ...]:

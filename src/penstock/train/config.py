@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.plan import Plan, make_plan
 
 MODELS = {
@@ -80,16 +80,16 @@ class TrainConfig:
         _one_of("normalize", self.normalize, NORMALIZATIONS)
         for name, least in (("batch_size", 1), ("epochs", 1), ("hidden", 1), ("heads", 1), ("eval_every", 1), ("patience", 0)):
             if getattr(self, name) < least:
-                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+                raise UsageError(f"{argument(name)} must be at least {least}, got {getattr(self, name)}")
         if not self.num_neighbors:
-            raise UsageError("num_neighbors needs one fanout per layer, for instance 15,10")
+            raise UsageError(f"{argument('num_neighbors')} needs one fanout per layer, for instance 15,10")
         if not self.lr > 0:
-            raise UsageError(f"lr must be positive, got {self.lr}")
+            raise UsageError(f"{argument('lr')} must be positive, got {self.lr}")
         for name in ("dropout", "input_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+                raise UsageError(f"{argument(name)} must lie in [0, 1), got {getattr(self, name)}")
         if self.weight_decay < 0:
-            raise UsageError(f"weight_decay must not be negative, got {self.weight_decay}")
+            raise UsageError(f"{argument('weight_decay')} must not be negative, got {self.weight_decay}")
         self.plan()
 
     def plan(self) -> Plan:
@@ -116,4 +116,4 @@ class TrainConfig:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise UsageError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+        raise UsageError(f"{argument(name)} must be one of {', '.join(allowed)}; got {value!r}")
