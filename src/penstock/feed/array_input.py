@@ -36,6 +36,9 @@ class ArrayInput:
         is_mapped: arrays are files, mapped.
     """
 
+    by_position = True
+    """Rows of edges are in CSC order."""
+
     def __init__(
         self,
         graph: Graph,

@@ -18,7 +18,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.cache.choose import Workload
 from penstock.errors import NotSupportedError, UsageError
-from penstock.feed.assemble import Assembler, ids_of
+from penstock.feed.assemble import Assembler
 from penstock.feed.caches import Caches, make_caches
 from penstock.feed.inputs import Input, Seeds, open_input
 from penstock.feed.lookahead import LookAhead
@@ -60,7 +60,8 @@ class NeighborLoader:
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan keeps
             in tiers are read once: exchanging them between epochs has no effect.
-        features: node type -> `penstock.gather.TieredTable` whose fields take the place of the input's (homogeneous: "node").
+        features: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
+            (homogeneous: "node" and ("node", "to", "node")).
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
     """
@@ -209,9 +210,10 @@ class NeighborLoader:
         fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
         return make_caches(plan, fields, workload, features, is_mapped=getattr(maker.source, "is_mapped", False))
 
-    def _announce(self, number: int, sampled: Sampled) -> None:
-        ids = {key: ids_of(sampled.subgraph, key) for key in self._caches.caches}
-        self._caches.announce(number, ids if sampled.are_distinct else {key: np.unique(nodes) for key, nodes in ids.items()})
+    def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
+        ids = {key: assembler.ids_of(sampled.subgraph, key) for key in self._caches.caches}
+        is_plain = {key: sampled.are_distinct and isinstance(key, str) for key in ids}
+        self._caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
 
     def _configure(self) -> dict[str, Any]:
         """Everything that decides what the batches are."""
@@ -257,7 +259,7 @@ class _Epoch:
         ahead = None
         if caches.window:
             samples = _run(lambda index: maker.sample(epoch, index), indices, loader._samplers, options)
-            ahead = LookAhead(samples, lambda sampled: loader._announce(number, sampled), caches.window)
+            ahead = LookAhead(samples, lambda sampled: loader._announce(number, assembler, sampled), caches.window)
 
         def make(index: int) -> tuple[Any, BatchStats]:
             turn = index // ranks - first

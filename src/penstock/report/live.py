@@ -52,9 +52,17 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     nodes, edges = sum(description["nodes"].values()), sum(description["edges"].values())
     parts = ", ".join(f"{count:,} {part}" for part, count in description["parts"].items())
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
+    kept = ""
+    if description["plan"]:
+        plan = description["plan"]
+        kept = f"\n{plan['recipe']}: {plan['order']} order" + (
+            f", {plan['policy']} keeps {plan['cache']} of the rows: {words.num_bytes(description['cache_bytes'])} with directory and state"
+            if plan["policy"]
+            else ""
+        )
     return (
         f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
-        f"{description['model']}, {num_epochs} epochs, {threads}"
+        f"{description['model']}, {num_epochs} epochs, {threads}{kept}"
     )
 
 
