@@ -80,14 +80,15 @@ def measure(name: str, batches: list[np.ndarray]) -> dict[str, Any]:
             policy.announce(coming)
         return policy.access(ids)
 
-    table, clocks, reads, hits, asked = np.full(NUM_NODES, -1, np.int32), Clocks(), Clocks(), 0, 0
+    table, found = np.full(NUM_NODES, -1, np.int32), np.zeros(DRAWS, np.int32)
+    clocks, reads, hits, asked = Clocks(), Clocks(), 0, 0
     for number in range(played):
         ids, coming = batches[number].astype(np.int64), batches[number + WINDOW - 1].astype(np.int64)
         if number < played - ROUNDS:
             step(ids, coming)
             continue
         change = clocks.time(ids.size, step, ids, coming)
-        reads.time(ids.size, lookup, ids, table, np.empty(ids.size, np.int32))
+        reads.time(ids.size, lookup, ids, table, found)
         hits, asked = hits + np.count_nonzero(change.hit_slots >= 0), asked + ids.size
     return {
         "ns_per_id": spread(clocks.processor),

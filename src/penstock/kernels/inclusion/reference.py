@@ -1,6 +1,6 @@
 """How likely nodes are to be sampled: one hop over one edge type. The definition.
 
-Source: Kaler et al., SALIENT++ (MLSys'23), 4: vertex inclusion probability.
+Source: Kaler et al., SALIENT++ (MLSys'23): vertex inclusion probability.
 """
 
 from __future__ import annotations
