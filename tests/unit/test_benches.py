@@ -64,8 +64,9 @@ def test_policies(toy, monkeypatch):
 def test_orders(toy, monkeypatch):
     from penstock.store import generate
 
-    store = generate("communities", toy / "toy", num_nodes=2000, num_edges=20_000, seed=1)
+    store = generate("communities", toy / "toy", num_nodes=1000, num_edges=8000, seed=1)
     monkeypatch.setattr(orders, "GRAPHS", {"toy": (False, dict(hidden=8, epochs=2, num_neighbors=(3, 3)))})
+    monkeypatch.setattr(orders, "ARMS", ("random", "proximity", "one sequence"))
     result = orders.measure("toy", store.path, 1, toy)
     assert list(result["arms"]) == list(orders.ARMS)
     for values in result["arms"].values():
