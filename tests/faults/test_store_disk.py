@@ -147,7 +147,7 @@ def test_destination_that_is_something_else(tmp_path):
         build(make_source(10), tmp_path / "missing" / "store")
     (tmp_path / "empty").mkdir()
     assert build(make_source(10), tmp_path / "empty")[0].num_nodes == {"node": 1000}
-    with pytest.raises(UsageError, match="is a store already: choose another path, or ask for overwriting"):
+    with pytest.raises(UsageError, match="is a store already: choose another path, or say overwrite=True"):
         build(make_source(10), tmp_path / "empty")
 
 
