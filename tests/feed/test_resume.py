@@ -8,6 +8,8 @@ import torch
 import penstock
 from penstock.errors import StateError, UsageError
 from penstock.feed import NeighborLoader
+from penstock.feed.inputs import open_input
+from penstock.order import proximity_order
 from tests.feed.inputs import homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, shuffle=True, seed=5)
@@ -35,6 +37,37 @@ def test_exact_at_every_batch(num_workers):
                 next(iterator)
             else:
                 assert rest == whole[epoch + 1], "at the end of an epoch the state is the start of the next"
+
+
+@pytest.mark.parametrize(("order", "typed"), [("proximity", False), ("proximity", True), ("community", False)])
+def test_exact_at_every_batch_in_proximity(order, typed):
+    data = typed_data() if typed else homogeneous_data()
+    options = {**OPTIONS, "order": order, "shuffle": False, "input_nodes": ("paper", None) if typed else None}
+    whole = remaining(NeighborLoader(data, **options), 2)
+    loader = NeighborLoader(data, **options, num_workers=2)
+    iterator = iter(loader)
+    for index in range(len(loader)):
+        other = NeighborLoader(data, **options)
+        other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        assert remaining(other, 2) == [whole[0][index:], whole[1]]
+        next(iterator)
+
+
+def test_another_proximity_order_is_refused():
+    data = homogeneous_data()
+    graph, seeds = open_input(data, is_sorted=False).graph, torch.arange(300)
+
+    def load(seed=5, num_sequences=8, nodes=seeds):
+        order = proximity_order(graph, nodes.numpy(), seed=seed, batch_size=32, num_sequences=num_sequences)
+        return NeighborLoader(data, **{**OPTIONS, "order": order, "shuffle": False, "input_nodes": nodes})
+
+    state = load().state_dict()
+    load().load_state_dict(state)
+    for change in ({"seed": 6}, {"num_sequences": 9}, {"nodes": seeds.flip(0)}):
+        with pytest.raises(StateError, match=r"another configuration.*order: 'proximity, 8 sequences"):
+            load(**change).load_state_dict(state)
+    with pytest.raises(UsageError, match="order must be"):
+        NeighborLoader(data, **{**OPTIONS, "order": "near"})
 
 
 def test_look_ahead_does_not_count():

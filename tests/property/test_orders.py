@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from penstock import rng
-from penstock.order import GivenOrder, LocalOrder, RandomOrder, SequentialOrder
+from penstock.order import GivenOrder, LocalOrder, ProximityOrder, RandomOrder, SequentialOrder
 from penstock.order.orders import permutation
+from penstock.order.proximity import cut_evenly
 
 
 def orders(num_seeds, seed):
@@ -20,6 +21,7 @@ def orders(num_seeds, seed):
         SequentialOrder(num_seeds),
         RandomOrder(num_seeds, seed),
         LocalOrder([cut, 0, num_seeds - cut], seed),
+        ProximityOrder(np.random.default_rng(0).permutation(num_seeds), cut_evenly(num_seeds, max(cut, 1)), seed),
         GivenOrder(num_seeds, sampler=list(range(num_seeds))[::-1]),
         GivenOrder(num_seeds, batch_sampler=[[i] for i in range(num_seeds)]),
     ]
@@ -37,7 +39,7 @@ def test_every_seed_once_per_epoch(num_seeds, seed, epoch, batch_size, num_ranks
 
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_drop_last_leaves_out_less_than_a_batch(num_seeds, batch_size):
-    for order in orders(num_seeds, 0)[:2]:
+    for order in orders(num_seeds, 0)[:2] + orders(num_seeds, 0)[3:4]:
         num_batches = order.num_batches(batch_size, True)
         fed = [order.batch(0, index, batch_size) for index in range(num_batches)]
         assert all(batch.size == batch_size for batch in fed)

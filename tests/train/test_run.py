@@ -102,6 +102,37 @@ def test_resume_is_exact(model, store, tmp_path):
     assert [record.num_seeds for record in result.history] == [200, 200, 200]
 
 
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_resume_is_exact_in_proximity(kind, store, typed_store, tmp_path):
+    path = store if kind == "plain" else typed_store
+    options = dict(order="proximity", epochs=2, checkpoint_every_s=0.0)
+    whole = run(tmp_path / "whole", path, **options)
+    assert json.loads((tmp_path / "whole" / "config.json").read_text())["order"] == "proximity"
+    folder = tmp_path / "stopped"
+    for after, resume in ((1, False), (6, True)):
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, path, resume=resume, observer=Stop(after), num_workers=after % 3, **options)
+    result = run(folder, path, resume=True, **options)
+    assert result.weights_digest == whole.weights_digest
+    with pytest.raises(StateError, match="order='proximity', not 'random'"):
+        run(folder, path, resume=True, epochs=2)
+
+
+def test_orders_differ(store, tmp_path):
+    orders = ("random", "proximity", "community", "sequential")
+    assert len({run(tmp_path / order, store, order=order, epochs=1).weights_digest for order in orders}) == 4
+    with pytest.raises(UsageError, match="order must be one of random, proximity, community, sequential"):
+        TrainConfig(store=store, order="near")
+
+
+def test_a_checkpoint_without_an_order_is_of_the_random_one(store, tmp_path):
+    run(tmp_path, store, epochs=1)
+    state = checkpoint.load(tmp_path / "checkpoint.pt")
+    del state["config"]["order"]
+    checkpoint.save(tmp_path / "checkpoint.pt", state)
+    assert run(tmp_path, store, epochs=2, resume=True).epochs == 2
+
+
 def test_resume_is_exact_from_every_checkpoint(store, tmp_path, monkeypatch):
     whole = run(tmp_path / "whole", store, epochs=2)
     save = checkpoint.save

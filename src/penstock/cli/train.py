@@ -34,6 +34,7 @@ def train(
     metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
+    order: Annotated[str, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = "random",
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
     torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,
@@ -50,7 +51,7 @@ def train(
     config = TrainConfig(
         store=str(store), model=model, target=target, num_neighbors=fanouts, batch_size=batch_size, epochs=epochs, lr=lr,
         weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout, hidden=hidden, heads=heads, seed=seed,
-        split=split, metric=metric,
+        split=split, metric=metric, order=order,
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
         checkpoint_every_s=checkpoint_every,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.array_input import StoreInput
 from penstock.feed.assemble import Assembler, ids_of
 from penstock.feed.caches import Caches, make_caches
-from penstock.feed.inputs import open_input
+from penstock.feed.inputs import Input, Seeds, open_input
 from penstock.feed.lookahead import LookAhead
 from penstock.feed.maker import BatchMaker, Sampled, locate
 from penstock.feed.options import LoaderOptions, choose_seed, read_options
@@ -30,7 +30,7 @@ from penstock.feed.state import check_state, describe_graph, fingerprint, make_s
 from penstock.feed.stats import BatchStats, LoaderStats
 from penstock.feed.turns import Turns
 from penstock.gather import TieredTable
-from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder
+from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.plan import Plan, make_plan
 from penstock.records import NODE, EdgeType
 from penstock.sample import NeighborSampler
@@ -56,7 +56,8 @@ class NeighborLoader:
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
         seed: of all randomness; default: torch's seed.
         split: for stores with several splits, the one that "train", "val" and "test" mean.
-        order: an order of your own (see `penstock.order`), in place of `shuffle`.
+        order: in place of `shuffle`: "proximity" or "community" (near seeds in batches that follow each other, each batch as mixed as a
+            random one), or an order of your own (see `penstock.order`).
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan keeps
             in tiers are read once: exchanging them between epochs has no effect.
@@ -88,7 +89,7 @@ class NeighborLoader:
         custom_cls: Callable[[], Any] | None = None,
         seed: int | None = None,
         split: str | None = None,
-        order: Order | None = None,
+        order: Order | str | None = None,
         rank: int = 0,
         num_ranks: int = 1,
         plan: Plan | str | None = None,
@@ -125,7 +126,7 @@ class NeighborLoader:
         self._maker = BatchMaker(
             source=source,
             seeds=seeds,
-            order=order if order is not None else _choose_order(self._options, seeds.ids.size, self.seed),
+            order=_choose_order(order, self._options, source, seeds, self.seed),
             sampler=sampler,
             batch_size=self._options.batch_size,
             subgraph_type=SubgraphType(subgraph_type),
@@ -301,7 +302,15 @@ def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, opt
     return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s)
 
 
-def _choose_order(options: LoaderOptions, num_seeds: int, seed: int) -> Order:
+def _choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
+    num_seeds = seeds.ids.size
+    if order in ("proximity", "community"):
+        graph, by_community = getattr(source, "store", source.graph), order == "community"  # a store has labels
+        return proximity_order(graph, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size, by_community=by_community)
+    if isinstance(order, str):
+        raise UsageError(f'order must be "proximity", "community" or an order of penstock.order, got {order!r} (random: shuffle=True)')
+    if order is not None:
+        return order
     if options.sampler is not None or options.batch_sampler is not None:
         return GivenOrder(num_seeds, sampler=options.sampler, batch_sampler=options.batch_sampler)
     return RandomOrder(num_seeds, seed) if options.shuffle else SequentialOrder(num_seeds)

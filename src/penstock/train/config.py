@@ -17,6 +17,7 @@ MODELS = {
 }
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
+ORDERS = ("random", "proximity", "community", "sequential")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class TrainConfig:
         normalize: "rows" divides each feature row by its sum (bags of words).
         patience: stop after so many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
+        order: of the train nodes; "proximity" and "community" put near ones into batches that follow each other (see `penstock.order`).
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
         checkpoint_every_s: seconds between checkpoints within an epoch.
     """
@@ -58,6 +60,7 @@ class TrainConfig:
     normalize: str = "none"
     patience: int = 0
     eval_every: int = 1
+    order: str = "random"
     num_workers: int = 2
     torch_threads: int = 0
     checkpoint_every_s: float = 60.0
@@ -67,6 +70,7 @@ class TrainConfig:
         _one_of("model", self.model, ("auto", *MODELS))
         _one_of("metric", self.metric, METRICS)
         _one_of("normalize", self.normalize, NORMALIZATIONS)
+        _one_of("order", self.order, ORDERS)
         for name, least in (("batch_size", 1), ("epochs", 1), ("hidden", 1), ("heads", 1), ("eval_every", 1), ("patience", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")

@@ -25,6 +25,7 @@ import torch
 
 from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError
 from penstock.feed import NeighborLoader, layers
+from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.records import EDGE, NODE
 from penstock.store import Store
 from penstock.store.budget import peak_resident_bytes
@@ -84,6 +85,21 @@ def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = Fa
         return run.go(resume)
 
 
+def make_order(config: TrainConfig, data: TrainingData) -> Order:
+    """Prepare the order of the train nodes."""
+    nodes = data.parts["train"]
+    if config.order in ("proximity", "community"):
+        return proximity_order(
+            data.graph,
+            (data.target, nodes),
+            data.labels,
+            seed=config.seed,
+            batch_size=config.batch_size,
+            by_community=config.order == "community",
+        )
+    return RandomOrder(nodes.size, config.seed) if config.order == "random" else SequentialOrder(nodes.size)
+
+
 class _Run:
     """One run in the making; all its state is in `_state()`."""
 
@@ -103,7 +119,7 @@ class _Run:
             list(config.num_neighbors),
             input_nodes=(self.data.target, train_nodes),
             batch_size=config.batch_size,
-            shuffle=True,
+            order=make_order(config, self.data),
             num_workers=config.num_workers,
             seed=config.seed,
         )
@@ -276,7 +292,7 @@ class _Run:
 
     def _restore(self) -> None:
         state = checkpoint.load(self.folder / CHECKPOINT)
-        saved, now = state["config"], self.config.as_dict()
+        saved, now = TrainConfig.from_dict(state["config"]).as_dict(), self.config.as_dict()  # of an older run: with the defaults
         free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store"}
         differing = [name for name in now if name not in free and _plain(saved.get(name)) != _plain(now[name])]
         if differing:

@@ -1,0 +1,1 @@
+"""Label propagation: each node joins the community that most of its neighbours are in."""

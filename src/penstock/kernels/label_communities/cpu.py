@@ -1,0 +1,74 @@
+"""Label propagation: each node joins the community that most of its neighbours are in. Same result as `reference.py`, byte for byte."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._memory import load, prefetch_read
+
+AHEAD = 16
+
+
+@helper
+def _count(neighbors, start, stop, first, labels, counts):
+    for i in range(start, stop):
+        if i + AHEAD < stop:
+            prefetch_read(labels, np.int64(load(neighbors, i + AHEAD)) + first)
+        label = np.int64(load(labels, np.int64(load(neighbors, i)) + first))
+        counts[label] += 1
+
+
+@helper
+def _choose(neighbors, start, stop, first, labels, counts, sizes, max_size, best):
+    for i in range(start, stop):
+        label = np.int64(load(labels, np.int64(load(neighbors, i)) + first))
+        if load(counts, label) > load(counts, best) and np.int64(load(sizes, label)) < max_size:
+            best = label
+    return best
+
+
+@helper
+def _clear(neighbors, start, stop, first, labels, counts):
+    for i in range(start, stop):
+        counts[np.int64(load(labels, np.int64(load(neighbors, i)) + first))] = 0
+
+
+@kernel
+def propagate(indptrs, indices, firsts, out_ptr, out_nodes, visits, max_size, labels, sizes, counts):
+    """Visit every node once; see `reference.propagate`. Returns how many changed.
+
+    Args:
+        indptrs, indices, firsts, out_ptr, out_nodes: see `breadth_first.cpu`.
+        visits: int64[num_nodes].
+        labels, sizes: int32 or int64[num_nodes], changed. counts: the same dtype, zero, and zero again afterwards.
+    """
+    changed = 0
+    for node in visits:
+        for e in range(len(indptrs)):
+            row = node - firsts[e, 1]
+            if row >= 0 and row < indptrs[e].size - 1:
+                _count(indices[e], load(indptrs[e], row), load(indptrs[e], row + 1), firsts[e, 0], labels, counts)
+        if out_ptr.size > 0:
+            _count(out_nodes, load(out_ptr, node), load(out_ptr, node + 1), 0, labels, counts)
+        own = np.int64(labels[node])
+        best = own
+        for e in range(len(indptrs)):
+            row = node - firsts[e, 1]
+            if row >= 0 and row < indptrs[e].size - 1:
+                start, stop = load(indptrs[e], row), load(indptrs[e], row + 1)
+                best = _choose(indices[e], start, stop, firsts[e, 0], labels, counts, sizes, max_size, best)
+        if out_ptr.size > 0:
+            best = _choose(out_nodes, load(out_ptr, node), load(out_ptr, node + 1), 0, labels, counts, sizes, max_size, best)
+        for e in range(len(indptrs)):
+            row = node - firsts[e, 1]
+            if row >= 0 and row < indptrs[e].size - 1:
+                _clear(indices[e], load(indptrs[e], row), load(indptrs[e], row + 1), firsts[e, 0], labels, counts)
+        if out_ptr.size > 0:
+            _clear(out_nodes, load(out_ptr, node), load(out_ptr, node + 1), 0, labels, counts)
+        if best != own:
+            labels[node] = best
+            sizes[own] -= 1
+            sizes[best] += 1
+            changed += 1
+    return changed

@@ -1,0 +1,42 @@
+"""Label propagation: each node joins the community that most of its neighbours are in. The definition.
+
+In: a graph as `breadth_first` takes it, the community of each node, the order of visits. Out: the communities after one round. Invariant:
+one node after another, each seeing what those before it did, so the result depends on nothing but the input.
+Source: Raghavan, Albert, Kumara 2007; the limit on sizes as in Ugander and Backstrom 2013, so that no community grows over the graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+def propagate(adjacency, out_ptr, out_nodes, visits, max_size, labels, sizes):
+    """Visit every node once.
+
+    Args:
+        adjacency, out_ptr, out_nodes: see `breadth_first`; a neighbour counts as often as it is in a list.
+        visits: int64[num_nodes], the nodes in the order of visits.
+        max_size: a community of so many nodes takes no more.
+        labels: int[num_nodes], communities; changed. sizes: int[num_nodes], their numbers of nodes; changed.
+    Returns:
+        How many nodes changed. Of equally frequent communities the node keeps its own, else takes the one met first.
+    """
+    changed = 0
+    for node in map(int, visits):
+        met = []
+        for indptr, indices, first_src, first_dst in adjacency:
+            if first_dst <= node < first_dst + indptr.size - 1:
+                met += [int(labels[u + first_src]) for u in indices[indptr[node - first_dst] : indptr[node - first_dst + 1]]]
+        if out_ptr.size:
+            met += [int(labels[u]) for u in out_nodes[out_ptr[node] : out_ptr[node + 1]]]
+        counts = Counter(met)
+        own = best = int(labels[node])
+        for label in met:
+            if counts[label] > counts[best] and sizes[label] < max_size:
+                best = label
+        if best != own:
+            labels[node] = best
+            sizes[own] -= 1
+            sizes[best] += 1
+            changed += 1
+    return changed

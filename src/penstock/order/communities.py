@@ -1,0 +1,58 @@
+"""Communities of nodes, and seeds put together by community: nearer to each other than in the order of a traversal.
+
+In: the undirected view of a graph. Out: a community per node; positions of seeds. Invariant: a pure function of (graph, key).
+A breadth-first traversal leaves a community by its first edge to another one and then visits both in turns; label propagation finds out
+first which nodes belong together. Measured against it in docs/design/orders.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels.label_communities import cpu as kernels
+from penstock.kernels.shuffle_ids import cpu as shuffle_kernels
+from penstock.kernels.shuffle_ids.reference import half_bits
+from penstock.order.view import UndirectedView
+
+MAX_ROUNDS = 3
+SETTLED = 0.01
+"""Rounds end when less than this share of the nodes changes, or after MAX_ROUNDS: on a citation graph the cache hits of the order were
+the same after 3, 5 and 8 rounds."""
+
+SHARE, LEAST = 1 / 128, 256
+"""No community takes more than this share of the nodes (or so many, if that is more): one as large as a cache helps no more than none."""
+
+
+def label_communities(view: UndirectedView, keys: np.ndarray) -> np.ndarray:
+    """Find communities by label propagation.
+
+    Args:
+        view: of the graph.
+        keys: uint64[4], each below 2**32: nodes are visited in the random order that they select.
+    Returns:
+        int32[num_nodes] (int64 from 2**31 on): community of each node, named by one node.
+    Cost: three passes over the lists of all nodes per round; 12 bytes a node, 8 for the order of visits.
+    """
+    labels = np.arange(view.num_nodes, dtype=view.id_dtype)
+    if not view.indptrs:
+        return labels
+    sizes, counts, visits = np.ones_like(labels), np.zeros_like(labels), np.arange(view.num_nodes)
+    shuffle_kernels.shuffle_ids(visits, view.num_nodes, half_bits(view.num_nodes), keys)
+    max_size = max(int(SHARE * view.num_nodes), LEAST)
+    for _ in range(MAX_ROUNDS):
+        if kernels.propagate(*view.arrays, visits, max_size, labels, sizes, counts) < SETTLED * view.num_nodes:
+            break
+    return labels
+
+
+def put_together(positions: np.ndarray, communities: np.ndarray) -> np.ndarray:
+    """Bring positions of one community together, communities in the order of their first ones.
+
+    Args:
+        positions: int64[num_seeds], in the order of a traversal, which is kept within a community.
+        communities: int[num_seeds], of each seed.
+    Returns:
+        int64[num_seeds]: the positions, reordered.
+    """
+    _, first, which = np.unique(communities[positions], return_index=True, return_inverse=True)
+    return positions[np.argsort(first[which], kind="stable")]

@@ -1,0 +1,177 @@
+"""The proximity-aware order: batches of seeds that lie near each other and near those of the batches before.
+
+In: a graph and its seeds. Out: an order. Invariant: every position comes exactly once per epoch, whatever the batch size and number of
+ranks; any batch follows from (sequences, seed, epoch, index) alone, so that a state is two integers.
+Source: BGL (NSDI'23) 3.2.2.
+
+BGL makes several sequences, each a breadth-first traversal from random roots restricted to the train nodes; shifts each circularly by a
+random offset in every epoch; and takes a batch from the sequences round-robin. It does not say how a seed that is in all of them comes
+once per epoch. Here the sequences share the seeds: one traversal, cut into stretches of equal length. Refused, with what was measured
+(docs/design/orders.md): a traversal per sequence, each with a random share of the seeds (neighbours land in different shares: most of the
+locality is gone at 16 sequences); a traversal of all seeds per sequence, passing over those already taken (the same locality as here at
+the same label error, but an epoch must be played from its start, and sequences take memory and time each).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from penstock import rng
+from penstock.errors import UsageError
+from penstock.order.communities import label_communities, put_together
+from penstock.order.orders import count_batches
+from penstock.order.shuffling_error import choose_num_sequences, read_classes
+from penstock.order.traversal import traverse_seeds
+from penstock.order.view import view_undirected
+from penstock.records import Graph, NodeType
+
+_SHIFTS, _ROOT, _VISITS = 1 << 16, (1 << 16) + 1, (1 << 16) + 2
+"""Streams of random words; permutations under the same key use those below 24."""
+
+
+class ProximityOrder:
+    """Round-robin over sequences of positions, each shifted circularly by a random offset per epoch.
+
+    Args:
+        sequences: int64[num_seeds], the sequences one after another; together every position once.
+        offsets: int64[num_sequences + 1], where each begins; from `cut_evenly`.
+        seed: of the shifts.
+
+    Cost: nothing is kept but the sequences and the shifts of the last epoch; a batch takes O(batch_size), the first one of an epoch
+    O(num_sequences) more.
+    """
+
+    def __init__(self, sequences: np.ndarray, offsets: np.ndarray, seed: int) -> None:
+        self.sequences, self.offsets = np.asarray(sequences, dtype=np.int64), np.asarray(offsets, dtype=np.int64)
+        self.num_seeds, self.num_sequences, self.seed = self.sequences.size, self.offsets.size - 1, seed
+        _check(self.sequences, self.offsets)
+        self._lengths = np.diff(self.offsets)
+        self._shifts: tuple[int, np.ndarray] | None = None
+        digest = xxhash.xxh3_64(np.ascontiguousarray(self.sequences).view(np.uint8).data).hexdigest()
+        self.name = f"proximity, {self.num_sequences} sequences {digest}, seed {seed}"
+
+    def num_batches(self, batch_size: int, drop_last: bool) -> int:
+        """Number of batches in an epoch."""
+        return count_batches(self.num_seeds, batch_size, drop_last)
+
+    def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
+        """Positions of batch `index`: places index * batch_size and on of the order in which sequences take turns."""
+        place = np.arange(index * batch_size, min((index + 1) * batch_size, self.num_seeds))
+        turn, sequence = np.divmod(place, self.num_sequences)
+        within = (turn + self.shifts(epoch)[sequence]) % self._lengths[sequence]
+        return self.sequences[self.offsets[sequence] + within]
+
+    def shifts(self, epoch: int) -> np.ndarray:
+        """int64[num_sequences]: which element of each sequence comes first in an epoch."""
+        known = self._shifts  # read once: threads may exchange it
+        if known is None or known[0] != epoch:
+            words = rng.random_words(rng.derive_key(self.seed, epoch, rng.ORDER), 0, self.num_sequences, _SHIFTS)
+            shifts = rng.below_wide(words[:, 0], words[:, 1], self._lengths.astype(np.uint64)).astype(np.int64)
+            self._shifts = known = (epoch, shifts)
+        return known[1]
+
+
+def proximity_order(
+    graph: Any,
+    seeds: Any,
+    labels: np.ndarray | None = None,
+    *,
+    seed: int,
+    batch_size: int,
+    num_workers: int = 1,
+    num_sequences: int | None = None,
+    by_community: bool = False,
+) -> ProximityOrder:
+    """Prepare the proximity-aware order of the seeds of a graph.
+
+    Args:
+        graph: a `Graph`, or an open store, whose labels are then the default.
+        seeds: int64[num_seeds] node ids, or (node type, ids); of a store also the name of a part: "train", ("paper", "train").
+            The same, in the same order, as the loader gets.
+        labels: of all nodes of the seeds' type: int[num_nodes] (negative: none), float[num_nodes] (NaN: none) or 0/1 [num_nodes, k].
+        seed: of the root and the shifts.
+        batch_size: the loader's.
+        num_workers: trainers that take batches of this order in turn.
+        num_sequences: None for the smallest number whose batches are as mixed as those of a random order, see `shuffling_error.py`.
+            Fewer are nearer to each other and less mixed.
+        by_community: put seeds of one community together first (`communities.py`); nearer than a traversal alone, and not BGL's.
+    Without labels the number is the batch size: each batch has a seed from each of so many stretches, which made batches as mixed as those
+    of a random order on all labelled graphs measured; batches that follow each other are still near each other.
+    """
+    graph, node_type, ids, labels = _read(graph, seeds, labels)
+    if ids.size == 0:
+        raise UsageError("seeds is empty: there is nothing to order; check the split or the ids")
+    if num_sequences is not None and not 1 <= num_sequences <= ids.size:
+        raise UsageError(f"num_sequences must lie in [1, number of seeds = {ids.size}], got {num_sequences}")
+    positions = _order_by_place(graph, node_type, ids, seed, by_community)
+
+    def make(number: int) -> ProximityOrder:
+        return ProximityOrder(positions, cut_evenly(positions.size, number), seed)
+
+    if num_sequences is None:
+        classes = None if labels is None else read_classes(labels[ids])
+        if classes is None:
+            num_sequences = min(batch_size, ids.size)
+        else:
+            choice = choose_num_sequences(make, classes, seed=seed, batch_size=batch_size, num_workers=num_workers)
+            num_sequences = choice.num_sequences
+    return make(num_sequences)
+
+
+def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: int, by_community: bool) -> np.ndarray:
+    """Positions of the seeds, near ones next to each other."""
+    key, view = rng.derive_key(seed, 0, rng.ORDER), view_undirected(graph)
+    word = rng.random_words(key, 0, 1, _ROOT)[0]
+    root = int(rng.below_wide(word[0], word[1], np.uint64(np.unique(ids).size)))
+    positions = traverse_seeds(view, node_type, ids, root)
+    if not by_community:
+        return positions
+    communities = label_communities(view, rng.random_words(key, 0, 1, _VISITS)[0])
+    return put_together(positions, communities[ids + view.first_ids[node_type]])
+
+
+def cut_evenly(num_seeds: int, num_sequences: int) -> np.ndarray:
+    """Return int64[num_sequences + 1]: offsets of sequences whose lengths differ by one at most, the longer ones first.
+
+    So sequences that take turns are used up in the same turn.
+    """
+    lengths = num_seeds // num_sequences + (np.arange(num_sequences) < num_seeds % num_sequences)
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _check(sequences: np.ndarray, offsets: np.ndarray) -> None:
+    num_seeds, num_sequences = sequences.size, offsets.size - 1
+    if not 1 <= num_sequences <= num_seeds or not np.array_equal(offsets, cut_evenly(num_seeds, num_sequences)):
+        raise UsageError(f"offsets must be cut_evenly({num_seeds}, number of sequences), got {num_sequences} sequences otherwise cut")
+    is_inside = sequences.min() >= 0 and sequences.max() < num_seeds
+    if not is_inside or (np.bincount(sequences, minlength=num_seeds) != 1).any():
+        raise UsageError(f"sequences must hold every position in [0, {num_seeds}) once")
+
+
+def _read(graph: Any, seeds: Any, labels: np.ndarray | None) -> tuple[Graph, NodeType, np.ndarray, np.ndarray | None]:
+    """Resolve a store, a node type and the name of a part, and check ids and labels."""
+    store, graph = (None, graph) if isinstance(graph, Graph) else (graph, graph.graph())
+    node_type, ids = seeds if isinstance(seeds, tuple) else (None, seeds)
+    if node_type is None and len(graph.num_nodes) > 1:
+        raise UsageError(f"seeds must name a node type, for instance ('{graph.node_types[0]}', ids); the types are {graph.node_types}")
+    node_type = graph.node_types[0] if node_type is None else node_type
+    if node_type not in graph.num_nodes:
+        raise UsageError(f"seeds: '{node_type}' is not a node type; the node types are {graph.node_types}")
+    if isinstance(ids, str):
+        if store is None:
+            raise UsageError(f"seeds={ids!r} names a part of a store; for a Graph give node ids")
+        ids = store.split(ids, None, node_type)
+    ids, num_nodes = np.asarray(ids), graph.num_nodes[node_type]
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise UsageError(f"seeds must be a vector of node ids, got {ids.dtype} {list(ids.shape)}")
+    bad = np.flatnonzero((ids < 0) | (ids >= num_nodes))
+    if bad.size:
+        raise UsageError(f"{bad.size} of {ids.size} seeds lie outside [0, {num_nodes}); first is seeds[{bad[0]}] = {ids[bad[0]]}")
+    if labels is None and store is not None and "y" in store.node_fields(node_type):
+        labels = store.node_field(node_type, "y")
+    if labels is not None and len(labels) != num_nodes:
+        raise UsageError(f"labels must have a row per node of '{node_type}': {num_nodes}, got {len(labels)}")
+    return graph, node_type, ids.astype(np.int64, copy=False), labels

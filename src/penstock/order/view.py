@@ -1,0 +1,95 @@
+"""The undirected view of a graph: what is near what, over one space of ids, in memory linear in nodes.
+
+In: a graph of in-neighbour lists, homogeneous or typed. Out: views of them, and lists of some out-neighbours where edges have no reverse.
+Invariant: no edge is copied but the out-neighbours: `PICKED` per node and edge type into its type, at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.kernels.breadth_first import cpu as kernels
+from penstock.records import Graph, NodeType
+
+PICKED = 4
+"""In-neighbours per node and edge type that a node can be reached from, where edges have no reverse. On a citation graph 1, 4, 16 and all
+of them gave orders of equal locality (docs/design/orders.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndirectedView:
+    """A graph as the kernels `breadth_first` and `label_communities` take it.
+
+    Attributes:
+        num_nodes: of all types together; type after type they make up one space of ids.
+        first_ids: node type -> its first id in that space.
+        indptrs, indices: arrays of each edge type, read-only and each of one dtype.
+        firsts: int64[num_edge_types, 2]: first id of the source and of the destination type.
+        out_ptr, out_nodes: lists of out-neighbours; empty where every edge has its reverse.
+    """
+
+    num_nodes: int
+    first_ids: dict[NodeType, int]
+    indptrs: tuple[np.ndarray, ...]
+    indices: tuple[np.ndarray, ...]
+    firsts: np.ndarray
+    out_ptr: np.ndarray
+    out_nodes: np.ndarray
+
+    @property
+    def id_dtype(self) -> type:
+        """The smallest dtype for ids."""
+        return np.int32 if self.num_nodes <= np.iinfo(np.int32).max else np.int64
+
+    @property
+    def arrays(self) -> tuple:
+        """The leading arguments of the kernels."""
+        return self.indptrs, self.indices, self.firsts, self.out_ptr, self.out_nodes
+
+
+def view_undirected(graph: Graph, *, picked: int = PICKED) -> UndirectedView:
+    """Prepare the undirected view.
+
+    Args:
+        graph: topology; its arrays may be memory-mapped.
+        picked: see PICKED.
+    Cost: one pass over all edges; 8 + 4 * picked bytes per node and edge type where some edge has no reverse, else nothing.
+    """
+    starts = np.cumsum([0, *graph.num_nodes.values()]).tolist()
+    first_ids, num_nodes = dict(zip(graph.num_nodes, starts, strict=False)), starts[-1]
+    firsts = np.array([[first_ids[src], first_ids[dst]] for src, _, dst in graph.adjacency], dtype=np.int64).reshape(-1, 2)
+    dtype = np.result_type(np.int32, *(csc.indices.dtype for csc in graph.adjacency.values()))  # they differ from 2**31 nodes on
+    indptrs = tuple(_read_only(csc.indptr, np.int64) for csc in graph.adjacency.values())
+    indices = tuple(_read_only(csc.indices, dtype) for csc in graph.adjacency.values())
+    nothing = np.empty(0, dtype=np.int64)
+    view = UndirectedView(num_nodes, first_ids, indptrs, indices, firsts, nothing, np.empty(0, dtype=np.int32))
+    return view if is_symmetric(view) else _with_outgoing(view, picked)
+
+
+def is_symmetric(view: UndirectedView) -> bool:
+    """Whether every edge has its reverse, by a sum of hashes over all edges; wrong with probability 2**-64."""
+    total = 0
+    for indptr, indices, (first_src, first_dst) in zip(view.indptrs, view.indices, view.firsts, strict=True):
+        total += int(kernels.sum_asymmetry(indptr, indices, first_src, first_dst))
+    return total % (1 << 64) == 0
+
+
+def _with_outgoing(view: UndirectedView, picked: int) -> UndirectedView:
+    lists = list(zip(view.indptrs, view.indices, view.firsts, strict=True))
+    out_ptr = np.zeros(view.num_nodes + 1, dtype=np.int64)
+    for indptr, indices, (first_src, _) in lists:
+        kernels.count_outgoing(indptr, indices, first_src, picked, out_ptr[1:])
+    np.cumsum(out_ptr, out=out_ptr)
+    out_nodes, cursor = np.empty(int(out_ptr[-1]), dtype=view.id_dtype), out_ptr[:-1].copy()
+    for indptr, indices, (first_src, first_dst) in lists:
+        kernels.place_outgoing(indptr, indices, first_src, first_dst, picked, cursor, out_nodes)
+    return UndirectedView(view.num_nodes, view.first_ids, view.indptrs, view.indices, view.firsts, out_ptr, out_nodes)
+
+
+def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
+    """A read-only view: kernels take tuples of arrays of one kind, and of a memory map there are only such."""
+    view = np.ascontiguousarray(array, dtype=dtype).view(np.ndarray)[:]
+    view.flags.writeable = False
+    return view
