@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREY, BLACK = "#8b93a1", "#1d2433"
+ORDER_COLOURS = ("#3b6fb6", "#c8463d", "#3f9d62", "#e08a2c")
 COLOURS = {
     "random": GREY, "degree": "#e08a2c", "ratio": "#b3722a", "presample": "#3b6fb6", "inclusion": "#59a5d8", "oracle": "#17365f",
     "fifo": "#c8463d", "lru": "#3f9d62", "lfu": "#7f5fb0", "clock": "#d977a8", "sieve": "#9a8f2d", "s3-fifo": "#37a2a2",
@@ -57,7 +58,7 @@ def draw_curves(name: str, order: dict[str, Any], result: dict[str, Any]) -> Fig
     figure = new_figure(9.6, 4.2)
     left, right = figure.subplots(1, 2)
     shares = [100 * each["share"] for each in result["capacities"]]
-    left.fill_between(shares, [100 * share for share in order["ceiling"]], 102, color="#e9ebef", lw=0, label="above: not possible")
+    left.fill_between(shares, [100 * share for share in order["ceiling"]], 102, color="#f0f1f4", lw=0, label="out of reach")
     for label, curve in order["curves"].items():
         left.plot(shares, [100 * rate for rate in curve["hit_rate"]], label=label, **line_of(label))
         right.plot(shares, curve["missed_rows"], label=label, **line_of(label))
@@ -71,25 +72,24 @@ def draw_curves(name: str, order: dict[str, Any], result: dict[str, Any]) -> Fig
 
 
 def draw_orders(result: dict[str, Any]) -> Figure:
-    """Missed rows per epoch at each capacity, a panel per policy, a line per order: an order changes what a batch asks for."""
-    labels = [
-        label for label in next(iter(result["orders"].values()))["curves"] if all(label in o["curves"] for o in result["orders"].values())
-    ]
-    shares = [100 * each["share"] for each in result["capacities"]]
-    columns = min(len(labels), 4)
-    rows = -(-len(labels) // columns)
-    figure = new_figure(2.5 * columns + 0.8, 2.2 * rows + 0.6)
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    for panel, label in zip(panels, labels, strict=False):
-        for (name, order), colour in zip(result["orders"].items(), ("#3b6fb6", "#c8463d", "#3f9d62", "#e08a2c"), strict=False):
-            panel.plot(shares, order["curves"][label]["missed_rows"], color=colour, marker="o", ms=3, label=name)
-        finish(panel, label, shares, xlabel="")
-        panel.yaxis.set_major_formatter(lambda value, position: words.count(value))
-    for panel in panels[len(labels) :]:
-        panel.set_visible(False)
-    figure.suptitle("rows missed per epoch", fontsize=11)
-    figure.supxlabel("rows kept, % of the nodes", fontsize=9)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
+    """Missed rows per epoch, a panel per capacity, a row per policy, a dot per order: an order changes what a batch asks for."""
+    orders = result["orders"]
+    labels = [label for label in next(iter(orders.values()))["curves"] if all(label in order["curves"] for order in orders.values())]
+    shown = list(enumerate(result["capacities"]))[-4:]
+    figure = new_figure(2.6 * len(shown) + 1.6, 0.24 * len(labels) + 1.5)
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False).ravel()
+    for panel, (place, capacity) in zip(panels, shown, strict=True):
+        for (name, order), colour in zip(orders.items(), ORDER_COLOURS, strict=False):
+            missed = [order["curves"][label]["missed_rows"][place] for label in labels]
+            panel.plot(missed, range(len(labels)), color=colour, marker="o", ms=4.5, lw=0, alpha=0.8, label=name)
+            panel.axvline(order["asked_rows_per_epoch"], color=colour, lw=0.8, ls=":")
+        _grid(panel, f"{capacity['text']} kept")
+        panel.set_yticks(range(len(labels)), labels, fontsize=8)
+        panel.set_xlim(0, None)
+        panel.xaxis.set_major_formatter(lambda value, position: words.count(value))
+    panels[0].invert_yaxis()
+    figure.supxlabel("rows missed per epoch (dotted: asked for)", fontsize=9)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(orders), frameon=False, fontsize=9)
     return figure
 
 
@@ -128,7 +128,10 @@ def line_of(label: str) -> dict[str, Any]:
     if name in COLOURS:
         return {"color": COLOURS[name], "ls": "-" if name in STATIC_NAMES else "--", "marker": "o", "ms": 3, "lw": 1.5}
     style = {"belady": "-.", "belady-plain": ":", "superbatch": (0, (1, 3))}.get(name, "-")
-    return {"color": BLACK if window == "all" else GREY, "ls": style, "marker": "D" if window == "all" else "s", "ms": 3, "lw": 1.3}
+    if window == "all":
+        return {"color": BLACK, "ls": style, "marker": "D", "ms": 3, "lw": 1.3}
+    darkness = 0.75 - 0.12 * min(int(window).bit_length(), 5)
+    return {"color": (darkness, darkness, darkness), "ls": style, "marker": "s" if name == "belady" else "^", "ms": 3, "lw": 1.2}
 
 
 def finish(axes: Axes, title: str, shares: Iterable[float], *, top: float | None = None, xlabel: str = "rows kept, % of the nodes") -> None:

@@ -49,6 +49,7 @@ def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = 
         raise UsageError("superbatch needs a window of at least 2 batches that is not all of them: with others it is belady")
     row_bytes = settings.row_bytes or stored_row_bytes(store, node_type)
     capacities = choose_capacities(settings.capacities, graph.num_nodes[node_type], row_bytes)
+    orders = {name: _study_order(name, seeds, node_type, settings, curves, capacities, row_bytes, progress) for name in settings.orders}
     return {
         "penstock": penstock.__version__,
         "store": str(store.path),
@@ -58,9 +59,7 @@ def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = 
         "num_seeds": int(seeds.ids.size),
         "row_bytes": row_bytes,
         "capacities": capacities,
-        "orders": {
-            name: _study_order(name, seeds, node_type, settings, curves, capacities, row_bytes, progress) for name in settings.orders
-        },
+        "orders": orders,
     }
 
 

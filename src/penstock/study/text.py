@@ -27,9 +27,9 @@ def _order_lines(name: str, order: dict[str, Any], result: dict[str, Any]) -> li
     lines = [
         f"{name} order: {words.count(order['asked_rows_per_epoch'])} rows asked for per epoch{moved}, "
         f"{words.count(order['asked_rows_per_batch'])} per batch",
-        f"{_percent(rows['visited_share'])} of the nodes are read, half of the reads go to {_percent(rows['skew']['needed']['0.5'])} of the "
-        f"nodes; lists: 98% of the reads to {_percent(lists['skew']['needed']['0.98'])} of the bytes; "
-        f"epochs are alike to {_percent(sum(alike) / max(len(alike), 1))}",
+        f"{_percent(rows['visited_share'])} of the nodes are read, half of the reads go to {_percent(rows['skew']['needed']['0.5'])} of "
+        f"the nodes; 98% of the reads of lists go to {_percent(lists['skew']['needed']['0.98'])} of their bytes; "
+        f"hot rows of two epochs: {_percent(sum(alike) / max(len(alike), 1))} alike",
     ]
     head = ["missed rows per epoch (hits)", *(each["text"] for each in result["capacities"])]
     table = [[label, *_cells(curve)] for label, curve in order["curves"].items()]

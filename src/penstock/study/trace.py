@@ -126,7 +126,8 @@ def record(
     """
     graph = sampler.graph
     trace = Trace(graph.num_nodes[node_type], num_epochs, memory_bytes)
-    lists = ListReads(*(np.zeros(trace.num_nodes, dtype=np.int64) for _ in range(2)), _list_bytes(graph, node_type))
+    reads, entries = (np.zeros(trace.num_nodes, dtype=np.int64) for _ in range(2))
+    lists = ListReads(reads, entries, _list_bytes(graph, node_type))
     warm_batches = measured_from * order.num_batches(batch_size, False)
     for number, sample in enumerate(iterate_samples(sampler, *seeds, order, batch_size=batch_size, epochs=range(num_epochs))):
         trace.append(distinct_nodes(sampler, sample)[node_type])
