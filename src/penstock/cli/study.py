@@ -25,7 +25,7 @@ def cache(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
     num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "10,10",
     batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1000,
-    order: Annotated[str, typer.Option(help="random, sequential, proximity, community; several with commas.")] = "random",
+    order: Annotated[str, typer.Option(help="random, sequential, proximity, community, one-sequence; several with commas.")] = "random",
     policy: Annotated[
         str,
         typer.Option(

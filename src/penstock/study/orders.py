@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Seeds:
     seed: int
 
 
-def _near(seeds: Seeds, **options: bool) -> Order:
+def _near(seeds: Seeds, **options: Any) -> Order:
     of_type = (seeds.node_type, seeds.ids)
     return proximity_order(seeds.graph, of_type, seeds.labels, seed=seeds.seed, batch_size=seeds.batch_size, **options)
 
@@ -41,7 +42,9 @@ ORDERS: dict[str, Callable[[Seeds], Order]] = {
     "sequential": lambda seeds: SequentialOrder(seeds.ids.size),
     "proximity": _near,
     "community": lambda seeds: _near(seeds, by_community=True),
+    "one-sequence": lambda seeds: _near(seeds, num_sequences=1),
 }
+"""one-sequence is a bound: neighbours follow neighbours, and batches are too little mixed to train on."""
 
 
 def make_order(name: str, seeds: Seeds) -> Order:

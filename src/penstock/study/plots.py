@@ -79,9 +79,9 @@ def draw_orders(result: dict[str, Any]) -> Figure:
     figure = new_figure(2.6 * len(shown) + 1.6, 0.24 * len(labels) + 1.5)
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False).ravel()
     for panel, (place, capacity) in zip(panels, shown, strict=True):
-        for (name, order), colour in zip(orders.items(), ORDER_COLOURS, strict=False):
+        for (name, order), colour, size in zip(orders.items(), ORDER_COLOURS, (9, 6.5, 4.5, 3), strict=False):
             missed = [order["curves"][label]["missed_rows"][place] for label in labels]
-            panel.plot(missed, range(len(labels)), color=colour, marker="o", ms=4.5, lw=0, alpha=0.8, label=name)
+            panel.plot(missed, range(len(labels)), color=colour, marker="o", ms=size, lw=0, label=name)
             panel.axvline(order["asked_rows_per_epoch"], color=colour, lw=0.8, ls=":")
         _grid(panel, f"{capacity['text']} kept")
         panel.set_yticks(range(len(labels)), labels, fontsize=8)

@@ -39,14 +39,13 @@ def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = 
     Returns:
         plain data: settings, the graph, the capacities, and for each order the accesses and a curve per policy.
     """
-    progress = progress or Quiet()
+    progress, curves = progress or Quiet(), expand(settings.policies, settings.windows)
+    if not curves:
+        raise UsageError("superbatch needs a window of at least 2 batches that is not all of them: with others it is belady")
     graph, seeds = store.graph(), choose_seeds(store, settings)
     node_type = settings.node_type or seeds.node_type
     if node_type not in graph.num_nodes:
         raise UsageError(f"'{node_type}' is not a node type of {store.path}; it has {', '.join(store.node_types)}")
-    curves = expand(settings.policies, settings.windows)
-    if not curves:
-        raise UsageError("superbatch needs a window of at least 2 batches that is not all of them: with others it is belady")
     row_bytes = settings.row_bytes or stored_row_bytes(store, node_type)
     capacities = choose_capacities(settings.capacities, graph.num_nodes[node_type], row_bytes)
     orders = {name: _study_order(name, seeds, node_type, settings, curves, capacities, row_bytes, progress) for name in settings.orders}

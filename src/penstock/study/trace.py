@@ -58,9 +58,11 @@ class Trace:
 
     def finish(self) -> None:
         """Call this after the last batch."""
-        if self._file is not None and (size := self._file.tell()):
-            self._file.flush()
-            self._spilled = np.memmap(self._file, dtype=np.int32, mode="r", shape=(size // 4,))
+        if self._file is not None:
+            with self._file as file:  # the map outlives it
+                file.flush()
+                if size := file.tell():
+                    self._spilled = np.memmap(file, dtype=np.int32, mode="r", shape=(size // 4,))
 
     @property
     def num_batches(self) -> int:

@@ -1,0 +1,145 @@
+"""What the papers say of feature caches, measured again on other graphs.
+
+    python -m bench.caching DATA [GRAPH ...] [--keep FOLDER]      DATA: folder with web_cnr2000.npz, ogbn_arxiv_nofeat.npz, ...
+
+Seven graphs, seven settings each; every study is `penstock.study.study_cache`, so that any row can be made again with `penstock study
+cache`. Writes `bench/results/caching.json`; `python -m bench.tables` renders it as docs/results/caching.md with its pictures.
+Batches are small because the graphs are: what matters is which part of the graph a batch reads (`asked_rows_per_batch`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from bench.common import foreign_load, write_result
+
+STATIC = dict(policies=("random", "degree", "ratio", "presample", "oracle"), capacities=("1%", "5%", "10%", "20%"))
+DYNAMIC = dict(
+    policies=("random", "degree", "presample", "oracle", "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo", "belady", "belady-plain", "superbatch"),
+    capacities=("5%", "10%", "20%"),
+    windows=(1, 4, 16, 64, 0),
+    epochs=1,
+)  # fmt: skip
+SETTINGS: dict[str, dict[str, Any]] = {
+    "2,2 of 65%": dict(num_neighbors=(2, 2), batch_size=64, train_fraction=0.65, epochs=4, **STATIC),
+    "10,10 of 65%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.65, epochs=1, **STATIC),
+    "10,10 of 10%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.1, epochs=4, **STATIC),
+    "10,10 of 1%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.01, epochs=4, **STATIC),
+    "15,10,5 of 1%": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, **STATIC),
+    "10,10 of 10%, large batches": dict(num_neighbors=(10, 10), batch_size=1024, train_fraction=0.1, epochs=4, **STATIC),
+    "orders": dict(
+        num_neighbors=(10, 10), batch_size=32, train_fraction=0.1, orders=("random", "proximity", "one-sequence"), **DYNAMIC
+    ),
+}  # fmt: skip
+"""name -> settings of a study; "2,2 of 65%" are PaGraph's fanouts and train fraction, "15,10,5 of 1%" GNNLab's on papers100M."""
+
+GENERATED: dict[str, dict[str, Any]] = {
+    "zipf": dict(num_nodes=300_000, num_edges=4_800_000),
+    "rmat": dict(scale=18, num_edges=4_000_000),
+    "communities": dict(num_nodes=200_000, num_edges=3_000_000, num_communities=400, mixing=0.1, feature_dim=0),
+}
+REAL = {"web_cnr2000": False, "ogbn_arxiv_nofeat": True, "soc_slashdot0902": False}
+"""name -> whether the reverse of every edge is added, as is usual for citations."""
+
+EXPANDED = {"cit_hepph, 8 copies": ("cit_hepph", True, dict(num_copies=8))}
+"""name -> (base, whether its reverses are added, options of the Kronecker expansion)."""
+
+GRAPHS = (*GENERATED, *REAL, *EXPANDED)
+
+
+def make(name: str, data: Path, folder: Path) -> Path:
+    """Return the store of that name, made if it is not there."""
+    from penstock.store import generate, ingest
+
+    path = folder / name.replace(", ", "-").replace(" ", "-")
+    if (path / "manifest.json").exists():
+        return path
+    if name in GENERATED:
+        generate(name, path, seed=1, **GENERATED[name])
+    elif name in REAL:
+        ingest(data / f"{name}.npz", path, undirected=REAL[name], duplicates="drop")
+    else:
+        base, undirected, options = EXPANDED[name]
+        if not (folder / base / "manifest.json").exists():
+            ingest(data / f"{base}.npz", folder / base, undirected=undirected, duplicates="drop")
+        generate("kronecker", path, base=folder / base, seed=1, **options)
+    return path
+
+
+def measure(store_path: Path, note: Callable[[str], None]) -> dict[str, Any]:
+    """All settings on one graph."""
+    from penstock.store import Store
+    from penstock.study import CacheStudy, study_cache
+
+    store, found = Store.open(store_path), {}
+    graph: dict[str, Any] = {}
+    for name, settings in SETTINGS.items():
+        started = time.perf_counter()
+        result = study_cache(store, CacheStudy(**settings))
+        graph = result["graph"]
+        found[name] = {
+            "seconds": round(time.perf_counter() - started, 1),
+            "num_seeds": result["num_seeds"],
+            "capacities": [each["text"] for each in result["capacities"]],
+            "orders": {order: shorten(values) for order, values in result["orders"].items()},
+        }
+        note(f"  {name}: {found[name]['seconds']} s")
+    return {"graph": graph, "settings": found}
+
+
+def shorten(order: dict[str, Any]) -> dict[str, Any]:
+    """What the page needs of one order."""
+    accesses = order["accesses"]
+    return {
+        "asked_rows_per_epoch": order["asked_rows_per_epoch"],
+        "asked_rows_per_batch": round(order["asked_rows_per_batch"], 1),
+        "ceiling": [round(share, 5) for share in order["ceiling"]],
+        "curves": {
+            label: {"hit_rate": [round(rate, 5) for rate in curve["hit_rate"]], "missed_rows": curve["missed_rows"]}
+            for label, curve in order["curves"].items()
+        },
+        "visited_share": round(accesses["rows"]["visited_share"], 5),
+        "visited_more_than_once_share": round(accesses["rows"]["visited_more_than_once_share"], 5),
+        "most_visits": accesses["rows"]["most_visits"],
+        "similarity": round(sum(accesses["similarity_between_epochs"]) / max(len(accesses["similarity_between_epochs"]), 1), 5),
+        "rank_correlation_with_visits": {name: round(value, 5) for name, value in accesses["rank_correlation_with_visits"].items()},
+        "rows_needed": {share: round(value, 5) for share, value in accesses["rows"]["skew"]["needed"].items()},
+        "list_bytes_needed": {share: round(value, 5) for share, value in accesses["lists"]["skew"]["needed"].items()},
+    }
+
+
+def main() -> None:
+    """Measure and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("graphs", nargs="*", default=list(GRAPHS))
+    parser.add_argument("--keep", type=Path, help="folder for the stores (default: a temporary one)")
+    given = parser.parse_args()
+    if unknown := [name for name in given.graphs if name not in GRAPHS]:
+        sys.exit(f"{unknown[0]} is not one of {', '.join(GRAPHS)}")
+    settings = {name: {key: value for key, value in each.items() if key != "policies"} for name, each in SETTINGS.items()}
+    values: dict[str, Any] = {
+        "command": "python -m bench.caching DATA",
+        "foreign_load_percent": round(foreign_load(), 1),
+        "settings": settings,
+        "graphs": {},
+    }
+    started = time.perf_counter()
+    with nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name in given.graphs:
+            print(name, flush=True)
+            values["graphs"][name] = measure(make(name, given.data, Path(folder)), lambda line: print(line, flush=True))
+    values["seconds"] = round(time.perf_counter() - started, 1)
+    print(write_result("caching", values))
+
+
+if __name__ == "__main__":
+    main()
