@@ -2,7 +2,7 @@
 
     python -m bench.caching DATA [GRAPH ...] [--keep FOLDER]      DATA: folder with web_cnr2000.npz, ogbn_arxiv_nofeat.npz, ...
 
-Seven graphs, seven settings each; every study is `penstock.study.study_cache`, so that any row can be made again with `penstock study
+Seven graphs, eight settings each; every study is `penstock.study.study_cache`, so that any row can be made again with `penstock study
 cache`. Writes `bench/results/caching.json`; `python -m bench.tables` renders it as docs/results/caching.md with its pictures.
 Batches are small because the graphs are: what matters is which part of the graph a batch reads (`asked_rows_per_batch`).
 """
@@ -21,12 +21,9 @@ from typing import Any
 from bench.common import foreign_load, write_result
 
 STATIC = dict(policies=("random", "degree", "ratio", "presample", "oracle"), capacities=("1%", "5%", "10%", "20%"))
-DYNAMIC = dict(
-    policies=("random", "degree", "presample", "oracle", "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo", "belady", "belady-plain", "superbatch"),
-    capacities=("5%", "10%", "20%"),
-    windows=(1, 4, 16, 64, 0),
-    epochs=1,
-)  # fmt: skip
+AHEAD = ("belady", "belady-plain", "superbatch")
+DYNAMIC = dict(capacities=("5%", "10%", "20%"), windows=(1, 4, 16, 64, 0), epochs=1)
+ALL = ("random", "degree", "presample", "oracle", "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo", *AHEAD)
 SETTINGS: dict[str, dict[str, Any]] = {
     "2,2 of 65%": dict(num_neighbors=(2, 2), batch_size=64, train_fraction=0.65, epochs=4, **STATIC),
     "10,10 of 65%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.65, epochs=1, **STATIC),
@@ -34,11 +31,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "10,10 of 1%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.01, epochs=4, **STATIC),
     "15,10,5 of 1%": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, **STATIC),
     "10,10 of 10%, large batches": dict(num_neighbors=(10, 10), batch_size=1024, train_fraction=0.1, epochs=4, **STATIC),
-    "orders": dict(
-        num_neighbors=(10, 10), batch_size=32, train_fraction=0.1, orders=("random", "proximity", "one-sequence"), **DYNAMIC
+    "10,10 of 10%, orders": dict(
+        num_neighbors=(10, 10), batch_size=32, train_fraction=0.1, orders=("random", "proximity", "one-sequence"), policies=ALL, **DYNAMIC
+    ),
+    "10,10,10 of 2%": dict(
+        num_neighbors=(10, 10, 10), batch_size=8, train_fraction=0.02, policies=("degree", "presample", "oracle", *AHEAD), **DYNAMIC
     ),
 }  # fmt: skip
-"""name -> settings of a study; "2,2 of 65%" are PaGraph's fanouts and train fraction, "15,10,5 of 1%" GNNLab's on papers100M."""
+"""name -> settings of a study; "2,2 of 65%" has PaGraph's fanouts and train fraction, "15,10,5 of 1%" GNNLab's on papers100M,
+"10,10,10 of 2%" Ginex' fanouts."""
 
 GENERATED: dict[str, dict[str, Any]] = {
     "zipf": dict(num_nodes=300_000, num_edges=4_800_000),

@@ -85,12 +85,12 @@ def test_dynamic_curves_agree_with_a_cache_played_directly(result, batches):
 
 def test_bounds_hold(result):
     for order in result["orders"].values():
-        best = order["curves"]["belady all"]["hit_rate"]
-        for curve in order["curves"].values():
-            assert all(
-                ceiling + 1e-6 > most > rate - 1e-6 for ceiling, most, rate in zip(order["ceiling"], best, curve["hit_rate"], strict=True)
-            )
-        assert order["curves"]["oracle"]["hit_rate"] >= order["curves"]["degree"]["hit_rate"]
+        best = np.array(order["curves"]["belady all"]["hit_rate"])
+        assert (np.array(order["ceiling"]) >= best - 1e-6).all()
+        for label, curve in order["curves"].items():
+            assert (np.array(curve["hit_rate"]) <= best + 1e-6).all(), label
+        for name in ("random", "degree", "ratio", "presample", "inclusion"):
+            assert (np.array(order["curves"]["oracle"]["hit_rate"]) >= order["curves"][name]["hit_rate"]).all(), name
 
 
 def test_schema(result):
