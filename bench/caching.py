@@ -2,7 +2,7 @@
 
     python -m bench.caching DATA [GRAPH ...] [--keep FOLDER]      DATA: folder with web_cnr2000.npz, ogbn_arxiv_nofeat.npz, ...
 
-Seven graphs, eight settings each; every study is `penstock.study.study_cache`, so that any row can be made again with `penstock study
+Seven graphs, nine settings each; every study is `penstock.study.study_cache`, so that any row can be made again with `penstock study
 cache`. Writes `bench/results/caching.json`; `python -m bench.tables` renders it as docs/results/caching.md with its pictures.
 Batches are small because the graphs are: what matters is which part of the graph a batch reads (`asked_rows_per_batch`).
 """
@@ -16,13 +16,18 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bench.common import foreign_load, write_result
 
+if TYPE_CHECKING:
+    from penstock.records import Graph
+
 STATIC = dict(policies=("random", "degree", "ratio", "presample", "oracle"), capacities=("1%", "5%", "10%", "20%"))
 AHEAD = ("belady", "belady-plain", "superbatch")
-DYNAMIC = dict(capacities=("5%", "10%", "20%"), windows=(1, 4, 16, 64, 0), epochs=1)
+DYNAMIC = dict(capacities=("10%", "20%"), windows=(1, 4, 16, 64, 0), epochs=1)
 ALL = ("random", "degree", "presample", "oracle", "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo", *AHEAD)
 SETTINGS: dict[str, dict[str, Any]] = {
     "2,2 of 65%": dict(num_neighbors=(2, 2), batch_size=64, train_fraction=0.65, epochs=4, **STATIC),
@@ -30,6 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "10,10 of 10%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.1, epochs=4, **STATIC),
     "10,10 of 1%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.01, epochs=4, **STATIC),
     "15,10,5 of 1%": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, **STATIC),
+    "15,10,5 of 1%, gathered": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, **STATIC),
     "10,10 of 10%, large batches": dict(num_neighbors=(10, 10), batch_size=1024, train_fraction=0.1, epochs=4, **STATIC),
     "10,10 of 10%, orders": dict(
         num_neighbors=(10, 10), batch_size=32, train_fraction=0.1, orders=("random", "proximity", "one-sequence"), policies=ALL, **DYNAMIC
@@ -39,7 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     ),
 }  # fmt: skip
 """name -> settings of a study; "2,2 of 65%" has PaGraph's fanouts and train fraction, "15,10,5 of 1%" GNNLab's on papers100M,
-"10,10,10 of 2%" Ginex' fanouts."""
+"10,10,10 of 2%" Ginex' fanouts. gathered: train nodes near each other, as the first ones of a traversal are, not a random share."""
 
 GENERATED: dict[str, dict[str, Any]] = {
     "zipf": dict(num_nodes=200_000, num_edges=3_200_000),
@@ -83,7 +89,8 @@ def measure(store_path: Path, note: Callable[[str], None]) -> dict[str, Any]:
     graph: dict[str, Any] = {}
     for name, settings in SETTINGS.items():
         started = time.perf_counter()
-        result = study_cache(store, CacheStudy(**settings))
+        ids = gather_seeds(store.graph(), settings["train_fraction"]) if name.endswith("gathered") else None
+        result = study_cache(store, CacheStudy(**settings), ids=ids)
         graph = result["graph"]
         found[name] = {
             "seconds": round(time.perf_counter() - started, 1),
@@ -93,6 +100,14 @@ def measure(store_path: Path, note: Callable[[str], None]) -> dict[str, Any]:
         }
         note(f"  {name}: {found[name]['seconds']} s")
     return {"graph": graph, "settings": found}
+
+
+def gather_seeds(graph: Graph, share: float) -> np.ndarray:
+    """Return int64[n]: nodes near each other, the first ones of a breadth-first traversal."""
+    from penstock.order import proximity_order
+
+    ids = np.arange(graph.num_nodes["node"])
+    return proximity_order(graph, ids, seed=0, batch_size=1, num_sequences=1).sequences[: max(round(share * ids.size), 1)]
 
 
 def shorten(order: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 WIDE, TENTH, FEW, DEEP = "10,10 of 65%", "10,10 of 10%", "10,10 of 1%", "15,10,5 of 1%"
+GATHERED = "15,10,5 of 1%, gathered"
 PAGRAPH, LARGE, ORDERS, GINEX = "2,2 of 65%", "10,10 of 10%, large batches", "10,10 of 10%, orders", "10,10,10 of 2%"
 WINDOWS = ("1", "4", "16", "64")
 

@@ -29,20 +29,21 @@ from penstock.study.trace import ListReads, Trace, record
 WARM_EPOCHS = 1
 
 
-def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = None) -> dict[str, Any]:
+def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = None, *, ids: np.ndarray | None = None) -> dict[str, Any]:
     """Study what caches of the rows of one node type would do.
 
     Args:
         store: open; its features are not read.
         settings: what to play.
         progress: told of batches sampled and accesses played.
+        ids: int64[num_seeds], distinct: train nodes in place of those that the settings name.
     Returns:
         plain data: settings, the graph, the capacities, and for each order the accesses and a curve per policy.
     """
     progress, curves = progress or Quiet(), expand(settings.policies, settings.windows)
     if not curves:
         raise UsageError("superbatch needs a window of at least 2 batches that is not all of them: with others it is belady")
-    graph, seeds = store.graph(), choose_seeds(store, settings)
+    graph, seeds = store.graph(), choose_seeds(store, settings, ids)
     node_type = settings.node_type or seeds.node_type
     if node_type not in graph.num_nodes:
         raise UsageError(f"'{node_type}' is not a node type of {store.path}; it has {', '.join(store.node_types)}")
@@ -62,8 +63,8 @@ def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = 
     }
 
 
-def choose_seeds(store: Store, settings: CacheStudy) -> Seeds:
-    """Return the train nodes of a split, or a random share of all nodes, ascending."""
+def choose_seeds(store: Store, settings: CacheStudy, ids: np.ndarray | None = None) -> Seeds:
+    """Return the given nodes, the train nodes of a split, or a random share of all nodes, ascending."""
     graph, node_type = store.graph(), settings.seed_type
     if node_type is not None and node_type not in graph.num_nodes:
         raise UsageError(f"'{node_type}' is not a node type of {store.path}; it has {', '.join(store.node_types)}")
@@ -73,7 +74,9 @@ def choose_seeds(store: Store, settings: CacheStudy) -> Seeds:
         if len(candidates) > 1:
             raise UsageError(f"{store.path} has several node types to train on, choose one with --seed-type: {', '.join(candidates)}")
         node_type = candidates[0]
-    if settings.train_fraction is not None:
+    if ids is not None:
+        ids = np.sort(np.asarray(ids, dtype=np.int64))
+    elif settings.train_fraction is not None:
         num_nodes = graph.num_nodes[node_type]
         count = max(round(settings.train_fraction * num_nodes), 1)
         ids = np.sort(permutation(num_nodes, 0, count, rng.derive_key(settings.seed, 0, rng.PRESAMPLE)))
