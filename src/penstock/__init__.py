@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.feed import NeighborLoader, digest, layers
+    from penstock.plan import Plan
     from penstock.store import Store, generate, ingest, open
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "NeighborLoader": "penstock.feed",
+    "Plan": "penstock.plan",
     "PenstockError": "penstock.errors",
     "Store": "penstock.store",
     "digest": "penstock.feed",
@@ -28,7 +30,7 @@ _HOMES = {
     "open": "penstock.store",
 }
 
-__all__ = ["NeighborLoader", "PenstockError", "Store", "digest", "generate", "ingest", "layers", "open"]
+__all__ = ["NeighborLoader", "PenstockError", "Plan", "Store", "digest", "generate", "ingest", "layers", "open"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,17 +19,33 @@
     └── PipelineError (RuntimeError)       a stage failed or stopped answering; carries stage and batch
 
 The command line prints `str(error)` as one line and exits with 2 for UsageError, InputError, StoreError, StateError and
-DivergedError, and with 1 for everything else.
+DivergedError, and with 1 for everything else. An argument that a message names by `argument` is spelled as the reader writes it.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+_ARGUMENT = re.compile("\x01(\\w+)(?:=([^\x02]*))?\x02")
+
+
+def argument(name: str, *value: Any) -> str:
+    """Name an argument in the message of an error, alone or with a value (`...` for any): marked, for `PenstockError.spelled`."""
+    return f"\x01{name}" + (f"={'...' if value[0] is ... else repr(value[0])}" if value else "") + "\x02"
 
 
 class PenstockError(Exception):
     """Root of all errors raised on purpose by Penstock."""
 
     def __str__(self) -> str:
-        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+        return self.spelled(lambda name, value: name if value is None else f"{name}={value}")
+
+    def spelled(self, spell: Callable[[str, str | None], str]) -> str:
+        """Return the message with its arguments as `spell` writes (name, value as Python has it or None): `str` writes Python."""
+        message = str(self.args[0]) if len(self.args) == 1 else super().__str__()
+        return _ARGUMENT.sub(lambda match: spell(match[1], match[2]), message)
 
 
 class UsageError(PenstockError, ValueError):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 
 MAX_NODES = 1 << 40
 MAX_EDGE_TYPES = 1 << 12
@@ -89,7 +89,7 @@ def sample_counter(node, edge_type, hop, batch, copy):
 def derive_key(seed: int, epoch: int, domain: int) -> np.ndarray:
     """Derive the Philox key of one epoch: uint64[2], each below 2**32. Never `seed + epoch`: neighbouring seeds share nothing."""
     if not 0 <= seed < 1 << 64:
-        raise UsageError(f"seed must lie in [0, 2**64), got {seed}")
+        raise UsageError(f"{argument('seed')} must lie in [0, 2**64), got {seed}")
     if not 0 <= epoch < 1 << 64:
         raise UsageError(f"epoch must lie in [0, 2**64), got {epoch}")
     counter = (np.uint64(epoch & 0xFFFFFFFF), np.uint64(epoch >> 32), np.uint64(domain), np.uint64(0))

@@ -68,7 +68,7 @@ def test_breadth_first(seed, limit, dtype):
 def test_label_communities(seed, dtype):
     random = np.random.default_rng(seed)
     num_nodes, adjacency = random_types(random, dtype)
-    visits, max_size = random.permutation(num_nodes), int(random.integers(1, num_nodes + 2))
+    max_size = int(random.integers(1, num_nodes + 2))
     firsts = np.array([[first_src, first_dst] for _, _, first_src, first_dst in adjacency], dtype=np.int64)
     arrays = tuple(entry[0] for entry in adjacency), tuple(entry[1] for entry in adjacency), firsts
     nothing = np.empty(0, np.int64), np.empty(0, dtype)
@@ -76,8 +76,8 @@ def test_label_communities(seed, dtype):
         labels, sizes, counts = np.arange(num_nodes, dtype=np.int32), np.ones(num_nodes, np.int32), np.zeros(num_nodes, np.int32)
         expected = labels.copy(), sizes.copy()
         for _ in range(3):
-            changed = communities_cpu.propagate(*arrays, *lists, visits, max_size, labels, sizes, counts)
-            assert changed == communities_reference.propagate(adjacency, *lists, visits, max_size, *expected)
+            changed = communities_cpu.propagate(*arrays, *lists, max_size, labels, sizes, counts)
+            assert changed == communities_reference.propagate(adjacency, *lists, max_size, *expected)
             assert_same_bytes(labels, expected[0])
             assert_same_bytes(sizes, expected[1])
             assert not counts.any()

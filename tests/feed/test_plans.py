@@ -179,8 +179,21 @@ def test_tables_of_the_users():
     short = TieredTable(HostTier([x[:10]]), [RowKind("x", x.dtype, x.shape[1:])])
     with pytest.raises(InputError, match="10 rows for 300 nodes"):
         make_loader(data, features={"node": short})
-    with pytest.raises(UsageError, match="'paper' is not a node type"):
+    with pytest.raises(UsageError, match="'paper' is no type of this graph"):
         make_loader(data, features={"paper": short})
+
+
+@pytest.mark.parametrize("options", [dict(), dict(replace=True), dict(subgraph_type="induced")], ids=str)
+def test_edge_features_in_tiers(options):
+    data = homogeneous_data()
+    attributes = data.edge_attr.numpy()
+    slow = SlowTier(HostTier([attributes]), delay_s=1e-5)
+    kinds = [RowKind("edge_attr", attributes.dtype, attributes.shape[1:])]
+    table = TieredTable(CachedTier(lambda: FIFO(len(attributes), 200), slow), kinds)
+    expected = digests(make_loader(data, **options))
+    loader = make_loader(data, features={("node", "to", "node"): table}, num_workers=2, **options)
+    assert digests(loader) == expected
+    assert loader.stats().tiers["cache"]["num_rows"] > 0
 
 
 def test_a_slow_tier_hides_behind_the_threads():

@@ -214,7 +214,7 @@ def test_a_diverging_run_says_so(tmp_path):
     data = make_data()
     data.x[:] = torch.finfo(torch.float32).max
     store = ingest(data, tmp_path / "store")
-    with pytest.raises(DivergedError, match=r"the loss is (nan|inf) at epoch 0, batch \d+: lower --lr"):
+    with pytest.raises(DivergedError, match=r"the loss is (nan|inf) at epoch 0, batch \d+: lower lr"):
         run(tmp_path / "run", str(store.path))
 
 
@@ -231,7 +231,7 @@ def test_folders_of_runs(store, tmp_path):
     with pytest.raises(CorruptStoreError, match="cannot read the checkpoint"):
         run(tmp_path / "run", store, resume=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="choose another --out"):
+    with pytest.raises(StoreError, match="choose another out"):
         run(tmp_path / "file" / "run", store)
 
 

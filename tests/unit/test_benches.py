@@ -5,7 +5,20 @@ import re
 import sys
 
 import pytest
-from bench import accuracy, caching, caching_claims, caching_page, caching_pictures, common, graphs, opening, peers, tables
+from bench import (
+    accuracy,
+    caching,
+    caching_claims,
+    caching_page,
+    caching_pictures,
+    common,
+    graphs,
+    opening,
+    orders,
+    peers,
+    policies,
+    tables,
+)
 
 TOY = dict(num_nodes=3000, num_edges=30_000, feature_dim=8, train=0.5)
 
@@ -62,6 +75,32 @@ def test_caching(toy, monkeypatch):
         assert f"## {claim.title}\n" in page
     caching_pictures.draw(result, toy)
     assert all((toy / f"caching-{name}.png").stat().st_size > 10_000 for name in ("static", "dynamic", "windows"))
+
+
+def test_policies(toy, monkeypatch):
+    for name, value in dict(NUM_NODES=3000, CAPACITY=300, DRAWS=200, WINDOW=3, WARM_UP=20, ROUNDS=2).items():
+        monkeypatch.setattr(policies, name, value)
+    policies.main()
+    result = json.loads((toy / "results" / "policies.json").read_text())
+    rows = result["policies"]
+    assert all(row["ns_per_id"]["median"] > 0 and row["rows_in_use"] == 300 for row in rows.values())
+    assert max(row["hit_rate"] for row in rows.values()) == rows["belady"]["hit_rate"] > rows["static"]["hit_rate"] > 0
+    assert result["static_simulation"]["m_accesses_per_s"]["median"] > 0
+
+
+def test_orders(toy, monkeypatch):
+    from penstock.store import generate
+
+    store = generate("communities", toy / "toy", num_nodes=1000, num_edges=8000, seed=1)
+    monkeypatch.setattr(orders, "GRAPHS", {"toy": (False, dict(hidden=8, epochs=2, num_neighbors=(3, 3)))})
+    monkeypatch.setattr(orders, "ARMS", ("random", "proximity", "one sequence"))
+    result = orders.measure("toy", store.path, 1, toy)
+    assert list(result["arms"]) == list(orders.ARMS)
+    for values in result["arms"].values():
+        assert 0 < values["fifo_hits_10_percent"] < 1
+        assert len(values["runs"][0]["val"]) == 2
+    orders.draw({"toy": result}, toy / "orders.png")
+    assert (toy / "orders.png").stat().st_size > 1000
 
 
 def test_pages_of_results_are_what_the_results_say():

@@ -9,14 +9,14 @@ from penstock.kernels.cache_clock import cpu as kernels
 
 
 class CLOCK(BasePolicy):
-    """FIFO in which a row that was hit since it came, or since it was last spared, is spared once. 4 bytes a node and 5 a row."""
+    """FIFO in which a row that was hit since it came, or since it was last spared, is spared once. 4 bytes a node and 4 and a bit a row."""
 
     name = "clock"
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
         self._owners = np.full(self.num_slots, -1, dtype=np.int32)
-        self._marks = np.zeros(self.num_slots, dtype=np.uint8)
+        self._marks = np.zeros((self.num_slots + 7) // 8, dtype=np.uint8)
         self._cursor = np.array([self.num_slots - 1], dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Who is hot, by calculation: the probability that a batch's sample includes a node (SALIENT++ 4, vertex inclusion probability)."""
+"""Who is hot, by calculation: the probability that a batch's sample includes a node (SALIENT++, vertex inclusion probability)."""
 
 from __future__ import annotations
 

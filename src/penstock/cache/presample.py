@@ -1,4 +1,4 @@
-"""Who is hot, by sampling: visit counts of epochs sampled for that purpose (GNNLab 6.2, PreSC), or of those to be measured (the oracle)."""
+"""Who is hot, by sampling: visit counts of epochs sampled for that purpose (GNNLab, PreSC), or of those to be measured (the oracle)."""
 
 from __future__ import annotations
 

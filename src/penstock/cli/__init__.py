@@ -15,6 +15,7 @@ import traceback
 import typer
 
 from penstock.cli import check, generate, info, ingest, study, train
+from penstock.cli.console import as_typed
 from penstock.errors import DivergedError, InputError, PenstockError, StateError, StoreError, UsageError
 
 COMMANDS = {
@@ -80,14 +81,15 @@ def _report(error: Exception, arguments: list[str]) -> int:
     if isinstance(error, _CLICK_ERROR) and not error.format_message():  # type: ignore[attr-defined]
         return REFUSED  # no arguments at all: the parser has printed the help
     if isinstance(error, _CLICK_ERROR):
-        command = f"penstock {arguments[0]}" if arguments and arguments[0] in COMMANDS else "penstock"
+        command = getattr(getattr(error, "ctx", None), "command_path", "penstock")
         message = f"{error.format_message().rstrip('.')}. See '{command} --help'"  # type: ignore[attr-defined]
         return _say(message, "UsageError", REFUSED, arguments)
     if os.environ.get("PENSTOCK_TRACEBACK"):
         traceback.print_exception(error)
     if isinstance(error, (PenstockError, OSError, MemoryError)):
         code = REFUSED if isinstance(error, _REFUSALS) else FAILED
-        return _say(str(error) or type(error).__name__, type(error).__name__, code, arguments)
+        message = error.spelled(as_typed) if isinstance(error, PenstockError) else str(error)
+        return _say(message or type(error).__name__, type(error).__name__, code, arguments)
     message = f"{type(error).__name__}: {error} (unexpected; PENSTOCK_TRACEBACK=1 shows where: please report it)"
     return _say(message, type(error).__name__, FAILED, arguments)
 

@@ -1,4 +1,4 @@
-"""What commands share: printing a result as text or JSON, and progress on standard error.
+"""What commands share: printing a result as text or JSON, progress on standard error, and how options are spelled.
 
 In a terminal, progress is a bar per stage; elsewhere it is one line per stage when it ends.
 """
@@ -17,6 +17,21 @@ if TYPE_CHECKING:
     from penstock.store import Progress
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+_OTHER_NAMES = {"nan": "allow-nan", "checkpoint_every_s": "checkpoint-every", "edge_fields": "edge-field", "node_fields": "node-field"}
+_QUOTES = "'\"[("
+
+
+def as_typed(name: str, value: str | None) -> str:
+    """Spell an argument of the library, with its value as Python has it, as the option that is typed."""
+    option = f"--{_OTHER_NAMES.get(name, name).replace('_', '-')}"
+    if value in (None, "True", "'allow'"):
+        return option
+    if value == "None":
+        return f"no {option}"
+    if value == "False":
+        return option.replace("--", "--no-", 1)
+    return f"{option} {value[1:-1].replace(', ', ',') if value[0] in _QUOTES else value}"
 
 
 def show(result: dict[str, Any], text: Callable[[], str], as_json: bool) -> None:

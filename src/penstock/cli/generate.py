@@ -2,14 +2,16 @@
 
 One command per kind, each a function that names the kind's own options; what all kinds share is added to its signature. Defaults are
 those of the generators (`penstock.sources.generate`, which is not imported before a command runs): an option that is not given is not
-passed on.
+passed on. What a kind cannot do without has no default here, and the help marks it.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import time
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -19,25 +21,27 @@ from penstock.cli import writing
 from penstock.cli.console import AsJson
 from penstock.cli.writing import KeepOrDrop
 
-NumNodes = Annotated[int | None, typer.Option(help="How many nodes.")]
 NumEdges = Annotated[int | None, typer.Option(help="How many edges. (default: 16 for each node)")]
-Skew = Annotated[float | None, typer.Option(help="0 is uniform; the number of nodes of degree d falls as d**-(1 + 1/skew).")]
+Skew = Annotated[
+    float | None,
+    typer.Option(help="0 is uniform; the number of nodes of degree d falls as d**-(1 + 1/skew). (default: 0.6, communities: 0.33)"),
+]
 
 
 def rmat(
-    num_nodes: NumNodes = None,
-    scale: Annotated[int | None, typer.Option(help="In place of the number of nodes: its logarithm to base 2.")] = None,
+    num_nodes: Annotated[int | None, typer.Option(help="How many nodes; this or --scale is needed.")] = None,
+    scale: Annotated[int | None, typer.Option(help="In place of --num-nodes: its logarithm to base 2.")] = None,
     num_edges: NumEdges = None,
     a: Annotated[float | None, typer.Option(help="Quadrant of low sources and low destinations. (default: 0.57)")] = None,
     b: Annotated[float | None, typer.Option(help="Low sources, high destinations. (default: 0.19)")] = None,
     c: Annotated[float | None, typer.Option(help="High sources, low destinations. (default: 0.19)")] = None,
     permute: Annotated[bool | None, typer.Option(help="Give the nodes random ids. (default: permute)")] = None,
 ) -> None:
-    """R-MAT: edges fall through the quadrants of the adjacency matrix."""
+    """R-MAT: edges fall through the quadrants of the adjacency matrix. Needs --num-nodes or --scale."""
 
 
-def zipf(num_nodes: NumNodes = None, num_edges: NumEdges = None, skew: Skew = None) -> None:
-    """Zipf: both ends of every edge from one rank law."""
+def zipf(num_nodes: Annotated[int, typer.Option(help="How many nodes.")], num_edges: NumEdges = None, skew: Skew = None) -> None:
+    """Zipf: both ends of every edge from one rank law. Needs --num-nodes."""
 
 
 def communities(
@@ -48,16 +52,16 @@ def communities(
     skew: Skew = None,
     feature_accuracy: Annotated[float | None, typer.Option(help="What features alone allow. (default: 0.45)")] = None,
 ) -> None:
-    """Planted communities: the graph tells the class, features hardly do."""
+    """Planted communities: the graph tells the class, features hardly do. Needs nothing."""
 
 
 def kronecker(
-    base: Annotated[Path | None, typer.Option(metavar="STORE", help="The store to expand; its features and labels come along.")] = None,
+    base: Annotated[Path, typer.Option(metavar="STORE", help="The store to expand; its features and labels come along.")],
     num_copies: Annotated[int | None, typer.Option(help="Factor on the nodes. (default: 4)")] = None,
     edge_factor: Annotated[float | None, typer.Option(help="Factor on the edges. (default: 2.2 times num_copies)")] = None,
     feature_noise: Annotated[float | None, typer.Option(help="Deviation of the noise on features. (default: 0)")] = None,
 ) -> None:
-    """Kronecker: an existing graph several times as large, with its degree distribution and communities."""
+    """Kronecker: an existing graph several times as large, degrees and communities kept. Needs --base."""
 
 
 def _of_all_kinds(
@@ -102,9 +106,18 @@ def _command(kind: Callable[..., None]) -> Callable[..., None]:
         parameters += inspect.signature(function).parameters.values()
         hints |= get_type_hints(function, include_extras=True)
     hints.pop("return")
+    hints = {name: _with_default_of(kind.__name__, hint) for name, hint in hints.items()}
     run.__signature__ = inspect.Signature([parameter.replace(annotation=hints[parameter.name]) for parameter in parameters])  # type: ignore[attr-defined]
     run.__annotations__, run.__doc__ = hints, kind.__doc__
     return run
+
+
+def _with_default_of(kind: str, hint: Any) -> Any:
+    """Of '(default: 0, communities: 64)' in the help of an option, keep what holds for this kind."""
+    option = copy(hint.__metadata__[0])
+    general, own = r"default: \1)", r"default: \2)"
+    option.help = re.sub(r"default: (\S+), communities: (\S+)\)", own if kind == "communities" else general, option.help or "")
+    return Annotated[hint.__origin__, option]
 
 
 KINDS = {kind.__name__: kind for kind in (rmat, zipf, communities, kronecker)}

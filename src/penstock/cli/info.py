@@ -79,6 +79,12 @@ def _fields(fields: dict[str, ArraySpec]) -> str:
     texts = []
     for name, spec in fields.items():
         shape = "".join(f"[{', '.join(map(str, spec.shape[1:]))}]" if spec.shape[1:] else "")
-        classes = f" ({spec.properties['num_classes']} classes)" if "num_classes" in spec.properties else ""
+        classes = f" ({spec.properties['num_classes']} classes{_names(spec)})" if "num_classes" in spec.properties else ""
         texts.append(f"{name} {spec.dtype}{shape}{classes}")
     return f"  {', '.join(texts)}" if texts else ""
+
+
+def _names(spec: ArraySpec) -> str:
+    """Return the first names of the classes, where they have any."""
+    names = spec.properties.get("class_names", [])
+    return f": {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else ""

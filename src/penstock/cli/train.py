@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 def train(
     store: Annotated[Path, typer.Argument(help="Folder of the store; penstock ingest or penstock generate makes one.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. (default: runs/STORE-MODEL)")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run. (default: runs/STORE-1, then -2, ...; the last of them with --resume)")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the class of every node: .csv (id, class) or .npy (row i is node i).")
+    ] = None,
     model: Annotated[str, typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage or rgcn.")] = "auto",
     target: Annotated[str | None, typer.Option(help="Node type to classify. (default: the one with labels)")] = None,
     num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
@@ -34,7 +39,13 @@ def train(
     metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
-    order: Annotated[str, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = "random",
+    recipe: Annotated[str | None, typer.Option(help="pyg, mmap, pagraph, gnnlab or bgl: the settings below in one word.")] = None,
+    order: Annotated[str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = None,
+    features: Annotated[str | None, typer.Option(help="memory: read features in at the start; given: leave them on disk.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Which rows are kept in memory: degree, presample, fifo, belady, ...")] = None,
+    cache: Annotated[str | None, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'.")] = None,
+    window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady.")] = None,
+    slow: Annotated[str | None, typer.Option(help="Play a slower device beneath the cache: 1GB/s,100us.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
     torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,
@@ -51,30 +62,40 @@ def train(
     config = TrainConfig(
         store=str(store), model=model, target=target, num_neighbors=fanouts, batch_size=batch_size, epochs=epochs, lr=lr,
         weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout, hidden=hidden, heads=heads, seed=seed,
-        split=split, metric=metric, order=order,
+        split=split, metric=metric,
+        recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
         checkpoint_every_s=checkpoint_every,
     )  # fmt: skip
-    folder = out or Path("runs") / f"{store.resolve().name}-{model}"
+    folder = out or default_folder(store.resolve().name, resume)
     with choose_observer() as observer:
-        result = run(config, folder, resume=resume, observer=observer)
+        result = run(config, folder, resume=resume, observer=observer, predictions=predictions)
     page = write_report(result, folder)
-    show(summary(result, page), lambda: as_text(result, page), as_json)
+    written = {"report": page} if predictions is None else {"report": page, "predictions": predictions}
+    show(summary(result, written), lambda: as_text(result, written), as_json)
 
 
-def summary(result: Result, page: Path) -> dict[str, Any]:
+def default_folder(store: str, resume: bool) -> Path:
+    """Choose the folder of a run: the next number that is free, or with `resume` the last that was taken."""
+    names = [path.name.rpartition("-") for path in Path("runs").glob("*-*")]
+    last = max((int(number) for name, _, number in names if name == store and number.isdecimal()), default=0)
+    return Path("runs") / f"{store}-{last if resume and last else last + 1}"
+
+
+def summary(result: Result, written: dict[str, Path]) -> dict[str, Any]:
     """Return what `--json` prints."""
     names = ("metric", "val", "test", "best_epoch", "epochs", "seeds_per_s", "peak_memory_bytes", "weights_digest")
-    return {**{name: getattr(result, name) for name in names}, "report": str(page)}
+    return {**{name: getattr(result, name) for name in names}, **{name: str(path) for name, path in written.items()}}
 
 
-def as_text(result: Result, page: Path) -> str:
+def as_text(result: Result, written: dict[str, Path]) -> str:
     """Return the end of a run for people."""
     from penstock.report import words
 
     best = f"val {words.score(result.val)} at epoch {result.best_epoch + 1} of {result.epochs}"
     speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
-    return f"test {result.metric} {words.score(result.test)} ({best})\n{speed}\nreport: {page}"
+    lines = [f"test {result.metric} {words.score(result.test)} ({best})", speed, *(f"{name}: {path}" for name, path in written.items())]
+    return "\n".join(lines)
 
 
 def parse_fanouts(text: str, num_layers: int | None) -> tuple[int, ...]:

@@ -33,7 +33,11 @@ class ArrayInput:
         edge_arrays: edge type -> field -> array[num_edges, ...] in CSC order.
         split: (part, node type or None) -> int64 ids, for seeds given by the name of a part.
         is_bfloat16: tells of (type, field) whether its uint16 values are bfloat16.
+        is_mapped: arrays are files, mapped.
     """
+
+    by_position = True
+    """Rows of edges are in CSC order."""
 
     def __init__(
         self,
@@ -42,9 +46,11 @@ class ArrayInput:
         edge_arrays: Arrays | None = None,
         split: Callable[[str, NodeType | None], np.ndarray] | None = None,
         is_bfloat16: Callable[[Any, str], bool] = lambda key, name: False,
+        *,
+        is_mapped: bool = False,
     ) -> None:
         self.graph, self._node_arrays, self._edge_arrays = graph, node_arrays, edge_arrays or {}
-        self._split, self._is_bfloat16 = split, is_bfloat16
+        self._split, self._is_bfloat16, self.is_mapped = split, is_bfloat16, is_mapped
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
         """Resolve node ids, masks, node types and parts of a split."""
@@ -117,6 +123,7 @@ class StoreInput(ArrayInput):
             {e: {name: store.edge_field(e, name) for name in store.edge_fields(e)} for e in graph.adjacency},
             lambda part, node_type: store.split(part, split, node_type),
             lambda key, name: (store.edge_fields(key) if isinstance(key, tuple) else store.node_fields(key))[name].dtype == "bfloat16",
+            is_mapped=True,
         )
         self.store = store
 

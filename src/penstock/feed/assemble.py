@@ -45,6 +45,7 @@ class Assembler:
         self._source, self._caches, self._tables, self._number = source, caches, caches.tables, number
         self._is_homogeneous = source.graph.is_homogeneous
         self.node_fields, self.edge_fields = source.fields()
+        self._by_position = getattr(source, "by_position", False)
         self._served = {(key, kind.name) for key, table in self._tables.items() for kind in table.kinds}
 
     def submit(self, subgraph: Subgraph, allocate: Allocator, *, are_distinct: bool) -> UnderWay:
@@ -52,8 +53,8 @@ class Assembler:
         under_way: UnderWay = []
         try:
             for key in self._tables:
-                ids = ids_of(subgraph, key)
-                under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=are_distinct)))
+                ids, distinct = self.ids_of(subgraph, key), are_distinct and isinstance(key, str)
+                under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=distinct)))
         except BaseException:
             _abandon(under_way)
             raise
@@ -78,15 +79,25 @@ class Assembler:
         rows, num_bytes = [], 0
         for field in self.node_fields:
             if (field.key or NODE, field.name) not in self._served:
-                ids = ids_of(subgraph, cast(NodeType, field.key or NODE))
+                ids = self.ids_of(subgraph, field.key or NODE)
                 rows.append((field, field.source.gather(ids, allocate)))
                 num_bytes += ids.size * field.source.row_bytes
         for field in self.edge_fields:
-            edges = subgraph.edges.get(cast(EdgeType, field.key or EDGE))
-            ids = None if edges is None else edges.positions if field.by_position else edges.edge_ids
-            rows.append((field, None if ids is None else field.source.gather(as_numpy(ids), allocate)))
-            num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
+            if (field.key or EDGE, field.name) not in self._served:
+                edges = subgraph.edges.get(cast(EdgeType, field.key or EDGE))
+                ids = None if edges is None else edges.positions if field.by_position else edges.edge_ids
+                rows.append((field, None if ids is None else field.source.gather(as_numpy(ids), allocate)))
+                num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
+
+    def ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> np.ndarray:
+        """int64[n]: the nodes of a type in the batch, or its edges as rows of the input's edge fields are numbered."""
+        if isinstance(key, str):
+            ids = subgraph.nodes.get(key)
+        else:
+            edges = subgraph.edges.get(key)
+            ids = None if edges is None else edges.positions if self._by_position else edges.edge_ids
+        return np.empty(0, np.int64) if ids is None else as_numpy(ids)
 
     def assemble(
         self, subgraph: Subgraph, rows: list[tuple[Field | Place, Any]], seed_type: NodeType, input_id: torch.Tensor
@@ -132,12 +143,6 @@ class Assembler:
 def _as_tensor(kind: RowKind, rows: np.ndarray) -> torch.Tensor:
     tensor = torch.from_numpy(rows)
     return tensor.view(torch.bfloat16) if kind.is_bfloat16 else tensor
-
-
-def ids_of(subgraph: Subgraph, node_type: NodeType) -> np.ndarray:
-    """int64[n]: the nodes of a type in the batch."""
-    ids = subgraph.nodes.get(node_type)
-    return np.empty(0, np.int64) if ids is None else as_numpy(ids)
 
 
 def _abandon(under_way: UnderWay) -> None:

@@ -18,7 +18,7 @@ from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field, TensorRows
 from penstock.gather import CachedTier, RowKind, RowsUnderWay, TieredTable
 from penstock.plan import Plan, plan_rows, slow_options
-from penstock.records import NODE, Allocator
+from penstock.records import NODE, Allocator, Graph
 from penstock.store.tiers import HostTier, MappedTier, SlowTier, Tier
 
 
@@ -30,7 +30,7 @@ class Caches:
     more, read around the caches.
 
     Attributes:
-        tables: node type (the homogeneous one is `NODE`) -> table.
+        tables: node or edge type (the homogeneous ones are `NODE` and `EDGE`) -> table.
         window: batches to be announced, the current one included; 0 where no policy looks ahead.
     """
 
@@ -87,11 +87,11 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
         plan: see there.
         fields: node fields of the input.
         workload: what will be sampled; static policies look at it.
-        features: tables of the user's, by node type.
+        features: tables of the user's, by node or edge type; policies are put over those of nodes.
         is_mapped: the arrays of the fields are files.
     """
     tables = dict(features)
-    _check_features(tables, workload)
+    _check_features(tables, workload.sampler.graph)
     if plan.is_plain:
         return Caches(tables)
     for node_type in {one.key or NODE: None for one in fields if isinstance(one.source, TensorRows)}:
@@ -102,25 +102,31 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
         raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
     if plan.policy is None:
         return Caches(tables)
+    return Caches(tables, _put_policies_over(tables, plan, workload))
+
+
+def _put_policies_over(tables: dict[Any, TieredTable], plan: Plan, workload: Workload) -> int:
+    """Put the plan's policy over the tables of nodes. Returns how many batches it wants to be told of."""
+    over = {key: table for key, table in tables.items() if isinstance(key, str)}
     rows = plan_rows(
-        plan.cache, {t: table.num_rows for t, table in tables.items()}, {t: sum(table.tier.row_bytes) for t, table in tables.items()}
+        plan.cache, {t: table.num_rows for t, table in over.items()}, {t: sum(table.tier.row_bytes) for t, table in over.items()}
     )
     window = 0
-    for node_type, table in tables.items():
+    for node_type, table in over.items():
         capacity = rows[node_type]
-        choice = choose_policy(plan.policy, workload, node_type, capacity, window=plan.window, num_epochs=plan.presample_epochs)
+        choice = choose_policy(str(plan.policy), workload, node_type, capacity, window=plan.window, num_epochs=plan.presample_epochs)
         tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
         window = choice.window
-    return Caches(tables, window)
+    return window
 
 
-def _check_features(tables: Mapping[Any, TieredTable], workload: Workload) -> None:
-    for node_type, table in tables.items():
-        num_nodes = workload.sampler.graph.num_nodes.get(node_type)
-        if num_nodes is None:
-            raise UsageError(f"features: '{node_type}' is not a node type; the node types are {workload.sampler.graph.node_types}")
-        if table.num_rows != num_nodes:
-            raise InputError(f"features of '{node_type}' have {table.num_rows} rows for {num_nodes} nodes: give one row for each")
+def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
+    sizes = {**graph.num_nodes, **{e: csc.num_edges for e, csc in graph.adjacency.items()}}
+    for key, table in tables.items():
+        if key not in sizes:
+            raise UsageError(f"features: {key!r} is no type of this graph; its types are {', '.join(map(repr, sizes))}")
+        if table.num_rows != sizes[key]:
+            raise InputError(f"features of {key!r} have {table.num_rows} rows for {sizes[key]} nodes or edges: give one row for each")
 
 
 def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool) -> TieredTable:

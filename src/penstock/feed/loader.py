@@ -18,8 +18,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.cache.choose import Workload
 from penstock.errors import NotSupportedError, UsageError
-from penstock.feed.array_input import StoreInput
-from penstock.feed.assemble import Assembler, ids_of
+from penstock.feed.assemble import Assembler
 from penstock.feed.caches import Caches, make_caches
 from penstock.feed.inputs import Input, Seeds, open_input
 from penstock.feed.lookahead import LookAhead
@@ -61,7 +60,8 @@ class NeighborLoader:
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan keeps
             in tiers are read once: exchanging them between epochs has no effect.
-        features: node type -> `penstock.gather.TieredTable` whose fields take the place of the input's (homogeneous: "node").
+        features: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
+            (homogeneous: "node" and ("node", "to", "node")).
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
     """
@@ -100,6 +100,7 @@ class NeighborLoader:
             input_time=input_time, time_attr=time_attr, weight_attr=weight_attr, neighbor_sampler=neighbor_sampler,
             temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
         )  # fmt: skip
+        plan = make_plan(plan)
         self.seed = choose_seed(seed, kwargs.get("generator"))
         self._options = read_options(kwargs)
         if not 0 <= rank < num_ranks:
@@ -126,7 +127,7 @@ class NeighborLoader:
         self._maker = BatchMaker(
             source=source,
             seeds=seeds,
-            order=_choose_order(order, self._options, source, seeds, self.seed),
+            order=_choose_order(order or _order_of(plan, self._options), self._options, source, seeds, self.seed),
             sampler=sampler,
             batch_size=self._options.batch_size,
             subgraph_type=SubgraphType(subgraph_type),
@@ -136,7 +137,7 @@ class NeighborLoader:
         self._num_batches = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
         if self._num_batches == 0:
             raise UsageError(f"drop_last leaves no batch: {seeds.ids.size} seeds, batch_size {self._options.batch_size}")
-        self._caches = self._make_caches(make_plan(plan), features or {})
+        self._caches = self._make_caches(plan, features or {})
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
         self._stats = LoaderStats()
         self._configuration: dict[str, Any] | None = None
@@ -207,11 +208,12 @@ class NeighborLoader:
         maker = self._maker
         workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
         fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
-        return make_caches(plan, fields, workload, features, is_mapped=isinstance(maker.source, StoreInput))
+        return make_caches(plan, fields, workload, features, is_mapped=getattr(maker.source, "is_mapped", False))
 
-    def _announce(self, number: int, sampled: Sampled) -> None:
-        ids = {key: ids_of(sampled.subgraph, key) for key in self._caches.caches}
-        self._caches.announce(number, ids if sampled.are_distinct else {key: np.unique(nodes) for key, nodes in ids.items()})
+    def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
+        ids = {key: assembler.ids_of(sampled.subgraph, key) for key in self._caches.caches}
+        is_plain = {key: sampled.are_distinct and isinstance(key, str) for key in ids}
+        self._caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
 
     def _configure(self) -> dict[str, Any]:
         """Everything that decides what the batches are."""
@@ -257,7 +259,7 @@ class _Epoch:
         ahead = None
         if caches.window:
             samples = _run(lambda index: maker.sample(epoch, index), indices, loader._samplers, options)
-            ahead = LookAhead(samples, lambda sampled: loader._announce(number, sampled), caches.window)
+            ahead = LookAhead(samples, lambda sampled: loader._announce(number, assembler, sampled), caches.window)
 
         def make(index: int) -> tuple[Any, BatchStats]:
             turn = index // ranks - first
@@ -300,6 +302,11 @@ def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, opt
     if workers.num_workers == 0:
         return map(work, indices)
     return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s)
+
+
+def _order_of(plan: Plan, options: LoaderOptions) -> str | None:
+    """A plan's order stands in for a random one; `shuffle=False` keeps the seeds as they are."""
+    return plan.order if options.shuffle and plan.order in ("proximity", "community") else None
 
 
 def _choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError, argument
 
 _IGNORED = ("dataset", "collate_fn", "persistent_workers", "multiprocessing_context", "in_order", "pin_memory_device")
 """Accepted and without effect: they steer worker processes, of which there are none."""
@@ -60,11 +60,12 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
     if sampler is not None and shuffle:
         raise UsageError("sampler excludes shuffle")
     if not _is_int(batch_size) or batch_size < 1:
-        raise UsageError(f"batch_size must be a whole number from 1, got {batch_size!r}")
+        raise UsageError(f"{argument('batch_size')} must be a whole number from 1, got {batch_size!r}")
     most = max(32, 4 * (os.cpu_count() or 1))
     if not _is_int(num_workers) or not 0 <= num_workers <= most:
         raise UsageError(
-            f"num_workers must lie in [0, {most}] on this machine of {os.cpu_count()} cores, got {num_workers!r}: it is a number of threads"
+            f"{argument('num_workers')} must lie in [0, {most}] on this machine of {os.cpu_count()} cores, got {num_workers!r}: "
+            "it is a number of threads"
         )
     if prefetch is not None and (not _is_int(prefetch) or prefetch < 1):
         raise UsageError(f"prefetch_factor must be a whole number from 1, got {prefetch!r}")
@@ -88,7 +89,7 @@ def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
     if seed is None:
         seed = (generator.initial_seed() if generator is not None else torch.initial_seed()) % (1 << 64)
     if not _is_int(seed) or not 0 <= seed < 1 << 64:
-        raise UsageError(f"seed must be a whole number in [0, 2**64), got {seed!r}")
+        raise UsageError(f"{argument('seed')} must be a whole number in [0, 2**64), got {seed!r}")
     return int(seed)
 
 

@@ -19,6 +19,14 @@ def prefetch_row(rows, member):
 
 
 @helper
+def prefetch_neighbors(rows, member):
+    """Bring near the rows before and after one that is near, for `unlink`; a negative one stands for none."""
+    at = 4 * max(np.int64(member), 0)
+    prefetch_write(rows, 4 * np.int64(load(rows, at)))
+    prefetch_write(rows, 4 * np.int64(load(rows, at + 1)))
+
+
+@helper
 def node_of(rows, member):
     """The node of a row."""
     return np.int64(load(rows, 4 * member + 2))

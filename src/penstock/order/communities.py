@@ -1,6 +1,6 @@
 """Communities of nodes, and seeds put together by community: nearer to each other than in the order of a traversal.
 
-In: the undirected view of a graph. Out: a community per node; positions of seeds. Invariant: a pure function of (graph, key).
+In: the undirected view of a graph. Out: a community per node; positions of seeds. Invariant: nothing is drawn.
 A breadth-first traversal leaves a community by its first edge to another one and then visits both in turns; label propagation finds out
 first which nodes belong together. Measured against it in docs/design/orders.md.
 """
@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels.label_communities import cpu as kernels
-from penstock.kernels.shuffle_ids import cpu as shuffle_kernels
-from penstock.kernels.shuffle_ids.reference import half_bits
 from penstock.order.view import UndirectedView
 
 MAX_ROUNDS = 3
@@ -23,24 +21,22 @@ SHARE, LEAST = 1 / 128, 256
 """No community takes more than this share of the nodes (or so many, if that is more): one as large as a cache helps no more than none."""
 
 
-def label_communities(view: UndirectedView, keys: np.ndarray) -> np.ndarray:
+def label_communities(view: UndirectedView) -> np.ndarray:
     """Find communities by label propagation.
 
     Args:
         view: of the graph.
-        keys: uint64[4], each below 2**32: nodes are visited in the random order that they select.
     Returns:
         int32[num_nodes] (int64 from 2**31 on): community of each node, named by one node.
-    Cost: three passes over the lists of all nodes per round; 12 bytes a node, 8 for the order of visits.
+    Cost: one pass over all edges per round, in the order in which they are stored; 12 bytes a node (24 from 2**31 on).
     """
     labels = np.arange(view.num_nodes, dtype=view.id_dtype)
     if not view.indptrs:
         return labels
-    sizes, counts, visits = np.ones_like(labels), np.zeros_like(labels), np.arange(view.num_nodes)
-    shuffle_kernels.shuffle_ids(visits, view.num_nodes, half_bits(view.num_nodes), keys)
+    sizes, counts = np.ones_like(labels), np.zeros_like(labels)
     max_size = max(int(SHARE * view.num_nodes), LEAST)
     for _ in range(MAX_ROUNDS):
-        if kernels.propagate(*view.arrays, visits, max_size, labels, sizes, counts) < SETTLED * view.num_nodes:
+        if kernels.propagate(*view.arrays, max_size, labels, sizes, counts) < SETTLED * view.num_nodes:
             break
     return labels
 

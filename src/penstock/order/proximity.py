@@ -28,7 +28,7 @@ from penstock.order.traversal import traverse_seeds
 from penstock.order.view import view_undirected
 from penstock.records import Graph, NodeType
 
-_SHIFTS, _ROOT, _VISITS = 1 << 16, (1 << 16) + 1, (1 << 16) + 2
+_SHIFTS, _ROOT = 1 << 16, (1 << 16) + 1
 """Streams of random words; permutations under the same key use those below 24."""
 
 
@@ -129,7 +129,7 @@ def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: in
     positions = traverse_seeds(view, node_type, ids, root)
     if not by_community:
         return positions
-    communities = label_communities(view, rng.random_words(key, 0, 1, _VISITS)[0])
+    communities = label_communities(view)
     return put_together(positions, communities[ids + view.first_ids[node_type]])
 
 

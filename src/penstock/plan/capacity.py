@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.store.budget import parse_bytes
 
 DIRECTORY_BYTES_PER_NODE = 8
@@ -20,14 +20,14 @@ def parse_capacity(text: str) -> tuple[str, float]:
     """Read "10%", "5000 rows" or a number of bytes: ("share", 0.1), ("rows", 5000) or ("bytes", n)."""
     if match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text):
         if float(match[1]) > 100:
-            raise UsageError(f"cache={text!r}: more than all rows")
+            raise UsageError(f"{argument('cache', text)}: more than all rows")
         return "share", float(match[1]) / 100
     if match := re.fullmatch(r"\s*(\d+)\s*rows?\s*", text):
         return "rows", float(match[1])
     try:
         return "bytes", float(parse_bytes(text))
     except UsageError:
-        raise UsageError(f"cannot read cache={text!r}: write a share (10%), bytes (2GiB) or rows (5000 rows)") from None
+        raise UsageError(f"cannot read {argument('cache', text)}: write a share (10%), bytes (2GiB) or rows (5000 rows)") from None
 
 
 def plan_rows(text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int]) -> dict[Any, int]:
@@ -46,7 +46,7 @@ def plan_rows(text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int]) ->
         whole = sum(count * (row_bytes[key] + STATE_BYTES_PER_ROW) for key, count in num_rows.items())
         if amount and left <= 0:
             raise UsageError(
-                f"cache={text!r} does not hold the directory alone: {DIRECTORY_BYTES_PER_NODE} bytes for each of "
+                f"{argument('cache', text)} does not hold the directory alone: {DIRECTORY_BYTES_PER_NODE} bytes for each of "
                 f"{sum(num_rows.values()):,} rows; give more, or 0"
             )
         amount = max(0.0, min(1.0, left / max(whole, 1)))
@@ -67,5 +67,5 @@ def slow_options(text: str) -> dict[str, Any]:
         elif match := re.fullmatch(r"\s*depth\s*(\d+)\s*", part):
             options["depth"] = int(match[1])
         else:
-            raise UsageError(f"cannot read {part.strip()!r} of slow={text!r}: write for instance 1GB/s,100us")
+            raise UsageError(f"cannot read {part.strip()!r} of {argument('slow', text)}: write for instance 1GB/s,100us")
     return options

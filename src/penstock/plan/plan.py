@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.cache.choose import POLICIES
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
 
-ORDERS = ("random", "sequential", "proximity")
+ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory")
 
 
@@ -44,11 +44,11 @@ class Plan:
         """Refuse what cannot work."""
         for name, allowed in (("order", ORDERS), ("features", FEATURES)):
             if getattr(self, name) not in allowed:
-                raise UsageError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
+                raise UsageError(f"{argument(name)} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
         if self.policy is not None and self.policy not in POLICIES:
-            raise UsageError(f"policy must be one of {', '.join(POLICIES)}; got {self.policy!r}")
+            raise UsageError(f"{argument('policy')} must be one of {', '.join(POLICIES)}; got {self.policy!r}")
         if self.window < 1 or self.presample_epochs < 1:
-            raise UsageError("window and presample_epochs must be at least 1")
+            raise UsageError(f"{argument('window')} and presample_epochs must be at least 1")
         parse_capacity(self.cache)
         if self.slow is not None:
             slow_options(self.slow)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.plan.plan import Plan
 
 RECIPES = {
@@ -22,7 +22,7 @@ def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
     """Return a plan: one given, a recipe by name, or the default; with the settings of `changes` that are not None."""
     if isinstance(plan, str):
         if plan not in RECIPES:
-            raise UsageError(f"recipe must be one of {', '.join(RECIPES)}; got {plan!r}")
+            raise UsageError(f"{argument('recipe')} must be one of {', '.join(RECIPES)}; got {plan!r}")
         plan = RECIPES[plan]
     given = {name: value for name, value in changes.items() if value is not None}
     return replace(plan or RECIPES["mmap"], **given)

@@ -32,6 +32,8 @@ def summary_of(record: EpochRecord) -> str:
         parts.append(f"val {words.score(record.val)}")
     if record.test is not None:
         parts.append(f"test {words.score(record.test)}")
+    if record.hit_rate is not None:
+        parts.append(f"cache hits {100 * record.hit_rate:.1f} %")
     parts += [f"{words.count(record.seeds_per_s)} seeds/s", f"{words.seconds(record.train_s)} + {words.seconds(record.eval_s)} evaluation"]
     return "  ".join(parts)
 
@@ -41,7 +43,8 @@ def where_time_goes(record: EpochRecord) -> str:
     total = record.train_s or 1e-9
     stages = sum(record.stage_s.values()) or 1e-9
     feeding = "  ".join(f"{name} {100 * value / stages:.0f} %" for name, value in record.stage_s.items() if value / stages >= 0.01)
-    return f"model {100 * record.step_s / total:.0f} %  wait {100 * record.wait_s / total:.0f} %   threads: {feeding or '-'}"
+    hits = "" if record.hit_rate is None else f"   cache hits {100 * record.hit_rate:.0f} %"
+    return f"model {100 * record.step_s / total:.0f} %  wait {100 * record.wait_s / total:.0f} %   threads: {feeding or '-'}{hits}"
 
 
 def introduction(description: dict[str, Any], num_epochs: int) -> str:
@@ -49,9 +52,17 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     nodes, edges = sum(description["nodes"].values()), sum(description["edges"].values())
     parts = ", ".join(f"{count:,} {part}" for part, count in description["parts"].items())
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
+    kept = ""
+    if description["plan"]:
+        plan = description["plan"]
+        kept = f"\n{plan['recipe']}: {plan['order']} order" + (
+            f", {plan['policy']} keeps {plan['cache']} of the rows: {words.num_bytes(description['cache_bytes'])} with directory and state"
+            if plan["policy"]
+            else ""
+        )
     return (
         f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
-        f"{description['model']}, {num_epochs} epochs, {threads}"
+        f"{description['model']}, {num_epochs} epochs, {threads}{kept}"
     )
 
 

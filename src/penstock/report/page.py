@@ -60,6 +60,7 @@ def render(result: Result) -> str:
     sections = [
         ("Learning", f'<div class="pair">{plots.draw_loss(result.history)}{plots.draw_scores(result.history, result.metric)}</div>'),
         ("Where the time went", plots.draw_stages(result.history, description["num_workers"]) + _stage_tables(result)),
+        *([("Where rows came from", plots.draw_tiers(result.history) + _tier_table(result))] if result.history[-1].tiers else []),
         ("Speed", plots.draw_throughput(result.history) + _batch_table(result)),
         ("What was trained on what", _table(_facts(result))),
         ("Settings", _table([(name, _plain(value)) for name, value in description["config"].items() if value is not None])),
@@ -83,6 +84,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"edges: {name}", f"{count:,}") for name, count in d["edges"].items()],
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
+        *([("kept rows", f"{words.num_bytes(d['cache_bytes'])} with directory and state")] if d["cache_bytes"] else []),
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]
 
@@ -101,6 +103,32 @@ def _stage_tables(result: Result) -> str:
         ]
         lists.append(f"<ul>{''.join(items)}</ul>")
     return "".join(lists)
+
+
+def _tier_table(result: Result) -> str:
+    sums: dict[str, dict[str, float]] = {}
+    for record in result.history:
+        for tier, counts in record.tiers.items():
+            total = sums.setdefault(tier, dict.fromkeys(counts, 0.0))
+            for name, value in counts.items():
+                total[name] += value
+    asked = sum(counts["num_rows"] for counts in sums.values()) or 1.0
+    heads = "".join(f'<th class="number">{name}</th>' for name in ("rows", "of all", "bytes", "waited"))
+    rows = "".join(
+        f"<tr><th>{html.escape(tier)}</th>"
+        + "".join(
+            f'<td class="number">{cell}</td>'
+            for cell in (
+                words.count(counts["num_rows"]),
+                f"{100 * counts['num_rows'] / asked:.1f} %",
+                words.num_bytes(counts["num_bytes"]),
+                words.seconds(counts["seconds"]),
+            )
+        )
+        + "</tr>"
+        for tier, counts in sums.items()
+    )
+    return f"<table><tr><th>tier</th>{heads}</tr>{rows}</table>"
 
 
 def _batch_table(result: Result) -> str:

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from penstock.errors import InputError, MissingFieldError
-from penstock.sources.source import Chunk, Column
+from penstock.errors import InputError, MissingFieldError, argument
+from penstock.sources.source import LABELS, Chunk, Column
 
 pc: Any = pyarrow.compute
 """Its functions are made at run time, which type checkers cannot see."""
@@ -88,7 +88,7 @@ def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str,
         matches = [item] if item in available else _range(item, available) or fnmatch.filter(available, item) or _position(item, available)
         if not matches:
             shown = ", ".join(available[:_SHOWN]) + (", ..." if len(available) > _SHOWN else "")
-            raise MissingFieldError(f"{file}: no column {item!r} for {request.name!r}; the columns are {shown}")
+            raise MissingFieldError(f"{file}: {_fault(item, request.name, available)}; the columns are {shown}")
         found += matches
     for column in found:
         if list(available).count(column) > 1:
@@ -104,11 +104,24 @@ def _range(item: str, available: Sequence[str]) -> list[str]:
     first, colon, last = item.partition(":")
     if not colon:
         return []
-    ends = []
-    for end, default in ((first, 0), (last, len(available) - 1)):
-        match = [end] if end in available else _position(end, available)
-        ends.append(default if end == "" else list(available).index(match[0]) if match else None)
-    return [] if None in ends else list(available[ends[0] : ends[1] + 1])
+    start, stop = _place(first, 0, available), _place(last, len(available) - 1, available)
+    return [] if start is None or stop is None else list(available[start : stop + 1])
+
+
+def _place(end: str, default: int, available: Sequence[str]) -> int | None:
+    """Return where an end of a range stands among the columns."""
+    match = [end] if end in available else _position(end, available)
+    return default if end == "" else list(available).index(match[0]) if match else None
+
+
+def _fault(item: str, name: str, available: Sequence[str]) -> str:
+    """Say why a request means no columns: no such column, or a range with a wrong end."""
+    start, colon, end = item.partition(":")
+    wrong = {verb: each for verb, each in (("starts", start), ("ends", end)) if _place(each, 0, available) is None}
+    if not colon or len(wrong) == 2:
+        return f"no column {item!r} for {name!r}"
+    fault = "".join(f"{verb} at {each!r}, which is no column" for verb, each in wrong.items()) or "runs backwards"
+    return f"range {item!r} for {name!r} {fault}"
 
 
 def is_text(arrow_type: pa.DataType) -> bool:
@@ -140,7 +153,8 @@ def make_field(
         file: for messages.
         list_width: column of lists -> length of its first list.
     """
-    if request.kind != "number":
+    is_word_label = request.name == LABELS and request.dtype is None and len(columns) == 1 and is_text(types[columns[0]])
+    if request.kind != "number" or is_word_label:
         return _make_key_field(request, columns, types, file)
     if len(columns) == 1 and _is_list(types[columns[0]]):
         arrow_type = types[columns[0]]
@@ -161,7 +175,7 @@ def _make_key_field(request: Request, columns: tuple[str, ...], types: Mapping[s
     if not pa.types.is_integer(arrow_type) and not pa.types.is_null(arrow_type):
         raise InputError(
             f"{file}: column {columns[0]!r}, wanted for {request.name!r}, holds {arrow_type}; ids are 64-bit integers or strings. "
-            "To take them as strings say ids='string'"
+            f"To take them as strings say {argument('ids', 'string')}"
         )
     return Field(request.name, columns, False, np.dtype(np.int64), ())
 

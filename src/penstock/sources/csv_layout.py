@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.errors import InputError, MissingFieldError, UsageError
+from penstock.errors import InputError, MissingFieldError, UsageError, argument
 from penstock.sources.columns import Request, resolve
 
 COMPRESSED = (".gz", ".bz2", ".zst")
@@ -119,6 +119,6 @@ def _looks_like_header(path: Path, cells: list[str], requests: Sequence[Request]
     if not is_named:
         raise UsageError(
             f"{path}: cannot tell whether the first line ({line[:60]!r}) is a header. "
-            "Say header=True and name the columns, or header=False and give their positions"
+            f"Say {argument('header', True)} and name the columns, or {argument('header', False)} and give their positions"
         )
     return True

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.errors import InputError
+from penstock.errors import InputError, argument
 from penstock.records import EDGE, NODE, EdgeType
 from penstock.sources.array_file import open_npz
 from penstock.sources.array_table import ArrayFileTable, array_rows, edge_columns
@@ -210,7 +210,7 @@ def _split_folder(folder: Path, name: str | None) -> Path | None:
             raise InputError(f"{folder}: no split {name!r} there; there are {', '.join(path.name for path in found) or 'none'}")
         return folder / name
     if len(found) > 1:
-        raise InputError(f"{folder}: several splits ({', '.join(path.name for path in found)}); choose one by split=...")
+        raise InputError(f"{folder}: several splits ({', '.join(path.name for path in found)}); choose one by {argument('split', ...)}")
     return found[0] if found else None
 
 

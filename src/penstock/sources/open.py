@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import InputError, MissingFileError, UsageError
+from penstock.errors import InputError, MissingFileError, UsageError, argument
 from penstock.records import EDGE, NODE
 from penstock.sources.columns import ColumnSpec, IdKind
 from penstock.sources.files import Files, expand, file_format
@@ -75,7 +75,8 @@ def _call(function: Callable[..., Source], options: dict[str, Any], kind: str, *
     known = list(signature(function).parameters)[len(arguments) :]
     for name in options:
         if name not in known:
-            raise UsageError(f"{kind} has no option {name!r}; " + (f"its options are {', '.join(known)}" if known else "it has none"))
+            listed = f"its options are {', '.join(map(argument, known))}" if known else "it has none"
+            raise UsageError(f"{kind} has no option '{argument(name)}'; {listed}")
     return function(*arguments, **options)
 
 
@@ -105,7 +106,7 @@ def open_edge_list(
         header, delimiter: of all CSV files; None to look.
     """
     if delimiter is not None and len(delimiter) != 1:
-        raise UsageError(f"delimiter must be one character, got {delimiter!r}")
+        raise UsageError(f"{argument('delimiter')} must be one character, got {delimiter!r}")
     edge_files = EdgeFiles(
         files=files, src=src, dst=dst, fields=edge_fields or {}, dtypes=edge_dtypes or {}, header=header, delimiter=delimiter
     )

@@ -15,8 +15,8 @@ import numpy as np
 
 from penstock.records import EdgeType, NodeType
 
-SRC, DST, ID = "src", "dst", "id"
-"""Names of the columns that hold the ends of an edge, and the user's id of a node."""
+SRC, DST, ID, LABELS = "src", "dst", "id", "y"
+"""Names of the columns that hold the ends of an edge, the user's id of a node, and its class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Column:
 
     Attributes:
         name: `src` and `dst` in edge tables, `id` in node tables, or a field: x, y, weight, time, ...
-        dtype: of one element; `object` only for string ids (chunks then hold pyarrow string arrays).
+        dtype: of one element; `object` only for strings: ids, and labels to be numbered (chunks then hold pyarrow string arrays).
         row_shape: shape of one row: () for a scalar, (128,) for 128 features.
         is_bfloat16: the dtype is uint16 and its bits are bfloat16 numbers, which NumPy cannot name.
         is_parsed: the values are written as text; only the forecast of time asks.

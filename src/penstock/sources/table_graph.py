@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, UsageError, argument
 from penstock.records import EDGE, EdgeType, NodeType
 from penstock.sources.array_file import open_npy
 from penstock.sources.columns import ColumnSpec, IdKind, Request
 from penstock.sources.files import Files, expand, file_format, join, open_arrays, open_files
-from penstock.sources.source import DST, ID, SRC, EdgeTable, NodeTable, Source, Table
+from penstock.sources.source import DST, ID, LABELS, SRC, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
+from penstock.sources.word_labels import WordLabels
 
 CHUNK_ROWS = 1 << 16
 _SPLIT = "split"
@@ -62,13 +63,17 @@ class NodeFiles:
 
     def __post_init__(self) -> None:
         if self.ids not in (None, "number", "int", "string"):
-            raise UsageError(f"ids must be 'number', 'int' or 'string', got {self.ids!r}")
+            raise UsageError(f"{argument('ids')} must be 'number', 'int' or 'string', got {self.ids!r}")
         if self.ids == "number" and self.id is not None:
-            raise UsageError(f"ids='number' says that ids are row numbers, and id={self.id!r} names a column of ids; leave one out")
+            number, column = argument("ids", "number"), argument("id", self.id)
+            raise UsageError(f"{number} says that ids are row numbers, and {column} names a column of ids; leave one out")
         if self.num_nodes is not None and self.num_nodes < 0:
-            raise UsageError(f"num_nodes must be 0 or more, got {self.num_nodes}")
+            raise UsageError(f"{argument('num_nodes')} must be 0 or more, got {self.num_nodes}")
         if self.split is not None and (self.files is None or self.splits is not None):
-            raise UsageError("split names a column of the node table: it needs one, and cannot go with splits")
+            raise UsageError(
+                f"{argument('split')} names a column of the node table: it needs {argument('nodes')}, "
+                f"and cannot go with {argument('splits')}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +108,13 @@ def open_description(path: Path) -> Source:
 
 def open_typed_tables(description: Mapping[str, Any], base: Path = Path(), name: str = "description") -> Source:
     """Open a typed graph; keys of edges are `src__relation__dst` or triples."""
+    try:
+        return _open_described(description, base, name)
+    except (UsageError, InputError) as error:
+        raise type(error)(str(error)) from error  # what it names are keys of the description, not options of a command
+
+
+def _open_described(description: Mapping[str, Any], base: Path, name: str) -> Source:
     if unknown := set(description) - {"nodes", "edges"}:
         raise UsageError(f"{name}: unknown key {min(unknown)!r}; a description has edges and nodes")
     edges: dict[EdgeType, EdgeFiles] = {}
@@ -130,7 +142,10 @@ def _files_of(kind: type, value: Any, where: str) -> Any:
         raise UsageError(f"{where}: unknown key {min(unknown)!r}; known are {', '.join(known)}")
     if kind is EdgeFiles and "files" not in value:
         raise UsageError(f'{where}: needs "files"')
-    return kind(**value)
+    try:
+        return kind(**value)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
 
 
 def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, NodeFiles], base: Path = Path()) -> Source:
@@ -166,7 +181,7 @@ def _requests(files: NodeFiles | EdgeFiles) -> tuple[list[Request], dict[str, Fi
         if isinstance(columns, str | Path) and file_format(Path(columns)) == "npy":
             arrays[name] = columns
         elif name in (ID, SRC, DST):
-            raise UsageError(f"a field cannot be called {name!r}: name the column by the option {name}")
+            raise UsageError(f"a field cannot be called {name!r}: name the column by {argument(name)}")
         else:
             requests.append(Request(name=name, columns=columns, dtype=_dtype(files, name)))
     if unknown := set(files.dtypes) - set(files.fields):
@@ -208,11 +223,18 @@ def _node_table(node_type: NodeType, files: NodeFiles, base: Path) -> NodeTable:
             tables.insert(0, open_files(files.files, requests, base, files.delimiter, files.header))
     elif requests or files.id is not None:
         missing = repr(requests[0].name) if requests else "id"
-        raise UsageError(f"nodes {node_type!r}: {missing} is to come from a column, and there is no node table")
+        raise UsageError(f"nodes {node_type!r}: {missing} is to come from a column, and there is no node table ({argument('nodes')})")
     table = join([table for table in tables if table.columns], f"nodes {node_type!r}")
+    if table is None and files.files is not None and files.split is None and files.ids != "number":
+        raise UsageError(
+            f"nodes {node_type!r}: nothing is read from {files.files}: it has no column 'id', and no field is asked of it. "
+            f"Name the column of ids by {argument('id', ...)}, or leave the table out"
+        )
+    if table is not None and LABELS in table.columns and table.columns[LABELS].dtype == object:
+        table = WordLabels(table)
     num_nodes = files.num_nodes if files.num_nodes is not None or table is None else table.num_rows
     if table is not None and None not in (num_nodes, table.num_rows) and num_nodes != table.num_rows:
-        raise InputError(f"{table.name} has {table.num_rows} rows for num_nodes={num_nodes}")
+        raise InputError(f"{table.name} has {table.num_rows} rows for {argument('num_nodes', num_nodes)}")
     return NodeTable(node_type=node_type, num_nodes=num_nodes, table=table)
 
 
@@ -239,10 +261,10 @@ def _is_mapped(node_type: NodeType, files: NodeFiles, table: Table | None, edges
         integers, strings = (next(name for text, name in seen if text is kind) for kind in (False, True))
         raise InputError(
             f"ids of {node_type!r} are integers in {integers} and strings in {strings}. "
-            "If all are integers say ids='int', to be told the first cell that is not; else say ids='string'"
+            f"If all are integers say {argument('ids', 'int')}, to be told the first cell that is not; else say {argument('ids', 'string')}"
         )
     if files.ids in ("number", "int") and True in is_text:
-        raise InputError(f"ids of {node_type!r} are strings in {seen[0][1]}, not integers as ids={files.ids!r} says")
+        raise InputError(f"ids of {node_type!r} are strings in {seen[0][1]}, not integers as {argument('ids', files.ids)} says")
     return True in is_text or files.ids in ("int", "string") or (table is not None and ID in table.columns)
 
 
@@ -250,7 +272,7 @@ def _check_rows_are_named(node_type: NodeType, table: Table | None) -> None:
     if table is not None and ID not in table.columns:
         raise UsageError(
             f"{table.name} has fields of {node_type!r} and no column of ids, while the edges name nodes by ids that are mapped: "
-            "which row is which node? Name the column by id=..., or say ids='number' if ids are row numbers"
+            f"which row is which node? Name the column by {argument('id', ...)}, or say {argument('ids', 'number')} if ids are row numbers"
         )
 
 
@@ -275,7 +297,7 @@ def _split_files(splits: Mapping[str, str] | str | Path, base: Path) -> dict[str
     if isinstance(splits, Mapping):
         for part in splits:
             if part not in PARTS:
-                raise UsageError(f"splits has a part {part!r}; parts are {', '.join(PARTS)}")
+                raise UsageError(f"{argument('splits')} has a part {part!r}; parts are {', '.join(PARTS)}")
         return {part: expand(file, base)[0] for part, file in splits.items()}
     found = {part_name(path.name.partition(".")[0]): path for path in expand(splits, base)}
     found = {part: found[part] for part in PARTS if part in found}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from penstock.errors import BudgetError, UsageError
+from penstock.errors import BudgetError, UsageError, argument
 
 MIB = 1 << 20
 RESERVE_BYTES = 64 * MIB
@@ -67,11 +67,11 @@ class Budget:
         return STREAM_CHUNKS * self.chunk_bytes
 
     def describe(self) -> str:
-        """Write the sum out."""
+        """Write out the bound, and how it is shared out."""
         return (
-            f"{format_bytes(self.baseline_bytes)} held at the start + {format_bytes(RESERVE_BYTES)} reserve + "
-            f"{format_bytes(self.stream_bytes)} for chunks in flight + {format_bytes(self.work_bytes)} for the work = "
-            f"{format_bytes(self.bound_bytes)}"
+            f"at most {format_bytes(self.bound_bytes)}, the bound of the whole process: {format_bytes(self.baseline_bytes)} held at the "
+            f"start, {format_bytes(RESERVE_BYTES)} reserve, up to {format_bytes(self.stream_bytes)} for chunks in flight, "
+            f"up to {format_bytes(self.work_bytes)} for the work"
         )
 
 
@@ -89,7 +89,7 @@ def plan_budget(bound_bytes: int, baseline_bytes: int) -> Budget:
         raise BudgetError(
             f"{format_bytes(bound_bytes)} of memory are too few: {format_bytes(baseline_bytes)} are held already + "
             f"{format_bytes(RESERVE_BYTES)} reserve + {format_bytes(STREAM_CHUNKS * MIB)} for chunks + {format_bytes(MIN_WORK_BYTES)} for "
-            f"the work = {format_bytes(needed_bytes)} at least. Declare more, or run `penstock ingest` in a process of its own"
+            f"the work = {format_bytes(needed_bytes)} at least. Declare more by {argument('memory')}, or ingest in a process of its own"
         )
     return Budget(bound_bytes=bound_bytes, baseline_bytes=baseline_bytes, chunk_bytes=chunk_bytes, work_bytes=work_bytes)
 

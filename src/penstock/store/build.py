@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.errors import BudgetError
+from penstock.errors import BudgetError, argument
 from penstock.kernels.duplicates import cpu as duplicate_kernels
 from penstock.kernels.placement import cpu as kernels
 from penstock.records import EdgeType
@@ -145,7 +145,8 @@ class Builder:
         if self._bucket_bytes < self._limits.bucket_bytes // 4:
             raise BudgetError(
                 f"dropping duplicates takes one bit per source node, {format_bytes(8 * self._num_words)} in each of {NUM_WORKERS} buckets "
-                f"at work, of which there are {format_bytes(self._limits.bucket_bytes)}: declare more memory, or keep duplicates"
+                f"at work, of which there are {format_bytes(self._limits.bucket_bytes)}: declare more {argument('memory')}, or "
+                f"{argument('duplicates', 'keep')}"
             )
         self.paths.add("spill")
         histogram.coarsen(self._limits.histogram_cells)

@@ -65,7 +65,9 @@ class CheckReport:
     def __str__(self) -> str:
         if self.is_ok:
             what = (
-                "every checksum and invariant holds" if self.is_deep else "sizes and headers fit the manifest (deep reads the contents too)"
+                "every checksum and invariant holds"
+                if self.is_deep
+                else "sizes and headers fit the manifest (a deep check reads the contents too)"
             )
             return f"{self.path}: {what}; {self.num_arrays} arrays, {self.num_bytes:,} bytes, {self.seconds:.1f} s"
         return "\n".join([f"{self.path}: {len(self.findings)} findings", *(f"  {finding}" for finding in self.findings)])

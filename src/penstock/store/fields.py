@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import InputError, UsageError
-from penstock.sources.source import Column, Table
+from penstock.errors import InputError, UsageError, argument
+from penstock.sources.source import LABELS, Column, Table
 from penstock.store.format import BFLOAT16, DTYPES
 
-FEATURES, LABELS, TIMES = "x", "y", "time"
+FEATURES, TIMES = "x", "time"
 FEATURE_DTYPES = ("float16", BFLOAT16, "float32", "float64")
 
 
@@ -40,7 +40,7 @@ class FieldRules:
 
     def __post_init__(self) -> None:
         if self.feature_dtype is not None and self.feature_dtype not in FEATURE_DTYPES:
-            raise UsageError(f"feature_dtype must be one of {', '.join(FEATURE_DTYPES)}, got {self.feature_dtype!r}")
+            raise UsageError(f"{argument('feature_dtype')} must be one of {', '.join(FEATURE_DTYPES)}, got {self.feature_dtype!r}")
 
 
 def stored_dtype(column: Column, rules: FieldRules, table_name: str) -> str:
@@ -104,9 +104,8 @@ class FieldConverter:
         if values.shape[1:] != self.row_shape:
             raise InputError(f"{self._table.where(first_row)}: field '{self.name}' has rows of {values.shape[1:]}, not {self.row_shape}")
         if values.dtype.kind == "f" and not self._allow_nan:
-            self._refuse(
-                values, first_row, ~np.isfinite(values), "NaN and infinite values are refused; clean them, or allow them (nan='allow')"
-            )
+            rule = f"NaN and infinite values are refused; clean them, or allow them ({argument('nan', 'allow')})"
+            self._refuse(values, first_row, ~np.isfinite(values), rule)
         elif values.dtype.kind == "f" and self.name == LABELS:
             self._refuse(values, first_row, np.isinf(values), "labels must be finite; NaN means no label")
         converted = self._cast(values, first_row)
@@ -127,7 +126,8 @@ class FieldConverter:
                 as_float = converted if converted.dtype.kind == "f" and values.dtype != converted.dtype else None
                 overflowed = None if as_float is None else np.isinf(as_float)
         if overflowed is not None and overflowed.any():
-            self._refuse(values, first_row, overflowed & np.isfinite(values), f"too large for {self.dtype}; choose a wider feature_dtype")
+            rule = f"too large for {self.dtype}; choose a wider {argument('feature_dtype')}"
+            self._refuse(values, first_row, overflowed & np.isfinite(values), rule)
         if values.dtype == np.uint64 and converted.dtype == np.int64:
             self._refuse(values, first_row, values > np.iinfo(np.int64).max, "too large for int64")
         return converted

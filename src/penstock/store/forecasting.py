@@ -33,7 +33,7 @@ class Forecast:
     """What an ingestion will take.
 
     Attributes:
-        memory: the sum that makes the bound, written out.
+        memory: the bound and how it is shared out, in words.
         memory_bytes: the bound.
         num_edges: that will be stored at most, of the tables that know or expect a number.
         disk_bytes: of the finished store.

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 import penstock
-from penstock.errors import InputError, StoreError, UsageError
+from penstock.errors import InputError, StoreError, UsageError, argument
 from penstock.kernels.placement import cpu as kernels
 from penstock.records import EdgeType, NodeType
 from penstock.sources import open_source
@@ -53,7 +53,7 @@ class IngestOptions:
     def __post_init__(self) -> None:
         for name, allowed in (("duplicates", ("keep", "drop")), ("self_loops", ("keep", "drop")), ("nan", ("refuse", "allow"))):
             if getattr(self, name) not in allowed:
-                raise UsageError(f"{name} must be {' or '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
+                raise UsageError(f"{argument(name)} must be {' or '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
 
     @property
     def edge_rules(self) -> EdgeRules:
@@ -282,7 +282,7 @@ def _with_reverses(edges: dict[EdgeType, EdgeTable], undirected: bool) -> dict[E
             turned = reversed_edges(table)
             if turned.edge_type in result:
                 raise UsageError(
-                    f"undirected would add edges of type {turned.edge_type}, which the source has already: leave the option out"
+                    f"{argument('undirected')} would add edges of type {turned.edge_type}, which the source has already: leave it out"
                 )
             result[turned.edge_type] = turned
     return result

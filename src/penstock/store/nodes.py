@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InputError
-from penstock.sources.source import ID, Chunk, NodeTable, Table
+from penstock.sources.source import ID, LABELS, Chunk, NodeTable, Table
 from penstock.store.arrays import ArrayWriter
 from penstock.store.fields import FieldConverter, FieldRules
 from penstock.store.format import ArraySpec, file_name, folder_of_nodes
@@ -104,7 +104,8 @@ def write_nodes(
     if nodes.num_nodes is not None and num_rows != nodes.num_nodes:
         raise InputError(f"{name}: there are {num_rows} rows for {nodes.num_nodes} nodes: give one row for each node")
     for key, converter in converters.items():
-        arrays[key].properties = converter.properties()
+        names = getattr(table, "class_names", ()) if key == LABELS else ()
+        arrays[key].properties = {**converter.properties(), **({"class_names": list(names)} if names else {})}
     fields = {key: array.finish() for key, array in arrays.items()}
     has_rows = bool(table.columns)
     return WrittenNodes(num_rows if has_rows else nodes.num_nodes, fields, (id_writer.kind, id_writer.finish()) if id_writer else None)

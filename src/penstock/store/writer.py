@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.errors import StoreBusyError, StoreError, UsageError
+from penstock.errors import StoreBusyError, StoreError, UsageError, argument
 from penstock.store.arrays import ArrayWriter
 from penstock.store.files import Scratch, exchange, explained, sync_folder
 from penstock.store.format import MANIFEST
@@ -66,7 +66,7 @@ class StoreWriter:
         if not (path / MANIFEST).is_file():
             raise UsageError(f"{path} exists and is not a Penstock store: choose another path")
         if not self._overwrite:
-            raise UsageError(f"{path} is a store already: choose another path, or ask for overwriting")
+            raise UsageError(f"{path} is a store already: choose another path, or say {argument('overwrite', True)}")
 
     def _acquire(self) -> None:
         while True:

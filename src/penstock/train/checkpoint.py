@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import xxhash
 
-from penstock.errors import CorruptStoreError, StoreError
+from penstock.errors import CorruptStoreError, StoreError, argument
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -28,7 +28,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
         os.replace(aside, path)
     except (OSError, RuntimeError) as error:
         aside.unlink(missing_ok=True)
-        raise StoreError(f"cannot write the checkpoint {path}: {error}. The one before it is untouched; free space and --resume") from error
+        hint = f"The one before it is untouched; free some space and go on by {argument('resume', True)}"
+        raise StoreError(f"cannot write the checkpoint {path}: {error}. {hint}") from error
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
+from penstock.plan import Plan, make_plan
 
 MODELS = {
     "sage": "GraphSAGE, mean aggregation",
@@ -17,7 +18,7 @@ MODELS = {
 }
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
-ORDERS = ("random", "proximity", "community", "sequential")
+PLAN_SETTINGS = ("order", "features", "policy", "cache", "window", "slow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,8 @@ class TrainConfig:
         normalize: "rows" divides each feature row by its sum (bags of words).
         patience: stop after so many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
-        order: of the train nodes; "proximity" and "community" put near ones into batches that follow each other (see `penstock.order`).
+        recipe, order, features, policy, cache, window, slow: where rows live, what is kept of them, and the order of the train nodes, as in
+            `penstock.Plan`; None takes what the recipe says. Only the order has a say in the weights.
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
         checkpoint_every_s: seconds between checkpoints within an epoch.
     """
@@ -60,7 +62,13 @@ class TrainConfig:
     normalize: str = "none"
     patience: int = 0
     eval_every: int = 1
-    order: str = "random"
+    recipe: str | None = None
+    order: str | None = None
+    features: str | None = None
+    policy: str | None = None
+    cache: str | None = None
+    window: int | None = None
+    slow: str | None = None
     num_workers: int = 2
     torch_threads: int = 0
     checkpoint_every_s: float = 60.0
@@ -70,19 +78,23 @@ class TrainConfig:
         _one_of("model", self.model, ("auto", *MODELS))
         _one_of("metric", self.metric, METRICS)
         _one_of("normalize", self.normalize, NORMALIZATIONS)
-        _one_of("order", self.order, ORDERS)
         for name, least in (("batch_size", 1), ("epochs", 1), ("hidden", 1), ("heads", 1), ("eval_every", 1), ("patience", 0)):
             if getattr(self, name) < least:
-                raise UsageError(f"{name} must be at least {least}, got {getattr(self, name)}")
+                raise UsageError(f"{argument(name)} must be at least {least}, got {getattr(self, name)}")
         if not self.num_neighbors:
-            raise UsageError("num_neighbors needs one fanout per layer, for instance 15,10")
+            raise UsageError(f"{argument('num_neighbors')} needs one fanout per layer, for instance 15,10")
         if not self.lr > 0:
-            raise UsageError(f"lr must be positive, got {self.lr}")
+            raise UsageError(f"{argument('lr')} must be positive, got {self.lr}")
         for name in ("dropout", "input_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+                raise UsageError(f"{argument(name)} must lie in [0, 1), got {getattr(self, name)}")
         if self.weight_decay < 0:
-            raise UsageError(f"weight_decay must not be negative, got {self.weight_decay}")
+            raise UsageError(f"{argument('weight_decay')} must not be negative, got {self.weight_decay}")
+        self.plan()
+
+    def plan(self) -> Plan:
+        """Return the recipe with the settings given."""
+        return make_plan(self.recipe, **{name: getattr(self, name) for name in PLAN_SETTINGS})
 
     @property
     def num_layers(self) -> int:
@@ -104,4 +116,4 @@ class TrainConfig:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise UsageError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+        raise UsageError(f"{argument(name)} must be one of {', '.join(allowed)}; got {value!r}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from penstock.errors import InputError, MissingFieldError, UsageError
+from penstock.errors import InputError, MissingFieldError, UsageError, argument
 from penstock.feed.array_input import ArrayInput
 from penstock.records import NODE, Graph, NodeType
 from penstock.store import Store
@@ -53,7 +53,7 @@ class TrainingData:
         """The input of the training loader: features, and labels of the target."""
         arrays = {t: {"x": rows} for t, rows in self.x.items()}
         arrays.setdefault(self.target, {})["y"] = self.labels
-        return ArrayInput(self.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16)
+        return ArrayInput(self.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True)
 
     def prepare(self, x: torch.Tensor) -> torch.Tensor:
         """Turn raw features into what the model reads."""
@@ -67,7 +67,8 @@ class TrainingData:
         kind = config.model if config.model != "auto" else "sage" if self.graph.is_homogeneous else "rgcn"
         if self.graph.is_homogeneous != (kind not in ("rgcn", "hgt")):
             suited = "sage, gcn, gat or gin" if self.graph.is_homogeneous else "rgcn or hgt"
-            raise UsageError(f"model {kind} does not suit this graph of {len(self.graph.num_nodes)} node types: take {suited}")
+            graph = f"this graph of {len(self.graph.num_nodes)} node and {len(self.graph.adjacency)} edge types"
+            raise UsageError(f"{argument('model', kind)} does not suit {graph}: take {suited}")
         outputs = self.task.num_outputs
         if self.graph.is_homogeneous:
             width = self.x[NODE].shape[1]
@@ -79,7 +80,7 @@ class TrainingData:
             without = [t for t, width in widths.items() if width is None]
             raise UsageError(
                 f"node types {without} have no features; embeddings for them would take {needed / 2**30:.1f} GiB: "
-                f"give features, or a smaller hidden than {config.hidden}"
+                f"give features, or a smaller {argument('hidden')} than {config.hidden}"
             )
         return TypedGNN(
             kind, widths, self.graph.num_nodes, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
@@ -92,9 +93,10 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     graph = store.graph()
     target = config.target or _type_with_labels(store)
     if target not in graph.num_nodes:
-        raise UsageError(f"target '{target}' is not a node type of {store.path}; it has {store.node_types}")
+        raise UsageError(f"{argument('target', target)} is not a node type of {store.path}; it has {store.node_types}")
     if "y" not in store.node_fields(target):
-        raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); ingest them, or choose another --target")
+        hint = f"ingest them, or choose another {argument('target')}"
+        raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); {hint}")
     specs = {t: store.node_fields(t)["x"] for t in store.node_types if "x" in store.node_fields(t)}
     if graph.is_homogeneous and not specs:
         raise MissingFieldError(f"{store.path} has no features (field x): ingest them with the graph")
@@ -130,7 +132,7 @@ def _type_with_labels(store: Store) -> NodeType:
         return labelled[0]
     if not labelled:
         raise MissingFieldError(f"{store.path} has no labels (field y): ingest them with the graph")
-    raise UsageError(f"several node types have labels, choose one with --target: {', '.join(labelled)}")
+    raise UsageError(f"several node types have labels, choose one by {argument('target')}: {', '.join(labelled)}")
 
 
 def _part(store: Store, part: str, split: str | None, target: NodeType) -> np.ndarray:

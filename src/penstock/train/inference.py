@@ -1,7 +1,7 @@
 """Layer-wise inference: the exact output of a model over full neighbourhoods, one layer at a time over the whole graph.
 
-In: a model with `layer`, a graph, features. Out: one row of logits per wanted node. Each node's row of each layer is computed once, in
-whatever order; a layer's output lies in memory or, beyond a bound, in a file.
+In: a model with `layer`, a graph, features. Out: one row of logits, or what is made of them, per wanted node. Each node's row of each
+layer is computed once, in whatever order; a layer's output lies in memory or, beyond a bound, in a file.
 The batches come from the same loader as in training, with fanout -1 and one hop.
 """
 
@@ -27,6 +27,7 @@ MEMORY_BYTES = 2 << 30
 """Outputs of a layer beyond this go to a file."""
 
 Features = Callable[[torch.Tensor], torch.Tensor]
+Finish = Callable[[np.ndarray], np.ndarray]
 
 
 @contextmanager
@@ -55,6 +56,7 @@ def infer(
     batch_size: int = 4096,
     num_workers: int = 0,
     advance: Callable[[int], None] = lambda count: None,
+    finish: Finish = lambda logits: logits,
 ) -> np.ndarray:
     """Compute logits over full neighbourhoods for a homogeneous graph.
 
@@ -65,28 +67,29 @@ def infer(
         folder: for layers that exceed memory.
         prepare: applied to raw features of a batch.
         advance: told of rows done, num_nodes per inner layer and n for the last.
+        finish: applied to the logits of a batch; only what it returns is kept.
     Returns:
-        float32[n, outputs].
+        float32[n, outputs], or as `finish` makes it.
     """
     degrees = torch.from_numpy(np.diff(graph.adjacency[EDGE].indptr)).float() if model.needs_degree else None
+
+    def outputs(i: int, x: np.ndarray, wanted: np.ndarray | None) -> Iterator[np.ndarray]:
+        """Yield the output of a layer, batch after batch."""
+        for batch in _batches(ArrayInput(graph, {NODE: {"x": x}}), wanted, batch_size, num_workers):
+            (layer,) = layers(batch)
+            features = prepare(batch.x) if i == 0 else batch.x
+            yield model.layer(i, features, layer, None if degrees is None else degrees[batch.n_id]).numpy()
+            advance(layer.num_dst)
+
     current: np.ndarray = x
-    for i in range(model.num_layers):
-        is_last = i == model.num_layers - 1
-        source = ArrayInput(graph, {NODE: {"x": current}})
-        rows = nodes.size if is_last else graph.num_nodes[NODE]
-        with _table(rows, model.width(i), folder) as following:
+    for i in range(model.num_layers - 1):
+        with _table(graph.num_nodes[NODE], model.width(i), folder) as following:
             done = 0
-            for batch in _batches(source, nodes if is_last else None, batch_size, num_workers):
-                (layer,) = layers(batch)
-                features = prepare(batch.x) if i == 0 else batch.x
-                out = model.layer(i, features, layer, None if degrees is None else degrees[batch.n_id])
-                following[done : done + layer.num_dst] = out.numpy()
-                done += layer.num_dst
-                advance(layer.num_dst)
-            if is_last:
-                return np.array(following)
+            for out in outputs(i, current, None):
+                following[done : done + len(out)] = out
+                done += len(out)
             current = following
-    raise AssertionError("a model has at least one layer")
+    return np.concatenate([finish(logits) for logits in outputs(model.num_layers - 1, current, nodes)])
 
 
 @torch.no_grad()
@@ -100,6 +103,7 @@ def infer_typed(
     batch_size: int = 4096,
     num_workers: int = 0,
     advance: Callable[[int], None] = lambda count: None,
+    finish: Finish = lambda logits: logits,
 ) -> np.ndarray:
     """Compute logits over full neighbourhoods for a typed graph; as `infer`, layers kept in memory.
 
@@ -127,4 +131,4 @@ def infer_typed(
                 done += len(out)
                 advance(len(out))
         current = following
-    return model.classify(torch.from_numpy(current[model.target])).numpy()
+    return finish(model.classify(torch.from_numpy(current[model.target])).numpy())

@@ -19,6 +19,7 @@ class EpochRecord:
         step_s, wait_s: seconds of the model step, and of waiting for batches; the rest of train_s is bookkeeping.
         stage_s: seconds of the feeding stages, summed over the sampling threads.
         gathered_bytes, num_nodes, num_edges: of the batches.
+        tiers: what each tier was asked for: name -> num_reads, num_rows, num_bytes, seconds; empty without a plan.
     """
 
     epoch: int
@@ -36,6 +37,7 @@ class EpochRecord:
     gathered_bytes: int = 0
     num_nodes: int = 0
     num_edges: int = 0
+    tiers: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -45,6 +47,13 @@ class EpochRecord:
     def seeds_per_s(self) -> float:
         """Seeds trained per second, evaluation left out."""
         return self.num_seeds / self.train_s if self.train_s else 0.0
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of the rows that a cache held; None where there is none."""
+        hits = [counts["num_rows"] for name, counts in self.tiers.items() if name.endswith("cache")]
+        asked = sum(counts["num_rows"] for counts in self.tiers.values())
+        return sum(hits) / asked if hits and asked else None
 
 
 class Observer:

@@ -23,19 +23,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError
+from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError, argument
 from penstock.feed import NeighborLoader, layers
 from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
+from penstock.plan import Plan
 from penstock.records import EDGE, NODE
 from penstock.store import Store
 from penstock.store.budget import peak_resident_bytes
+from penstock.store.manifest import MANIFEST
 from penstock.train import checkpoint
-from penstock.train.config import TrainConfig
+from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.inference import infer, infer_typed
 from penstock.train.memory import keep_freed_memory
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer
+from penstock.train.predictions import predictions_path, write_predictions
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -66,7 +69,14 @@ class Result:
     description: dict[str, Any]
 
 
-def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = False, observer: Observer | None = None) -> Result:
+def train(
+    config: TrainConfig,
+    out: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    observer: Observer | None = None,
+    predictions: str | os.PathLike[str] | None = None,
+) -> Result:
     """Train a standard model on a store.
 
     Args:
@@ -74,30 +84,30 @@ def train(config: TrainConfig, out: str | os.PathLike[str], *, resume: bool = Fa
         out: folder of the run, made if need be.
         resume: go on from the folder's checkpoint, if there is one.
         observer: hears what happens.
+        predictions: file for the class of every node by the best weights, `.npy` or `.csv`; see `penstock.train.predictions`.
     Raises:
         StoreBusyError: another process trains in this folder.
         StateError: the folder's checkpoint belongs to another configuration.
         DivergedError: the loss became NaN or infinite.
     """
-    folder = Path(out)
+    folder, file = Path(out), predictions_path(predictions)
+    if (folder / MANIFEST).exists():
+        raise UsageError(f"{folder} is a store: choose another {argument('out')}")
     run = _Run(config, folder, observer or Observer())  # refuses what cannot work before the folder is made
     with _locked(folder):
-        return run.go(resume)
+        result = run.go(resume)
+        if file is not None:
+            write_predictions(file, run.predict(), run.store, run.data.target)
+        return result
 
 
-def make_order(config: TrainConfig, data: TrainingData) -> Order:
+def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order:
     """Prepare the order of the train nodes."""
-    nodes = data.parts["train"]
-    if config.order in ("proximity", "community"):
-        return proximity_order(
-            data.graph,
-            (data.target, nodes),
-            data.labels,
-            seed=config.seed,
-            batch_size=config.batch_size,
-            by_community=config.order == "community",
-        )
-    return RandomOrder(nodes.size, config.seed) if config.order == "random" else SequentialOrder(nodes.size)
+    nodes, by_community = data.parts["train"], plan.order == "community"
+    if plan.order in ("proximity", "community"):
+        seeds, batch_size = (data.target, nodes), config.batch_size
+        return proximity_order(data.graph, seeds, data.labels, seed=config.seed, batch_size=batch_size, by_community=by_community)
+    return RandomOrder(nodes.size, config.seed) if plan.order == "random" else SequentialOrder(nodes.size)
 
 
 class _Run:
@@ -113,13 +123,14 @@ class _Run:
         torch.manual_seed(config.seed)
         self.model = self.data.make_model(config)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-        train_nodes = self.data.parts["train"]
+        train_nodes, self.plan = self.data.parts["train"], config.plan()
         self.loader = NeighborLoader(
             self.data.source(),
             list(config.num_neighbors),
             input_nodes=(self.data.target, train_nodes),
             batch_size=config.batch_size,
-            order=make_order(config, self.data),
+            order=make_order(self.plan, config, self.data),
+            plan=self.plan,
             num_workers=config.num_workers,
             seed=config.seed,
         )
@@ -139,7 +150,9 @@ class _Run:
         elif resume:
             self._restore()
         else:
-            raise StateError(f"{self.folder} holds a run already: --resume goes on with it, another --out starts a new one")
+            raise StateError(
+                f"{self.folder} holds a run already: {argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
+            )
         self.observer.started(self.describe(), self.config.epochs)
         while self.record.epoch < self.config.epochs and not self._is_over():
             if self.record.num_batches < len(self.loader):  # else the checkpoint stood between the last batch and the evaluation
@@ -166,6 +179,8 @@ class _Run:
             "model": f"{self.model.kind} ({kind}, {sum(p.numel() for p in self.model.parameters()):,} weights)",
             "num_workers": self.config.num_workers,
             "torch_threads": torch.get_num_threads(),
+            "plan": None if self.plan.is_plain else self.plan.as_dict(),
+            "cache_bytes": self.loader.stats().cache_bytes,
             "config": self.config.as_dict(),
         }
 
@@ -201,8 +216,8 @@ class _Run:
         value = loss.item()
         if not math.isfinite(value):
             raise DivergedError(
-                f"the loss is {value} at epoch {self.record.epoch}, batch {self.record.num_batches}: lower --lr ({self.config.lr:g}), "
-                f"or look for extreme features; the last checkpoint is kept"
+                f"the loss is {value} at epoch {self.record.epoch}, batch {self.record.num_batches}: lower "
+                f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
             )
         self.optimizer.zero_grad()
         loss.backward()
@@ -230,6 +245,10 @@ class _Run:
             setattr(record, name, getattr(record, name) + after[name] - before[name])
         for stage, seconds in after["stage_s"].items():
             record.stage_s[stage] = record.stage_s.get(stage, 0.0) + seconds - before["stage_s"].get(stage, 0.0)
+        for tier, counts in after["tiers"].items():
+            sums, earlier = record.tiers.setdefault(tier, dict.fromkeys(counts, 0)), before["tiers"].get(tier, {})
+            for name, value in counts.items():
+                sums[name] += value - earlier.get(name, 0)
 
     def _evaluate(self) -> bool:
         """Compute val and test over full neighbourhoods where they are due. Returns whether this is the best epoch so far."""
@@ -242,9 +261,9 @@ class _Run:
         logits = self._infer(torch.cat(nodes).numpy())
         num_val, labels = parts["val"].size, self.data.labels
         if num_val:
-            record.val = self.data.task.score(logits[:num_val], labels[parts["val"]])
+            record.val = _known(self.data.task.score(logits[:num_val], labels[parts["val"]]))
         if parts["test"].size:
-            record.test = self.data.task.score(logits[num_val:], labels[parts["test"]])
+            record.test = _known(self.data.task.score(logits[num_val:], labels[parts["test"]]))
         record.eval_s = time.perf_counter() - started
         if record.val is not None and self.best["val"] is not None and not record.val > self.best["val"]:
             return False
@@ -252,7 +271,13 @@ class _Run:
         self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": weights}
         return True
 
-    def _infer(self, nodes: Any) -> Any:
+    def predict(self) -> np.ndarray:
+        """Return the class of every node of the target, see `Task.decide`; the weights are then the best by val, or the last."""
+        if self.best["model"]:
+            self.model.load_state_dict(self.best["model"])
+        return self._infer(np.arange(self.data.graph.num_nodes[self.data.target]), finish=self.data.task.decide)
+
+    def _infer(self, nodes: np.ndarray, **options: Any) -> np.ndarray:
         data, done = self.data, 0
         rows_per_layer = sum(data.graph.num_nodes.values())
         total = rows_per_layer * (self.model.num_layers - 1) + nodes.size
@@ -263,7 +288,7 @@ class _Run:
             self.observer.evaluating(done, total)
 
         self.model.eval()
-        options: dict[str, Any] = {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
+        options |= {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
         if isinstance(self.model, GNN):
             return infer(self.model, data.graph, data.x[NODE], nodes, self.folder, **options)
         return infer_typed(self.model, data.graph, data.x, nodes, **options)
@@ -281,6 +306,7 @@ class _Run:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
+            "order": self.plan.order,
             "loader": self.loader.state_dict(),
             "record": self.record.as_dict(),
             "history": [record.as_dict() for record in self.history],
@@ -293,12 +319,15 @@ class _Run:
     def _restore(self) -> None:
         state = checkpoint.load(self.folder / CHECKPOINT)
         saved, now = TrainConfig.from_dict(state["config"]).as_dict(), self.config.as_dict()  # of an older run: with the defaults
-        free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store"}
+        free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", *PLAN_SETTINGS}
         differing = [name for name in now if name not in free and _plain(saved.get(name)) != _plain(now[name])]
+        saved, now = {**saved, "order": state.get("order", "random")}, {**now, "order": self.plan.order}
+        differing += ["order"] if saved["order"] != now["order"] else []
         if differing:
             name = differing[0]
             raise StateError(
-                f"{self.folder} was trained with {name}={saved.get(name)!r}, not {now[name]!r}: resume with the same, or take a new --out"
+                f"{self.folder} was trained with {argument(name, saved.get(name))}, not {now[name]!r}: resume with the same, "
+                f"or take a new {argument('out')}"
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -324,6 +353,11 @@ class _Run:
             history=self.history,
             description=self.describe(),
         )
+
+
+def _known(score: float) -> float | None:
+    """None for what cannot be said, such as auc over one class."""
+    return None if math.isnan(score) else score
 
 
 def _plain(value: Any) -> Any:
@@ -370,10 +404,10 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another --out") from error
+        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another {argument('out')}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StoreBusyError(f"another process trains in {folder}; choose another --out") from None
+            raise StoreBusyError(f"another process trains in {folder}; choose another {argument('out')}") from None
         yield

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from penstock.errors import InputError
+from penstock.errors import InputError, argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,19 @@ class Task:
             return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         return F.cross_entropy(logits, labels)
 
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        """The class of each row, int64[n]; for multi-label, which labels, 0/1 uint8[n, num_labels]."""
+        return (logits > 0).astype(np.uint8) if self.is_multi_label else logits.argmax(axis=1)
+
     def score(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """The metric over all rows; nan for none."""
         if len(labels) == 0:
             return float("nan")
         if self.is_multi_label:
-            return micro_f1(logits > 0, labels > 0)
+            return micro_f1(self.decide(logits) > 0, labels > 0)
         if self.metric == "auc":
             return area_under_roc(logits[:, 1].astype(np.float64) - logits[:, 0], labels == 1)
-        return float((logits.argmax(axis=1) == labels).mean())  # micro-F1 of single labels is the accuracy
+        return float((self.decide(logits) == labels).mean())  # micro-F1 of single labels is the accuracy
 
 
 def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str) -> Task:
@@ -57,7 +61,7 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
     """
     if labels.ndim == 2:
         if metric not in ("auto", "micro-f1"):
-            raise InputError(f"{name} is multi-label: the metric is micro-f1, not {metric}")
+            raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, micro-f1 does")
         return Task(labels.shape[1], True, "micro-f1")
     if labels.dtype.kind not in "iu":
         raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype}")
@@ -68,7 +72,7 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
     if num_classes < 2:
         raise InputError(f"{name} has {num_classes} class: there is nothing to learn")
     if metric == "auc" and num_classes != 2:
-        raise InputError(f"the metric auc takes two classes, {name} has {num_classes}")
+        raise InputError(f"{name} has {num_classes} classes, and auc takes two: choose another {argument('metric')}")
     return Task(num_classes, False, ("auc" if num_classes == 2 else "accuracy") if metric == "auto" else metric)
 
 

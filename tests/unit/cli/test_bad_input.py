@@ -107,6 +107,20 @@ def test_a_source_that_is_not_there_or_nothing_we_know(tmp_path, capfd):
     assert not (tmp_path / "store").exists()
 
 
+def test_a_kind_of_graph_without_what_it_needs(tmp_path, capfd):
+    assert "'--num-nodes'" in said(capfd, "generate", "zipf", tmp_path / "store")
+    assert "'--base'" in said(capfd, "generate", "kronecker", tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("columns", "fault"), [("a:zzz", "ends at 'zzz'"), ("q:b", "starts at 'q'"), ("b:9", "ends at '9'"), ("b:a", "backwards")]
+)
+def test_a_range_of_columns_with_a_wrong_end(columns, fault, tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
+    assert f"range '{columns}' for 'x' " in (line := said(capfd, "ingest", tmp_path / "edges.csv", "store", "--edge-field", f"x={columns}"))
+    assert fault in line
+
+
 def test_a_bad_cell_names_its_line(tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,x,0.5\n")
     assert "line 3" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--edge-field", "weight=w", "--ids", "int")
@@ -222,6 +236,32 @@ def test_a_run_that_is_there(store, tmp_path, capfd):
     said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)
     said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN, "--resume", "--hidden", "7")
     assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+
+
+def test_a_run_in_the_folder_of_a_store(store, capfd):
+    before = sorted(path.name for path in store.iterdir())
+    said(capfd, "train", store, *TRAIN, "--out", store)
+    assert sorted(path.name for path in store.iterdir()) == before
+
+
+def test_a_node_table_that_nothing_is_read_from(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("name,age\n0,5\n1,6\n")
+    said(capfd, "ingest", "edges.csv", "store", "--nodes", "nodes.csv")
+
+
+def test_a_file_of_predictions_that_cannot_be(store, tmp_path, capfd):
+    said(capfd, "train", store, *TRAIN, "--predictions", "classes.txt")
+    said(capfd, "train", store, *TRAIN, "--predictions", "nowhere/classes.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_run_gets_a_folder_of_its_own(store, tmp_path, capfd):
+    for arguments, epochs in ((), [1]), ((), [1, 1]), (("--resume", "--epochs", "2", "--predictions", "classes.csv"), [1, 2]):
+        assert call(capfd, "train", store, *TRAIN, *arguments)[0] == 0
+        reports = [json.loads((tmp_path / "runs" / f"store-{i + 1}" / "report.json").read_text()) for i in range(len(epochs))]
+        assert [report["epochs"] for report in reports] == epochs
+    assert (tmp_path / "classes.csv").read_text().startswith("id,class\n0,")
 
 
 @pytest.fixture

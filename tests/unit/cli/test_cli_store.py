@@ -1,5 +1,6 @@
 """The commands about stores, as a user would meet them."""
 
+import dataclasses
 import json
 import os
 import re
@@ -11,8 +12,10 @@ import time
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
-from penstock.cli import run
+from penstock.cli import make_app, run
+from penstock.sources.generate import KINDS
 from penstock.store import Store
 
 
@@ -35,7 +38,7 @@ def test_ingest_info_check(tmp_path, edges, capfd):
     code, out, err = call(capfd, "ingest", edges, tmp_path / "store", "--edge-field", "weight=weight")
     assert code == 0
     assert "nodes node: 3  ids: string" in out
-    assert re.search(r"^memory  .* held at the start", err, re.MULTILINE)
+    assert re.search(r"^memory  at most .*, the bound of the whole process: .* held at the start", err, re.MULTILINE)
     code, out, _ = call(capfd, "info", tmp_path / "store")
     assert code == 0
     assert "edges node-to->node: 3, 1.0 into a node  weight float32" in out
@@ -76,8 +79,11 @@ BAD = [
     (["ingest", "{edges}", "{out}", "--memory", "1MiB"], "of memory are too few"),
     (["ingest", "{edges}", "{out}", "--duplicates", "maybe"], "'maybe' is not one of"),
     (["ingest", "{edges}", "{out}", "--edge-field", "weight"], "--edge-field takes NAME=VALUE, got 'weight'"),
-    (["ingest", "{edges}", "{out}", "--feature-dtype", "int3"], "feature_dtype must be one of"),
+    (["ingest", "{edges}", "{out}", "--feature-dtype", "int3"], "--feature-dtype must be one of"),
     (["ingest", "{edges}", "{out}/deep/down"], "does not exist"),
+    (["ingest", "{edges}", "{out}", "--edge-field", "x=src:zzz"], "range 'src:zzz' for 'x' ends at 'zzz', which is no column"),
+    (["generate", "zipf", "{out}"], "Missing option '--num-nodes'. See 'penstock generate zipf --help'"),
+    (["generate", "kronecker", "{out}"], "Missing option '--base'. See 'penstock generate kronecker --help'"),
     (["ingest", "{edges}", "{edges}"], "exists and is not a Penstock store"),
     (["ingest", "{edges}", "{out}", "--colour", "red"], "No such option: --colour"),
     (["info"], "Missing argument 'store'"),
@@ -151,6 +157,18 @@ def test_help_tells_defaults_that_are_words(capfd, monkeypatch, command, default
     code, out, _ = call(capfd, *command.split(), "--help")
     assert code == 0
     assert all(f"(default: {default})" in out for default in defaults)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_help_tells_the_defaults_of_the_generators(kind):
+    """They stand in the help as words, since generators are not imported for it: compared with the generators here."""
+    options = {option.name: option for option in get_command(make_app()).commands["generate"].commands[kind].params}
+    for field in dataclasses.fields(KINDS[kind]):
+        option, is_number = options.get(field.name), isinstance(field.default, int | float) and not isinstance(field.default, bool)
+        if option is not None and is_number and not option.required:
+            assert f"(default: {field.default:g})" in option.help, field.name
+    required = {option.name for option in options.values() if option.required}
+    assert required == {"dest", *{"zipf": ["num_nodes"], "kronecker": ["base"]}.get(kind, [])}
 
 
 def test_help_is_instant():

@@ -132,7 +132,7 @@ def test_bad_files(tmp_path, text, error, message):
             Request(name="y", columns="w", dtype=np.dtype(np.uint8)),
             "line 3: column 'w' holds '300', which is not of type uint8",
         ),
-        (["a", "b"], Request(name="y", columns="w"), "column 'w', wanted for 'y', holds string; fields are numbers; number the words"),
+        (["a", "b"], Request(name="z", columns="w"), "column 'w', wanted for 'z', holds string; fields are numbers; number the words"),
         (["1", ""], Request(name="y", columns="w"), "line 3: column 'w' is empty; 'y' needs a value in every row"),
     ],
 )

@@ -57,8 +57,7 @@ def test_progress_and_provenance(tmp_path):
         "count edges node-to->node": [3, 3],
         "place edges node-to->node": [3, 3],
     }
-    assert "held at the start" in progress.notes[0]
-    assert "= 4.0 GiB" in progress.notes[0]
+    assert "at most 4.0 GiB, the bound of the whole process: " in progress.notes[0]
     provenance = json.loads((store.path / "manifest.json").read_text())["provenance"]
     assert provenance["source"] == {"kind": "test"}
     assert provenance["options"]["undirected"] is True

@@ -12,9 +12,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.kernels._compile import kernel
-from penstock.kernels._lists import clear, is_empty, link_first, node_of, prefetch_row, set_row, take_last, unlink, value_of
-from penstock.kernels._memory import load, prefetch_write, store
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._lists import (
+    clear,
+    is_empty,
+    link_first,
+    node_of,
+    prefetch_neighbors,
+    prefetch_row,
+    set_row,
+    take_last,
+    unlink,
+    value_of,
+)
+from penstock.kernels._memory import load, prefetch_read, prefetch_write, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, release
 
 NO_USE = -1
@@ -34,8 +45,8 @@ def digest(ids):
 def announce(ids, slots, last_use, log, rows, start, position, use_list, capacity):
     """Add a batch to the window.
 
-    Three reads at random depend on each other: last use, then the log or the directory, then the row. Each is prefetched in its turn,
-    without branches: index 0 stands for what is not needed.
+    Reads at random depend on each other: last use, then the log or the directory, then the row, then its neighbours. Each is
+    prefetched in its turn, without branches: index 0 stands for what is not needed.
 
     Args:
         ids: int64[n], distinct.
@@ -58,16 +69,19 @@ def announce(ids, slots, last_use, log, rows, start, position, use_list, capacit
         if i + AHEAD < ids.size:
             node = load(ids, i + AHEAD)
             prefetch_row(rows, load(slots, 0 if np.int64(load(last_use, node)) >= start else node))
+        if i + AHEAD // 2 < ids.size:
+            node = load(ids, i + AHEAD // 2)
+            prefetch_neighbors(rows, load(slots, 0 if np.int64(load(last_use, node)) >= start else node))
         node = load(ids, i)
         before = np.int64(load(last_use, node))
-        if before >= start:
-            store(log, before & mask, np.int32(use_list))
-        elif load(slots, node) >= 0:
-            slot = np.int64(load(slots, node))
+        place = (position + i) & mask
+        store(log, before & mask if before >= start else place, np.int32(use_list))
+        store(log, place, np.int32(NO_USE))
+        store(last_use, node, np.int32(position + i))
+        slot = np.int64(load(slots, 0 if before >= start else node))
+        if before < start and slot >= 0:
             unlink(rows, slot)
             link_first(rows, capacity + use_list, slot)
-        store(last_use, node, np.int32(position + i))
-        store(log, (position + i) & mask, np.int32(NO_USE))
 
 
 @kernel
@@ -77,6 +91,19 @@ def renew_places(last_use, shift):
         last_use[node] = np.int32(max(np.int64(last_use[node]) - shift, -1))
 
 
+@helper
+def _link_hits(rows, log, capacity, start, now, hit_slots, positions, first):
+    """Link the rows hit to the lists of their next uses, in the order of the batch: positions[first:] backwards."""
+    mask = log.size - 1
+    clear(rows, capacity + now)
+    for k in range(positions.size - 1, first - 1, -1):
+        if k >= AHEAD:
+            prefetch_row(rows, load(hit_slots, load(positions, k - AHEAD)))
+        position = load(positions, k)
+        slot, use = np.int64(load(hit_slots, position)), np.int64(load(log, (start + position) & mask))
+        link_first(rows, capacity + (value_of(rows, slot) if use < 0 else use), slot)
+
+
 @kernel
 def look_up(ids, slots, log, rows, capacity, start, now, hit_slots, missed, classes):
     """First half of an access: link the hits of the oldest batch of the window anew. Returns how many missed.
@@ -84,25 +111,20 @@ def look_up(ids, slots, log, rows, capacity, start, now, hit_slots, missed, clas
     Args:
         start: place of the batch's first use in the log.
         now: the list of this batch.
-        missed, classes: receive int64[k] positions and int32[k] classes of the misses.
+        missed, classes: int64[n], int32[n], receive positions and classes of the misses at the front; what is behind them is undefined.
         ids, slots, log, rows, capacity: as in `announce`. hit_slots: as in `cache_fifo`.
     """
-    mask, num_missed = log.size - 1, 0
-    clear(rows, capacity + now)
+    last, num_missed = ids.size - 1, 0
     for i in range(ids.size):
-        if i + 2 * AHEAD < ids.size:
-            prefetch_write(slots, load(ids, i + 2 * AHEAD))
         if i + AHEAD < ids.size:
-            prefetch_row(rows, load(slots, load(ids, i + AHEAD)))
+            prefetch_read(slots, load(ids, i + AHEAD))
         slot = np.int64(load(slots, load(ids, i)))
         store(hit_slots, i, np.int32(max(slot, -1)))
-        if slot >= 0:
-            use = np.int64(load(log, (start + i) & mask))
-            link_first(rows, capacity + (value_of(rows, slot) if use < 0 else use), slot)
-        else:
-            store(missed, num_missed, np.int64(i))
-            store(classes, num_missed, np.int32(-1 - slot))
-            num_missed += 1
+        store(missed, last - i + num_missed, np.int64(i))  # hits from the end, misses from the front, and no branch
+        store(missed, num_missed, np.int64(i))
+        store(classes, num_missed, np.int32(-1 - slot))
+        num_missed += slot < 0
+    _link_hits(rows, log, capacity, start, now, hit_slots, missed, num_missed)
     return num_missed
 
 

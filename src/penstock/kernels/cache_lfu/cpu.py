@@ -8,7 +8,18 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._lists import is_empty, link_first, node_of, prefetch_row, set_row, set_value, take_last, unlink, value_of
+from penstock.kernels._lists import (
+    is_empty,
+    link_first,
+    node_of,
+    prefetch_neighbors,
+    prefetch_row,
+    set_row,
+    set_value,
+    take_last,
+    unlink,
+    value_of,
+)
 from penstock.kernels._memory import load, prefetch_write, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, release
 
@@ -30,6 +41,8 @@ def access(ids, slots, rows, most, cursor, hit_slots, inserted, into):
             prefetch_write(slots, load(ids, i + 2 * AHEAD))
         if i + AHEAD < ids.size:
             prefetch_row(rows, load(slots, load(ids, i + AHEAD)))
+        if i + AHEAD // 2 < ids.size:
+            prefetch_neighbors(rows, load(slots, load(ids, i + AHEAD // 2)))
         node = load(ids, i)
         slot = np.int64(load(slots, node))
         store(hit_slots, i, np.int32(max(slot, -1)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.kernels._compile import kernel
 from penstock.kernels._memory import load, prefetch_write, store
-from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, clear_mark, has_mark, keep_resident, place_ahead, release, set_mark
+from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, clear_mark, has_mark, keep_resident, place_ahead, prefetch_mark, release, set_mark
 
 BEGIN, LENGTH, PASSED, USED, SWAPPED = range(5)
 """Places in `cursor`."""
@@ -31,8 +31,10 @@ def access(ids, slots, marks, entries, cursor, hit_slots, inserted, into):
     begin, length, num_passed, used, swapped = cursor[BEGIN], cursor[LENGTH], cursor[PASSED], cursor[USED], cursor[SWAPPED]
     ring, passed = swapped * capacity, capacity - swapped * capacity
     for i in range(ids.size):
+        if i + 2 * AHEAD < ids.size:
+            prefetch_write(slots, load(ids, i + 2 * AHEAD))
         if i + AHEAD < ids.size:
-            prefetch_write(slots, load(ids, i + AHEAD))
+            prefetch_mark(marks, load(slots, load(ids, i + AHEAD)))
         node = load(ids, i)
         slot = np.int64(load(slots, node))
         if slot >= 0:

@@ -1,6 +1,6 @@
 """How likely nodes are to be sampled: one hop over one edge type. The definition.
 
-Source: Kaler et al., SALIENT++ (MLSys'23), 4: vertex inclusion probability.
+Source: Kaler et al., SALIENT++ (MLSys'23): vertex inclusion probability.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ def draw_probability(degree, fanout, replace):
     """Probability that one given neighbour out of `degree` > 0 is drawn, fanout -1 = all."""
     if fanout < 0 or (not replace and degree <= fanout):
         return 1.0
-    return 1.0 - (1.0 - 1.0 / degree) ** fanout if replace else fanout / degree
+    if not replace:
+        return fanout / degree
+    avoided = 1.0
+    for _ in range(fanout):
+        avoided *= 1.0 - 1.0 / degree
+    return 1.0 - avoided
 
 
 def spread_inclusion(indptr, indices, fanout, replace, included, missed):

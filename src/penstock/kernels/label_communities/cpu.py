@@ -7,13 +7,13 @@ import numpy as np
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read
 
-AHEAD = 16
+AHEAD = 24
 
 
 @helper
 def _count(neighbors, start, stop, first, labels, counts):
     for i in range(start, stop):
-        if i + AHEAD < stop:
+        if i + AHEAD < neighbors.size:  # the lists follow one another
             prefetch_read(labels, np.int64(load(neighbors, i + AHEAD)) + first)
         label = np.int64(load(labels, np.int64(load(neighbors, i)) + first))
         counts[label] += 1
@@ -35,16 +35,15 @@ def _clear(neighbors, start, stop, first, labels, counts):
 
 
 @kernel
-def propagate(indptrs, indices, firsts, out_ptr, out_nodes, visits, max_size, labels, sizes, counts):
-    """Visit every node once; see `reference.propagate`. Returns how many changed.
+def propagate(indptrs, indices, firsts, out_ptr, out_nodes, max_size, labels, sizes, counts):
+    """Visit every node once, by ascending id; see `reference.propagate`. Returns how many changed.
 
     Args:
         indptrs, indices, firsts, out_ptr, out_nodes: see `breadth_first.cpu`.
-        visits: int64[num_nodes].
         labels, sizes: int32 or int64[num_nodes], changed. counts: the same dtype, zero, and zero again afterwards.
     """
     changed = 0
-    for node in visits:
+    for node in range(labels.size):
         for e in range(len(indptrs)):
             row = node - firsts[e, 1]
             if row >= 0 and row < indptrs[e].size - 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock import rng
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.sources.generate.options import (
     EDGES,
     SIGNS,
@@ -69,10 +69,12 @@ class Communities(GeneratorOptions):
         power_of(self.skew)
         if not self.num_classes <= self._num_groups <= self.num_nodes:
             raise UsageError(
-                f"num_communities must lie in [num_classes, num_nodes] = [{self.num_classes}, {self.num_nodes}], got {self._num_groups}"
+                f"{argument('num_communities')} must lie in [{argument('num_classes')}, {argument('num_nodes')}] = "
+                f"[{self.num_classes}, {self.num_nodes}], got {self._num_groups}"
             )
         if not 1 / self.num_classes <= self.feature_accuracy <= 0.999:
-            raise UsageError(f"feature_accuracy must lie in [1 / num_classes, 0.999], got {self.feature_accuracy!r}")
+            limits = f"[1 / {argument('num_classes')}, 0.999]"
+            raise UsageError(f"{argument('feature_accuracy')} must lie in {limits}, got {self.feature_accuracy!r}")
 
     @property
     def _length(self) -> int:

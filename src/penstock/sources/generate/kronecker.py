@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, UsageError, argument
 from penstock.kernels.kronecker.cpu import kronecker_edges
 from penstock.kernels.kronecker.reference import CERTAIN
 from penstock.records import CSC
@@ -58,22 +58,24 @@ class Kronecker(GeneratorOptions):
     def __post_init__(self) -> None:
         super(Kronecker, self).__post_init__()
         if self.base is None:
-            raise UsageError("kronecker needs a base graph to expand")
+            raise UsageError(f"kronecker needs a graph to expand: name it by {argument('base')}")
         need_at_least("num_copies", self.num_copies, 1)
         need_size(max(self.base.num_dst * self.num_copies, 1), 0)
         if self.num_copies > MAX_COPIES:
-            raise UsageError(f"num_copies must be at most {MAX_COPIES}, got {self.num_copies}")
+            raise UsageError(f"{argument('num_copies')} must be at most {MAX_COPIES}, got {self.num_copies}")
         if not self.num_copies <= self._factor <= self.num_copies**2:
             raise UsageError(
-                f"edge_factor must lie in [num_copies, num_copies**2] = [{self.num_copies}, {self.num_copies**2}], got {self._factor:g}"
+                f"{argument('edge_factor')} must lie in [{argument('num_copies')}, {argument('num_copies')}**2] = "
+                f"[{self.num_copies}, {self.num_copies**2}], got {self._factor:g}"
             )
         for name, array, random in (("x", self.x, self.feature_dim), ("y", self.y, self.num_classes)):
             if array is not None and len(array) != self.base.num_dst:
                 raise InputError(f"{name} has {len(array)} rows for {self.base.num_dst} base nodes")
             if array is not None and random:
-                raise UsageError(f"give either {name} or random ones by {'feature_dim' if name == 'x' else 'num_classes'}")
+                option = argument("feature_dim" if name == "x" else "num_classes")
+                raise UsageError(f"the base graph has {name} already: leave {option} out, which asks for a random one")
         if self.feature_noise < 0 or (self.feature_noise > 0 and self.x is None):
-            raise UsageError(f"feature_noise must be at least 0, and 0 without x, got {self.feature_noise!r}")
+            raise UsageError(f"{argument('feature_noise')} must be at least 0, and 0 without x, got {self.feature_noise!r}")
 
     @property
     def _factor(self) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock import rng
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.kernels.noise_rows.cpu import noise_rows
 from penstock.kernels.noise_rows.reference import DEVIATION
 from penstock.kernels.random_words.cpu import random_words
@@ -60,7 +60,8 @@ class GeneratorOptions:
         for name in ("train", "val", "test"):
             need_share(name, getattr(self, name))
         if self.train + self.val + self.test > 1 + 1e-9:
-            raise UsageError(f"train + val + test must be at most 1, got {self.train + self.val + self.test:g}")
+            shares = " + ".join(map(argument, ("train", "val", "test")))
+            raise UsageError(f"{shares} must be at most 1, got {self.train + self.val + self.test:g}")
 
     @property
     def key(self) -> np.ndarray:
@@ -123,13 +124,13 @@ class GeneratorOptions:
 def need_at_least(name: str, value: int, least: int) -> None:
     """Refuse a whole number that is too small."""
     if not isinstance(value, int | np.integer) or value < least:
-        raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise UsageError(f"{argument(name)} must be a whole number of at least {least}, got {value!r}")
 
 
 def need_share(name: str, value: float) -> None:
     """Refuse what is not in [0, 1]."""
     if not 0 <= value <= 1:
-        raise UsageError(f"{name} must lie in [0, 1], got {value!r}")
+        raise UsageError(f"{argument(name)} must lie in [0, 1], got {value!r}")
 
 
 def need_size(num_nodes: int, num_edges: int) -> None:
@@ -137,7 +138,7 @@ def need_size(num_nodes: int, num_edges: int) -> None:
     need_at_least("num_nodes", num_nodes, 1)
     need_at_least("num_edges", num_edges, 0)
     if num_nodes > rng.MAX_NODES:
-        raise UsageError(f"num_nodes must be at most 2**40, got {num_nodes}")
+        raise UsageError(f"{argument('num_nodes')} must be at most 2**40, got {num_nodes}")
 
 
 def draw_words(key: np.ndarray, first: int, count: int, stream: int, num_blocks: int = 1) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 
 _ROOTS = 4
 _UNIT = 2.0**-53
@@ -19,7 +19,7 @@ MAX_SKEW = 0.95
 def power_of(skew: float) -> int:
     """Return p in units of 1/16 for a skew in [0, 0.95]; 0 is uniform, 0.6 gives a degree exponent of 1 + 1 / 0.6."""
     if not 0 <= skew <= MAX_SKEW:
-        raise UsageError(f"skew must lie in [0, {MAX_SKEW}], got {skew!r}")
+        raise UsageError(f"{argument('skew')} must lie in [0, {MAX_SKEW}], got {skew!r}")
     return round((1 << _ROOTS) / (1 - skew))
 
 

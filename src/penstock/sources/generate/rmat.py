@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.kernels.rmat.cpu import rmat_edges
 from penstock.kernels.rmat.reference import LEVELS, alias_table
 from penstock.sources.generate.options import (
@@ -54,14 +54,15 @@ class RMat(GeneratorOptions):
     def __post_init__(self) -> None:
         super(RMat, self).__post_init__()
         if (self.num_nodes is None) == (self.scale is None):
-            raise UsageError("give either num_nodes or scale")
+            raise UsageError(f"give either {argument('num_nodes')} or {argument('scale')}")
         if self.scale is not None:
             need_at_least("scale", self.scale, 0)
         need_size(self._size, self._length)
         for name in ("a", "b", "c"):
             need_share(name, getattr(self, name))
         if self.a + self.b + self.c > 1 + 1e-9 or self.a < MIN_A:
-            raise UsageError(f"a must be at least {MIN_A} and a + b + c at most 1, got {self.a:g} + {self.b:g} + {self.c:g}")
+            a, b, c = map(argument, "abc")
+            raise UsageError(f"{a} must be at least {MIN_A} and {a} + {b} + {c} at most 1, got {self.a:g} + {self.b:g} + {self.c:g}")
 
     @property
     def _size(self) -> int:

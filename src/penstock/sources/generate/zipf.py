@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.sources.generate.options import EDGES, TILE, GeneratorOptions, Shuffle, draw_words, edge_columns, need_size
 from penstock.sources.generate.rank_law import power_of, ranks, uniform
 from penstock.sources.source import Source
@@ -34,7 +34,7 @@ class Zipf(GeneratorOptions):
     def __post_init__(self) -> None:
         super(Zipf, self).__post_init__()
         if self.num_nodes == 0:
-            raise UsageError("num_nodes is needed: how many nodes?")
+            raise UsageError(f"{argument('num_nodes')} is needed: how many nodes?")
         need_size(self.num_nodes, self._length)
         power_of(self.skew)
 

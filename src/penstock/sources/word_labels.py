@@ -1,0 +1,64 @@
+"""Labels that are words: numbered in the order of the sorted words, so that the same words have the same numbers in any order of rows.
+
+In: a node table whose `y` are strings. Out: the same table with `y` as int64, -1 where there is no word, and `class_names`. The words are
+collected in one reading of `y` before its first chunk is delivered; what is remembered of them is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from penstock.errors import InputError
+from penstock.sources.source import LABELS, Chunk, Column, Table, expected_rows
+
+pc: Any = pyarrow.compute
+"""Its functions are made at run time, which type checkers cannot see."""
+
+CHUNK_ROWS = 1 << 16
+MAX_CLASSES, MAX_BYTES = 1 << 16, 8 << 20
+
+
+class WordLabels:
+    """A node table over one with words in `y`."""
+
+    def __init__(self, table: Table) -> None:
+        self.name, self._table = table.name, table
+        self.num_rows: int | None = table.num_rows
+        self.columns: Mapping[str, Column] = {**table.columns, LABELS: replace(table.columns[LABELS], dtype=np.dtype(np.int64))}
+
+    @property
+    def expected_rows(self) -> int | None:
+        """About how many rows there are."""
+        return expected_rows(self._table)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The word of each class."""
+        known = pa.array([], pa.string())
+        for chunk in self._table.chunks(CHUNK_ROWS, (LABELS,)):
+            known = pc.unique(pa.concat_arrays([known, pc.utf8_trim_whitespace(chunk.columns[LABELS])]))
+            if len(known) > MAX_CLASSES or known.nbytes > MAX_BYTES:
+                raise InputError(
+                    f"{self.where(chunk.first_row)}: {len(known):,} different labels 'y' by the end of these {chunk.num_rows:,} rows; "
+                    f"at most {MAX_CLASSES:,} words or {MAX_BYTES >> 20} MiB of them are numbered. Do these name classes?"
+                )
+        return tuple(sorted(word for word in known.to_pylist() if word))
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Read, and number the words."""
+        for chunk in self._table.chunks(max_rows, names):
+            if LABELS in chunk.columns:
+                words, classes = pc.utf8_trim_whitespace(chunk.columns[LABELS]), pa.array(self.class_names, pa.string())
+                chunk.columns[LABELS] = pc.fill_null(pc.index_in(words, value_set=classes), -1).to_numpy().astype(np.int64)
+            yield chunk
+
+    def where(self, row: int) -> str:
+        """Name the place of the row."""
+        return self._table.where(row)

@@ -1,0 +1,62 @@
+"""The class of every node into a file.
+
+In: classes by node, and the store. Out: `.npy`, whose row i is node i (`store.original_ids` has the ids), or `.csv` with the user's ids
+and the names of classes where the store has them. Invariant: the file is whole, or is not there.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+
+from penstock.errors import StoreError, UsageError, argument
+from penstock.store import Store
+
+_ROWS = 1 << 16
+
+
+def predictions_path(path: str | os.PathLike[str] | None) -> Path | None:
+    """Refuse, before anything is trained, what could not be written."""
+    if path is None:
+        return None
+    path = Path(path)
+    if path.suffix not in (".npy", ".csv"):
+        raise UsageError(f"{argument('predictions')} takes a file that ends in .npy or .csv, got {path}")
+    if not path.parent.is_dir():
+        raise UsageError(f"{argument('predictions')}: the folder {path.parent} does not exist")
+    return path
+
+
+def write_predictions(path: Path, classes: np.ndarray, store: Store, node_type: str) -> None:
+    """Write int64[num_nodes] classes, or 0/1 uint8[num_nodes, num_labels]; a file that is there is replaced.
+
+    Raises:
+        StoreError: the disk is full, or the folder is read-only.
+    """
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        if path.suffix == ".npy":
+            with open(aside, "wb") as file:
+                np.save(file, classes)
+        else:
+            _write_csv(aside, classes, store, node_type)
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _write_csv(path: Path, classes: np.ndarray, store: Store, node_type: str) -> None:
+    names = np.array(store.node_fields(node_type)["y"].properties.get("class_names", ()))
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", "class"] if classes.ndim == 1 else ["id", *(f"label_{i}" for i in range(classes.shape[1]))])
+        for first in range(0, len(classes), _ROWS):
+            rows = classes[first : first + _ROWS]
+            nodes = np.arange(first, first + len(rows))
+            ids = store.original_ids(node_type, nodes) if store.has_original_ids(node_type) else nodes
+            values = (names[rows] if names.size else rows).reshape(len(rows), -1)
+            writer.writerows([each, *row] for each, row in zip(ids, values.tolist(), strict=True))
