@@ -99,12 +99,12 @@ def pagraph(graphs: Graphs) -> str:
     """Why the optimum differs."""
     return f"""
         How close degree comes to the best static content: {extremes(graphs, over(DEGREE_20, ORACLE_20), times)}. How good that is
-        depends on the
-        skew of the graph: the oracle hits {extremes(graphs, ORACLE_20, percent)}. With 65% of the nodes to train on, many reads are of
-        the
-        seeds themselves, each once per epoch, which no ranking tells apart; and a batch asks for a hot row once, however many of its
-        seeds lead
-        there."""
+        depends on
+        the skew of the graph: the oracle hits {extremes(graphs, ORACLE_20, percent)}. With 65% of the nodes to train on, many reads
+        are of the
+        seeds themselves, {extremes(graphs, lambda graph: graph.seeds_share(PAGRAPH), percent)}, each once per epoch, which no ranking
+        tells
+        apart; and a batch asks for a hot row once, however many of its seeds lead there (see the size of the batch)."""
 
 
 def aligraph(graphs: Graphs) -> str:
@@ -119,12 +119,19 @@ def aligraph(graphs: Graphs) -> str:
 
 def oracle_noise(graphs: Graphs) -> str:
     """Why presampling is below the oracle."""
+
+    def near(setting: str) -> str:
+        return f"{count(graphs, lambda graph: presample_over('oracle')(setting)(graph) >= 0.95)} ({setting})"
+
     return f"""
-        Mean over graphs: {means(graphs, RANDOM_SHARES, presample_over("oracle"), times)}. The oracle ranks by the very visits that are
-        measured,
-        their noise included; presampling knows one epoch's noise, another one. With few batches per epoch most nodes are read once or
-        twice and
-        differ by luck: no policy can know that in advance."""
+        Mean over graphs: {means(graphs, RANDOM_SHARES, presample_over("oracle"), times)}; by itself each setting holds on
+        {", ".join(map(near, RANDOM_SHARES))}. The oracle ranks by the very visits that are measured, their noise included, presampling
+        by those
+        of another epoch. How much noise there is shows in how alike two epochs are:
+        {means(graphs, RANDOM_SHARES, lambda name: lambda graph: graph.order(name)["similarity"], percent)}. With few batches per epoch
+        most
+        nodes are read once or twice and differ by luck, which no policy can know in advance; the papers' graphs have many more train
+        nodes."""
 
 
 def deep(graphs: Graphs) -> str:
@@ -165,7 +172,14 @@ def fifo(graphs: Graphs) -> str:
         into its main queue only when it is asked for again, misses fewer rows than FIFO on
         {count(graphs, lambda graph: missed("s3-fifo")(graph) < missed("fifo")(graph))} and fewer than degree on
         {count(graphs, lambda graph: missed("s3-fifo")(graph) < missed("degree")(graph))}; it needs to know neither graph nor train
-        nodes."""
+        nodes. LFU and
+        SIEVE miss the very same number of rows on {count(graphs, lambda graph: missed("lfu")(graph) == missed("sieve")(graph))}. Both
+        freeze:
+        rows that were hit stay, the room for new ones shrinks below the misses of one batch, and as no batch asks for a row twice, no
+        new row
+        is ever hit before it leaves. What is frozen is a static cache of the rows first asked for twice, near degree in random order, and
+        no help where the order moves through the graph: {percent(average(graphs, missed("sieve")))} in random,
+        {percent(average(graphs, missed("sieve", order="proximity")))} in proximity order on average."""
 
 
 def proximity(graphs: Graphs) -> str:
@@ -204,7 +218,7 @@ def superbatches(graphs: Graphs) -> str:
     return f"""
         Mean over graphs: {means(graphs, WINDOWS[1:], without("superbatch"), times)}. Towards the end of a superbatch nothing is known
         of the
-        next one; the sliding window always knows as much. It needs no more memory for samples, and one more pass over them."""
+        next one; the sliding window always knows as much."""
 
 
 def tie_break(graphs: Graphs) -> str:

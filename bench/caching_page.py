@@ -53,6 +53,10 @@ class Cells:
         """Rows asked for, as a share of what the random order asks for."""
         return self.order(setting, order)["asked_rows_per_epoch"] / self.order(setting)["asked_rows_per_epoch"]
 
+    def seeds_share(self, setting: str) -> float:
+        """Seeds, as a share of the rows asked for."""
+        return self.found["settings"][setting]["num_seeds"] / self.order(setting)["asked_rows_per_epoch"]
+
     def correlation(self, setting: str) -> float:
         """Rank correlation of out-degree with visits."""
         return self.order(setting)["rank_correlation_with_visits"]["degree"]

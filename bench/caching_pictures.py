@@ -25,12 +25,12 @@ def draw_static(cells: dict[str, Cells]) -> Any:
     """Hit rate against capacity: a row of panels per setting, a column per graph."""
     figure = new_figure(2.0 * len(cells) + 1.0, 2.0 * len(STATIC_SETTINGS) + 0.6)
     panels = figure.subplots(len(STATIC_SETTINGS), len(cells), sharex=True, sharey=True, squeeze=False)
-    for row, setting in zip(panels, STATIC_SETTINGS, strict=True):
+    for number, (row, setting) in enumerate(zip(panels, STATIC_SETTINGS, strict=True)):
         for panel, (name, graph) in zip(row, cells.items(), strict=True):
             shares = [float(text.rstrip("%")) for text in graph.found["settings"][setting]["capacities"]]
             for label, curve in graph.order(setting)["curves"].items():
                 panel.plot(shares, [100 * rate for rate in curve["hit_rate"]], label=label, **line_of(label))
-            finish(panel, name if row is panels[0] else "", shares, top=102, xlabel="")
+            finish(panel, "" if number else name, shares, top=102, xlabel="")
         row[0].set_ylabel(f"{setting}\nhits, %", fontsize=9)
     figure.supxlabel("rows kept, % of the nodes", fontsize=9)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False, fontsize=9)
@@ -71,7 +71,7 @@ def draw_windows(cells: dict[str, Cells]) -> Any:
         panel.set_xscale("log", base=4)
         panel.set_xticks(places, WINDOWS)
         panel.set_xlim(0.8, 80)
-        panel.set_ylim(-60, 104)
+        panel.set_ylim(-5, 104)
     figure.axes[0].set_ylabel("gain over presample, % of full knowledge's", fontsize=9)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
     return figure
