@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.cache.choose import POLICIES
-from penstock.errors import UsageError
+from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity
 from penstock.store import parse_bytes
 from penstock.study.orders import ORDERS
@@ -59,9 +59,9 @@ class CacheStudy:
         for what, chosen, known in (("order", self.orders, ORDERS), ("policy", self.policies, STUDIED)):
             unknown = [name for name in chosen if name not in known]
             if unknown or not chosen:
-                raise UsageError(f"{what} must be one of {', '.join(known)}; got {unknown[0] if unknown else 'none'!r}")
+                raise UsageError(f"{argument(what)} must be one of {', '.join(known)}; got {unknown[0] if unknown else 'none'!r}")
         for text in self.capacities:
-            parse_capacity(text)
+            parse_capacity(text, "capacity")
         parse_bytes(self.memory)
         wrong = {
             "batch_size": self.batch_size < 1,
@@ -69,13 +69,13 @@ class CacheStudy:
             "row_bytes": self.row_bytes is not None and self.row_bytes < 1,
         }
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
-            raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+            raise UsageError(f"{argument(name)} must be at least 1, got {getattr(self, name)}")
         if not self.capacities:
             raise UsageError("give at least one capacity, for instance 10%")
         if any(window < 0 for window in self.windows) or (not self.windows and set(self.policies) & set(LOOK_AHEAD)):
             raise UsageError("a window is a number of batches, at least 1, or all")
         if self.train_fraction is not None and not 0 < self.train_fraction <= 1:
-            raise UsageError(f"train_fraction is a share of the nodes, above 0 and at most 1; got {self.train_fraction}")
+            raise UsageError(f"{argument('train_fraction')} is a share of the nodes, above 0 and at most 1; got {self.train_fraction}")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -13,7 +13,7 @@ import penstock
 from penstock import rng
 from penstock.cache import degree_hotness
 from penstock.cache.choose import STATIC, Workload
-from penstock.errors import MissingFieldError, UsageError
+from penstock.errors import MissingFieldError, UsageError, argument
 from penstock.order.orders import permutation
 from penstock.plan.capacity import parse_capacity, plan_rows
 from penstock.records import Graph, NodeType
@@ -72,7 +72,9 @@ def choose_seeds(store: Store, settings: CacheStudy, ids: np.ndarray | None = No
         with_splits = [name for name in store.node_types if store.split_names(name)]
         candidates = with_splits or store.node_types
         if len(candidates) > 1:
-            raise UsageError(f"{store.path} has several node types to train on, choose one with --seed-type: {', '.join(candidates)}")
+            raise UsageError(
+                f"{store.path} has several node types to train on, choose one with {argument('seed_type')}: {', '.join(candidates)}"
+            )
         node_type = candidates[0]
     if ids is not None:
         ids = np.sort(np.asarray(ids, dtype=np.int64))
@@ -81,13 +83,14 @@ def choose_seeds(store: Store, settings: CacheStudy, ids: np.ndarray | None = No
         count = max(round(settings.train_fraction * num_nodes), 1)
         ids = np.sort(permutation(num_nodes, 0, count, rng.derive_key(settings.seed, 0, rng.PRESAMPLE)))
     elif not store.split_names(node_type):
-        raise MissingFieldError(
-            f"{store.path}: node type '{node_type}' has no split; --train-fraction 0.1 trains on a tenth of all nodes, at random"
-        )
+        instead = f"{argument('train_fraction', 0.1)} trains on a tenth of all nodes, at random"
+        raise MissingFieldError(f"{store.path}: node type '{node_type}' has no split; {instead}")
     else:
         ids = np.array(store.split("train", settings.split, node_type), dtype=np.int64)
     if ids.size == 0:
-        raise MissingFieldError(f"{store.path}: there are no train nodes of '{node_type}'; --train-fraction 0.1 takes a tenth of all nodes")
+        raise MissingFieldError(
+            f"{store.path}: there are no train nodes of '{node_type}'; {argument('train_fraction', 0.1)} takes a tenth of all nodes"
+        )
     labels = np.asarray(store.node_field(node_type, "y")) if "y" in store.node_fields(node_type) else None
     return Seeds(graph, node_type, ids, labels, settings.batch_size, settings.seed)
 
@@ -105,8 +108,9 @@ def choose_capacities(texts: tuple[str, ...], num_nodes: int, row_bytes: int | N
     """Return the capacities, ascending: text, rows, share of the nodes."""
     needing = [text for text in texts if parse_capacity(text)[0] == "bytes"]
     if needing and row_bytes is None:
-        raise UsageError(f"--capacity {needing[0]} is in bytes, and the store has no field x: give --row-bytes, or a share such as 10%")
-    rows = {text: plan_rows(text, {0: num_nodes}, {0: row_bytes or 0})[0] for text in texts}
+        instead = f"give {argument('row_bytes')}, or a share such as 10%"
+        raise UsageError(f"{argument('capacity', needing[0])} is in bytes, and the store has no field x: {instead}")
+    rows = {text: plan_rows(text, {0: num_nodes}, {0: row_bytes or 0}, "capacity")[0] for text in texts}
     ascending = sorted(rows.items(), key=lambda item: item[1])
     return [{"text": text, "rows": count, "share": count / max(num_nodes, 1)} for text, count in ascending]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.cache.policy import MAX_NODES
 from penstock.cache.presample import distinct_nodes, iterate_samples, oracle_hotness
-from penstock.errors import StoreError, UsageError
+from penstock.errors import StoreError, UsageError, argument
 from penstock.order import Order
 from penstock.records import Graph, NodeType
 from penstock.sample import NeighborSampler
@@ -53,8 +53,8 @@ class Trace:
             self._file = self._file or tempfile.TemporaryFile(prefix="penstock-study-")  # noqa: SIM115
             ids.tofile(self._file)
         except OSError as error:
-            message = f"cannot write the accesses to {tempfile.gettempdir()}: {error.strerror or error}; give more --memory, or free space"
-            raise StoreError(message) from error
+            where = f"{tempfile.gettempdir()}: {error.strerror or error}"
+            raise StoreError(f"cannot write the accesses to {where}; give more {argument('memory')}, or free space") from error
 
     def finish(self) -> None:
         """Call this after the last batch."""

@@ -353,7 +353,7 @@ def test_studies(tmp_path, capfd):
     assert "has no split" in said(capfd, *bare[:3])
     assert "got 'arc'" in said(capfd, *bare, "--policy", "degree,arc")
     assert "got 'sorted'" in said(capfd, *bare, "--order", "sorted")
-    assert "'a lot'" in said(capfd, *bare, "--capacity", "10%,a lot")
+    assert "--capacity a lot" in said(capfd, *bare, "--capacity", "10%,a lot")
     assert "--row-bytes" in said(capfd, *bare, "--capacity", "1KiB")
     assert "'0,4'" in said(capfd, *bare, "--window", "0,4")
     assert "got 1.5" in said(capfd, *bare[:4], "1.5")
