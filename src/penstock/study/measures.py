@@ -14,7 +14,7 @@ import numpy as np
 from penstock.study.trace import ListReads
 
 NUM_POINTS = 60
-"""Of a curve, at most."""
+"""Of a curve: so many evenly, and so many dense at its start."""
 
 TOP = 0.1
 """Share of the nodes whose visits are compared between epochs."""
@@ -32,7 +32,7 @@ def describe_visits(visits: np.ndarray, num_epochs: int) -> dict[str, Any]:
     seen = np.sort(visits[visits > 0])
     times, first = np.unique(seen, return_index=True)
     at_most = np.append(first[1:], seen.size) / max(seen.size, 1)
-    chosen = _thin(times.size, logarithmic=False)
+    chosen = _thin(times.size)
     return {
         "visited_share": seen.size / max(visits.size, 1),
         "visited_more_than_once_share": float(np.count_nonzero(seen > 1) / max(seen.size, 1)),
@@ -70,7 +70,7 @@ def skew(accesses: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
     served = np.append(0, np.cumsum(accesses[used])) / max(int(accesses.sum()), 1)
     taken = np.append(0, np.cumsum(sizes[used])) / max(int(sizes.sum()), 1)
     needed = {f"{share:g}": float(taken[min(int(np.searchsorted(served, share)), taken.size - 1)]) for share in COVERED}
-    chosen = _thin(taken.size, logarithmic=True)
+    chosen = _thin(taken.size)
     return {"needed": needed, "curve": {"size_share": _rounded(taken[chosen]), "access_share": _rounded(served[chosen])}}
 
 
@@ -108,12 +108,12 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (ends - (counts + 1) / 2)[place]
 
 
-def _thin(count: int, *, logarithmic: bool) -> np.ndarray:
-    """Return int64[<= NUM_POINTS]: places in [0, count), the ends among them."""
+def _thin(count: int) -> np.ndarray:
+    """Return int64[<= 2 * NUM_POINTS]: places in [0, count), the ends among them, dense at the start and evenly on to the end."""
     if count <= NUM_POINTS:
         return np.arange(count)
-    points = np.geomspace(1, count, NUM_POINTS) - 1 if logarithmic else np.linspace(0, count - 1, NUM_POINTS)
-    return np.unique(np.append(points.astype(np.int64), [0, count - 1]))
+    points = np.concatenate([np.geomspace(1, count, NUM_POINTS) - 1, np.linspace(0, count - 1, NUM_POINTS)])
+    return np.unique(points.astype(np.int64))
 
 
 def _rounded(values: np.ndarray) -> list[float]:
