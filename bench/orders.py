@@ -109,7 +109,7 @@ def train_arm(store: Path, folder: Path, arm: str, seed: int, settings: dict[str
 
     orders = []
 
-    def make(config: Any, data: Any) -> Any:
+    def make(plan: Any, config: Any, data: Any) -> Any:
         started = time.perf_counter()
         orders.append((make_order(arm, config, data), data, time.perf_counter() - started))
         return orders[-1][0]

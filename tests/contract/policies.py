@@ -39,11 +39,8 @@ class Cache:
     def __init__(self, policy):
         self.policy, self.rows = policy, resident(policy)
 
-    def read(self, ids, forgets=False):
-        """Ask for a batch, check what comes out of the cache, and compare the content with the directory.
-
-        `forgets`: every other row inserted turns out not to be readable.
-        """
+    def read(self, ids):
+        """Ask for a batch, check what comes out of the cache, and compare the content with the directory."""
         change = self.policy.access(ids)
         assert (change.hit_slots.dtype, change.inserted.dtype, change.into.dtype) == (np.int32, np.int64, np.int32)
         assert change.hit_slots.shape == ids.shape
@@ -54,12 +51,6 @@ class Cache:
         assert (np.diff(change.inserted) > 0).all()
         assert np.unique(change.into).size == change.into.size
         self.rows.update(zip(change.into.tolist(), ids[change.inserted].tolist(), strict=True))
-        if forgets:
-            lost = ids[change.inserted[::2]]
-            self.policy.forget(lost, change.into[::2])
-            assert (self.policy.slots[lost] < 0).all()
-            for slot in change.into[::2].tolist():
-                del self.rows[slot]
         content = resident(self.policy)
         assert len(content) <= self.policy.capacity
         assert all(0 <= slot < min(self.policy.capacity, self.policy.num_nodes) for slot in content)
@@ -76,10 +67,10 @@ class PolicyContract:
         """Return a new policy."""
         raise NotImplementedError
 
-    def play(self, policy, batches, forgets=False):
+    def play(self, policy, batches):
         """Ask for all batches; returns hits per batch."""
         cache = Cache(policy)
-        return [cache.read(ids, forgets) for ids in batches]
+        return [cache.read(ids) for ids in batches]
 
     @INHERITED
     @given(SEEDS, CAPACITIES, st.integers(0, 45))
@@ -89,16 +80,6 @@ class PolicyContract:
         policy.fill(filled)
         assert resident(policy) == dict(enumerate(filled[:capacity].tolist()))
         self.play(policy, draw_batches(seed))
-
-    @INHERITED
-    @given(SEEDS, CAPACITIES)
-    def test_unreadable_rows_are_forgotten(self, seed, capacity):
-        policy, batches = self.make(NUM_NODES, capacity), draw_batches(seed)
-        policy.fill(np.arange(10))
-        self.play(policy, batches, forgets=True)
-        before = policy.slots.copy()
-        policy.forget(np.arange(NUM_NODES), np.full(NUM_NODES, 1000))
-        assert_same_bytes(policy.slots, before)
 
     @INHERITED
     @given(SEEDS, CAPACITIES)

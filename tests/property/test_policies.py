@@ -95,9 +95,9 @@ class TestBelady(PolicyContract):
         hotness = None if self.hotness is None else np.resize(self.hotness, num_nodes)
         return Belady(num_nodes, capacity, self.window, hotness)
 
-    def play(self, policy, batches, forgets=False):
+    def play(self, policy, batches):
         cache = Cache(policy)
-        return [cache.read(ids, forgets) for ids in announced(policy, batches, self.window)]
+        return [cache.read(ids) for ids in announced(policy, batches, self.window)]
 
     @INHERITED
     @given(SEEDS, CAPACITIES, st.integers(0, 45), st.integers(1, 6))

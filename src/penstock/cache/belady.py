@@ -14,7 +14,7 @@ from collections import deque
 import numpy as np
 
 from penstock.cache.hotness import check_hotness
-from penstock.cache.lists import link_all, make_rows, move_last
+from penstock.cache.lists import link_all, make_rows
 from penstock.cache.policy import BasePolicy, Change
 from penstock.errors import UsageError
 from penstock.kernels.cache_belady import cpu as kernels
@@ -79,11 +79,6 @@ class Belady(BasePolicy):
         self._start += self._announced.popleft()[0]
         self._now += 1
         return change
-
-    def _forget(self, ids: np.ndarray, into: np.ndarray) -> None:
-        """Rows that are not there are the first to be evicted; in the list of a batch they would be taken for hits."""
-        self.slots[ids] = -1 - self._rows[into, 3]
-        move_last(self._rows, self.num_slots, into)
 
     def _list_of(self, batch: int) -> int:
         return self._num_classes + batch % (self.window + 1)

@@ -17,13 +17,3 @@ def link_all(rows: np.ndarray, end: int, members: np.ndarray) -> None:
     around = np.concatenate([[end], members, [end]])
     rows[around[1:], 0] = around[:-1]
     rows[around[:-1], 1] = around[1:]
-
-
-def move_last(rows: np.ndarray, end: int, members: np.ndarray) -> None:
-    """Take int[n] members out of their lists and put each at the back of another."""
-    for member in members.tolist():
-        before, after = rows[member, :2].tolist()
-        rows[before, 1], rows[after, 0] = after, before
-        last = int(rows[end, 0])
-        rows[member, :2] = last, end
-        rows[last, 1] = rows[end, 0] = member

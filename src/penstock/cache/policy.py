@@ -63,10 +63,6 @@ class Policy(Protocol):
         """Ask for one batch of distinct ids, in order."""
         ...
 
-    def forget(self, ids: np.ndarray, into: np.ndarray) -> None:
-        """Take ids out that were to be inserted into these slots: their rows could not be read."""
-        ...
-
 
 class BasePolicy(ABC):
     """Checks and bookkeeping shared by all policies.
@@ -122,20 +118,6 @@ class BasePolicy(ABC):
             hit_slots.fill(-1)
         count = self._access(ids, hit_slots, inserted, into) if self.num_slots and ids.size else 0
         return Change(hit_slots, inserted[:count], into[:count])
-
-    def forget(self, ids: np.ndarray, into: np.ndarray) -> None:
-        """Take ids out of the directory, since their rows could not be read. Those evicted meanwhile, or moved, are left as they are.
-
-        Args:
-            ids: int64[k], distinct.
-            into: int32[k], the slots they were to be inserted into. They stay taken until the policy evicts what is not there.
-        """
-        ids, into = self._checked(ids), np.asarray(into)
-        is_there = self.slots[ids] == into
-        self._forget(ids[is_there], into[is_there])
-
-    def _forget(self, ids: np.ndarray, into: np.ndarray) -> None:
-        self.slots[ids] = -1
 
     def _checked(self, ids: np.ndarray) -> np.ndarray:
         ids = np.ascontiguousarray(ids, dtype=np.int64)

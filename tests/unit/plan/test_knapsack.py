@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from penstock.errors import UsageError
 from penstock.plan import plan_split
+from penstock.records import NODE
+from penstock.sample import NeighborSampler
+from penstock.store import ingest
 
 SLOPES = dict(seconds_per_list_hit=3.0, seconds_per_row_hit=2.0)
+ONLY_LISTS = dict(seconds_per_list_hit=3.0, seconds_per_row_hit=0.0)
+ONLY_ROWS = dict(seconds_per_list_hit=0.0, seconds_per_row_hit=2.0)
 
 
 def value_of(lists, rows, list_visits, row_visits):
@@ -55,3 +60,29 @@ def test_an_entry_too_large_does_not_stop_the_rest():
 def test_impossible_arguments_are_refused():
     with pytest.raises(UsageError):
         plan_split(np.ones(1), np.ones(1), np.ones(1), 4, budget_bytes=-1, **SLOPES)
+
+
+@pytest.mark.parametrize("name", ["soc_slashdot0902", "ogbn_arxiv_nofeat"])
+def test_better_than_any_fixed_split_on_a_real_trace(name, real_graphs, tmp_path):
+    store = ingest(real_graphs / f"{name}.npz", tmp_path / name, memory="1GiB")
+    graph = store.graph()
+    ((edge_type, csc),) = graph.adjacency.items()
+    num_nodes, sampler = csc.num_dst, NeighborSampler(graph, [10, 5], seed=1)
+    seeds = np.random.default_rng(0).permutation(num_nodes)[: num_nodes // 20]
+    list_visits, row_visits = np.zeros(num_nodes, np.int64), np.zeros(num_nodes, np.int64)
+    workspace = sampler.workspace()
+    for batch, first in enumerate(range(0, seeds.size, 500)):
+        sample = sampler.sample(NODE, np.sort(seeds[first : first + 500]), epoch=0, batch=batch, workspace=workspace)
+        num_expanded = sample.edges[edge_type].row_ptr.size - 1
+        list_visits[sample.nodes[NODE][:num_expanded]] += 1
+        row_visits[sample.nodes[NODE]] += 1
+    list_bytes, row_bytes = np.diff(csc.indptr) * 4, 512
+    for budget in (100_000, 1_000_000, 10_000_000):
+        lists, rows = plan_split(list_visits, list_bytes, row_visits, row_bytes, budget_bytes=budget, **SLOPES)
+        chosen = value_of(lists, rows, list_visits, row_visits)
+        assert 0 < list_bytes[lists].sum() + rows.size * row_bytes <= budget
+        for share in np.linspace(0, 1, 21):
+            parts = dict(lists=int(share * budget), rows=budget - int(share * budget))
+            some_lists, _ = plan_split(list_visits, list_bytes, row_visits, row_bytes, budget_bytes=parts["lists"], **ONLY_LISTS)
+            _, some_rows = plan_split(list_visits, list_bytes, row_visits, row_bytes, budget_bytes=parts["rows"], **ONLY_ROWS)
+            assert chosen >= 0.999 * value_of(some_lists, some_rows, list_visits, row_visits)
