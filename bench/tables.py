@@ -1,4 +1,4 @@
-"""The pages of results, rendered from `bench/results/*.json`: accuracy.md and speed.md in docs/results, and the README's table.
+"""The pages of results, rendered from `bench/results/*.json`: accuracy.md, speed.md and caching.md in docs/results, and the README's table.
 
 python -m bench.tables
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bench import caching_page, caching_pictures
 from bench.accuracy import RECIPES
+from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT
 
 MODES = {"sample": "sampling", "features": "sampling + features", "train": "training, 3-layer GraphSAGE 128"}
@@ -68,6 +70,11 @@ def accuracy_page() -> str:
             "",
         ]
     )
+
+
+def caching_page_of(result: dict[str, Any]) -> str:
+    """docs/results/caching.md."""
+    return caching_page.render(result, CLAIMS, table, machine(result))
 
 
 def speed_rows() -> list[list[str]]:
@@ -166,6 +173,10 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     (folder / "accuracy.md").write_text(accuracy_page())
     (folder / "speed.md").write_text(speed_page())
+    caching = read("caching")
+    if caching is not None:
+        (folder / "caching.md").write_text(caching_page_of(caching))
+        caching_pictures.draw(caching, ROOT / "docs" / "pictures")
     readme = ROOT / "README.md"
     rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
     before, rest = readme.read_text().split("<!-- speed -->\n")

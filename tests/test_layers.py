@@ -20,6 +20,7 @@ HOUSE = [
     "feed",
     "train",
     "report",
+    "study",
     "cli",
 ]
 SOURCE = Path(__file__).parents[1] / "src" / "penstock"

@@ -5,7 +5,20 @@ import re
 import sys
 
 import pytest
-from bench import accuracy, common, graphs, opening, orders, peers, policies, tables
+from bench import (
+    accuracy,
+    caching,
+    caching_claims,
+    caching_page,
+    caching_pictures,
+    common,
+    graphs,
+    opening,
+    orders,
+    peers,
+    policies,
+    tables,
+)
 
 TOY = dict(num_nodes=3000, num_edges=30_000, feature_dim=8, train=0.5)
 
@@ -50,6 +63,20 @@ def test_accuracy(toy, monkeypatch, capsys):
     assert re.search(r"toy +sampled [\d.]+, full [\d.]+, at least 1.0", capsys.readouterr().out)
 
 
+def test_caching(toy, monkeypatch):
+    monkeypatch.setattr(caching, "GENERATED", {"zipf": dict(num_nodes=1500, num_edges=9000)})
+    fast = {name: {**each, "epochs": 1, "batch_size": 32, "train_fraction": 0.2} for name, each in caching.SETTINGS.items()}
+    monkeypatch.setattr(caching, "SETTINGS", fast)
+    monkeypatch.setattr(sys, "argv", ["caching", str(toy), "zipf"])
+    caching.main()
+    result = json.loads((toy / "results" / "caching.json").read_text())
+    page = caching_page.render(result, caching_claims.CLAIMS, tables.table, tables.machine(result))
+    for claim in caching_claims.CLAIMS:
+        assert f"## {claim.title}\n" in page
+    caching_pictures.draw(result, toy)
+    assert all((toy / f"caching-{name}.png").stat().st_size > 10_000 for name in ("static", "dynamic", "windows"))
+
+
 def test_policies(toy, monkeypatch):
     for name, value in dict(NUM_NODES=3000, CAPACITY=300, DRAWS=200, WINDOW=3, WARM_UP=20, ROUNDS=2).items():
         monkeypatch.setattr(policies, name, value)
@@ -79,3 +106,5 @@ def test_orders(toy, monkeypatch):
 def test_pages_of_results_are_what_the_results_say():
     assert (common.ROOT / "docs" / "results" / "accuracy.md").read_text() == tables.accuracy_page()
     assert (common.ROOT / "docs" / "results" / "speed.md").read_text() == tables.speed_page()
+    result = tables.read("caching")
+    assert (common.ROOT / "docs" / "results" / "caching.md").read_text() == tables.caching_page_of(result)

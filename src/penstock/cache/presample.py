@@ -12,7 +12,7 @@ from penstock.errors import NodeIdError, UsageError
 from penstock.kernels.cache_lookup.cpu import lies_inside
 from penstock.kernels.placement import cpu as placement
 from penstock.order import Order
-from penstock.records import NodeType
+from penstock.records import NodeType, Sample
 from penstock.sample import NeighborSampler
 
 
@@ -29,20 +29,31 @@ def sample_batches(
     Yields:
         per batch: node type -> int64[n], distinct ids in first-seen order.
     """
+    for sample in iterate_samples(sampler, seed_type, seeds, order, batch_size=batch_size, epochs=epochs):
+        yield distinct_nodes(sampler, sample)
+
+
+def iterate_samples(
+    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int, epochs: Iterable[int]
+) -> Iterator[Sample]:
+    """Sample epochs and yield every batch; arguments as in `sample_batches`."""
     if order.num_seeds != len(seeds):
         raise UsageError(f"the order is over {order.num_seeds} seeds, given are {len(seeds)}")
     workspace = sampler.workspace()
     for epoch in epochs:
         for batch in range(order.num_batches(batch_size, False)):
             chosen = np.ascontiguousarray(seeds[order.batch(epoch, batch, batch_size)], dtype=np.int64)
-            sample = sampler.sample(seed_type, chosen, epoch=epoch, batch=batch, workspace=workspace)
-            nodes = dict(sample.nodes)
-            if sampler.disjoint:
-                nodes = {node_type: _distinct(ids) for node_type, ids in nodes.items()}
-            else:  # nothing but seeds can be there twice
-                known, count = nodes[seed_type], sample.num_seeds
-                nodes[seed_type] = np.concatenate([_distinct(known[:count]), known[count:]])
-            yield nodes
+            yield sampler.sample(seed_type, chosen, epoch=epoch, batch=batch, workspace=workspace)
+
+
+def distinct_nodes(sampler: NeighborSampler, sample: Sample) -> dict[NodeType, np.ndarray]:
+    """Return the rows that a batch reads: node type -> int64[n], distinct ids in first-seen order."""
+    nodes = dict(sample.nodes)
+    if sampler.disjoint:
+        return {node_type: _distinct(ids) for node_type, ids in nodes.items()}
+    known, count = nodes[sample.seed_type], sample.num_seeds  # nothing but seeds can be there twice
+    nodes[sample.seed_type] = np.concatenate([_distinct(known[:count]), known[count:]])
+    return nodes
 
 
 def presample_hotness(

@@ -16,28 +16,29 @@ STATE_BYTES_PER_ROW = 24
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
-def parse_capacity(text: str) -> tuple[str, float]:
-    """Read "10%", "5000 rows" or a number of bytes: ("share", 0.1), ("rows", 5000) or ("bytes", n)."""
+def parse_capacity(text: str, name: str = "cache") -> tuple[str, float]:
+    """Read "10%", "5000 rows" or a number of bytes: ("share", 0.1), ("rows", 5000) or ("bytes", n). `name`: of the argument."""
     if match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text):
         if float(match[1]) > 100:
-            raise UsageError(f"{argument('cache', text)}: more than all rows")
+            raise UsageError(f"{argument(name, text)}: more than all rows")
         return "share", float(match[1]) / 100
     if match := re.fullmatch(r"\s*(\d+)\s*rows?\s*", text):
         return "rows", float(match[1])
     try:
         return "bytes", float(parse_bytes(text))
     except UsageError:
-        raise UsageError(f"cannot read {argument('cache', text)}: write a share (10%), bytes (2GiB) or rows (5000 rows)") from None
+        raise UsageError(f"cannot read {argument(name, text)}: write a share (10%), bytes (2GiB) or rows (5000 rows)") from None
 
 
-def plan_rows(text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int]) -> dict[Any, int]:
+def plan_rows(text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int], name: str = "cache") -> dict[Any, int]:
     """Share a capacity out over types: rows of each that are kept.
 
     Args:
         text: see `parse_capacity`. Bytes cover rows, directory and state; each type gets the same share of its rows.
         num_rows, row_bytes: per type.
+        name: of the argument, for messages.
     """
-    kind, amount = parse_capacity(text)
+    kind, amount = parse_capacity(text, name)
     if kind == "rows":
         total = sum(num_rows.values())
         return {key: min(count, math.floor(amount * count / max(total, 1))) for key, count in num_rows.items()}
@@ -46,7 +47,7 @@ def plan_rows(text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int]) ->
         whole = sum(count * (row_bytes[key] + STATE_BYTES_PER_ROW) for key, count in num_rows.items())
         if amount and left <= 0:
             raise UsageError(
-                f"{argument('cache', text)} does not hold the directory alone: {DIRECTORY_BYTES_PER_NODE} bytes for each of "
+                f"{argument(name, text)} does not hold the directory alone: {DIRECTORY_BYTES_PER_NODE} bytes for each of "
                 f"{sum(num_rows.values()):,} rows; give more, or 0"
             )
         amount = max(0.0, min(1.0, left / max(whole, 1)))

@@ -345,3 +345,17 @@ def test_json_says_the_same(tmp_path, capfd):
 def test_the_table_names_tests_that_exist():
     named = set(re.findall(r"`(test_\w+)`", TABLE.read_text()))
     assert named <= set(globals())
+
+
+def test_studies(tmp_path, capfd):
+    ingest(Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3), tmp_path / "bare")
+    bare = ("study", "cache", tmp_path / "bare", "--train-fraction", "1")
+    assert "has no split" in said(capfd, *bare[:3])
+    assert "got 'arc'" in said(capfd, *bare, "--policy", "degree,arc")
+    assert "got 'sorted'" in said(capfd, *bare, "--order", "sorted")
+    assert "--capacity a lot" in said(capfd, *bare, "--capacity", "10%,a lot")
+    assert "--row-bytes" in said(capfd, *bare, "--capacity", "1KiB")
+    assert "'0,4'" in said(capfd, *bare, "--window", "0,4")
+    assert "got 1.5" in said(capfd, *bare[:4], "1.5")
+    (tmp_path / "file").touch()
+    assert "choose another --out" in said(capfd, *bare, "--out", tmp_path / "file" / "out")

@@ -1,0 +1,102 @@
+"""`penstock study cache STORE`: which cache would help, before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.console import AsJson, make_progress, show
+from penstock.cli.train import parse_fanouts
+from penstock.errors import StoreError, UsageError
+
+app = typer.Typer(help="Measure what a choice would do, without training.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Measure what a choice would do, without training."""
+
+
+@app.command("cache")
+def cache(
+    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "10,10",
+    batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1000,
+    order: Annotated[str, typer.Option(help="random, sequential, proximity, community, one-sequence; several with commas.")] = "random",
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Static: random, degree, ratio, presample, inclusion, oracle (the best there is). Dynamic: fifo, lru, lfu, clock, sieve, "
+            "s3-fifo. Looking ahead: belady, belady-plain (no hotness), superbatch. Several with commas."
+        ),
+    ] = "random,degree,presample,oracle,fifo,lru,belady",
+    capacity: Annotated[str, typer.Option(help="Rows kept: shares, rows or bytes, with commas.")] = "1%,5%,10%,20%",
+    window: Annotated[str, typer.Option(help="Batches that look-ahead policies know, or all; with commas.")] = "16,all",
+    epochs: Annotated[int, typer.Option(help="Epochs measured, after one that warms the caches.")] = 2,
+    train_fraction: Annotated[float | None, typer.Option(help="Train on a random share of all nodes, not on a split.")] = None,
+    split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
+    seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
+    node_type: Annotated[str | None, typer.Option(help="Whose rows are cached. (default: that of the seeds)")] = None,
+    row_bytes: Annotated[int | None, typer.Option(help="Bytes of a row. (default: those of field x)")] = None,
+    memory: Annotated[str, typer.Option(metavar="BYTES", help="For recorded accesses; what is beyond goes to a temporary file.")] = "2GiB",
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for study.json and pictures. (default: nothing is written)")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play the accesses of training through cache policies: what would be missed, at which capacity, in which order."""
+    fanouts, windows = parse_fanouts(num_neighbors, None), parse_windows(window)
+    from penstock.store import Store
+    from penstock.study import CacheStudy, study_cache
+    from penstock.study.text import as_text
+
+    settings = CacheStudy(
+        num_neighbors=fanouts, batch_size=batch_size, orders=_names(order), policies=_names(policy), capacities=_names(capacity),
+        windows=windows, epochs=epochs, train_fraction=train_fraction, split=split, seed_type=seed_type, node_type=node_type,
+        row_bytes=row_bytes, memory=memory, seed=seed,
+    )  # fmt: skip
+    opened = Store.open(store)
+    if out is not None:
+        make_folder(out)
+    result = study_cache(opened, settings, make_progress())
+    written = write(result, out) if out is not None else []
+    where = f"\n\n{len(written)} files in {out}" if written else ""
+    show({**result, "files": list(map(str, written))}, lambda: as_text(result) + where, as_json)
+
+
+def write(result: dict[str, Any], folder: Path) -> list[Path]:
+    """Write `study.json` and the pictures; returns their paths."""
+    from penstock.study.plots import write_pictures
+
+    path = folder / "study.json"
+    try:
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    return [path, *write_pictures(result, folder)]
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of the results, before the work and not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another --out") from error
+
+
+def parse_windows(text: str) -> tuple[int, ...]:
+    """Read '1,16,all'."""
+    try:
+        windows = tuple(0 if part == "all" else int(part) for part in _names(text))
+    except ValueError:
+        windows = (-1,)
+    if any(window < 1 and part != "all" for window, part in zip(windows, _names(text), strict=False)):
+        raise UsageError(f"--window takes numbers of batches, at least 1, or all, with commas; got {text!r}")
+    return windows
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Parts between commas, each once, in their order."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

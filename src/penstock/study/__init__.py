@@ -1,0 +1,7 @@
+"""Studies: what a cache would do for a graph and a way of training on it, before anything is trained."""
+
+from penstock.study.config import STUDIED, CacheStudy
+from penstock.study.orders import ORDERS
+from penstock.study.run import study_cache
+
+__all__ = ["ORDERS", "STUDIED", "CacheStudy", "study_cache"]

@@ -1,0 +1,82 @@
+"""What a study of caches asks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.cache.choose import POLICIES
+from penstock.errors import UsageError, argument
+from penstock.plan.capacity import parse_capacity
+from penstock.store import parse_bytes
+from penstock.study.orders import ORDERS
+
+ORACLE, PLAIN, SUPERBATCH = "oracle", "belady-plain", "superbatch"
+STUDIED = (*POLICIES, ORACLE, PLAIN, SUPERBATCH)
+"""oracle: the best static content, from the measured accesses themselves. belady-plain: Belady without hotness as a tie-break.
+superbatch: Belady that learns of a window of batches at once and of the next one only when all of it is used up (Ginex)."""
+
+LOOK_AHEAD = ("belady", PLAIN, SUPERBATCH)
+ALL = 0
+"""A window over all batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheStudy:
+    """Settings of a study.
+
+    Attributes:
+        num_neighbors: fanouts, next to the seeds first.
+        batch_size: seeds per batch.
+        orders, policies: names, of ORDERS and STUDIED.
+        capacities: shares ("10%"), rows ("5000 rows") or bytes ("2GiB").
+        windows: batches that look-ahead policies know, the current one included; ALL for every batch.
+        epochs: measured. One more is played before them so that caches are warm, and is not counted.
+        train_fraction: of all nodes, at random, in place of a split; None takes the split.
+        split: name of it; None for the only one.
+        seed_type, node_type: whose train nodes, and whose rows; None where there is only one.
+        row_bytes: of one row; None takes those of field x.
+        memory: bound on the recorded accesses and on what Belady knows of them.
+        seed: of everything random.
+    """
+
+    num_neighbors: tuple[int, ...] = (10, 10)
+    batch_size: int = 1000
+    orders: tuple[str, ...] = ("random",)
+    policies: tuple[str, ...] = ("random", "degree", "presample", "oracle", "fifo", "lru", "belady")
+    capacities: tuple[str, ...] = ("1%", "5%", "10%", "20%")
+    windows: tuple[int, ...] = (16, ALL)
+    epochs: int = 2
+    train_fraction: float | None = None
+    split: str | None = None
+    seed_type: str | None = None
+    node_type: str | None = None
+    row_bytes: int | None = None
+    memory: str = "2GiB"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for what, chosen, known in (("order", self.orders, ORDERS), ("policy", self.policies, STUDIED)):
+            unknown = [name for name in chosen if name not in known]
+            if unknown or not chosen:
+                raise UsageError(f"{argument(what)} must be one of {', '.join(known)}; got {unknown[0] if unknown else 'none'!r}")
+        for text in self.capacities:
+            parse_capacity(text, "capacity")
+        parse_bytes(self.memory)
+        wrong = {
+            "batch_size": self.batch_size < 1,
+            "epochs": self.epochs < 1,
+            "row_bytes": self.row_bytes is not None and self.row_bytes < 1,
+        }
+        for name in (name for name, is_wrong in wrong.items() if is_wrong):
+            raise UsageError(f"{argument(name)} must be at least 1, got {getattr(self, name)}")
+        if not self.capacities:
+            raise UsageError("give at least one capacity, for instance 10%")
+        if any(window < 0 for window in self.windows) or (not self.windows and set(self.policies) & set(LOOK_AHEAD)):
+            raise UsageError("a window is a number of batches, at least 1, or all")
+        if self.train_fraction is not None and not 0 < self.train_fraction <= 1:
+            raise UsageError(f"{argument('train_fraction')} is a share of the nodes, above 0 and at most 1; got {self.train_fraction}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)

@@ -1,0 +1,148 @@
+"""The pictures of a study: misses against capacity, and how skewed accesses are. Each as SVG and as PNG."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import StoreError
+from penstock.report import words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GREY, BLACK = "#8b93a1", "#1d2433"
+ORDER_COLOURS = ("#3b6fb6", "#c8463d", "#3f9d62", "#e08a2c")
+COLOURS = {
+    "random": GREY, "degree": "#e08a2c", "ratio": "#b3722a", "presample": "#3b6fb6", "inclusion": "#59a5d8", "oracle": "#17365f",
+    "fifo": "#c8463d", "lru": "#3f9d62", "lfu": "#7f5fb0", "clock": "#d977a8", "sieve": "#9a8f2d", "s3-fifo": "#37a2a2",
+}  # fmt: skip
+"""Static policies are drawn full, dynamic ones dashed, bounds and look-ahead in black and grey."""
+
+STATIC_NAMES = ("random", "degree", "ratio", "presample", "inclusion", "oracle")
+
+
+def write_pictures(result: dict[str, Any], folder: Path) -> list[Path]:
+    """Write all pictures of a study into a folder; returns their paths."""
+    written = []
+    for name, order in result["orders"].items():
+        written += save(draw_curves(name, order, result), folder / f"misses-{name}")
+        written += save(draw_accesses(name, order), folder / f"accesses-{name}")
+    if len(result["orders"]) > 1:
+        written += save(draw_orders(result), folder / "orders")
+    return written
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write `<path>.svg` and `<path>.png`, the same bytes for the same figure."""
+    import matplotlib as mpl
+
+    paths = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
+    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "penstock"}):
+        for target in paths:
+            nothing = {"Date": None, "Creator": None} if target.suffix == ".svg" else {"Software": None}
+            aside = target.with_name(f".{target.name}.partial")
+            try:
+                figure.savefig(aside, format=target.suffix[1:], dpi=130, metadata=nothing)
+                os.replace(aside, target)
+            except OSError as error:
+                raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
+    return paths
+
+
+def draw_curves(name: str, order: dict[str, Any], result: dict[str, Any]) -> Figure:
+    """Hit rate and missed rows per epoch against capacity, a line per policy."""
+    figure = new_figure(9.6, 4.2)
+    left, right = figure.subplots(1, 2)
+    shares = [100 * each["share"] for each in result["capacities"]]
+    left.fill_between(shares, [100 * share for share in order["ceiling"]], 102, color="#f0f1f4", lw=0, label="out of reach")
+    for label, curve in order["curves"].items():
+        left.plot(shares, [100 * rate for rate in curve["hit_rate"]], label=label, **line_of(label))
+        right.plot(shares, curve["missed_rows"], label=label, **line_of(label))
+    right.axhline(order["asked_rows_per_epoch"], color=GREY, lw=0.8, ls=":")
+    finish(left, "hit rate, %", shares, top=102)
+    finish(right, "rows missed per epoch (dotted: asked for)", shares)
+    right.yaxis.set_major_formatter(lambda value, position: words.count(value))
+    figure.suptitle(f"{name} order, fanouts {','.join(map(str, result['settings']['num_neighbors']))}", fontsize=11)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+    return figure
+
+
+def draw_orders(result: dict[str, Any]) -> Figure:
+    """Missed rows per epoch, a panel per capacity, a row per policy, a dot per order: an order changes what a batch asks for."""
+    orders = result["orders"]
+    labels = [label for label in next(iter(orders.values()))["curves"] if all(label in order["curves"] for order in orders.values())]
+    shown = list(enumerate(result["capacities"]))[-4:]
+    figure = new_figure(2.6 * len(shown) + 1.6, 0.24 * len(labels) + 1.5)
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False).ravel()
+    for panel, (place, capacity) in zip(panels, shown, strict=True):
+        for (name, order), colour, size in zip(orders.items(), ORDER_COLOURS, (9, 6.5, 4.5, 3), strict=False):
+            missed = [order["curves"][label]["missed_rows"][place] for label in labels]
+            panel.plot(missed, range(len(labels)), color=colour, marker="o", ms=size, lw=0, label=name)
+            panel.axvline(order["asked_rows_per_epoch"], color=colour, lw=0.8, ls=":")
+        _grid(panel, f"{capacity['text']} kept")
+        panel.set_yticks(range(len(labels)), labels, fontsize=8)
+        panel.set_xlim(0, None)
+        panel.xaxis.set_major_formatter(lambda value, position: words.count(value))
+    panels[0].invert_yaxis()
+    figure.supxlabel("rows missed per epoch (dotted: asked for)", fontsize=9)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(orders), frameon=False, fontsize=9)
+    return figure
+
+
+def draw_accesses(name: str, order: dict[str, Any]) -> Figure:
+    """How often nodes are read (PaGraph Fig. 5), and how little serves how many of the reads, of rows and of lists."""
+    figure = new_figure(9.6, 3.6)
+    left, right = figure.subplots(1, 2)
+    rows, lists = order["accesses"]["rows"], order["accesses"]["lists"]
+    left.step(rows["cdf"]["visits"], [100 * share for share in rows["cdf"]["share"]], where="post", color="#3b6fb6")
+    _grid(left, f"nodes read at most so often in {rows['num_epochs']} epochs, %")
+    left.set_xscale("log")
+    left.set_xlabel("reads of a node")
+    left.set_ylim(0, 102)
+    for data, label, colour in ((rows, "rows, by number", "#3b6fb6"), (lists, "neighbour lists, by bytes", "#e08a2c")):
+        curve = data["skew"]["curve"]
+        right.plot([100 * x for x in curve["size_share"]], [100 * y for y in curve["access_share"]], color=colour, label=label)
+    _grid(right, "reads served by the hottest, %")
+    right.set_xlabel("share kept, %")
+    right.set_xlim(0, 100)
+    right.set_ylim(0, 102)
+    right.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.suptitle(f"{name} order", fontsize=11)
+    return figure
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure."""
+    from matplotlib.figure import Figure  # not needed to import Penstock
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def line_of(label: str) -> dict[str, Any]:
+    """How the line of a policy looks."""
+    name, _, window = label.partition(" ")
+    if name in COLOURS:
+        return {"color": COLOURS[name], "ls": "-" if name in STATIC_NAMES else "--", "marker": "o", "ms": 3, "lw": 1.5}
+    style = {"belady": "-.", "belady-plain": ":", "superbatch": (0, (1, 3))}.get(name, "-")
+    if window == "all":
+        return {"color": BLACK, "ls": style, "marker": "D", "ms": 3, "lw": 1.3}
+    darkness = 0.75 - 0.12 * min(int(window).bit_length(), 5)
+    return {"color": (darkness, darkness, darkness), "ls": style, "marker": "s" if name == "belady" else "^", "ms": 3, "lw": 1.2}
+
+
+def finish(axes: Axes, title: str, shares: Iterable[float], *, top: float | None = None, xlabel: str = "rows kept, % of the nodes") -> None:
+    """Title, axes from 0 on, a grid."""
+    _grid(axes, title)
+    axes.set_xlabel(xlabel)
+    axes.set_xlim(0, max([*shares, 1e-9]) * 1.03)
+    axes.set_ylim(0, top)
+
+
+def _grid(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,59 @@
+"""A study as lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.report import words
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """Return the tables of a study: missed rows (and hit rate) per epoch, by policy and capacity."""
+    graph, settings = result["graph"], result["settings"]
+    fanouts = ",".join(map(str, settings["num_neighbors"]))
+    lines = [
+        f"{result['store']}: {words.count(graph['num_nodes'])} nodes of '{graph['node_type']}', {words.count(graph['num_edges'])} edges, "
+        f"{words.count(result['num_seeds'])} train nodes, fanouts {fanouts}, batches of {settings['batch_size']:,}"
+    ]
+    for name, order in result["orders"].items():
+        lines += ["", *_order_lines(name, order, result)]
+    return "\n".join(lines)
+
+
+def _order_lines(name: str, order: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    row_bytes, rows, lists = result["row_bytes"], order["accesses"]["rows"], order["accesses"]["lists"]
+    moved = f" = {words.num_bytes(order['asked_rows_per_epoch'] * row_bytes)}" if row_bytes else ""
+    alike = order["accesses"]["similarity_between_epochs"]
+    lines = [
+        f"{name} order: {words.count(order['asked_rows_per_epoch'])} rows asked for per epoch{moved}, "
+        f"{words.count(order['asked_rows_per_batch'])} per batch",
+        f"{_percent(rows['visited_share'])} of the nodes are read, half of the reads go to {_percent(rows['skew']['needed']['0.5'])} of "
+        f"the nodes; 98% of the reads of lists go to {_percent(lists['skew']['needed']['0.98'])} of their bytes; "
+        f"hot rows of two epochs: {_percent(sum(alike) / max(len(alike), 1))} alike",
+    ]
+    head = ["missed rows per epoch (hits)", *(each["text"] for each in result["capacities"])]
+    table = [[label, *_cells(curve)] for label, curve in order["curves"].items()]
+    table.append(["at most, any policy", *(_percent(share) for share in order["ceiling"])])
+    if row_bytes and order["curves"]:
+        best = min(order["curves"].values(), key=lambda curve: curve["missed_rows"][-1])
+        table.append(["bytes moved by the best", *(words.num_bytes(value) for value in best["moved_bytes"])])
+    lines += align([head, *table])
+    return lines + [f"{label}: left out, what it must know of accesses exceeds --memory" for label in order["left_out"]]
+
+
+def _cells(curve: dict[str, Any]) -> list[str]:
+    pairs = zip(curve["missed_rows"], curve["hit_rate"], strict=True)
+    return [f"{words.count(missed)} ({_percent(rate)})" for missed, rate in pairs]
+
+
+def align(rows: list[list[str]]) -> list[str]:
+    """Columns of equal width, the first one to the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]).rstrip()
+        for row in rows
+    ]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"

@@ -1,0 +1,203 @@
+"""A study's figures are those of the simulation it stands for; its files are complete."""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from penstock.cache import (
+    FIFO,
+    Belady,
+    Static,
+    degree_hotness,
+    oracle_hotness,
+    plan_static,
+    presample_hotness,
+    sample_batches,
+    simulate,
+)
+from penstock.cli import run
+from penstock.errors import UsageError
+from penstock.order import RandomOrder
+from penstock.sample import NeighborSampler
+from penstock.store import Store, generate
+from penstock.study import CacheStudy, measures, study_cache
+from penstock.study.trace import Trace
+
+SETTINGS = dict(num_neighbors=(4, 3), batch_size=20, capacities=("20%", "5%"), epochs=2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("study") / "toy"
+    return generate("communities", path, num_nodes=1000, num_edges=8000, train=0.2, feature_dim=8, seed=1)
+
+
+@pytest.fixture(scope="module")
+def result(store):
+    policies = ("random", "degree", "ratio", "presample", "inclusion", "oracle", "fifo", "belady", "belady-plain", "superbatch")
+    return study_cache(store, CacheStudy(policies=policies, orders=("random", "proximity"), windows=(1, 3, 0), **SETTINGS))
+
+
+@pytest.fixture(scope="module")
+def batches(store):
+    """(workload, batches of the three epochs) sampled without the study."""
+    seeds = store.split("train")
+    sampler, order = NeighborSampler(store.graph(), (4, 3), seed=3), RandomOrder(seeds.size, 3)
+    given = sample_batches(sampler, "node", seeds, order, batch_size=20, epochs=range(3))
+    return (sampler, "node", "node", seeds, order), [nodes["node"] for nodes in given]
+
+
+def test_static_curves_agree_with_a_cache_played_directly(result, store, batches):
+    workload, ids = batches
+    per_epoch = len(ids) // 3
+    hotness = {
+        "degree": degree_hotness(store.graph(), "node"),
+        "oracle": oracle_hotness(ids[per_epoch:], 1000),
+        "presample": presample_hotness(*workload, batch_size=20),
+    }
+    for name, hot in hotness.items():
+        policy = Static(1000, 200)
+        policy.fill(plan_static(hot, 200))
+        hits, asked = simulate(policy, ids[per_epoch:])
+        curve = result["orders"]["random"]["curves"][name]
+        assert curve["missed_rows"][1] == (asked - hits).sum() / 2, name
+        assert curve["hit_rate"][1] == pytest.approx(hits.sum() / asked.sum())
+        assert curve["mean_batch_hit_rate"][1] == pytest.approx((hits / asked).mean())
+        assert curve["moved_bytes"][1] == curve["missed_rows"][1] * 8 * 4
+
+
+def test_dynamic_curves_agree_with_a_cache_played_directly(result, batches):
+    workload, ids = batches
+    per_epoch, hot = len(ids) // 3, presample_hotness(*workload, batch_size=20)
+    played = {
+        "fifo": simulate(FIFO(1000, 50), ids),
+        "belady 3": simulate(Belady(1000, 50, 3, hot), ids),
+        "belady all": simulate(Belady(1000, 50, len(ids), hot), ids),
+        "belady-plain 3": simulate(Belady(1000, 50, 3), ids),
+        "superbatch 3": simulate(Belady(1000, 50, 3, hot), ids, superbatch=True),
+    }
+    for label, (hits, asked) in played.items():
+        missed = (asked - hits)[per_epoch:].reshape(2, -1).sum(1)
+        assert result["orders"]["random"]["curves"][label]["by_epoch"][0] == missed.tolist(), label
+
+
+def test_bounds_hold(result):
+    for order in result["orders"].values():
+        best = np.array(order["curves"]["belady all"]["hit_rate"])
+        assert (np.array(order["ceiling"]) >= best - 1e-6).all()
+        for label, curve in order["curves"].items():
+            assert (np.array(curve["hit_rate"]) <= best + 1e-6).all(), label
+        for name in ("random", "degree", "ratio", "presample", "inclusion"):
+            assert (np.array(order["curves"]["oracle"]["hit_rate"]) >= order["curves"][name]["hit_rate"]).all(), name
+
+
+def test_schema(result):
+    assert [each["rows"] for each in result["capacities"]] == [50, 200], "ascending"
+    assert set(result["orders"]) == {"random", "proximity"}
+    order = result["orders"]["random"]
+    labels = ["random", "degree", "ratio", "presample", "inclusion", "oracle", "fifo", "belady 1", "belady 3", "belady all"]
+    assert list(order["curves"]) == [*labels, "belady-plain 1", "belady-plain 3", "belady-plain all", "superbatch 3"]
+    assert result["row_bytes"] == 32
+    assert result["num_seeds"] == Store.open(result["store"]).split("train").size
+    assert json.loads(json.dumps(result, allow_nan=False)) == result or result["settings"]["orders"] == ("random", "proximity")
+    assert 0 < order["accesses"]["lists"]["skew"]["needed"]["0.98"] <= 1
+    assert 0 < order["accesses"]["similarity_between_epochs"][0] < 1
+
+
+def test_lists_are_read_once_per_node_before_the_last_hop(result, store, batches):
+    (sampler, _, _, seeds, order), _ = batches
+    reads, workspace = 0, sampler.workspace()
+    for batch in range(order.num_batches(20, False)):
+        for epoch in (1, 2):
+            sample = sampler.sample("node", seeds[order.batch(epoch, batch, 20)], epoch=epoch, batch=batch, workspace=workspace)
+            reads += sum(sample.num_nodes_per_hop["node"][:-1])
+    assert result["orders"]["random"]["accesses"]["lists"]["lists_read_per_epoch"] == reads / 2
+
+
+def test_what_does_not_fit_is_spilled_and_read_back(store, result):
+    few = study_cache(store, CacheStudy(policies=("fifo", "belady"), windows=(1, 0), memory="10KiB", **SETTINGS))
+    order = few["orders"]["random"]
+    assert order["spilled_bytes"] > 0
+    assert order["left_out"] == ["belady all"], "it would know more accesses than fit"
+    for label in ("fifo", "belady 1"):
+        assert order["curves"][label] == result["orders"]["random"]["curves"][label]
+
+
+def test_a_trace_gives_back_epochs():
+    for memory in (0, 20, 1000):
+        trace = Trace(10, 3, memory)
+        batches = [np.arange(size) for size in (3, 1, 2, 0, 4, 5)]
+        for ids in batches:
+            trace.append(ids)
+        trace.finish()
+        for first, stop in ((0, 3), (1, 2), (2, 3)):
+            found = [ids.tolist() for ids in trace.batches(first, stop)]
+            assert found == [ids.tolist() for ids in batches[2 * first : 2 * stop]]
+        assert trace.visits(2, 3).tolist() == [2, 2, 2, 2, 1, 0, 0, 0, 0, 0]
+
+
+def test_similarity_is_the_overlap_of_the_hot_tenth_weighted_by_visits():
+    one, other = np.zeros((2, 20), dtype=np.int64)
+    one[[3, 4]], other[[4, 5]] = (6, 2), (4, 4)
+    assert measures.similarity([one, one]) == [1.0]
+    assert measures.similarity([one, other]) == [2 / 8]
+    assert measures.similarity([one]) == []
+
+
+def test_skew_takes_what_serves_most_for_its_size():
+    found = measures.skew(np.array([10, 80, 10, 0]), np.array([1, 2, 4, 3]))
+    assert found["needed"] == {"0.5": 0.2, "0.9": pytest.approx(0.3), "0.98": pytest.approx(0.7)}
+
+
+def test_rank_correlation():
+    assert measures.rank_correlation(np.arange(9), np.arange(9) ** 2) == pytest.approx(1)
+    assert measures.rank_correlation(np.array([1, 1, 2]), np.array([2, 2, 1])) == pytest.approx(-1)
+    assert measures.rank_correlation(np.ones(4), np.arange(4)) == 0
+
+
+def test_a_share_of_all_nodes_in_place_of_a_split(store):
+    settings = CacheStudy(policies=("degree",), train_fraction=0.05, **SETTINGS)
+    assert study_cache(store, settings)["num_seeds"] == 50
+
+
+def test_settings_are_checked():
+    for wrong in (dict(batch_size=0), dict(epochs=0), dict(row_bytes=0), dict(capacities=()), dict(policies=()), dict(memory="much")):
+        with pytest.raises(UsageError):
+            CacheStudy(**wrong)
+    with pytest.raises(UsageError, match="superbatch needs"):
+        study_cache(None, CacheStudy(policies=("superbatch",), windows=(1,)))
+
+
+def test_the_command_writes_tables_and_pictures(store, tmp_path, capsys):
+    arguments = ["study", "cache", str(store.path), "--num-neighbors", "4,3", "--batch-size", "20", "--order", "random,sequential"]
+    arguments += ["--policy", "degree,fifo,belady", "--window", "2", "--capacity", "5%,100 rows", "--epochs", "1", "--out", str(tmp_path)]
+    assert run(arguments[:-2]) == 0
+    text, progress = capsys.readouterr()
+    assert "belady 2" in text
+    assert "sequential order" in text
+    assert "random: sampling: 20 batches" in progress
+    assert run([*arguments, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {**shown, "files": []} == {**json.loads((tmp_path / "study.json").read_text()), "files": []}
+    names = {path.split("/")[-1] for path in shown["files"]}
+    pictures = ("misses-random", "misses-sequential", "accesses-random", "accesses-sequential", "orders")
+    assert names == {"study.json", *(f"{name}.{kind}" for name in pictures for kind in ("svg", "png"))}
+    for name in pictures:
+        drawn = ElementTree.parse(tmp_path / f"{name}.svg").getroot()
+        assert len(list(drawn.iter("{http://www.w3.org/2000/svg}path"))) > 20
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+def test_typed_stores_are_studied_by_type(tmp_path):
+    from penstock.store import ingest
+    from tests.feed.inputs import typed_data
+
+    typed = ingest(typed_data(), tmp_path / "typed")
+    for node_type in Store.open(typed.path).node_types:
+        settings = CacheStudy(num_neighbors=(3, 2), batch_size=8, policies=("degree", "fifo"), seed_type=node_type, train_fraction=0.5)
+        found = study_cache(typed, settings)
+        assert found["graph"]["node_type"] == node_type
+    with pytest.raises(UsageError, match="not a node type"):
+        study_cache(typed, CacheStudy(seed_type="nothing"))
