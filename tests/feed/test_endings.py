@@ -225,6 +225,33 @@ def test_fork_after_use():
     assert "done" in output
 
 
+@pytest.mark.parametrize("policy", ["fifo", "belady", "degree"])
+def test_fork_under_a_plan(policy):
+    code, output, _ = run(
+        f"""
+        import warnings
+        warnings.simplefilter("ignore")
+        from penstock import Plan, digest
+        plan = Plan(policy="{policy}", cache="20%", window=4, slow="1GB/s,1ms,1000 rows")
+        loader = make(plan=plan)
+        first = [digest(batch) for batch in make()]
+        for batch, expected in zip(loader, first):
+            assert digest(batch) == expected
+        iterator = iter(loader)
+        next(iterator)
+        child = os.fork()
+        if child == 0:
+            assert len(list(loader)) == 30
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(list(iterator)) == 29
+        print("done")
+        """
+    )
+    assert code == 0, output
+    assert "done" in output
+
+
 def resources():
     process = psutil.Process()
     return process.memory_info().rss, process.num_threads(), process.num_fds()

@@ -6,6 +6,7 @@ Invariant: a loader with any plan yields the same batches, bit for bit.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Caches:
     window: int = 0
     _current: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _pid: int = field(default_factory=os.getpid)
 
     @property
     def caches(self) -> dict[Any, CachedTier]:
@@ -46,6 +48,8 @@ class Caches:
 
     def begin(self) -> int:
         """A new pass begins. Returns its number; what was announced in the one before and not asked for is forgotten."""
+        if self._pid != os.getpid():  # a forked child: a thread of the parent may have held the lock
+            self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
             self._current += 1
             for cache in self.caches.values():

@@ -25,6 +25,8 @@ from penstock.errors import TierError, UsageError
 from penstock.store.tiers import HostTier, Read, Tier, TierStats
 
 _PATIENCE_S = 60.0
+_DRAIN_S = 2.0
+"""How long a new pass waits for reads of the one before to end."""
 
 
 class CachedTier:
@@ -45,8 +47,7 @@ class CachedTier:
         num_slots = min(self.policy.capacity, slow.num_rows)
         self._fast = HostTier([np.empty((num_slots, width), np.uint8) for width in slow.row_bytes], name)
         self._pid, self._turn = os.getpid(), threading.Condition()
-        self._num_decided = self._num_committed = self._num_announced = 0
-        self._lost: list[range] = []
+        self._num_decided = self._num_committed = self._first_valid = self._num_announced = 0
         self.is_static = isinstance(self.policy, Static)
         if content is not None:
             self._fill(content[:num_slots])
@@ -73,10 +74,12 @@ class CachedTier:
             self._num_announced += 1
 
     def restart(self) -> None:
-        """A new pass begins. A policy that was told of batches which never came starts again with an empty cache."""
+        """A new pass begins. Where batches of the one before were announced and never came, or their reads do not end, the cache begins
+        again empty."""
         self._take_over_after_fork()
         with self._turn:
-            if self._num_announced:
+            is_quiet = self._turn.wait_for(lambda: self._num_committed == self._num_decided, _DRAIN_S)
+            if self._num_announced or not is_quiet:
                 self._begin_again()
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
@@ -87,61 +90,55 @@ class CachedTier:
             self._num_announced -= self._num_announced > 0
             number = self._num_decided
             self._num_decided += not self.is_static
-        is_miss = change.hit_slots < 0
-        misses, hits = np.flatnonzero(is_miss), np.flatnonzero(~is_miss)
         try:
+            misses = np.flatnonzero(change.hit_slots < 0)
             beneath = self.slow.submit(rows[misses], outs, places[misses])
+            return _CachedRead(self, number, change, rows, outs, places, beneath)
         except BaseException:
             self._lose(number)
             raise
-        return _CachedRead(self, number, change, hits, outs, places, beneath)
 
-    def _commit(self, number: int, change: Change, hits: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
+    def _commit(self, number: int, change: Change, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
         """Hits out, kept misses in, once all reads decided before have done so."""
+        hits = np.flatnonzero(change.hit_slots >= 0)
         copy = self._fast.submit(change.hit_slots[hits].astype(np.int64), outs, places[hits])
         if self.is_static:
             return copy.wait()
         with self._turn:
-            while self._num_committed != number:
-                if not self._turn.wait(_PATIENCE_S) and self._num_committed != number:
+            while self._num_committed < number:
+                if not self._turn.wait(_PATIENCE_S) and self._num_committed < number:
                     raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
-            try:
-                if any(number in numbers for numbers in self._lost):
-                    raise TierError(f"{self.name}: a read before this one failed, and the content is lost")
-                moved = copy.wait()
-                self._fast.write(change.into.astype(np.int64), outs, places[change.inserted])
-                return moved
-            finally:
-                self._end_turn(number)
-
-    def _end_turn(self, number: int) -> None:
-        self._num_committed = number + 1
-        self._lost = [numbers for numbers in self._lost if numbers.stop > self._num_committed]
-        self._turn.notify_all()
+            if number >= self._first_valid:
+                try:
+                    moved = copy.wait()
+                    self._fast.write(change.into.astype(np.int64), outs, places[change.inserted])
+                    return moved
+                finally:
+                    self._num_committed = number + 1
+                    self._turn.notify_all()
+        return self.slow.submit(rows[hits], outs, places[hits]).wait()  # the content that it was promised is gone
 
     def _lose(self, number: int) -> None:
         """A read failed: rows that the directory holds for present never came. Begin again with an empty cache."""
-        if self.is_static:
-            return
         with self._turn:
-            if not any(number in numbers for numbers in self._lost):  # else it was lost already
+            self._turn.wait_for(lambda: self._num_committed >= number, _PATIENCE_S)
+            if number >= self._first_valid and not self.is_static:
                 self._begin_again()
-                self._lost.append(range(number + 1, self._num_decided))
-            while self._num_committed != number and self._turn.wait(_PATIENCE_S):
-                pass
-            self._end_turn(number)
 
     def _take_over_after_fork(self) -> None:
         """In a forked child nobody ends the reads of the parent's threads, and a lock may be held for ever: begin again."""
         if self._pid == os.getpid():
             return
         self._pid, self._turn = os.getpid(), threading.Condition()
-        self._num_decided, self._num_committed, self._lost = 0, 0, []
-        if not self.is_static:
-            self._begin_again()
+        with self._turn:
+            if not self.is_static:
+                self._begin_again()
 
     def _begin_again(self) -> None:
+        """Empty the cache. Reads decided so far and not committed find their hits beneath, and nobody waits for them."""
         self.policy, self._num_announced = self._make_policy(), 0
+        self._num_committed = self._first_valid = self._num_decided
+        self._turn.notify_all()
 
     def _policy_ahead(self) -> Belady:
         if not isinstance(self.policy, Belady):
@@ -152,8 +149,8 @@ class CachedTier:
 class _CachedRead:
     """A read of a cached tier under way."""
 
-    def __init__(self, tier: CachedTier, number: int, change: Change, hits: Any, outs: Any, places: Any, beneath: Read) -> None:
-        self._tier, self._number, self._change, self._hits = tier, number, change, hits
+    def __init__(self, tier: CachedTier, number: int, change: Change, rows: Any, outs: Any, places: Any, beneath: Read) -> None:
+        self._tier, self._number, self._change, self._rows = tier, number, change, rows
         self._outs, self._places, self._beneath = outs, places, beneath
 
     def wait(self) -> int:
@@ -163,4 +160,4 @@ class _CachedRead:
         except BaseException:
             self._tier._lose(self._number)
             raise
-        return missed + self._tier._commit(self._number, self._change, self._hits, self._outs, self._places)
+        return missed + self._tier._commit(self._number, self._change, self._rows, self._outs, self._places)
