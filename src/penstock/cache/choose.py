@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.cache.belady import Belady
+from penstock.cache.belady import NUM_CLASSES, Belady, hotness_classes
 from penstock.cache.clock import CLOCK
 from penstock.cache.fifo import FIFO
 from penstock.cache.hotness import check_hotness, degree_hotness, in_out_ratio, plan_static, random_hotness
@@ -106,7 +106,7 @@ def choose_policy(name: str, workload: Workload, node_type: NodeType, capacity: 
     if name in DYNAMIC:
         return Choice(lambda: DYNAMIC[name](num_nodes, capacity))
     if name == Belady.name:
-        hotness = workload.presampled(node_type, num_epochs)
+        hotness = hotness_classes(workload.presampled(node_type, num_epochs), NUM_CLASSES).astype(np.uint8)  # a byte a node is kept
         return Choice(lambda: Belady(num_nodes, capacity, window, hotness), None, window)
     hotness = hotness_by_name(name, workload, node_type, num_epochs=num_epochs)
     return Choice(lambda: Static(num_nodes, capacity), plan_static(hotness, capacity))
