@@ -64,7 +64,7 @@ def test_impossible_arguments_are_refused():
 
 @pytest.mark.parametrize("name", ["soc_slashdot0902", "ogbn_arxiv_nofeat"])
 def test_better_than_any_fixed_split_on_a_real_trace(name, real_graphs, tmp_path):
-    store = ingest(real_graphs / f"{name}.npz", tmp_path / name, memory="1GiB")
+    store = ingest(real_graphs / f"{name}.npz", tmp_path / name, memory="4GiB")
     graph = store.graph()
     ((edge_type, csc),) = graph.adjacency.items()
     num_nodes, sampler = csc.num_dst, NeighborSampler(graph, [10, 5], seed=1)
