@@ -72,16 +72,16 @@ def timed(tier, num_rows, num_reads=1):
 )
 def test_as_slow_as_asked(options, num_rows, num_reads, least_s):
     seconds = timed(SlowTier(HostTier([np.arange(1000)]), **options), num_rows, num_reads)
-    assert least_s <= seconds < least_s + 1.0
+    assert least_s <= seconds < least_s + 10.0  # a busy machine adds to it
 
 
 def test_time_passes_while_nobody_waits():
-    tier = SlowTier(HostTier([np.arange(1000)]), bytes_per_s=8e4)
+    tier = SlowTier(HostTier([np.arange(1000)]), bytes_per_s=8e3)  # a second
     read = tier.submit(np.arange(1000), [np.empty(8000, np.uint8)], np.arange(1000))
-    time.sleep(0.1)
+    time.sleep(1.0)
     started = time.monotonic()
     read.wait()
-    assert time.monotonic() - started < 0.09
+    assert time.monotonic() - started < 0.9
 
 
 def test_failures_say_which_read():
