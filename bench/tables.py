@@ -110,6 +110,8 @@ def speed_page() -> str:
         "",
         *table(["graph", "what", *PEERS.values()], speed_rows()),
         "",
+        f"Measured at {measured_at()}; a later version may be faster or slower.",
+        "",
     ]
     rows = []
     for graph in ("small", "large"):
@@ -160,6 +162,12 @@ def speed_page() -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def measured_at() -> str:
+    """The commits at which the peers were compared."""
+    results = [read(path.stem) for path in sorted(RESULTS.glob("peers-*.json"))]
+    return "commit " + ", ".join(sorted({result["commit"] for result in results if result}))
 
 
 def spread(values: dict[str, float]) -> str:
