@@ -70,4 +70,3 @@ def add_atomic(typing_context, array, index, value):
         return builder.atomic_rmw("add", pointer, arguments[2], "seq_cst")
 
     return types.int64(array, types.intp, types.int64), generate
-

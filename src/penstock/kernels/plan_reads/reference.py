@@ -8,8 +8,8 @@ import numpy as np
 def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes):
     """Cover the blocks that rows lie in by reads.
 
-    The blocks are taken in order; a block joins the read before it if the hole between them is at most `gap_bytes` and the read stays within
-    `max_bytes`; else it begins a new one.
+    The blocks are taken in order; a block joins the read before it if the hole between them is at most `gap_bytes` and the read stays
+    within `max_bytes`; else it begins a new one.
 
     Args:
         rows: int64[n], ascending, repetitions allowed.

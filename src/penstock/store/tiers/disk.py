@@ -193,7 +193,11 @@ class DiskTier:
         reason = os.strerror(outcome.number)
         if outcome.read < 0:
             return TierError(f"{self.name}: cannot read {part.path}: {reason}")
-        hint = "the disk is failing: see the system's log, and put the file on another" if outcome.number == errno.EIO else "see the system's log"
+        hint = (
+            "the disk is failing: see the system's log, and put the file on another"
+            if outcome.number == errno.EIO
+            else "see the system's log"
+        )
         return TierError(f"{self.name}: cannot read {part.path} at byte {at} (row {row}): {reason}: {hint}")
 
 
@@ -279,7 +283,9 @@ def _choose_device(options: DiskOptions, name: str) -> Device:
         except OSError as error:
             if options.device == "io_uring":
                 raise TierError(f"{name}: the kernel refuses io_uring ({error.strerror}): allow it, or read by pread") from None
-            logger.warning("%s: the kernel refuses io_uring (%s): reading by pread on threads, at three times the CPU", name, error.strerror)
+            logger.warning(
+                "%s: the kernel refuses io_uring (%s): reading by pread on threads, at three times the CPU", name, error.strerror
+            )
     return PreadDevice(min(_NUM_THREADS, options.depth), options.max_read_bytes)
 
 

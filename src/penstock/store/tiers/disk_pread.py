@@ -1,7 +1,7 @@
 """Pages by pread on threads of our own: where the kernel refuses io_uring, and for files that are in memory anyway.
 
-Threads and their buffers are shared by all channels. Invariant: after `close` of a channel no thread copies to its job's `out` any more, also
-one that sits in a read which does not come back.
+Threads and their buffers are shared by all channels. Invariant: after `close` of a channel no thread copies to its job's `out` any more,
+also one that sits in a read which does not come back.
 """
 
 from __future__ import annotations
