@@ -69,7 +69,7 @@ def test_a_stall_beyond_patience_is_an_error(tmp_path):
     tier = make_tier(tmp_path, [ROWS], device=device, patience_s=0.3)
     assert_rows(tier, [5])
     started = time.monotonic()
-    with pytest.raises(TierError, match="nothing has come for 0.3 s, 0 of 1 reads are over: the disk does not answer"):
+    with pytest.raises(TierError, match=r"nothing has come for 0.3 s, 0 of 1 reads are over: the disk does not answer"):
         read(tier, [6])
     assert time.monotonic() - started < 20
     assert_rows(tier, [7])  # the next read has a channel of its own
@@ -129,7 +129,7 @@ def test_a_ring_that_waits(tmp_path):
 def test_a_ring_that_waits_in_vain(tmp_path):
     tier, pipe = over_a_pipe(tmp_path, patience_s=0.5)
     started = time.monotonic()
-    with pytest.raises(TierError, match="nothing has come for 0.5 s"):
+    with pytest.raises(TierError, match=r"nothing has come for 0.5 s"):
         read(tier, [0, 1000, 2000])
     assert time.monotonic() - started < 20
     os.close(pipe)
@@ -207,7 +207,7 @@ def test_where_the_kernel_refuses_io_uring(tmp_path, monkeypatch, caplog):
     assert "the kernel refuses io_uring (Operation not permitted): reading by pread on threads" in caplog.text
     assert tier.describe().startswith("pread on 32 threads")
     assert_rows(tier, np.arange(3000)[::7])
-    with pytest.raises(TierError, match="the kernel refuses io_uring .Operation not permitted.: allow it, or read by pread"):
+    with pytest.raises(TierError, match=r"the kernel refuses io_uring .Operation not permitted.: allow it, or read by pread"):
         make_tier(tmp_path, [ROWS], device="io_uring")
 
 

@@ -22,7 +22,7 @@ from penstock.errors import TierError, UsageError
 from penstock.kernels.read_pages import rules
 from penstock.store.tiers.disk_device import Channel, Channels, Device, Job, Outcome, logger
 from penstock.store.tiers.disk_files import OpenRows, RowFile
-from penstock.store.tiers.disk_gauge import DEFAULT_GAP_BYTES, measure_gap
+from penstock.store.tiers.disk_gauge import CACHED_GAP_BYTES, measure_gap
 from penstock.store.tiers.disk_plan import plan_reads
 from penstock.store.tiers.disk_pread import PreadDevice
 from penstock.store.tiers.disk_uring import UringDevice
@@ -30,6 +30,9 @@ from penstock.store.tiers.tier import Read, TierStats, check_rows
 
 _NUM_THREADS = 32
 """Of pread: as many as it takes to come near io_uring, at three times the CPU."""
+
+_PAUSE_S = 1e-3
+"""Before asking again where nothing came: a kernel that is short of something says so at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ class DiskOptions:
         if not 1 <= self.depth <= 4096 or self.max_channels < 1 or self.patience_s <= 0 or (self.gap_bytes or 0) < 0:
             raise UsageError("a disk needs depth from 1 to 4096, max_channels from 1, patience_s above 0 and gap_bytes from 0")
         block = self.block_bytes or 4096
-        if block < 512 or block & (block - 1) or self.max_read_bytes < block or self.max_read_bytes % block:
+        if block < 512 or block & (block - 1) or self.max_read_bytes < 1 or self.max_read_bytes % max(block, 4096):
             raise UsageError("block_bytes must be a power of two from 512, and max_read_bytes a multiple of it and of 4096")
         if isinstance(self.device, str) and self.device not in ("auto", "io_uring", "pread"):
             raise UsageError(f"device must be auto, io_uring or pread, got {self.device!r}")
@@ -174,11 +177,11 @@ class DiskTier:
                 else:
                     self._channels.drop(channel)
                 return gap
-        return DEFAULT_GAP_BYTES
+        return CACHED_GAP_BYTES
 
     def _explain(self, part: _Part, outcome: Outcome) -> TierError:
         job = part.job
-        at = int(job.plan.starts[outcome.read])
+        at = int(job.plan.starts[outcome.read]) if job.plan.starts.size else 0
         row = max(0, (at - job.data_offset) // max(job.row_bytes, 1))
         if outcome.verdict == rules.RUNNING:
             return TierError(
@@ -186,9 +189,11 @@ class DiskTier:
                 f"{job.plan.starts.size} reads are over: the disk does not answer. See the system's log; when it answers again, go on"
             )
         if outcome.verdict == rules.ENDED:
+            size = os.fstat(job.descriptor).st_size
+            end = size if size < job.end else at + outcome.number
             return TierError(
-                f"{self.name}: {part.path} ends at byte {at + outcome.number}, its rows go on to {job.end}: it was truncated since it was "
-                "opened. Put the file back, or make the store again"
+                f"{self.name}: {part.path} ends at byte {end}, its rows go on to {job.end}: it was truncated since it was opened. "
+                "Put the file back, or make the store again"
             )
         reason = os.strerror(outcome.number)
         if outcome.read < 0:
@@ -231,6 +236,9 @@ class _DiskRead:
         if self._pid != os.getpid():  # begun by the parent of this process: its rings are not ours
             for part in self._parts:
                 part.channel = None
+        if not tier._close.alive:
+            self._drop()
+            raise TierError(f"{tier.name}: it was closed while rows were read from it")
         for part in self._parts:
             self._end(part)
         num_bytes = self._num_rows * sum(tier.row_bytes)
@@ -256,6 +264,8 @@ class _DiskRead:
                 last, since = outcome.num_done, now
             elif outcome.verdict == rules.RUNNING and now - since > tier.options.patience_s:
                 raise self._fail(part, outcome)
+            elif outcome.verdict == rules.RUNNING:
+                time.sleep(_PAUSE_S)
             if outcome.verdict != rules.RUNNING:
                 raise self._fail(part, outcome)
 

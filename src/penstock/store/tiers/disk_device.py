@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from penstock.errors import TierError
 from penstock.store.tiers.disk_plan import ReadPlan
 
 logger = logging.getLogger("penstock")
@@ -132,7 +133,10 @@ class Channels:
                 return self._idle.pop()
             if self._num_made >= self._most:
                 return None
-            return self._make()
+            try:
+                return self._make()
+            except OSError:  # the system is short of something: the read begins when it is waited for
+                return None
 
     def take_anyway(self) -> Channel:
         """A channel for a thread that waits for its rows; one more than there may be, if need be: who has the others may be waiting for
@@ -141,7 +145,10 @@ class Channels:
         if channel is not None:
             return channel
         with self._lock:
-            return self._make()
+            try:
+                return self._make()
+            except OSError as error:
+                raise TierError(f"the system has no more rings or memory to read with ({error.strerror}): read less at a time") from error
 
     def give_back(self, channel: Channel) -> None:
         """Take a channel back whose job is done."""
