@@ -177,8 +177,8 @@ def disk_section(disk: dict[str, Any]) -> list[str]:
         "## Disk",
         "",
         f"`python -m bench.disk FOLDER`: a file of {disk['file_bytes'] / 2**30:.0f} GiB, fio and the disk tier in alternation,",
-        f"{disk['rounds']} rounds of a second each; medians, and of the ratio of neighbours also least and most: the disk is a virtual one,",
-        "whose speed others share. CPU is of all threads, from row numbers to rows in place.",
+        f"{disk['rounds']} rounds of a second each; medians, and of the ratio of neighbours also least and most. The disk is virtual,",
+        "and others share its speed. CPU is of all threads, from row numbers to rows in place.",
         "",
         *table(
             ["what", "fio, requests/s", "ours", "fio, MB/s", "ours", "rate over fio", "us of CPU per request"],

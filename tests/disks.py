@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import mmap
 import os
 import threading
 
@@ -105,11 +106,9 @@ class _FaultyChannel:
         kind, amount = fault or (None, 0)
         if kind == "stall":
             self.stop.wait(amount)
-        buffer = bytearray(length)
-        count = os.preadv(file.fileno(), [buffer], offset)
-        if kind in ("short", "end"):
-            count = min(count, amount)
-        return bytes(buffer[:count])
+        with mmap.mmap(-1, length) as buffer:  # at the beginning of a page
+            count = os.preadv(file.fileno(), [buffer], offset)
+            return buffer[: min(count, amount) if kind in ("short", "end") else count]
 
     def go_on(self):
         self.thread.join(0.05)

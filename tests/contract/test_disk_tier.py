@@ -1,11 +1,9 @@
-"""Tiers on a disk keep the contract of tiers: on every device, past the page cache or through it, and beneath a cache."""
+"""Tiers on a disk keep the contract of tiers: on every device, past the page cache or through it."""
 
 import numpy as np
 import pytest
 
-from penstock.cache import LRU
-from penstock.gather import CachedTier
-from penstock.store.tiers import RowFile
+from penstock.store.tiers import DiskOptions, DiskTier, RowFile
 from tests.contract.tiers import TierContract
 from tests.disks import DEVICES, FaultyDevice, make_tier
 
@@ -40,14 +38,6 @@ class TestFaultyDevice(OnDisk):
         return make_tier(self.folder, arrays, device=FaultyDevice(lambda *read: None))
 
 
-class TestBeneathACache(TestDiskTier):
-    def make(self, arrays):
-        return CachedTier(lambda: LRU(50, 10), make_tier(self.folder, arrays, device=self.device))
-
-    def rows_counted(self, tier):
-        return tier.stats.num_rows + tier.slow.stats.num_rows
-
-
 class TestFilesOfMappedArrays(TestDiskTier):
     def make(self, arrays):
         files = []
@@ -55,6 +45,4 @@ class TestFilesOfMappedArrays(TestDiskTier):
             np.save(self.folder / f"{number}.npy", array)
             files.append(RowFile.behind(np.load(self.folder / f"{number}.npy", mmap_mode="r")))
         assert [file.data_offset for file in files] == [128] * 3
-        from penstock.store.tiers import DiskOptions, DiskTier
-
         return DiskTier(files, 50, options=DiskOptions(device=self.device))

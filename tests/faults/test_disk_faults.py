@@ -47,7 +47,7 @@ def test_what_passes_is_tried_again(fault, tmp_path):
     [
         (
             lambda number, offset, length: errno.EIO if number == 3 else None,
-            "at byte 12288 .row 512.: Input/output error: the disk is failing",
+            "at byte 16384 .row 768.: Input/output error: the disk is failing",
         ),
         (again(17), "Interrupted system call: see the system's log"),
         (again(17, errno.EAGAIN), "Resource temporarily unavailable"),

@@ -115,9 +115,9 @@ class DiskTier:
     def __init__(self, files: Sequence[RowFile], num_rows: int, name: str = "disk", options: DiskOptions | None = None) -> None:
         self.name, self.num_rows, self.row_bytes = name, num_rows, tuple(file.row_bytes for file in files)
         self.options, self.stats = options or DiskOptions(), DiskStats()
-        block = self.options.block_bytes
+        block, chosen = self.options.block_bytes, self.options  # what is closed with the tier must not hold it
         self._files = [OpenRows(file, num_rows, name, block_bytes=block, direct=self.options.direct) for file in files]
-        self._channels = Channels(lambda: _choose_device(self.options, name), self.options.max_channels)
+        self._channels = Channels(lambda: _choose_device(chosen, name), chosen.max_channels)
         for file in self._files:
             if file.refusal is not None:
                 logger.warning("%s: %s: reads go through the page cache, and memory fills with it", name, file.refusal)
