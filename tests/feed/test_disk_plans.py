@@ -61,7 +61,7 @@ def test_features_in_memory_are_refused(stores):
 def test_a_store_that_was_replaced(tmp_path):
     ingest(homogeneous_data(), tmp_path / "store", memory="4GiB")
     store = penstock.open(tmp_path / "store")
-    store.node_field(None, "x")
+    loader_of(store)  # maps everything
     ingest(homogeneous_data(), tmp_path / "store", overwrite=True, memory="4GiB")
     with pytest.raises(TierError, match="replaced"):
         loader_of(store, plan=Plan(**DISK))
