@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,7 @@ def make_file(path: Path, num_bytes: int) -> None:
             noise[:, :8] = np.arange(first, first + len(noise)).view(np.uint8).reshape(-1, 8)
             file.write(noise.data)
         file.flush()
+        os.fsync(file.fileno())
 
 
 def run_fio(path: Path, options: dict[str, str]) -> dict[str, float]:
