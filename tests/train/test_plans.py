@@ -7,6 +7,7 @@ import pytest
 from penstock.cache.choose import POLICIES
 from penstock.errors import UsageError
 from penstock.report import write_report
+from penstock.report.live import introduction
 from penstock.train import TrainConfig, train
 from tests.train.stores import make_store, make_typed_store
 
@@ -31,6 +32,8 @@ def test_weights_do_not_depend_on_policy_capacity_or_tier(kind, stores, tmp_path
     plans += [dict(policy="fifo", cache=cache) for cache in ("0", "1 rows", "100%", "64KiB")]
     plans += [
         dict(features="memory"),
+        dict(features="disk"),
+        dict(features="disk", policy="belady", cache="10%", window=3),
         dict(slow="1GB/s,10us"),
         dict(policy="belady", cache="10%", window=3, slow="1GB/s,10us", num_workers=0),
     ]
@@ -59,6 +62,18 @@ def test_rows_are_counted_and_shown(stores, tmp_path):
     assert json.loads((tmp_path / "report.json").read_text())["description"]["plan"]["policy"] == "lru"
     plain = write_report(run(tmp_path / "b", stores["plain"]), tmp_path / "b").read_text()
     assert "Where rows came from" not in plain
+
+
+def test_what_a_disk_was_made_to_read_is_said(stores, tmp_path):
+    result = run(tmp_path, stores["plain"], features="disk", policy="lru", cache="20%")
+    for record in result.history:
+        assert sum(counts["num_rows"] for counts in record.tiers.values()) == record.num_nodes
+        assert record.tiers["disk"]["read_bytes"] >= record.tiers["disk"]["num_bytes"] > 0
+    assert "blocks of" in result.description["disks"]["disk"]
+    assert f"disk: {result.description['disks']['disk']}" in introduction(result.description, 2)
+    page = write_report(result, tmp_path).read_text()
+    assert "per byte asked" in page
+    assert "read from disk" in page
 
 
 def test_a_run_goes_on_under_another_policy_but_not_another_order(stores, tmp_path):
