@@ -113,7 +113,7 @@ def _tier_table(result: Result) -> str:
             for name, value in counts.items():
                 total[name] += value
     asked = sum(counts["num_rows"] for counts in sums.values()) or 1.0
-    heads = "".join(f'<th class="number">{name}</th>' for name in ("rows", "of all", "bytes", "waited"))
+    heads = "".join(f'<th class="number">{name}</th>' for name in ("rows", "of all", "bytes", "waited", "deciding"))
     rows = "".join(
         f"<tr><th>{html.escape(tier)}</th>"
         + "".join(
@@ -123,6 +123,7 @@ def _tier_table(result: Result) -> str:
                 f"{100 * counts['num_rows'] / asked:.1f} %",
                 words.num_bytes(counts["num_bytes"]),
                 words.seconds(counts["seconds"]),
+                words.seconds(counts["decide_s"]) if counts.get("decide_s") else "",
             )
         )
         + "</tr>"

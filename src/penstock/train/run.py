@@ -248,7 +248,7 @@ class _Run:
         for tier, counts in after["tiers"].items():
             sums, earlier = record.tiers.setdefault(tier, dict.fromkeys(counts, 0)), before["tiers"].get(tier, {})
             for name, value in counts.items():
-                sums[name] += value - earlier.get(name, 0)
+                sums[name] = sums.get(name, 0) + value - earlier.get(name, 0)
 
     def _evaluate(self) -> bool:
         """Compute val and test over full neighbourhoods where they are due. Returns whether this is the best epoch so far."""
