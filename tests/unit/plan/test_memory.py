@@ -51,7 +51,7 @@ def test_the_refusal_names_the_smallest_that_would_do():
     with pytest.raises(BudgetError) as refused:
         plan_memory(512 * MIB, needs, held_bytes=20 * MIB, windows=(2, 4))
     assert str(refused.value) == (
-        "host_memory of 512.0 MiB does not hold one batch: 400.0 MiB process + 200.0 MiB step + 100.0 MiB batches + 40.0 MiB held ahead + 5 "
-        "% reserve = 778.9 MiB at least. Give more, or make batches, fanouts or num_workers smaller"
+        "host_memory of 512.0 MiB does not hold one batch: 400.0 MiB process + 200.0 MiB step + 100.0 MiB batches + 40.0 MiB held ahead + 5"
+        " % reserve = 778.9 MiB at least. Give more, or make batches, fanouts or num_workers smaller"
     )
     plan_memory(int(778.95 * MIB), needs, held_bytes=20 * MIB, windows=(2, 4))
