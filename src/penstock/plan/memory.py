@@ -106,8 +106,9 @@ def plan_memory(
 def _refusal(budget_bytes: int, needs: Needs, window: int, held_bytes: int) -> str:
     parts = [f"{format_bytes(getattr(needs, one.name))} {one.name}" for one in fields(needs) if getattr(needs, one.name)]
     parts.append(f"{format_bytes(window * held_bytes)} held ahead")
+    share = f"{100 * RESERVE_SHARE:.0f} %"
     least = int((needs.total + window * held_bytes) / (1 - RESERVE_SHARE)) + 1
     return (
-        f"{argument('host_memory')} of {format_bytes(budget_bytes)} does not hold one batch: {' + '.join(parts)} + {100 * RESERVE_SHARE:.0f}"
-        f" % reserve = {format_bytes(least)} at least. Give more, or make batches, fanouts or {argument('num_workers')} smaller"
+        f"{argument('host_memory')} of {format_bytes(budget_bytes)} does not hold one batch: {' + '.join(parts)} + {share} "
+        f"reserve = {format_bytes(least)} at least. Give more, or make batches, fanouts or {argument('num_workers')} smaller"
     )
