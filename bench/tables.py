@@ -161,7 +161,33 @@ def speed_page() -> str:
             ),
             "",
         ]
+    disk = read("disk")
+    if disk:
+        lines += disk_section(disk)
     return "\n".join(lines)
+
+
+def disk_section(disk: dict[str, Any]) -> list[str]:
+    """What the tier on a disk reaches beside fio."""
+    rows = []
+    for name, row in disk["workloads"].items():
+        cells = [f"{row[who][what]['median']:,.0f}" for what in ("requests_per_s", "mb_per_s") for who in ("fio", "ours")]
+        rows.append([name, *cells, spread(row["rate_over_fio"]), spread(row["ours"]["us_of_cpu_per_read"])])
+    return [
+        "## Disk",
+        "",
+        f"`python -m bench.disk FOLDER`: a file of {disk['file_bytes'] / 2**30:.0f} GiB, fio and the disk tier in alternation,",
+        f"{disk['rounds']} rounds of a second each; medians, and of the ratio of neighbours also least and most. The disk is virtual,",
+        "and others share its speed. CPU is of all threads, from row numbers to rows in place.",
+        "",
+        *table(
+            ["what", "fio, requests/s", "ours", "fio, MB/s", "ours", "rate over fio", "us of CPU per request"],
+            rows,
+        ),
+        "",
+        machine(disk) + f". Other load at the start: {disk['foreign_load_percent']} %.",
+        "",
+    ]
 
 
 def measured_at() -> str:

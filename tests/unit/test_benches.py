@@ -1,5 +1,6 @@
 """The benchmarks run, at toy size."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -12,6 +13,7 @@ from bench import (
     caching_page,
     caching_pictures,
     common,
+    disk,
     graphs,
     opening,
     orders,
@@ -86,6 +88,24 @@ def test_policies(toy, monkeypatch):
     assert all(row["ns_per_id"]["median"] > 0 and row["rows_in_use"] == 300 for row in rows.values())
     assert max(row["hit_rate"] for row in rows.values()) == rows["belady"]["hit_rate"] > rows["static"]["hit_rate"] > 0
     assert result["static_simulation"]["m_accesses_per_s"]["median"] > 0
+
+
+def test_disk(toy, monkeypatch):
+    """With a stand-in for fio, which not every machine has."""
+    stand_in = {"requests_per_s": 1e3, "mb_per_s": 4.0, "us_of_cpu_per_read": 9.0}
+    monkeypatch.setattr(disk, "run_fio", lambda path, options: stand_in)
+    monkeypatch.setattr(disk.shutil, "which", lambda name: name)
+    monkeypatch.setattr(disk, "SLICE_S", 0.02)
+    short = {name: dataclasses.replace(each, batch=500, device="auto") for name, each in disk.WORKLOADS.items()}
+    monkeypatch.setattr(disk, "WORKLOADS", short)
+    monkeypatch.setattr(sys, "argv", ["disk", str(toy), "--gib", "0.01", "--rounds", "2"])
+    disk.main()
+    result = json.loads((toy / "results" / "disk.json").read_text())
+    for row in result["workloads"].values():
+        assert row["ours"]["requests_per_s"]["median"] > 0
+        assert row["rate_over_fio"]["median"] > 0
+    assert len(tables.disk_section(result)) > 10
+    assert not list(toy.glob("tmp*"))
 
 
 def test_orders(toy, monkeypatch):

@@ -41,7 +41,9 @@ def train(
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
     recipe: Annotated[str | None, typer.Option(help="pyg, mmap, pagraph, gnnlab or bgl: the settings below in one word.")] = None,
     order: Annotated[str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = None,
-    features: Annotated[str | None, typer.Option(help="memory: read features in at the start; given: leave them on disk.")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="given: features as mapped files; memory: read in at the start; disk: past the page cache.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="Which rows are kept in memory: degree, presample, fifo, belady, ...")] = None,
     cache: Annotated[str | None, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'.")] = None,
     window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady.")] = None,

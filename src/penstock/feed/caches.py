@@ -15,12 +15,13 @@ from typing import Any, cast
 import numpy as np
 
 from penstock.cache.choose import Workload, choose_policy
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, UsageError, argument
 from penstock.feed.fields import Field, TensorRows
 from penstock.gather import CachedTier, RowKind, RowsUnderWay, TieredTable
+from penstock.gather.table import stack_of
 from penstock.plan import Plan, plan_rows, slow_options
 from penstock.records import NODE, Allocator, Graph
-from penstock.store.tiers import HostTier, MappedTier, SlowTier, Tier
+from penstock.store.tiers import DiskTier, HostTier, MappedTier, RowFile, SlowTier, Tier
 
 
 @dataclass(slots=True)
@@ -71,17 +72,21 @@ class Caches:
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Name of a tier -> what it was asked for; names carry the type where there are several."""
-        counted = {}
-        for key, table in self.tables.items():
-            label = "" if len(self.tables) == 1 else f"{'/'.join(key) if isinstance(key, tuple) else key} "
-            for tier, stats in table.stats().items():
-                counted[label + tier] = stats.as_dict()
-        return counted
+        return {self._label(key) + name: one.as_dict() for key, table in self.tables.items() for name, one in table.stats().items()}
+
+    def _label(self, key: Any) -> str:
+        return "" if len(self.tables) == 1 else f"{'/'.join(key) if isinstance(key, tuple) else key} "
+
+    @property
+    def disks(self) -> dict[str, DiskTier]:
+        """Tiers on disks, under the names that they have in `stats`."""
+        tiers = {self._label(key) + tier.name: tier for key, table in self.tables.items() for tier in stack_of(table.tier)}
+        return {name: tier for name, tier in tiers.items() if isinstance(tier, DiskTier)}
 
     @property
     def resident_bytes(self) -> int:
-        """Memory that the kept rows, directories and states take."""
-        return sum(cache.resident_bytes for cache in self.caches.values())
+        """Memory that the kept rows, directories and states take, and the buffers of disks."""
+        return sum(tier.resident_bytes for tier in (*self.caches.values(), *self.disks.values()))
 
 
 def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, features: Mapping[Any, TieredTable], *, is_mapped: bool) -> Caches:
@@ -100,8 +105,9 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
         return Caches(tables)
     for node_type in {one.key or NODE: None for one in fields if isinstance(one.source, TensorRows)}:
         if node_type not in tables:
-            ours = [one for one in fields if (one.key or NODE) == node_type and isinstance(one.source, TensorRows)]
-            tables[node_type] = _bottom(plan, ours, is_mapped=is_mapped)
+            ours = [one for one in fields if (one.key or NODE) == node_type and _is_held(one, plan)]
+            if ours:
+                tables[node_type] = _bottom(plan, ours, is_mapped=is_mapped)
     if not tables:
         raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
     if plan.policy is None:
@@ -124,6 +130,21 @@ def _put_policies_over(tables: dict[Any, TieredTable], plan: Plan, workload: Wor
     return window
 
 
+def _is_held(field: Field, plan: Plan) -> bool:
+    """Whether a plan puts a field into tiers. Labels and other single numbers are not read from a disk: a page for eight bytes."""
+    return isinstance(field.source, TensorRows) and (plan.features != "disk" or field.source.array.ndim > 1)
+
+
+def _file_of(field: Field) -> RowFile:
+    file = RowFile.behind(cast(TensorRows, field.source).array)
+    if file is None:
+        raise UsageError(
+            f"{argument('features', 'disk')} reads features from files, and {field.name} is in memory: ingest the graph into a store, "
+            "or open the array by np.load(..., mmap_mode='r')"
+        )
+    return file
+
+
 def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
     sizes = {**graph.num_nodes, **{e: csc.num_edges for e, csc in graph.adjacency.items()}}
     for key, table in tables.items():
@@ -139,7 +160,10 @@ def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool) -> TieredTa
     arrays = [source.array for source in sources]
     if plan.features == "memory" and is_mapped:
         arrays, is_mapped = [np.array(array) for array in arrays], False
-    tier: Tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
+    if plan.features == "disk":
+        tier: Tier = DiskTier([_file_of(one) for one in fields], len(arrays[0]))
+    else:
+        tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
     if plan.slow is not None:
         tier = SlowTier(tier, **slow_options(plan.slow))
     return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])

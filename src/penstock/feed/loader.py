@@ -202,6 +202,7 @@ class NeighborLoader:
         pool = self._maker.pool
         self._stats.buffer_bytes, self._stats.peak_buffer_bytes = pool.total_bytes, pool.peak_bytes
         self._stats.cache_bytes, self._stats.tiers = self._caches.resident_bytes, self._caches.stats()
+        self._stats.disks = {name: tier.describe() for name, tier in self._caches.disks.items()}
         return self._stats
 
     def _make_caches(self, plan: Plan, features: Mapping[Any, TieredTable]) -> Caches:

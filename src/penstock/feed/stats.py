@@ -27,7 +27,8 @@ class LoaderStats:
             caller's thread: transform (here), pinning.
         wait_s: seconds the caller waited for a batch.
         buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
-        cache_bytes: memory of the rows that policies keep, with their directories and states.
+        cache_bytes: memory of the rows that policies keep, with their directories and states, and of the buffers of disks.
+        disks: name of a tier on a disk -> how it is read.
         tiers: name of a tier -> what it was asked for since the loader was made (`TierStats`); the cached rows' tier counts the hits.
     """
 
@@ -42,6 +43,7 @@ class LoaderStats:
     peak_buffer_bytes: int = 0
     cache_bytes: int = 0
     tiers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    disks: dict[str, str] = field(default_factory=dict)
 
     def add(self, batch: BatchStats) -> None:
         """Count one more batch."""

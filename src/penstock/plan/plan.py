@@ -13,7 +13,7 @@ from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
 
 ORDERS = ("random", "proximity", "community", "sequential")
-FEATURES = ("given", "memory")
+FEATURES = ("given", "memory", "disk")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,8 @@ class Plan:
     Attributes:
         recipe: name it came from, for reports.
         order: of the seeds.
-        features: where rows are read from: "given" leaves them (a store's are mapped files), "memory" reads them in at the start.
+        features: where rows are read from: "given" leaves them (a store's are mapped files), "memory" reads them in at the start, "disk"
+            reads them past the page cache, by many requests at once (see `store.tiers.DiskTier`).
         policy: which rows are kept in memory above that; None keeps none.
         cache: how many: "10%" of the rows of each type, "2GiB" with all that the policy needs, or "5000 rows".
         window: batches that a policy which looks ahead is told of.

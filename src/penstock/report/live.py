@@ -60,6 +60,7 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
             if plan["policy"]
             else ""
         )
+        kept += "".join(f"\n{name}: {how}" for name, how in description["disks"].items())
     return (
         f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
         f"{description['model']}, {num_epochs} epochs, {threads}{kept}"

@@ -84,6 +84,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"edges: {name}", f"{count:,}") for name, count in d["edges"].items()],
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
+        *[(f"read from {name}", how) for name, how in d["disks"].items()],
         *([("kept rows", f"{words.num_bytes(d['cache_bytes'])} with directory and state")] if d["cache_bytes"] else []),
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]
@@ -113,7 +114,10 @@ def _tier_table(result: Result) -> str:
             for name, value in counts.items():
                 total[name] += value
     asked = sum(counts["num_rows"] for counts in sums.values()) or 1.0
-    heads = "".join(f'<th class="number">{name}</th>' for name in ("rows", "of all", "bytes", "waited", "deciding"))
+    names = ["rows", "of all", "bytes", "waited", "deciding"] + ["requests", "read", "per byte asked"] * any(
+        "read_bytes" in one for one in sums.values()
+    )
+    heads = "".join(f'<th class="number">{name}</th>' for name in names)
     rows = "".join(
         f"<tr><th>{html.escape(tier)}</th>"
         + "".join(
@@ -124,12 +128,21 @@ def _tier_table(result: Result) -> str:
                 words.num_bytes(counts["num_bytes"]),
                 words.seconds(counts["seconds"]),
                 words.seconds(counts["decide_s"]) if counts.get("decide_s") else "",
+                *_disk_cells(counts),
             )
         )
         + "</tr>"
         for tier, counts in sums.items()
     )
     return f"<table><tr><th>tier</th>{heads}</tr>{rows}</table>"
+
+
+def _disk_cells(counts: dict[str, float]) -> list[str]:
+    """What a disk was made to read, where the tier is one."""
+    if "read_bytes" not in counts:
+        return []
+    per_byte = counts["read_bytes"] / (counts["num_bytes"] or 1.0)
+    return [words.count(counts["num_requests"]), words.num_bytes(counts["read_bytes"]), f"{per_byte:.2f}"]
 
 
 def _batch_table(result: Result) -> str:
