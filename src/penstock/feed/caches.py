@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from penstock.cache.choose import Choice, Workload, choose_policy, fixed_choice, list_values
+from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values
 from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field, TensorRows
 from penstock.feed.slopes import measure_slopes
@@ -166,7 +166,8 @@ def _share_out(
         values = list_values(plan.neighbor_policy, workload, num_epochs=epochs)
         kept = plan_lists(plan.neighbor_cache, values, adjacency, plan.neighbor_layout)
     if plan.policy is not None:
-        capacity = plan_rows(plan.cache, {t: table.num_rows for t, table in over.items()}, row_bytes)
+        num_rows = {t: table.num_rows for t, table in over.items()}
+        capacity = plan_rows(plan.cache, num_rows, row_bytes, is_static=plan.policy in STATIC)
         choices = {t: choose_policy(plan.policy, workload, t, capacity[t], window=plan.window, num_epochs=epochs) for t in over}
     return choices, kept
 

@@ -13,6 +13,9 @@ DIRECTORY_BYTES_PER_NODE = 8
 STATE_BYTES_PER_ROW = 24
 """What a policy and its directory take at most, beyond the rows."""
 
+STATIC_DIRECTORY_BYTES_PER_NODE = 4
+"""What a static one takes in all."""
+
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
@@ -31,24 +34,28 @@ def parse_capacity(text: str, name: str = "cache", unit: str = "rows") -> tuple[
         raise UsageError(f"cannot read {argument(name, text)}: write a share (10%), bytes (2GiB) or {unit} (5000 {unit})") from None
 
 
-def plan_rows(text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int], name: str = "cache") -> dict[Any, int]:
+def plan_rows(
+    text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int], name: str = "cache", *, is_static: bool = False
+) -> dict[Any, int]:
     """Share a capacity out over types: rows of each that are kept.
 
     Args:
         text: see `parse_capacity`. Bytes cover rows, directory and state; each type gets the same share of its rows.
         num_rows, row_bytes: per type.
         name: of the argument, for messages.
+        is_static: the policy is, and needs less.
     """
+    per_node, per_row = (STATIC_DIRECTORY_BYTES_PER_NODE, 0) if is_static else (DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW)
     kind, amount = parse_capacity(text, name)
     if kind == "rows":
         total = sum(num_rows.values())
         return {key: min(count, math.floor(amount * count / max(total, 1))) for key, count in num_rows.items()}
     if kind == "bytes":
-        left = amount - DIRECTORY_BYTES_PER_NODE * sum(num_rows.values())
-        whole = sum(count * (row_bytes[key] + STATE_BYTES_PER_ROW) for key, count in num_rows.items())
+        left = amount - per_node * sum(num_rows.values())
+        whole = sum(count * (row_bytes[key] + per_row) for key, count in num_rows.items())
         if amount and left <= 0:
             raise UsageError(
-                f"{argument(name, text)} does not hold the directory alone: {DIRECTORY_BYTES_PER_NODE} bytes for each of "
+                f"{argument(name, text)} does not hold the directory alone: {per_node} bytes for each of "
                 f"{sum(num_rows.values()):,} rows; give more, or 0"
             )
         amount = max(0.0, min(1.0, left / max(whole, 1)))

@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UsageError, argument
-from penstock.plan.capacity import parse_capacity
+from penstock.plan.capacity import STATIC_DIRECTORY_BYTES_PER_NODE, parse_capacity
 from penstock.plan.knapsack import fill_by_rank, plan_split
 from penstock.records import CSC, EdgeType
 
 SHARED = "shared"
 """A capacity of lists that says: one budget for lists and rows, divided by what each saves."""
-
-ROW_DIRECTORY_BYTES = 4
-"""Per node, of a static cache of rows (`penstock.cache.static`)."""
 
 
 def plan_lists(
@@ -82,7 +79,7 @@ def plan_shared(
         (edge type -> int64 nodes whose lists are kept, node type -> int64 rows kept), best first.
     """
     kind, amount = parse_capacity(text)
-    tables = table_bytes(adjacency) + ROW_DIRECTORY_BYTES * sum(visits.size for visits in row_visits.values())
+    tables = table_bytes(adjacency) + STATIC_DIRECTORY_BYTES_PER_NODE * sum(visits.size for visits in row_visits.values())
     if kind == "share":
         whole = sum(csc.indices.nbytes for csc in adjacency.values()) + sum(row_visits[t].size * row_bytes[t] for t in row_visits)
         budget = int(amount * whole)
