@@ -11,7 +11,7 @@ from penstock.cache.presample import draw_apart, iterate_samples, lists_read
 from penstock.errors import TierError, UsageError
 from penstock.feed import slopes, topology
 from penstock.order import RandomOrder
-from penstock.plan import Plan, plan_lists, plan_shared
+from penstock.plan import Plan, make_plan, plan_lists, plan_shared
 from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
 from penstock.store import ingest
@@ -63,14 +63,22 @@ def test_same_batches_under_every_policy(plain, kind, policy):
         assert digests(make_loader(DATA[kind], plan=plan, num_workers=2)) == plain[kind]
 
 
-@pytest.mark.parametrize("plan", [dict(topology="memory"), dict(neighbor_policy="presample", neighbor_cache="10%"), dict(recipe="ducati")])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(topology="memory"),
+        Plan(neighbor_policy="presample", neighbor_cache="10%"),
+        make_plan("ducati", slow_topology="1GB/s,2ms,64 rows"),
+    ],
+    ids=["memory", "presample", "ducati"],
+)
 @pytest.mark.parametrize("kind", DATA)
 def test_stores_in_memory_mapped_or_kept_in_part(stores, kind, plan):
     given = {"input_nodes": ("paper", "train") if kind == "typed" else "train"}
-    loader = make_loader(stores[kind], plan=plan["recipe"] if "recipe" in plan else Plan(**plan), num_workers=2, **given)
+    loader = make_loader(stores[kind], plan=plan, num_workers=2, **given)
     assert digests(loader) == digests(make_loader(stores[kind], **given))
     stats = loader.stats()
-    if "topology" in plan:
+    if plan.topology == "memory":
         assert stats.lists == {}
         arrays = [csc for csc in stores[kind].graph().adjacency.values()]
         assert stats.loaded_bytes == sum(csc.indptr.nbytes + csc.indices.nbytes for csc in arrays)
@@ -131,8 +139,8 @@ def test_bytes_cover_lists_and_tables(layout, capacity):
 @pytest.mark.parametrize("kind", DATA)
 def test_one_budget_for_rows_and_lists(plain, kind, capacity):
     plan = Plan(
-        policy="presample", cache=capacity, neighbor_policy="presample", neighbor_cache="shared", slow=SLOW, slow_topology=SLOW,
-        neighbor_layout="prefix",
+        policy="presample", cache=capacity, neighbor_policy="presample", neighbor_cache="shared", neighbor_layout="prefix",
+        slow="1GB/s,2ms,64 rows", slow_topology="1GB/s,2ms,64 rows",
     )  # fmt: skip
     loader = make_loader(DATA[kind], plan=plan, num_workers=2)
     assert digests(loader) == plain[kind]
@@ -211,10 +219,11 @@ def test_slopes_find_the_slow_side():
     maker, csc = loader._maker, loader._maker.sampler.graph.adjacency[EDGE]
     workload = Workload(maker.sampler, NODE, maker.seeds.ids, maker.order, 16)
     fast = topology.bottom_of_lists(Plan(), csc, is_mapped=False)
-    slow = topology.bottom_of_lists(Plan(slow_topology="1GB/s,20ms,10 rows"), csc, is_mapped=False)
-    (of_slow, of_rows), (of_fast, _) = (slopes.measure_slopes(workload, loader._caches.tables, {EDGE: bottom}) for bottom in (slow, fast))
-    assert of_slow[EDGE] > 1e-4
-    assert of_slow[EDGE] > 10 * max(of_rows[NODE], of_fast[EDGE], 0)
+    slow = topology.bottom_of_lists(Plan(slow_topology="1GB/s,20ms,10 rows,depth 1"), csc, is_mapped=False)
+    of_slow, of_rows = slopes.measure_slopes(workload, loader._caches.tables, {EDGE: slow}, num_batches=1)
+    of_fast, _ = slopes.measure_slopes(workload, {}, {EDGE: fast}, num_batches=1)
+    assert of_slow[EDGE] > 3e-3  # 20 ms for 10 neighbours, about 3 of a list
+    assert of_slow[EDGE] > max(of_rows[NODE], of_fast[EDGE])
     nothing, _ = slopes.measure_slopes(workload, {}, {}, num_batches=0)
     assert nothing == {EDGE: slopes.LEAST_S}
 

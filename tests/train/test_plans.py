@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from penstock.cache.choose import LIST_POLICIES, POLICIES
+from penstock.cache.choose import POLICIES
 from penstock.errors import UsageError
 from penstock.plan import RECIPES
 from penstock.report import write_report
@@ -38,8 +38,8 @@ def test_weights_do_not_depend_on_policy_capacity_or_tier(kind, stores, tmp_path
         dict(policy="belady", cache="10%", window=3, slow="1GB/s,10us", num_workers=0),
         dict(topology="memory"),
         dict(slow_topology="1GB/s,10us,4KiB blocks"),
-        *(dict(neighbor_policy=policy, neighbor_cache="15%", slow_topology="1GB/s,1us") for policy in LIST_POLICIES),
-        *(dict(neighbor_policy="ratio", neighbor_cache=cache, neighbor_layout="prefix") for cache in ("0", "1 list", "100%", "64KiB")),
+        dict(neighbor_policy="presample", neighbor_cache="15%", slow_topology="1GB/s,1us"),
+        dict(neighbor_policy="ratio", neighbor_cache="64KiB", neighbor_layout="prefix"),
         dict(recipe="ducati", cache="16KiB", slow="1GB/s,1us", slow_topology="1GB/s,1us"),
     ]
     for number, plan in enumerate(plans):
@@ -53,9 +53,10 @@ def test_recipes_train(recipe, stores, tmp_path):
     expected = run(tmp_path / "same order", stores["plain"], order="proximity" if recipe == "bgl" else "random")
     assert result.weights_digest == expected.weights_digest
     if RECIPES[recipe].policy is not None:
-        assert 0 < result.history[-1].hit_rate < 1
         assert result.description["cache_bytes"] > 0
-    if RECIPES[recipe].neighbor_policy is not None:
+    if RECIPES[recipe].policy is not None and recipe != "ducati":  # that one takes what saves time: over fast memory, perhaps no rows
+        assert 0 < result.history[-1].hit_rate < 1
+    if RECIPES[recipe].neighbor_policy is not None and recipe != "ducati":
         assert 0 < result.history[-1].list_hit_rate < 1
         assert result.description["list_bytes"] > 0
     if recipe == "pyg":

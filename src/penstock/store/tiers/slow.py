@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from penstock.errors import TierError, UsageError
-from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats
+from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats, check_rows
 
 
 class SlowTier:
@@ -62,6 +62,7 @@ class SlowTier:
         if self._block_bytes is None:
             num_requests, num_moved = math.ceil(rows.size / self._rows_per_request), num_bytes
         else:
+            check_rows(self, rows)
             num_requests = sum(count_blocks(rows, self.num_rows, width, self._block_bytes) for width in self.row_bytes)
             num_moved = num_requests * self._block_bytes
         busy_s = max(num_moved / self._bytes_per_s, math.ceil(num_requests / self._depth) * self._delay_s)
