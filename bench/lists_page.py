@@ -7,8 +7,8 @@ from typing import Any
 
 HEAD = """# Neighbour lists from a slow place
 
-Training where the adjacency is read from a device that is played: 1 GB/s and 100 us per request of a block of 4 KiB, 32 under way (`indptr`
-is in memory). 1M nodes, 16M edges by Zipf, 128 features; 2-layer GraphSAGE, fanouts 10, 5, batches of 1,024, 2 sampling threads. Weights
+Training where the adjacency is read from a device that is played: 1 GB/s, 100 us per request of a block of 4 KiB (`indptr` is in memory).
+1M nodes, 16M edges by Zipf, 128 features; 2-layer GraphSAGE, fanouts 10, 5, batches of 1,024, 2 sampling threads. Weights
 are the same under every setting, bit for bit. `python -m bench.slow_lists FOLDER --part lists|budget` makes them.
 """.splitlines()
 
@@ -23,7 +23,8 @@ def render(
             "",
             "## Which lists to keep",
             "",
-            "Only the lists are slow. In the first column: what the choice goes by, and the share of the edges that is kept.",
+            "Only the lists are slow; 10 requests are under way at once, 100,000 a second. In the first column: what the choice goes by,",
+            "and the share of the edges that is kept.",
             "",
             *table(
                 ["lists", "s/epoch", "faster by", "lists that hit", "lists missed per epoch", "sampling, ms a batch", "MiB kept"],
@@ -45,7 +46,7 @@ def render(
             "",
             f"## One budget for lists and rows: {budget.get('budget', '')}".rstrip(": "),
             "",
-            "Lists and features are slow, each on a device of its own.",
+            "Lists and features are on one device, 32 requests under way.",
             "",
             *table(
                 ["division", "s/epoch", "faster by", "lists that hit", "rows that hit", "MiB of lists", "MiB of rows"],

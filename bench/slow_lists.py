@@ -1,10 +1,11 @@
-"""Training from a slow topology: 1 GB/s and 100 us per request of one block of 4 KiB, 32 under way; `indptr` in memory.
+"""Training from a slow topology: a device that serves requests of one block of 4 KiB in 100 us each, at 1 GB/s; `indptr` in memory.
 
     python -m bench.slow_lists FOLDER [--part lists|budget] [--rounds 1] [--budget 100MiB]
 
-lists: only the neighbour lists are slow; which of them a cache keeps, how many, and how they are found.
-budget: lists and features are slow, and one budget is divided between them: all to one of them, by fixed shares (Ali+PG, as tuned in
-Ginex 5.1), by what a byte saves (DUCATI).
+lists: only the neighbour lists are slow, 10 requests under way (100k a second); which of them a cache keeps, how many, and how they
+are found.
+budget: lists and features are on one device, 32 requests under way, and one budget is divided between them: all to one of them, by fixed
+shares (Ali+PG, as tuned in Ginex 5.1), by what a byte saves (DUCATI).
 
 Takes FOLDER/small (`bench.graphs`: 1M nodes, 16M edges, 128 features, a tenth of the nodes to train on), or makes it. Every run trains a
 2-layer GraphSAGE through `penstock.train`; settings alternate; the first epoch of a run is not counted. Weights of all runs must be the
@@ -26,7 +27,8 @@ from penstock.store.budget import parse_bytes
 from penstock.train import TrainConfig, train
 
 SETTINGS: dict[str, Any] = dict(num_neighbors=(10, 5), hidden=32, epochs=2, eval_every=10**6, torch_threads=1, num_workers=2)
-SLOW = "1GB/s,100us,4KiB blocks"
+SLOW = "1GB/s,100us,4KiB blocks,depth 10"
+SLOW_FOR_BOTH = "1GB/s,100us,4KiB blocks,depth 32"
 LISTS: dict[str, dict[str, Any]] = {
     "in memory": dict(topology="memory"),
     "slow, no cache": dict(slow_topology=SLOW),
@@ -41,7 +43,7 @@ LISTS: dict[str, dict[str, Any]] = {
 
 def divided(budget: str) -> dict[str, dict[str, Any]]:
     """The ways to divide a budget."""
-    slow, total = dict(slow=SLOW, slow_topology=SLOW), parse_bytes(budget)
+    slow, total = dict(slow=SLOW_FOR_BOTH, slow_topology="same"), parse_bytes(budget)
     shares = {
         f"ali+pg, {share} % for lists": dict(
             recipe="ali+pg", cache=str(total * (100 - share) // 100), neighbor_cache=str(total * share // 100)
@@ -113,7 +115,9 @@ def main() -> int:
     plans, slowest = (LISTS, "slow, no cache") if is_lists else (divided(options.budget), "no cache")
     more = "" if is_lists else f" --budget {options.budget}"
     values: dict[str, Any] = {"command": f"python -m bench.slow_lists FOLDER --part {options.part} --rounds {options.rounds}{more}"}
-    values |= {"slow": SLOW, "foreign_load_percent": round(foreign_load(), 1)} | ({} if is_lists else {"budget": options.budget})
+    values |= {"slow": SLOW if is_lists else SLOW_FOR_BOTH, "foreign_load_percent": round(foreign_load(), 1)} | (
+        {} if is_lists else {"budget": options.budget}
+    )
     values |= compare(store, plans, options.rounds, slowest)
     for name, ratio in values["faster_by"].items():
         print(f"{ratio:6.2f} x  {name}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import InputError, TierError, UsageError
-from penstock.store.tiers import HostTier, MappedTier, SlowTier
+from penstock.store.tiers import HostTier, Link, MappedTier, SlowTier
 from penstock.store.tiers.slow import count_blocks
 from tests.contract.tiers import TierContract
 
@@ -99,6 +99,15 @@ def test_time_passes_while_nobody_waits():
     started = time.monotonic()
     read.wait()
     assert time.monotonic() - started < 0.9
+
+
+def test_tiers_on_one_device_queue_together():
+    link = Link()
+    left, right = (SlowTier(HostTier([np.arange(1000)]), bytes_per_s=8e4, link=link) for _ in range(2))
+    started, rows = time.monotonic(), np.arange(500)
+    for read in [tier.submit(rows, [np.empty(4000, np.uint8)], rows) for tier in (left, right, left)]:
+        read.wait()
+    assert 0.15 <= time.monotonic() - started < 10
 
 
 def test_failures_say_which_read():

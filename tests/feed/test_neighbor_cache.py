@@ -140,7 +140,7 @@ def test_bytes_cover_lists_and_tables(layout, capacity):
 def test_one_budget_for_rows_and_lists(plain, kind, capacity):
     plan = Plan(
         policy="presample", cache=capacity, neighbor_policy="presample", neighbor_cache="shared", neighbor_layout="prefix",
-        slow="1GB/s,2ms,64 rows", slow_topology="1GB/s,2ms,64 rows",
+        slow="1GB/s,2ms,64 rows", slow_topology="same",
     )  # fmt: skip
     loader = make_loader(DATA[kind], plan=plan, num_workers=2)
     assert digests(loader) == plain[kind]
@@ -153,7 +153,7 @@ def test_one_budget_for_rows_and_lists(plain, kind, capacity):
 def test_a_failing_tier_of_lists_says_where(monkeypatch):
     reads = iter(range(10**9))
 
-    def torn(plan, csc, *, is_mapped):
+    def torn(plan, csc, **options):
         return SlowTier(HostTier([csc.indices]), fail=lambda number: OSError("torn") if next(reads) == 5 else None)
 
     monkeypatch.setattr("penstock.feed.caches.bottom_of_lists", torn)
@@ -241,6 +241,7 @@ def test_slopes_find_the_slow_side():
         (dict(policy="presample", neighbor_policy="presample", neighbor_cache="shared", cache="9 rows"), "counts rows"),
         (dict(slow_topology="fast"), "cannot read 'fast' of slow_topology='fast'"),
         (dict(slow_topology="1GB/s,4 rows,4KiB blocks"), "brings rows or a block"),
+        (dict(slow_topology="same"), "is the device of slow, and there is none"),
     ],
     ids=str,
 )

@@ -94,7 +94,7 @@ def test_policies(toy, monkeypatch):
 def test_slow_lists(part, toy, monkeypatch):
     few = {"slow, no cache": slow_lists.LISTS["slow, no cache"], "ratio, 30%": slow_lists.LISTS["ratio, 30%"]}
     monkeypatch.setattr(slow_lists, "LISTS", few)
-    monkeypatch.setattr(slow_lists, "SLOW", "1GB/s,1us,4KiB blocks")
+    monkeypatch.setattr(slow_lists, "SLOW_FOR_BOTH", "1GB/s,100us,4KiB blocks")
     monkeypatch.setattr(slow_lists, "SETTINGS", {**slow_lists.SETTINGS, "num_neighbors": (3, 2)})
     monkeypatch.setattr(sys, "argv", ["slow_lists", str(toy), "--part", part, "--budget", "80KiB"])
     assert slow_lists.main() == 0

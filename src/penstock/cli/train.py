@@ -57,7 +57,7 @@ def train(
     ] = None,
     neighbor_layout: Annotated[str | None, typer.Option(help="How kept lists are found: direct or prefix.")] = None,
     slow_topology: Annotated[
-        str | None, typer.Option(help="Play a slower device beneath the neighbour lists: '1GB/s,100us,4KiB blocks'.")
+        str | None, typer.Option(help="Play a slower device beneath the neighbour lists: '1GB/s,100us,4KiB blocks'; same: that of --slow.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,

@@ -21,10 +21,10 @@ from penstock.feed.fields import Field, TensorRows
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import bottom_of_lists, make_lists, read_topology
 from penstock.gather import CachedTier, RowKind, RowsUnderWay, TieredTable
-from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
+from penstock.plan import SAME, SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
 from penstock.records import NODE, Allocator, EdgeType, Graph
 from penstock.sample.lists import Lists, with_lists
-from penstock.store.tiers import HostTier, MappedTier, SlowTier, Tier
+from penstock.store.tiers import HostTier, Link, MappedTier, SlowTier, Tier
 
 
 @dataclass(slots=True)
@@ -129,8 +129,9 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
     graph = read_topology(plan, workload.sampler.graph, is_mapped=is_mapped)
     loaded_bytes = 0 if graph is workload.sampler.graph else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
     workload = replace(workload, sampler=workload.sampler.over(graph))
+    link = Link() if plan.slow_topology == SAME else None
     if not plan.has_plain_features:
-        ours = _bottoms(plan, [one for one in fields if (one.key or NODE) not in tables], is_mapped=is_mapped)
+        ours = _bottoms(plan, [one for one in fields if (one.key or NODE) not in tables], is_mapped=is_mapped, link=link)
         tables |= ours
         if not tables:
             raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
@@ -139,7 +140,7 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
     bottoms: dict[EdgeType, Tier] = {}
     if plan.neighbor_policy is not None or plan.slow_topology is not None:
         is_file = is_mapped and plan.topology == "given"
-        bottoms = {e: bottom_of_lists(plan, csc, is_mapped=is_file) for e, csc in graph.adjacency.items() if csc.num_edges}
+        bottoms = {e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link) for e, csc in graph.adjacency.items() if csc.num_edges}
     choices, kept = _share_out(plan, {key: table for key, table in tables.items() if isinstance(key, str)}, bottoms, workload)
     for node_type, choice in choices.items():
         table = tables[node_type]
@@ -181,16 +182,16 @@ def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
             raise InputError(f"features of {key!r} have {table.num_rows} rows for {sizes[key]} nodes or edges: give one row for each")
 
 
-def _bottoms(plan: Plan, fields: Sequence[Field], *, is_mapped: bool) -> dict[Any, TieredTable]:
+def _bottoms(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None) -> dict[Any, TieredTable]:
     """The fields of every node type that are arrays."""
     by_type: dict[Any, list[Field]] = {}
     for one in fields:
         if isinstance(one.source, TensorRows):
             by_type.setdefault(one.key or NODE, []).append(one)
-    return {node_type: _bottom(plan, ours, is_mapped=is_mapped) for node_type, ours in by_type.items()}
+    return {node_type: _bottom(plan, ours, is_mapped=is_mapped, link=link) for node_type, ours in by_type.items()}
 
 
-def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool) -> TieredTable:
+def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None) -> TieredTable:
     """The fields of one type where they are, or read into memory, or made slow."""
     sources = [cast(TensorRows, one.source) for one in fields]
     arrays = [source.array for source in sources]
@@ -198,5 +199,5 @@ def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool) -> TieredTa
         arrays, is_mapped = [np.array(array) for array in arrays], False
     tier: Tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
     if plan.slow is not None:
-        tier = SlowTier(tier, **slow_options(plan.slow))
+        tier = SlowTier(tier, link=link, **slow_options(plan.slow))
     return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.plan import Plan, slow_options
+from penstock.plan import SAME, Plan, slow_options
 from penstock.records import CSC, EdgeType, Graph
 from penstock.sample.lists import LAYOUTS, Lists, TierLists
-from penstock.store.tiers import HostTier, MappedTier, SlowTier, Tier
+from penstock.store.tiers import HostTier, Link, MappedTier, SlowTier, Tier
 
 
 def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
@@ -24,10 +24,14 @@ def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
     return Graph(graph.num_nodes, {e: _in_memory(csc) for e, csc in graph.adjacency.items()}, graph.is_homogeneous)
 
 
-def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool) -> Tier:
-    """Where all neighbour lists of one edge type are: a tier whose rows are the elements of `indices`."""
+def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool, link: Link | None = None) -> Tier:
+    """Where all neighbour lists of one edge type are: a tier whose rows are the elements of `indices`.
+
+    `link`: of a made-up device that has the features too.
+    """
     tier: Tier = MappedTier([csc.indices]) if is_mapped else HostTier([csc.indices])
-    return tier if plan.slow_topology is None else SlowTier(tier, **slow_options(plan.slow_topology, "slow_topology"))
+    device = plan.slow if plan.slow_topology == SAME else plan.slow_topology
+    return tier if device is None else SlowTier(tier, link=link, **slow_options(device, "slow_topology"))
 
 
 def make_lists(plan: Plan, graph: Graph, bottoms: Mapping[EdgeType, Tier], kept: Mapping[EdgeType, np.ndarray]) -> dict[EdgeType, Lists]:

@@ -18,6 +18,8 @@ from penstock.sample.lists import LAYOUTS
 ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory")
 TOPOLOGIES = ("given", "memory")
+SAME = "same"
+"""A made-up device beneath the lists that is that of the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,8 @@ class Plan:
         neighbor_cache: how many: "10%" of all edges, "2GiB" with the table that finds them, "5000 lists"; or "shared": `cache` is then one
             budget for rows and lists, divided by what a byte of each saves.
         neighbor_layout: how kept lists are found: "direct", by a table of offsets, or "prefix", by rank.
-        slow_topology: a device to be played beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks".
+        slow_topology: a device to be played beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks"; "same": they are on the device of
+            `slow`, and their reads queue with those of the rows.
     """
 
     recipe: str = "custom"
@@ -68,8 +71,10 @@ class Plan:
             raise UsageError(f"{argument('window')} and presample_epochs must be at least 1")
         parse_capacity(self.cache)
         for name in ("slow", "slow_topology"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and (name, self.slow_topology) != ("slow_topology", SAME):
                 slow_options(getattr(self, name), name)
+        if self.slow_topology == SAME and self.slow is None:
+            raise UsageError(f"{argument('slow_topology', SAME)} is the device of {argument('slow')}, and there is none")
         self._check_lists()
 
     def _check_lists(self) -> None:

@@ -362,6 +362,7 @@ def test_plans(store, capfd):
     assert "for lists of 400 nodes" in train("--neighbor-policy", "ratio", "--neighbor-cache", "1KiB")
     assert "rows and lists alone" in train("--recipe", "ducati", "--cache", "1KiB")
     assert "'fast' of --slow-topology" in train("--slow-topology", "fast")
+    assert "there is none" in train("--slow-topology", "same")
     assert "a block" in train("--slow-topology", "1GB/s,4 rows,4KiB blocks")
 
 

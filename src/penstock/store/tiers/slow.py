@@ -18,6 +18,19 @@ from penstock.errors import TierError, UsageError
 from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats, check_rows
 
 
+class Link:
+    """What reads queue for; tiers that share one play one device."""
+
+    def __init__(self) -> None:
+        self._lock, self._free_at = threading.Lock(), 0.0
+
+    def take(self, busy_s: float) -> float:
+        """Queue for so many seconds. Returns the moment at which they are over, by the monotonic clock."""
+        with self._lock:
+            self._free_at = max(self._free_at, time.monotonic()) + busy_s
+            return self._free_at
+
+
 class SlowTier:
     """Rows of another tier, later.
 
@@ -31,6 +44,7 @@ class SlowTier:
             moves the block. Of fields, each has blocks of its own.
         fail: called with the number of each read, from 0; an exception that it returns is raised when the read is waited for.
         short: called likewise; True leaves out the last row, as a file that ends too early does.
+        link: of the device, where it holds the rows of other tiers too.
     """
 
     def __init__(
@@ -44,6 +58,7 @@ class SlowTier:
         block_bytes: int | None = None,
         fail: Callable[[int], Exception | None] = lambda number: None,
         short: Callable[[int], bool] = lambda number: False,
+        link: Link | None = None,
     ) -> None:
         if delay_s < 0 or bytes_per_s <= 0 or rows_per_request < 1 or depth < 1 or (block_bytes is not None and block_bytes < 1):
             raise UsageError("a slow tier needs delay_s >= 0, bytes_per_s > 0, rows_per_request >= 1, depth >= 1 and block_bytes >= 1")
@@ -54,7 +69,7 @@ class SlowTier:
         self._tier, self._delay_s, self._bytes_per_s = tier, delay_s, bytes_per_s
         self._rows_per_request, self._depth, self._block_bytes = rows_per_request, depth, block_bytes
         self._fail, self._short = fail, short
-        self._lock, self._free_at, self._num_submitted = threading.Lock(), 0.0, 0
+        self._link, self._lock, self._num_submitted = link or Link(), threading.Lock(), 0
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read: the device starts now, whenever the read is waited for."""
@@ -68,8 +83,7 @@ class SlowTier:
         busy_s = max(num_moved / self._bytes_per_s, math.ceil(num_requests / self._depth) * self._delay_s)
         with self._lock:
             number, self._num_submitted = self._num_submitted, self._num_submitted + 1
-            self._free_at = max(self._free_at, time.monotonic()) + busy_s
-            ready_at = self._free_at
+            ready_at = self._link.take(busy_s)
         if self._short(number):
             rows, places = rows[:-1], places[:-1]
         beneath = self._tier.submit(rows, outs, places)
