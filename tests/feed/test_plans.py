@@ -235,6 +235,8 @@ def test_capacities():
     for budget in (40_000, 60_000, 100_000):
         kept = plan_rows(str(budget), rows, widths)
         assert 8 * 4000 + sum(kept[t] * (widths[t] + 24) for t in rows) <= budget
+        kept = plan_rows(str(budget), rows, widths, is_static=True)
+        assert 4 * 4000 + sum(kept[t] * widths[t] for t in rows) <= budget < 4 * 4000 + sum((kept[t] + 1) * widths[t] for t in rows) + 100
     with pytest.raises(UsageError, match="does not hold the directory alone"):
         plan_rows("100", rows, widths)
     assert slow_options("1GB/s,100us, 64 rows, depth 8") == dict(bytes_per_s=10**9, delay_s=100 * 1e-6, rows_per_request=64, depth=8)
