@@ -50,7 +50,9 @@ def train(
     cache: Annotated[str | None, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'.")] = None,
     window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady.")] = None,
     slow: Annotated[str | None, typer.Option(help="Play a slower device beneath the cache: 1GB/s,100us.")] = None,
-    topology: Annotated[str | None, typer.Option(help="memory: read neighbour lists in at the start; given: leave them on disk.")] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="given: neighbour lists as mapped files; memory: read in at the start; disk: past the page cache.")
+    ] = None,
     neighbor_policy: Annotated[
         str | None, typer.Option(help="Which neighbour lists are kept in memory: ratio (out/in), presample, degree, random.")
     ] = None,

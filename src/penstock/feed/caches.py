@@ -16,16 +16,16 @@ from typing import Any, cast
 import numpy as np
 
 from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values
-from penstock.errors import InputError, UsageError, argument
+from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field, TensorRows
 from penstock.feed.slopes import measure_slopes
-from penstock.feed.topology import bottom_of_lists, make_lists, read_topology
+from penstock.feed.topology import bottom_of_lists, file_behind, make_lists, read_topology
 from penstock.gather import CachedTier, RowKind, RowsUnderWay, TieredTable
 from penstock.gather.table import stack_of
 from penstock.plan import SAME, SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
 from penstock.records import NODE, Allocator, EdgeType, Graph
 from penstock.sample.lists import Lists, with_lists
-from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, RowFile, SlowTier, Tier
+from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, SlowTier, Tier
 
 
 @dataclass(slots=True)
@@ -39,6 +39,7 @@ class Caches:
         tables: node or edge type (the homogeneous ones are `NODE` and `EDGE`) -> table.
         window: batches to be announced, the current one included; 0 where no policy looks ahead.
         graph: where the sampler reads; None leaves it the input's.
+        beneath: edge type -> the tier that has all its neighbour lists, where they are read from one.
         loaded_bytes: rows and topology that were read into memory whole.
     """
 
@@ -46,6 +47,7 @@ class Caches:
     window: int = 0
     graph: Graph | None = None
     loaded_bytes: int = 0
+    beneath: Mapping[EdgeType, Tier] = field(default_factory=dict)
     _current: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pid: int = field(default_factory=os.getpid)
@@ -87,8 +89,13 @@ class Caches:
 
     @property
     def disks(self) -> dict[str, DiskTier]:
-        """Tiers on disks, under the names that they have in `stats`."""
-        tiers = {self._label(key) + tier.name: tier for key, table in self.tables.items() for tier in stack_of(table.tier)}
+        """Tiers on disks, by what they hold."""
+        tiers: dict[str, Tier] = {
+            f"features, {self._label(key)}{tier.name}": tier for key, table in self.tables.items() for tier in stack_of(table.tier)
+        }
+        tiers |= {
+            f"neighbour lists, {'/'.join(e)} disk" if len(self.beneath) > 1 else "neighbour lists, disk": t for e, t in self.beneath.items()
+        }
         return {name: tier for name, tier in tiers.items() if isinstance(tier, DiskTier)}
 
     @property
@@ -143,15 +150,17 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
         if plan.features == "memory" and is_mapped:
             loaded_bytes += sum(table.num_rows * sum(table.tier.row_bytes) for table in ours.values())
     bottoms: dict[EdgeType, Tier] = {}
-    if plan.neighbor_policy is not None or plan.slow_topology is not None:
+    if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk":
         is_file = is_mapped and plan.topology == "given"
         bottoms = {e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link) for e, csc in graph.adjacency.items() if csc.num_edges}
+    if plan.topology == "disk":  # what is sampled to find out what is hot must not fill the page cache
+        workload = replace(workload, sampler=workload.sampler.over(with_lists(graph, make_lists(plan, graph, bottoms, {}))))
     choices, kept = _share_out(plan, {key: table for key, table in tables.items() if isinstance(key, str)}, bottoms, workload)
     for node_type, choice in choices.items():
         table = tables[node_type]
         tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
     window = max((choice.window for choice in choices.values()), default=0)
-    return Caches(tables, window, with_lists(graph, make_lists(plan, graph, bottoms, kept)), loaded_bytes)
+    return Caches(tables, window, with_lists(graph, make_lists(plan, graph, bottoms, kept)), loaded_bytes, bottoms)
 
 
 def _share_out(
@@ -183,16 +192,6 @@ def _is_held(field: Field, plan: Plan) -> bool:
     return isinstance(field.source, TensorRows) and (plan.features != "disk" or field.source.array.ndim > 1)
 
 
-def _file_of(field: Field) -> RowFile:
-    file = RowFile.behind(cast(TensorRows, field.source).array)
-    if file is None:
-        raise UsageError(
-            f"{argument('features', 'disk')} reads features from files, and {field.name} is in memory: ingest the graph into a store, "
-            "or open the array by np.load(..., mmap_mode='r')"
-        )
-    return file
-
-
 def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
     sizes = {**graph.num_nodes, **{e: csc.num_edges for e, csc in graph.adjacency.items()}}
     for key, table in tables.items():
@@ -218,7 +217,7 @@ def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link 
     if plan.features == "memory" and is_mapped:
         arrays, is_mapped = [np.array(array) for array in arrays], False
     if plan.features == "disk":
-        tier: Tier = DiskTier([_file_of(one) for one in fields], len(arrays[0]))
+        tier: Tier = DiskTier([file_behind(array, "features", "features") for array in arrays], len(arrays[0]))
     else:
         tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
     if plan.slow is not None:

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from penstock.errors import UsageError, argument
 from penstock.plan import SAME, Plan, slow_options
 from penstock.records import CSC, EdgeType, Graph
 from penstock.sample.lists import LAYOUTS, Lists, TierLists
-from penstock.store.tiers import HostTier, Link, MappedTier, SlowTier, Tier
+from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, RowFile, SlowTier, Tier
 
 
 def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
@@ -29,9 +30,23 @@ def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool, link: Link | None 
 
     `link`: of a made-up device that has the features too.
     """
-    tier: Tier = MappedTier([csc.indices]) if is_mapped else HostTier([csc.indices])
+    if plan.topology == "disk":
+        tier: Tier = DiskTier([file_behind(csc.indices, "topology", "neighbour lists")], csc.num_edges)
+    else:
+        tier = MappedTier([csc.indices]) if is_mapped else HostTier([csc.indices])
     device = plan.slow if plan.slow_topology == SAME else plan.slow_topology
     return tier if device is None else SlowTier(tier, link=link, **slow_options(device, "slow_topology"))
+
+
+def file_behind(array: np.ndarray, option: str, what: str) -> RowFile:
+    """The file that an array is mapped from; raises UsageError where it is in memory. `option`: of the plan, that asks for the disk."""
+    file = RowFile.behind(array)
+    if file is None:
+        raise UsageError(
+            f"{argument(option, 'disk')} reads from files, and the {what} are in memory: ingest the graph into a store, or open the array "
+            "by np.load(..., mmap_mode='r')"
+        )
+    return file
 
 
 def make_lists(plan: Plan, graph: Graph, bottoms: Mapping[EdgeType, Tier], kept: Mapping[EdgeType, np.ndarray]) -> dict[EdgeType, Lists]:

@@ -17,7 +17,7 @@ from penstock.sample.lists import LAYOUTS
 
 ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory", "disk")
-TOPOLOGIES = ("given", "memory")
+TOPOLOGIES = ("given", "memory", "disk")
 SAME = "same"
 """A made-up device beneath the lists that is that of the rows."""
 
@@ -36,7 +36,8 @@ class Plan:
         window: batches that a policy which looks ahead is told of.
         presample_epochs: epochs sampled to find out what is hot.
         slow: a device to be played beneath the cache: "1GB/s,100us" (see `slow_options`); None for none.
-        topology: where neighbour lists are read from: "given" leaves them (a store's are mapped files), "memory" reads them in.
+        topology: where neighbour lists are read from: "given" leaves them (a store's are mapped files), "memory" reads them in, "disk"
+            reads them past the page cache; row pointers stay where they are.
         neighbor_policy: whose neighbour lists are kept in memory above that: the best by value per edge; None keeps none.
         neighbor_cache: how many: "10%" of all edges, "2GiB" with the table that finds them, "5000 lists"; or "shared": `cache` is then one
             budget for rows and lists, divided by what a byte of each saves.

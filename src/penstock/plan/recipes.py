@@ -16,7 +16,7 @@ RECIPES = {
     "bgl": Plan(policy="fifo", cache="10%", order="proximity"),
     "ali+pg": Plan(policy="degree", cache="10%", neighbor_policy="ratio", neighbor_cache="10%"),
     "ducati": Plan(policy="presample", cache="10%", neighbor_policy="presample", neighbor_cache="shared", neighbor_layout="prefix"),
-    "ginex": Plan(policy="belady", cache="10%", neighbor_policy="ratio", neighbor_cache="10%"),
+    "ginex": Plan(features="disk", topology="disk", policy="belady", cache="10%", neighbor_policy="ratio", neighbor_cache="10%"),
 }
 RECIPES = {name: replace(plan, recipe=name) for name, plan in RECIPES.items()}
 
