@@ -50,11 +50,11 @@ class Workload:
 
 
 WORKLOADS = {
-    "4 KiB at random, depth 64": Workload("random", 64, {"rw": "randread", "bs": "4k", "iodepth": "64"}, 30_000),
-    "4 KiB at random, depth 128": Workload("random", 128, {"rw": "randread", "bs": "4k", "iodepth": "128"}, 30_000),
+    "4 KiB at random, depth 64": Workload("random", 64, {"rw": "randread", "bs": "4k", "iodepth": "64"}, 60_000),
+    "4 KiB at random, depth 128": Workload("random", 128, {"rw": "randread", "bs": "4k", "iodepth": "128"}, 60_000),
     "4 KiB at random, pread on 32 threads": Workload("random", 32, {"rw": "randread", "bs": "4k", "iodepth": "32"}, 30_000, "pread"),
     "in order": Workload("in order", 128, {"rw": "read", "bs": "64k", "iodepth": "128"}, 60_000),
-    "every other page, holes read along": Workload("every other", 128, {"rw": "read", "bs": "64k", "iodepth": "128"}, 30_000),
+    "every other page, holes read along": Workload("every other", 128, {"rw": "read", "bs": "64k", "iodepth": "128"}, 60_000),
 }
 """Those that are not at random are compared with fio reading in order, requests as long as ours."""
 

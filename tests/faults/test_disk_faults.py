@@ -12,10 +12,18 @@ from tests.disks import DEVICES, FaultyDevice, again, has_uring, make_tier, read
 
 from penstock.errors import TierError, UsageError
 from penstock.kernels.read_pages import cpu
-from penstock.store.tiers import DiskOptions, DiskTier, RowFile, disk
+from penstock.store.tiers import DiskOptions, DiskTier, RowFile, disk, disk_gauge
 from penstock.store.tiers.disk_device import Channels
+from penstock.store.tiers.disk_gauge import gap_of
 
 ROWS = np.arange(6000, dtype=np.int64).reshape(3000, 2)
+
+
+def again_slow(depth, slot_bytes):
+    """A disk that takes a minute for its first read."""
+    return FaultyDevice(lambda number, offset, length: ("stall", 60))
+
+
 needs_uring = pytest.mark.skipif(not has_uring(), reason="the kernel refuses io_uring")
 
 
@@ -89,7 +97,7 @@ def test_a_file_truncated_while_open(device, tmp_path):
     for _ in range(20):
         with pytest.raises(TierError, match="ends at byte 0"):
             read(tier, [0])
-    assert tier.resident_bytes <= tier._channels.device.resident_bytes + 4 * 4096
+    assert tier.resident_bytes <= tier._channels.device.resident_bytes + 5 * 4096
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -185,7 +193,7 @@ def test_reads_that_nobody_ends(device, tmp_path):
         one.wait()
         assert out.tobytes() == ROWS.tobytes()
     del under_way, one
-    assert tier.resident_bytes <= tier._channels.device.resident_bytes + 2 * 2 * 65536
+    assert tier.resident_bytes <= tier._channels.device.resident_bytes + 2 * 3 * 65536
 
 
 def test_the_thread_that_submitted_is_gone(tmp_path):
@@ -234,6 +242,27 @@ def test_files_that_are_not_what_they_should_be(tmp_path):
         DiskTier([RowFile(path=file.path, data_offset=0, row_bytes=16, inode=(1, 2))], 3000)
     with pytest.raises(TierError, match="gone is not there"):
         DiskTier([RowFile(path=tmp_path / "gone", data_offset=0, row_bytes=16)], 3000)
+
+
+def test_holes_are_read_while_they_cost_less_than_a_request():
+    assert gap_of(20e-6, 50e-6, 1 << 16) == 32768  # as many requests as may be, bytes at 2 GB/s: the most there is
+    assert gap_of(3e-6, 30.0e-6, 1 << 16) == 2560
+    assert gap_of(1e-6, 20e-6, 1 << 16) == 0  # all of the time is in the bytes
+    assert gap_of(20e-6, 19e-6, 1 << 16) == 32768
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_a_disk_is_good_at_is_measured(device, tmp_path):
+    path = tmp_path / "large"
+    with open(path, "wb") as file:
+        file.truncate(65 << 20)  # a hole, which costs no disk
+    tier = DiskTier([RowFile(path=path, data_offset=0, row_bytes=512)], 1 << 17, options=DiskOptions(device=device))
+    assert tier.gap_bytes in range(0, 32769, 512)
+    assert f"holes up to {tier.gap_bytes} bytes read along" in tier.describe()
+    assert (tier.stats.num_requests, tier.stats.read_bytes) == (0, 0)
+    assert (read(tier, [5, 100_000])[0] == 0).all()
+    tier = DiskTier([RowFile(path=path, data_offset=0, row_bytes=512)], 1 << 17, options=DiskOptions(device=again_slow))
+    assert tier.gap_bytes == disk_gauge.DEFAULT_GAP_BYTES  # given up after half a second
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ def test_weights_do_not_depend_on_policy_capacity_or_tier(kind, stores, tmp_path
     plans += [dict(policy="fifo", cache=cache) for cache in ("0", "1 rows", "100%", "64KiB")]
     plans += [
         dict(features="memory"),
+        dict(features="disk"),
+        dict(features="disk", policy="belady", cache="10%", window=3),
+        dict(recipe="ginex", window=3),
         dict(slow="1GB/s,10us"),
         dict(policy="belady", cache="10%", window=3, slow="1GB/s,10us", num_workers=0),
         dict(topology="memory"),
@@ -102,6 +105,18 @@ def test_a_run_of_before_neighbour_lists_goes_on(stores, tmp_path):
     checkpoint.save(tmp_path / "run" / "checkpoint.pt", state)
     resumed = run(tmp_path / "run", stores["plain"], epochs=3, resume=True, neighbor_policy="ratio", neighbor_cache="10%")
     assert resumed.weights_digest == expected
+
+
+def test_what_a_disk_was_made_to_read_is_said(stores, tmp_path):
+    result = run(tmp_path, stores["plain"], features="disk", policy="lru", cache="20%")
+    for record in result.history:
+        assert sum(counts["num_rows"] for counts in record.tiers.values()) == record.num_nodes
+        assert record.tiers["disk"]["read_bytes"] >= record.tiers["disk"]["num_bytes"] > 0
+    assert "blocks of" in result.description["disks"]["disk"]
+    assert f"disk: {result.description['disks']['disk']}" in introduction(result.description, 2)
+    page = write_report(result, tmp_path).read_text()
+    assert "per byte asked" in page
+    assert "read from disk" in page
 
 
 def test_a_run_goes_on_under_another_policy_but_not_another_order(stores, tmp_path):

@@ -42,7 +42,7 @@ class DiskOptions:
     Attributes:
         depth: requests under way per channel.
         max_read_bytes: of one request; rows further apart, or more of them, take several.
-        max_channels: reads that work at the same time; the buffers of a channel take depth * max_read_bytes.
+        max_channels: reads that work at the same time; the buffers of a channel take 1.25 * depth * max_read_bytes.
         block_bytes: what reads are made of; None: the smallest that the file system takes.
         gap_bytes: holes of up to so many bytes are read along; None: measured when the tier is opened.
         patience_s: a disk that brings nothing for so long is given up.

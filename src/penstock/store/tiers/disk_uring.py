@@ -17,6 +17,12 @@ from penstock.store.tiers.disk_device import Channel, Job, Outcome, aligned_byte
 SLICE_S = 0.25
 """A kernel that nothing comes to returns after so long, so that signals are heard and deadlines kept."""
 
+SPARE = 4
+"""There are this share more slots than requests under way, so that requests need not wait for rows to be copied."""
+
+WANTED = 16
+"""The thread is woken when this share of the requests is over: sooner takes more CPU, later leaves the device less to do."""
+
 _SETUP, _REGISTER = 425, 427
 _SINGLE_MMAP, _EXT_ARG = 1 << 0, 1 << 8
 _OFFSET_SQES = 0x10000000
@@ -56,13 +62,14 @@ class _Ring:
             if ~parameters[5] & (_SINGLE_MMAP | _EXT_ARG):
                 raise OSError(38, "its io_uring is older than Linux 5.11")
             self._map(parameters)
-            self._buffer, self._depth = aligned_bytes(depth * slot_bytes), depth
+            self._num_slots, self._depth = depth + max(1, depth // SPARE), depth
+            self._buffer = aligned_bytes(self._num_slots * slot_bytes)
             self._register()
         except BaseException:
             os.close(self._ring)
             raise
         self.resident_bytes = self._buffer.nbytes
-        self._state, self._slots = np.zeros(uring.NUM_STATE, np.int64), np.zeros((4, depth), np.int64)
+        self._state, self._slots = np.zeros(uring.NUM_STATE, np.int64), np.zeros((uring.NUM_SLOT_ROWS, self._num_slots), np.int64)
         self._job: Job | None = None
 
     def _map(self, parameters: np.ndarray) -> None:
@@ -96,9 +103,9 @@ class _Ring:
         """Submit what fits."""
         slot_bytes = int(job.plan.lengths.max(initial=job.block_bytes))
         self._state[:] = 0
-        self._state[uring.NUM_FREE] = self._depth
-        self._slots[uring.FREE] = np.arange(self._depth)[::-1]
-        self._job, self._address = job, (self._buffer.ctypes.data, slot_bytes)
+        self._state[uring.NUM_FREE] = self._num_slots
+        self._slots[uring.FREE] = np.arange(self._num_slots)[::-1]
+        self._job, self._address = job, (self._depth, self._buffer.ctypes.data, slot_bytes)
         ring = (self._layout, self._ring32, self._sqes, self._state, self._slots)
         uring.begin(*ring, *self._address, job.descriptor, job.plan.starts, job.plan.lengths)
 
@@ -106,7 +113,7 @@ class _Ring:
         """Collect, copy, submit."""
         assert self._job is not None
         ring = (self._layout, self._ring32, self._ring64, self._sqes, self._state, self._slots, self._buffer)
-        verdict = uring.read_pages(*ring, *self._address, max(1, self._depth // 8), *self._job.arguments)
+        verdict = uring.read_pages(*ring, *self._address, max(1, self._depth // WANTED), *self._job.arguments)
         state = self._state
         return Outcome(verdict, int(state[uring.NUM_DONE]), int(state[uring.READ]), int(state[uring.NUMBER]))
 
