@@ -73,7 +73,7 @@ def run(store: Path, plan: dict[str, Any], epochs: int) -> dict[str, Any]:
         "row_hit_rate": record.hit_rate or 0.0,
         "missed_lists_per_epoch": missed["lists"],
         "missed_rows_per_epoch": missed["tiers"],
-        **{f"{name}_ms": 1e3 * sum(record.stage_s.get(name, 0.0) for record in counted) / max(batches, 1) for name in ("sample", "gather")},
+        **{f"{name}_ms": 1e3 * record.stage_s.get(name, 0.0) / max(record.num_batches, 1) for name in ("sample", "gather")},
         "list_mib": description["list_bytes"] / 2**20,
         "row_mib": (description["cache_bytes"] - description["list_bytes"]) / 2**20,
         "weights": result.weights_digest,
