@@ -32,7 +32,7 @@ def render(
                     [
                         name,
                         f"{row['epoch_s']['median']:.2f}",
-                        f"{lists['faster_by'][name]:.1f}x",
+                        f"{lists['faster_by'][name]:.2f}x",
                         percent(row["list_hit_rate"]["median"]),
                         f"{row['missed_lists_per_epoch']['median']:,.0f}",
                         f"{row['sample_ms']['median']:.0f}",
@@ -54,7 +54,7 @@ def render(
                     [
                         name,
                         f"{row['epoch_s']['median']:.2f}",
-                        f"{budget['faster_by'][name]:.1f}x",
+                        f"{budget['faster_by'][name]:.2f}x",
                         *(percent(row[f"{kind}_hit_rate"]["median"]) for kind in ("list", "row")),
                         *(f"{row[f'{kind}_mib']['median']:.1f}" for kind in ("list", "row")),
                     ]

@@ -121,7 +121,7 @@ def test_slow_lists(part, toy, monkeypatch):
     result = json.loads((toy / "results" / f"slow_{part}.json").read_text())
     name = "ratio, 30%" if part == "lists" else "ducati"
     assert 0 < result["plans"][name]["list_hit_rate"]["median"] < 1
-    assert "| 1.0x |" in lists_page.render(result, result, tables.table, tables.machine)
+    assert "| 1.00x |" in lists_page.render(result, result, tables.table, tables.machine)
 
 
 def test_orders(toy, monkeypatch):
