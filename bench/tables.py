@@ -1,4 +1,4 @@
-"""The pages of results, rendered from `bench/results/*.json`: accuracy.md, speed.md and caching.md in docs/results, and the README's table.
+"""The pages of results, rendered from `bench/results/*.json`: those in docs/results, and the README's table.
 
 python -m bench.tables
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench import caching_page, caching_pictures
+from bench import caching_page, caching_pictures, lists_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT
@@ -75,6 +75,11 @@ def accuracy_page() -> str:
 def caching_page_of(result: dict[str, Any]) -> str:
     """docs/results/caching.md."""
     return caching_page.render(result, CLAIMS, table, machine(result))
+
+
+def lists_page_of(lists: dict[str, Any], budget: dict[str, Any]) -> str:
+    """docs/results/neighbor_lists.md."""
+    return lists_page.render(lists, budget, table, machine)
 
 
 def speed_rows() -> list[list[str]]:
@@ -211,6 +216,9 @@ def main() -> None:
     if caching is not None:
         (folder / "caching.md").write_text(caching_page_of(caching))
         caching_pictures.draw(caching, ROOT / "docs" / "pictures")
+    lists, budget = read("slow_lists"), read("slow_budget")
+    if lists is not None and budget is not None:
+        (folder / "neighbor_lists.md").write_text(lists_page_of(lists, budget))
     readme = ROOT / "README.md"
     rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
     before, rest = readme.read_text().split("<!-- speed -->\n")

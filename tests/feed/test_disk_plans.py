@@ -11,7 +11,7 @@ from penstock.errors import TierError, UsageError
 from penstock.plan import Plan
 from penstock.records import CSC
 from penstock.sample import NeighborSampler
-from penstock.sample.lists import DirectLists, TierLists, choose_lists, with_lists
+from penstock.sample.lists import DirectLists, TierLists, with_lists
 from penstock.store import ingest
 from penstock.store.tiers import DiskTier, RowFile
 from tests.feed.inputs import homogeneous_data, typed_data
@@ -36,26 +36,39 @@ def loader_of(store, **options):
 
 
 @pytest.mark.parametrize("num_workers", [0, 3])
-@pytest.mark.parametrize("plan", [{}, dict(policy="belady", cache="10%", window=3), dict(policy="degree", cache="30%")], ids=str)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        dict(features="disk"),
+        dict(features="disk", policy="belady", cache="10%", window=3),
+        dict(features="disk", policy="degree", cache="30%"),
+        dict(topology="disk"),
+        dict(features="disk", topology="disk", policy="belady", cache="10%", window=3, neighbor_policy="presample", neighbor_cache="20%"),
+        dict(topology="disk", neighbor_policy="ratio", neighbor_cache="20%", neighbor_layout="prefix"),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("kind", ["plain", "typed"])
 def test_same_batches_as_from_memory(kind, plan, num_workers, stores):
     expected = digests(loader_of(stores[kind], plan=Plan(features="memory")))
-    loader = loader_of(stores[kind], plan=Plan(**DISK, **plan), num_workers=num_workers)
+    loader = loader_of(stores[kind], plan=Plan(**plan), num_workers=num_workers)
     assert digests(loader) == expected == digests(loader_of(stores[kind]))
     stats = loader.stats()
-    for name, how in stats.disks.items():
-        counted = stats.tiers[name]
-        assert counted["read_bytes"] >= 512 * (counted["num_requests"] > 0)
-        assert "blocks of" in how
-    assert stats.disks.keys() == {name for name in stats.tiers if name.endswith("disk")} != set()
+    for name, counted in stats.tiers.items():
+        if name.endswith("disk"):
+            assert counted["read_bytes"] >= 512 * (counted["num_requests"] > 0)
+    kinds = {"features": "features", "topology": "neighbour lists"}
+    assert {name.split(",")[0] for name in stats.disks} == {kinds[name] for name, value in plan.items() if value == "disk"}
+    assert all("blocks of" in how for how in stats.disks.values())
     assert stats.cache_bytes > 0
 
 
 def test_features_in_memory_are_refused(stores):
     data = homogeneous_data()
     assert isinstance(data, Data)
-    with pytest.raises(UsageError, match="x is in memory: ingest the graph into a store"):
-        make_loader(data, plan=Plan(**DISK))
+    for plan in (Plan(**DISK), Plan(topology="disk")):
+        with pytest.raises(UsageError, match="in memory: ingest the graph into a store"):
+            make_loader(data, plan=plan)
 
 
 def test_a_store_that_was_replaced(tmp_path):
@@ -86,7 +99,7 @@ def test_lists_from_a_disk(kind, stores):
         file = RowFile.behind(csc.indices)
         assert file is not None
         disks[edge_type] = DiskTier([RowFile(path=file.path, data_offset=file.data_offset, row_bytes=csc.indices.itemsize)], csc.num_edges)
-    direct = {e: DirectLists(csc, choose_lists(np.diff(csc.indptr), csc, 500), disks[e]) for e, csc in graph.adjacency.items()}
+    direct = {e: DirectLists(csc, np.argsort(-np.diff(csc.indptr))[:20], disks[e]) for e, csc in graph.adjacency.items()}
     plain = {e: TierLists(tier) for e, tier in disks.items()}
     seed_type = next(iter(graph.num_nodes)) if graph.is_homogeneous else "paper"
 

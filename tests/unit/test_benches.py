@@ -15,10 +15,12 @@ from bench import (
     common,
     disk,
     graphs,
+    lists_page,
     opening,
     orders,
     peers,
     policies,
+    slow_lists,
     tables,
 )
 
@@ -108,6 +110,20 @@ def test_disk(toy, monkeypatch):
     assert not list(toy.glob("tmp*"))
 
 
+@pytest.mark.parametrize("part", ["lists", "budget"])
+def test_slow_lists(part, toy, monkeypatch):
+    few = {"slow, no cache": slow_lists.LISTS["slow, no cache"], "ratio, 30%": slow_lists.LISTS["ratio, 30%"]}
+    monkeypatch.setattr(slow_lists, "LISTS", few)
+    monkeypatch.setattr(slow_lists, "SLOW_FOR_BOTH", "1GB/s,100us,4KiB blocks")
+    monkeypatch.setattr(slow_lists, "SETTINGS", {**slow_lists.SETTINGS, "num_neighbors": (3, 2)})
+    monkeypatch.setattr(sys, "argv", ["slow_lists", str(toy), "--part", part, "--budget", "80KiB"])
+    assert slow_lists.main() == 0
+    result = json.loads((toy / "results" / f"slow_{part}.json").read_text())
+    name = "ratio, 30%" if part == "lists" else "ducati"
+    assert 0 < result["plans"][name]["list_hit_rate"]["median"] < 1
+    assert "| 1.00x |" in lists_page.render(result, result, tables.table, tables.machine)
+
+
 def test_orders(toy, monkeypatch):
     from penstock.store import generate
 
@@ -128,3 +144,5 @@ def test_pages_of_results_are_what_the_results_say():
     assert (common.ROOT / "docs" / "results" / "speed.md").read_text() == tables.speed_page()
     result = tables.read("caching")
     assert (common.ROOT / "docs" / "results" / "caching.md").read_text() == tables.caching_page_of(result)
+    lists, budget = tables.read("slow_lists"), tables.read("slow_budget")
+    assert (common.ROOT / "docs" / "results" / "neighbor_lists.md").read_text() == tables.lists_page_of(lists, budget)

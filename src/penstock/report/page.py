@@ -60,7 +60,11 @@ def render(result: Result) -> str:
     sections = [
         ("Learning", f'<div class="pair">{plots.draw_loss(result.history)}{plots.draw_scores(result.history, result.metric)}</div>'),
         ("Where the time went", plots.draw_stages(result.history, description["num_workers"]) + _stage_tables(result)),
-        *([("Where rows came from", plots.draw_tiers(result.history) + _tier_table(result))] if result.history[-1].tiers else []),
+        *[
+            (f"Where {what} came from", plots.draw_tiers(result.history, kind) + _tier_table(result, kind))
+            for kind, what in (("tiers", "rows"), ("lists", "neighbour lists"))
+            if getattr(result.history[-1], kind)
+        ],
         ("Speed", plots.draw_throughput(result.history) + _batch_table(result)),
         ("What was trained on what", _table(_facts(result))),
         ("Settings", _table([(name, _plain(value)) for name, value in description["config"].items() if value is not None])),
@@ -85,7 +89,15 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
         *[(f"read from {name}", how) for name, how in d["disks"].items()],
-        *([("kept rows", f"{words.num_bytes(d['cache_bytes'])} with directory and state")] if d["cache_bytes"] else []),
+        *[
+            (name, f"{words.num_bytes(num_bytes)}{what}")
+            for name, num_bytes, what in (
+                ("kept rows", d["cache_bytes"] - d["list_bytes"], " with directory and state"),
+                ("kept neighbour lists", d["list_bytes"], " with their table"),
+                ("read into memory", d["loaded_bytes"], ""),
+            )
+            if num_bytes
+        ],
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]
 
@@ -106,27 +118,29 @@ def _stage_tables(result: Result) -> str:
     return "".join(lists)
 
 
-def _tier_table(result: Result) -> str:
+def _tier_table(result: Result, kind: str) -> str:
     sums: dict[str, dict[str, float]] = {}
     for record in result.history:
-        for tier, counts in record.tiers.items():
+        for tier, counts in getattr(record, kind).items():
             total = sums.setdefault(tier, dict.fromkeys(counts, 0.0))
             for name, value in counts.items():
                 total[name] += value
-    asked = sum(counts["num_rows"] for counts in sums.values()) or 1.0
-    names = ["rows", "of all", "bytes", "waited"] + ["requests", "read", "per byte asked"] * any(
-        "read_bytes" in one for one in sums.values()
-    )
+    columns = ("num_rows",) if kind == "tiers" else ("num_lists", "num_edges")
+    asked = sum(counts[columns[0]] for counts in sums.values()) or 1.0
+    names = [columns[0].removeprefix("num_"), "of all", *(name.removeprefix("num_") for name in columns[1:]), "bytes", "waited", "deciding"]
+    names += ["requests", "read", "per byte asked"] * any("read_bytes" in one for one in sums.values())
     heads = "".join(f'<th class="number">{name}</th>' for name in names)
     rows = "".join(
         f"<tr><th>{html.escape(tier)}</th>"
         + "".join(
             f'<td class="number">{cell}</td>'
             for cell in (
-                words.count(counts["num_rows"]),
-                f"{100 * counts['num_rows'] / asked:.1f} %",
+                words.count(counts[columns[0]]),
+                f"{100 * counts[columns[0]] / asked:.1f} %",
+                *(words.count(counts[name]) for name in columns[1:]),
                 words.num_bytes(counts["num_bytes"]),
                 words.seconds(counts["seconds"]),
+                words.seconds(counts["decide_s"]) if counts.get("decide_s") else "",
                 *_disk_cells(counts),
             )
         )
