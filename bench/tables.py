@@ -177,7 +177,8 @@ def disk_section(disk: dict[str, Any]) -> list[str]:
     rows = []
     for name, row in disk["workloads"].items():
         cells = [f"{row[who][what]['median']:,.0f}" for what in ("requests_per_s", "mb_per_s") for who in ("fio", "ours")]
-        rows.append([name, *cells, spread(row["rate_over_fio"]), spread(row["ours"]["us_of_cpu_per_read"])])
+        cpu = [spread(row[who]["us_of_cpu_per_read"]) for who in ("fio", "ours")]
+        rows.append([name, *cells, spread(row["rate_over_fio"]), *cpu])
     return [
         "## Disk",
         "",
@@ -186,7 +187,7 @@ def disk_section(disk: dict[str, Any]) -> list[str]:
         "and others share its speed. CPU is of all threads, from row numbers to rows in place.",
         "",
         *table(
-            ["what", "fio, requests/s", "ours", "fio, MB/s", "ours", "rate over fio", "us of CPU per request"],
+            ["what", "fio, requests/s", "ours", "fio, MB/s", "ours", "rate over fio", "fio, us of CPU per request", "ours"],
             rows,
         ),
         "",

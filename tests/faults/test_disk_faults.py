@@ -196,6 +196,14 @@ def test_reads_that_nobody_ends(device, tmp_path):
     assert tier.resident_bytes <= tier._channels.device.resident_bytes + 2 * 3 * 65536
 
 
+def test_a_read_that_is_collected_while_a_channel_is_taken(tmp_path):
+    tier = make_tier(tmp_path, [ROWS], max_channels=1)
+    under_way = tier.submit(np.arange(3000), [np.empty(48_000, np.uint8)], np.arange(3000))
+    with tier._channels._lock:
+        del under_way
+    assert_rows(tier, np.arange(9))
+
+
 def test_the_thread_that_submitted_is_gone(tmp_path):
     for device in DEVICES:
         tier, outs, begun = make_tier(tmp_path, [ROWS], device=device), [np.empty(48_000, np.uint8)], []

@@ -25,11 +25,14 @@ _errno_location: Any = types.ExternalFunction("__errno_location", types.CPointer
 
 
 @intrinsic
-def _load_int32(typing_context, pointer):
+def _load_pointed(typing_context, pointer):
     def generate(context, builder, signature, arguments):
         return builder.load(arguments[0])
 
     return types.int32(pointer), generate
+
+
+_load_int32: Any = _load_pointed
 
 
 @helper
@@ -39,7 +42,7 @@ def errno():
 
 
 @intrinsic
-def load_acquire(typing_context, array, index):
+def _load_acquire(typing_context, array, index):
     """Return array[index], before anything that is read later."""
 
     def generate(context, builder, signature, arguments):
@@ -50,7 +53,7 @@ def load_acquire(typing_context, array, index):
 
 
 @intrinsic
-def store_release(typing_context, array, index, value):
+def _store_release(typing_context, array, index, value):
     """Set array[index], after everything that was written before."""
 
     def generate(context, builder, signature, arguments):
@@ -62,7 +65,7 @@ def store_release(typing_context, array, index, value):
 
 
 @intrinsic
-def add_atomic(typing_context, array, index, value):
+def _add_atomic(typing_context, array, index, value):
     """Add to array[index] of an int64 vector; returns what was there. Sequentially consistent; adding 0 is a load."""
 
     def generate(context, builder, signature, arguments):
@@ -70,3 +73,8 @@ def add_atomic(typing_context, array, index, value):
         return builder.atomic_rmw("add", pointer, arguments[2], "seq_cst")
 
     return types.int64(array, types.intp, types.int64), generate
+
+
+load_acquire: Any = _load_acquire
+store_release: Any = _store_release
+add_atomic: Any = _add_atomic

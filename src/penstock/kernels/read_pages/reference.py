@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 DONE, FAILED, ENDED = 1, 2, 3
 
@@ -33,7 +34,7 @@ def read_pages(read_at, reads, end, block_bytes, rows, places, row_bytes, data_o
     return DONE, 0, 0
 
 
-def read_one(read_at, start, length, needed, block_bytes, num_tries=16):
+def read_one(read_at, start, length, needed, block_bytes, num_tries=16) -> tuple[Any, int]:
     """Read until `needed` bytes are there. Returns (bytes, DONE), (errno, FAILED) or (bytes that came, ENDED)."""
     page, tries = b"", 0
     while True:

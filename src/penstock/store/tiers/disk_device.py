@@ -116,7 +116,7 @@ class Channels:
     def __init__(self, make_device: Callable[[], Device], most: int) -> None:
         self._make_device, self._most = make_device, most
         self.device = make_device()
-        self._lock, self._pid = threading.Lock(), os.getpid()
+        self._lock, self._pid = threading.RLock(), os.getpid()  # a read that is collected drops its channel, wherever this thread is
         self._idle: list[Channel] = []
         self._num_made, self._channel_bytes = 0, 0
 
@@ -185,7 +185,7 @@ class Channels:
         leaves the parent's alone."""
         if self._pid == os.getpid():
             return
-        self._pid, self._lock, self._idle, self._num_made = os.getpid(), threading.Lock(), [], 0
+        self._pid, self._lock, self._idle, self._num_made = os.getpid(), threading.RLock(), [], 0
         self.device = self._make_device()
 
 
