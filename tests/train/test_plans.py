@@ -112,11 +112,11 @@ def test_what_a_disk_was_made_to_read_is_said(stores, tmp_path):
     for record in result.history:
         assert sum(counts["num_rows"] for counts in record.tiers.values()) == record.num_nodes
         assert record.tiers["disk"]["read_bytes"] >= record.tiers["disk"]["num_bytes"] > 0
-    assert "blocks of" in result.description["disks"]["disk"]
-    assert f"disk: {result.description['disks']['disk']}" in introduction(result.description, 2)
+    assert "blocks of" in result.description["disks"]["features, disk"]
+    assert f"features, disk: {result.description['disks']['features, disk']}" in introduction(result.description, 2)
     page = write_report(result, tmp_path).read_text()
     assert "per byte asked" in page
-    assert "read from disk" in page
+    assert "<th>features, disk</th>" in page
 
 
 def test_a_run_goes_on_under_another_policy_but_not_another_order(stores, tmp_path):

@@ -88,7 +88,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"edges: {name}", f"{count:,}") for name, count in d["edges"].items()],
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
-        *[(f"read from {name}", how) for name, how in d["disks"].items()],
+        *[(name, how) for name, how in d["disks"].items()],
         *[
             (name, f"{words.num_bytes(num_bytes)}{what}")
             for name, num_bytes, what in (
