@@ -8,6 +8,7 @@ Source: direct addressing, Ginex 3.2; the prefix, DUCATI (membership is one comp
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -97,7 +98,7 @@ class PrefixLists:
 
 def with_lists(graph: Graph, lists: dict[EdgeType, Lists]) -> Graph:
     """The same graph, with the neighbours of some edge types read elsewhere."""
-    adjacency = {e: CSC(csc.indptr, csc.indices, csc.edge_ids, lists.get(e)) for e, csc in graph.adjacency.items()}
+    adjacency = {e: replace(csc, lists=lists.get(e)) for e, csc in graph.adjacency.items()}
     return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
 
 
