@@ -28,6 +28,7 @@ class LoaderStats:
         wait_s: seconds the caller waited for a batch.
         buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
         cache_bytes: memory of the rows that policies keep, with their directories and states.
+        weight_bytes: memory of the running sums that edges are drawn by.
         tiers: name of a tier -> what it was asked for since the loader was made (`TierStats`); the cached rows' tier counts the hits.
     """
 
@@ -41,6 +42,7 @@ class LoaderStats:
     buffer_bytes: int = 0
     peak_buffer_bytes: int = 0
     cache_bytes: int = 0
+    weight_bytes: int = 0
     tiers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, batch: BatchStats) -> None:

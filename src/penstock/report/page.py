@@ -85,6 +85,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
         *([("kept rows", f"{words.num_bytes(d['cache_bytes'])} with directory and state")] if d["cache_bytes"] else []),
+        *([("weights", f"by {d['config']['weight']}, {words.num_bytes(d['weight_bytes'])}")] if d["weight_bytes"] else []),
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]
 

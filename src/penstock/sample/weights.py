@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from penstock.errors import CorruptStoreError, InputError
+from penstock.errors import CorruptStoreError, InputError, MissingFieldError
 from penstock.kernels.running_sums import cpu
 from penstock.records import CSC, EDGE, EdgeType, Graph
+from penstock.store import Store
+
+PYG_NAMES = {"edge_weight": "weight"}
+"""What PyG calls a field of a store."""
 
 PIECE = 1 << 22
 """Edges whose weights are read at a time; a longer list is one piece."""
@@ -42,6 +47,34 @@ def with_weights(graph: Graph, weights: Mapping[EdgeType, Weights]) -> Graph:
     """
     adjacency = {e: replace(csc, sums=sum_up(e, csc, weights[e])) if e in weights else csc for e, csc in graph.adjacency.items()}
     return replace(graph, adjacency=adjacency)
+
+
+def choose_weights(fields: Mapping[EdgeType, Mapping[str, Any]], name: str, source: str) -> dict[EdgeType, Any]:
+    """Return edge type -> its field of that name, for those that have one; or raise MissingFieldError where none has.
+
+    PyG's name means the store's (`edge_weight` is `weight`) where there is no field of that very name.
+    """
+    found = {}
+    for edge_type, of_type in fields.items():
+        stored = name if name in of_type else PYG_NAMES.get(name, name)
+        if stored in of_type:
+            found[edge_type] = of_type[stored]
+    if not found:
+        known = ", ".join(dict.fromkeys(repr(field) for of_type in fields.values() for field in of_type))
+        raise MissingFieldError(f"{source}: edges have no field {name!r} to weigh them by; they have {known or 'none'}")
+    return found
+
+
+def store_weights(store: Store, name: str) -> dict[EdgeType, Weights]:
+    """Return the weights that a store has under a name, by edge type."""
+    chosen = choose_weights({e: store.edge_fields(e) for e in store.edge_types}, name, str(store.path))
+    found = {}
+    for edge_type, spec in chosen.items():
+        values = store.map(spec)
+        if spec.dtype == "bfloat16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        found[edge_type] = Weights(values, name, by_position=True)
+    return found
 
 
 def weight_bytes(graph: Graph) -> int:

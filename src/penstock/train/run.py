@@ -181,6 +181,7 @@ class _Run:
             "torch_threads": torch.get_num_threads(),
             "plan": None if self.plan.is_plain else self.plan.as_dict(),
             "cache_bytes": self.loader.stats().cache_bytes,
+            "weight_bytes": self.loader.stats().weight_bytes,
             "config": self.config.as_dict(),
         }
 

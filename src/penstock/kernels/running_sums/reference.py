@@ -8,6 +8,7 @@ at most 2**62. An integer differs from the exact quotient by at most 1/2: by 2**
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -41,6 +42,6 @@ def running_sums(indptr, weights):
     if bad.size:
         return int(bad[0])
     sums = np.empty(weights.size, dtype=np.int64)
-    for start, end in zip(indptr[:-1], indptr[1:], strict=True):
+    for start, end in pairwise(indptr):
         sums[start:end] = np.cumsum(np.array(as_integers(weights[start:end].tolist()), dtype=np.int64))
     return sums

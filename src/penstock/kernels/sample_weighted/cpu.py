@@ -31,10 +31,13 @@ TILE = 64
 TILE_FANOUT = 64
 """Up to this fanout nodes go in tiles; above it, one by one."""
 
+NEAR = 16
+"""A search over so many positions is finished without a pause: they are in two or three lines of the cache."""
+
 MAX_DRAWS = 1 << 20
 """Draws per node and hop: each takes a block of its own."""
 
-_START, _DEGREE, _LEFT, _TARGET, _LOW, _SPAN, _LIVE, _COUNT, _TAKEN = (TILE * field for field in range(9))
+_START, _DEGREE, _LEFT, _SOUGHT, _LOW, _SPAN, _LIVE, _COUNT, _TAKEN = (TILE * field for field in range(9))
 """Scratch of a tile: for the node in column j its list's start, length and sum of what is left; number sought, and where the search stands;
 columns whose search goes on; draws so far. From _TAKEN on, `fanout` times: positions drawn, then intervals taken, begins and lengths."""
 
@@ -142,48 +145,54 @@ def _take(sums, position, start, scratch, begins, lengths, count):
 
 
 @helper
+def _find(sums, low, span, sought):
+    """Return the first position from `low` on whose running sum is above the number sought. No branch that could be guessed wrong."""
+    while span > 1:
+        half = span >> 1
+        low += half * np.int64(load(sums, low + half - 1) <= sought)
+        span -= half
+    return low
+
+
+@helper
 def _begin_searches(sums, scratch, words, count, draw, fanout, replace):
-    """Draw number `draw` of all nodes of a tile: what each seeks. Returns how many have anything left to draw."""
+    """Draw number `draw` of all nodes of a tile: what each seeks, and where. Returns how many lists are long."""
     live, at = 0, (3 + 3 * draw) * TILE
     begins = _TAKEN + TILE * fanout
     for j in range(count):
         left = load(scratch, _LEFT + j)
-        if left == 0:
-            continue
         w0, w1, w2 = load(words, at + j), load(words, at + TILE + j), load(words, at + 2 * TILE + j)
-        drawn = np.int64(below_sum(np.uint64(w0), np.uint64(w1), np.uint64(w2), np.uint64(left)))
+        sought = np.int64(below_sum(np.uint64(w0), np.uint64(w1), np.uint64(w2), np.uint64(left)))
         if not replace:
             first = begins + j * fanout
-            drawn = _past_taken(drawn, scratch, first, first + TILE * fanout, load(scratch, _COUNT + j))
+            sought = _past_taken(sought, scratch, first, first + TILE * fanout, load(scratch, _COUNT + j))
         start, degree = load(scratch, _START + j), load(scratch, _DEGREE + j)
-        store(scratch, _TARGET + j, drawn)
+        store(scratch, _SOUGHT + j, sought)
         store(scratch, _LOW + j, start)
         store(scratch, _SPAN + j, degree)
-        store(scratch, _LIVE + live, j)
-        prefetch_read(sums, start + (degree >> 1) - 1 if degree > 1 else start)
-        live += 1
+        if degree > NEAR and left > 0:
+            store(scratch, _LIVE + live, j)
+            prefetch_read(sums, start + (degree >> 1) - 1)
+            live += 1
     return live
 
 
 @helper
-def _search(sums, scratch, live):
-    """Find, for all live columns, the first position whose running sum is above the number sought: a halving of each per round."""
+def _search_far(sums, scratch, live):
+    """Go on with the searches in long lists, one halving of each per round, until what is left is near each other, and prefetched."""
     while live > 0:
         still = 0
         for k in range(live):
             j = load(scratch, _LIVE + k)
             low, span = load(scratch, _LOW + j), load(scratch, _SPAN + j)
-            if span > 1:
-                half = span >> 1
-                if load(sums, low + half - 1) <= load(scratch, _TARGET + j):
-                    low += half
-                span -= half
-                store(scratch, _LOW + j, low)
-                store(scratch, _SPAN + j, span)
-            if span > 1:
-                prefetch_read(sums, low + (span >> 1) - 1)
-                store(scratch, _LIVE + still, j)
-                still += 1
+            half = span >> 1
+            low += half * np.int64(load(sums, low + half - 1) <= load(scratch, _SOUGHT + j))
+            span -= half
+            store(scratch, _LOW + j, low)
+            store(scratch, _SPAN + j, span)
+            prefetch_read(sums, low + (span >> 1) - 1)
+            store(scratch, _LIVE + still, j)
+            still += span > NEAR
         live = still
 
 
@@ -196,20 +205,21 @@ def _draw_tile(indices, sums, scratch, words, count, fanout, replace):
         store(scratch, _COUNT + j, np.int64(0))
     begins = _TAKEN + TILE * fanout
     for draw in range(fanout):
-        _search(sums, scratch, _begin_searches(sums, scratch, words, count, draw, fanout, replace))
+        _search_far(sums, scratch, _begin_searches(sums, scratch, words, count, draw, fanout, replace))
         for j in range(count):
             left = load(scratch, _LEFT + j)
             if left == 0:
                 continue
-            position, drawn = load(scratch, _LOW + j), load(scratch, _COUNT + j)
+            position = _find(sums, load(scratch, _LOW + j), load(scratch, _SPAN + j), load(scratch, _SOUGHT + j))
+            drawn = load(scratch, _COUNT + j)
             store(scratch, _TAKEN + j * fanout + drawn, position)
+            store(scratch, _COUNT + j, drawn + 1)
             if indices is not None:
                 prefetch_read(indices, position)
             if not replace:
                 first = begins + j * fanout
                 left -= _take(sums, position, load(scratch, _START + j), scratch, first, first + TILE * fanout, drawn)
                 store(scratch, _LEFT + j, left)
-            store(scratch, _COUNT + j, drawn + 1)
 
 
 @helper
@@ -219,12 +229,7 @@ def _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, pos
     while count < fanout and left > 0:
         w0, w1, w2, _ = philox(counter[0], counter[1], counter[2], counter[3] + np.uint64(count), key[0], key[1])
         sought = _past_taken(np.int64(below_sum(w0, w1, w2, np.uint64(left))), scratch, _TAKEN, _TAKEN + fanout, taken)
-        low, span = start, degree
-        while span > 1:
-            half = span >> 1
-            if load(sums, low + half - 1) <= sought:
-                low += half
-            span -= half
+        low = _find(sums, start, degree, sought)
         store(positions, first + count, low)
         count += 1
         if not replace:
