@@ -13,7 +13,7 @@ from penstock.errors import CorruptStoreError, InputError, UsageError
 from penstock.kernels.running_sums import cpu as sums_cpu
 from penstock.kernels.running_sums import reference as sums_reference
 from penstock.kernels.sample_weighted import cpu, reference
-from penstock.records import CSC, EDGE, NODE, Graph
+from penstock.records import EDGE, NODE, Graph
 from penstock.sample import NeighborSampler, weights
 from penstock.sample.lists import TierLists, with_lists
 from penstock.sample.weights import Weights, with_weights
@@ -55,6 +55,9 @@ def test_running_sums(seed):
         start, end = csc.indptr[first], csc.indptr[last]
         assert sums_cpu.running_sums(csc.indptr, first, last, start, values[start:end], out[start:end]) == (-1, -1)
     assert_same_bytes(out, expected)
+    guide = np.zeros((csc.num_edges >> 3) + 1, np.uint32)
+    sums_cpu.guide(csc.indptr, out, guide)
+    assert_same_bytes(guide, sums_reference.guide(csc.indptr, out))
     for start, end in zip(csc.indptr[:-1], csc.indptr[1:], strict=True):
         steps = np.diff(out[start:end], prepend=0)
         assert ((steps > 0) == (values[start:end] > 0)).all()
@@ -93,7 +96,7 @@ def test_one_hop(seed, fanout, replace, with_copies, dtype):
     out = poisoned(nodes.size + 1), poisoned(most), poisoned(most, dtype)
     out[0][0] = 11
     taken = cpu.sample_neighbors(
-        csc.indptr, csc.indices, sums, 300, nodes, fanout, replace, key, place["batch"], 2, 7, copies,
+        csc.indptr, csc.indices, sums, sums_reference.guide(csc.indptr, sums), 300, nodes, fanout, replace, key, place["batch"], 2, 7, copies,
         poisoned(sizes[0]), poisoned(sizes[1], np.uint32), *out,
     )  # fmt: skip
     assert taken == positions.size
@@ -184,7 +187,7 @@ def test_what_is_refused():
         sampler = NeighborSampler(damaged, [3])
         with pytest.raises(CorruptStoreError, match="lies outside its 300 edges"):
             sampler.sample(NODE, np.arange(40), epoch=0, batch=0, workspace=sampler.workspace())
-    damaged = Graph({NODE: 50}, {EDGE: CSC(csc.indptr, np.full_like(csc.indices, 50), None, None, weighty.adjacency[EDGE].sums)}, True)
+    damaged = Graph({NODE: 50}, {EDGE: replace(weighty.adjacency[EDGE], indices=np.full_like(csc.indices, 50))}, True)
     sampler = NeighborSampler(damaged, [3])
     with pytest.raises(CorruptStoreError, match="comes from node 50, but 'node' has 50 nodes"):
         sampler.sample(NODE, np.arange(40), epoch=0, batch=0, workspace=sampler.workspace())

@@ -14,7 +14,7 @@ from penstock import rng
 from penstock.kernels.sample_weighted import cpu
 from penstock.records import CSC, EDGE, NODE
 from penstock.sample import NeighborSampler
-from penstock.sample.weights import Weights, sum_up, with_weights
+from penstock.sample.weights import Weights, weigh, with_weights
 from tests.graphs import star
 
 SMALLEST_P = 1e-3
@@ -22,19 +22,20 @@ NUM_BANDS = 32
 
 
 def sums_of(weights):
-    """Running sums of one list."""
-    return sum_up(EDGE, CSC(np.array([0, len(weights)]), np.zeros(len(weights), np.int32)), Weights(np.asarray(weights, dtype=np.float64)))
+    """One list with its running sums."""
+    return weigh(EDGE, CSC(np.array([0, len(weights)]), np.zeros(len(weights), np.int32)), Weights(np.asarray(weights, dtype=np.float64)))
 
 
-def draw(sums, fanout, count, *, replace, seed=0):
+def draw(csc, fanout, count, *, replace, seed=0):
     """Slots that `count` independent copies of one node draw: int64[count, fanout]; -1 where nothing was left."""
     key, nodes, copies = rng.derive_key(seed, 0, rng.SAMPLE), np.zeros(count, np.int64), np.arange(count)
     sizes = cpu.scratch_sizes(fanout)
     scratch = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
-    row_ptr, slots = np.zeros(count + 1, np.int64), np.empty(count * max(fanout, sums.size), np.int64)
-    indptr = np.array([0, sums.size])
-    taken = cpu.sample_neighbors(indptr, None, sums, 1, nodes, fanout, replace, key, 0, 0, 0, copies, *scratch, row_ptr, slots, slots)
-    found = np.full((count, max(fanout, 0) or sums.size), -1)
+    row_ptr, slots = np.zeros(count + 1, np.int64), np.empty(count * max(fanout, csc.num_edges), np.int64)
+    taken = cpu.sample_neighbors(
+        csc.indptr, None, csc.sums, csc.guide, 1, nodes, fanout, replace, key, 0, 0, 0, copies, *scratch, row_ptr, slots, slots
+    )  # fmt: skip
+    found = np.full((count, fanout if fanout > 0 else csc.num_edges), -1)
     counts = np.diff(row_ptr)
     found[np.repeat(np.arange(count), counts), np.arange(taken) - np.repeat(row_ptr[:-1], counts)] = slots[:taken]
     return found

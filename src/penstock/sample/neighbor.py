@@ -260,8 +260,8 @@ class _Run:
         neighbors, positions = self.workspace.neighbors(most, csc.indices.dtype), make_room(most)
         hop, number, copies = place
         taken = weighted.sample_neighbors(
-            csc.indptr, csc.indices if csc.lists is None else None, csc.sums, num_src, frontier, fanout, replace, self.key, self.batch, hop,
-            number, copies, *self.workspace.weighted_scratch(fanout), offsets, positions, neighbors,
+            csc.indptr, csc.indices if csc.lists is None else None, csc.sums, csc.guide, num_src, frontier, fanout, replace, self.key,
+            self.batch, hop, number, copies, *self.workspace.weighted_scratch(fanout), offsets, positions, neighbors,
         )  # fmt: skip
         count = int(offsets[frontier.size] - offsets[0])
         if csc.lists is not None:
@@ -304,7 +304,7 @@ class _Run:
             drawn.append(np.empty(count, np.int64))
             return drawn[0]
 
-        whole = replace(csc, sums=None)  # edges of weight 0 are edges among the nodes too
+        whole = replace(csc, sums=None, guide=None)  # edges of weight 0 are edges among the nodes too
         neighbors, count = self._draw(edge_type, whole, nodes, -1, (0, 0, None), row_ptr, make_room)
         (positions,), sources = drawn, np.empty(count, np.int64)
         self.workspace.tables[edge_type[0]].lookup(neighbors, count, sources)

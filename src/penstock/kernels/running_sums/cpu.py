@@ -8,7 +8,10 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, store
-from penstock.kernels.running_sums.reference import TOTAL_BITS
+from penstock.kernels.running_sums import reference
+from penstock.kernels.running_sums.reference import SHORT, STEP_BITS, TOTAL_BITS
+
+band = helper(reference.band)
 
 
 @helper
@@ -48,3 +51,21 @@ def running_sums(indptr, first, last, base, weights, sums):
                 total += max(np.int64(1), np.int64(math.floor(weight / largest * scale + 0.5)))
             store(sums, at, total)
     return -1, -1
+
+
+@kernel
+def guide(indptr, sums, guide):
+    """Note where the bands of the long lists begin in `guide`, which is 0."""
+    for node in range(indptr.size - 1):
+        start, degree = load(indptr, node), load(indptr, node + 1) - load(indptr, node)
+        if degree <= SHORT:
+            continue
+        num_bands, total, k, entry = degree >> STEP_BITS, max(load(sums, start + degree - 1), np.int64(1)), 0, start >> STEP_BITS
+        for slot in range(degree):
+            found = band(load(sums, start + slot), total, num_bands)
+            while k <= found:
+                store(guide, entry + k, np.uint32(slot))
+                k += 1
+        while k < num_bands:
+            store(guide, entry + k, np.uint32(degree - 1))
+            k += 1

@@ -12,6 +12,12 @@ from itertools import pairwise
 
 import numpy as np
 
+SHORT = 64
+"""Lists of up to so many edges have no guide."""
+
+STEP_BITS = 3
+"""A guide has an entry for every two to this power edges of a list."""
+
 TOTAL_BITS = 62
 """A list adds up to at most two to this power: what `penstock.rng.below_sum` draws below."""
 
@@ -45,3 +51,29 @@ def running_sums(indptr, weights):
     for start, end in pairwise(indptr):
         sums[start:end] = np.cumsum(np.array(as_integers(weights[start:end].tolist()), dtype=np.int64))
     return sums
+
+
+def band(number, total, num_bands):
+    """Band of a number in [0, total]: never falling, which is all that counts."""
+    return min(int(float(number) * (float(num_bands) / float(total))), num_bands - 1)
+
+
+def guide(indptr, sums):
+    """Note where the bands of the long lists begin, so that a search has some edges to look through and not the whole list.
+
+    A number belongs to a band of the list's sum; the first position above it lies between the first position of its band and that of the
+    next, for `band` does not fall. Bands are equally likely, and so have 2 ** STEP_BITS edges on average, however skewed the weights.
+
+    Returns:
+        uint32[num_edges // 8 + 1]: for a list from position p on with more than SHORT edges, at p // 8 + k the first slot of band k or a
+        later one; 0 where there is none.
+    """
+    guide = np.zeros((len(sums) >> STEP_BITS) + 1, dtype=np.uint32)
+    for start, end in pairwise(map(int, indptr)):
+        if end - start <= SHORT:
+            continue
+        num_bands, total = (end - start) >> STEP_BITS, max(int(sums[end - 1]), 1)
+        bands = [band(each, total, num_bands) for each in sums[start:end]]
+        for k in range(num_bands):
+            guide[(start >> STEP_BITS) + k] = next((slot for slot, found in enumerate(bands) if found >= k), end - start - 1)
+    return guide

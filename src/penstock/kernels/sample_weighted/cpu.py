@@ -1,8 +1,8 @@
 """One hop of neighbour sampling by weight over one edge type, in passes over arrays. Same result as `reference.py`, byte for byte.
 
-A draw is a binary search in the running sums of a list: a chain of reads that wait for each other. So nodes go in tiles, and the draws of
-a tile in step: draw i of all its nodes takes its random words, then all their searches go on by one halving at a time, each prefetching
-what it reads in the next round.
+A draw is a binary search in the running sums of a list: a chain of reads that wait for each other. So in long lists it begins where a
+guide says, with some edges left to look through; and nodes go in tiles, the draws of a tile in step: draw i of all its nodes takes its
+random words, then all guides are read, then all sums, each prefetched in the pass before. What is left is searched in rounds.
 
 Without replacement no draw is ever repeated: what was taken before is kept in ascending order, and a number drawn below the sum of what is
 left is moved up past each interval taken that begins at or below it. That is the search among what is left, so the distribution is
@@ -16,6 +16,8 @@ import numpy as np
 from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
+from penstock.kernels.running_sums.cpu import band
+from penstock.kernels.running_sums.reference import SHORT, STEP_BITS
 from penstock.kernels.sample_neighbors.cpu import read_neighbors
 
 philox = helper(rng.philox)
@@ -31,22 +33,25 @@ TILE = 64
 TILE_FANOUT = 64
 """Up to this fanout nodes go in tiles; above it, one by one."""
 
+LINE = 8
+"""Sums in a line of the cache."""
+
 NEAR = 16
-"""A search over so many positions is finished without a pause: they are in two or three lines of the cache."""
+"""A search is finished without a pause once it is down to so many positions: their lines are prefetched."""
 
 MAX_DRAWS = 1 << 20
 """Draws per node and hop: each takes a block of its own."""
 
-_START, _DEGREE, _LEFT, _SOUGHT, _LOW, _SPAN, _LIVE, _COUNT, _TAKEN = (TILE * field for field in range(9))
-"""Scratch of a tile: for the node in column j its list's start, length and sum of what is left; number sought, and where the search stands;
-columns whose search goes on; draws so far. From _TAKEN on, `fanout` times: positions drawn, then intervals taken, begins and lengths."""
+_START, _DEGREE, _TOTAL, _LEFT, _COUNT, _SOUGHT, _PASSED, _LOW, _SPAN, _LIVE, _DRAWN = (TILE * field for field in range(11))
+"""Scratch of a tile: for the node in column j its list's start, length, sum, and sum of what is left; draws so far; number sought, how many
+intervals taken are before it, and where the search stands; columns whose search goes on. From _DRAWN on, per column: positions drawn,
+`fanout` of them, then of the intervals taken, `fanout` + 1 each, the begins and the sums of the lengths before (see `_past_taken`)."""
 
 
 def scratch_sizes(fanout):
     """Elements of the two scratch arrays of `sample_neighbors`: (int64, uint32)."""
-    if fanout > TILE_FANOUT:
-        return _TAKEN + 2 * fanout, 3 * TILE
-    return _TAKEN + 3 * TILE * max(fanout, 0), 3 * TILE * (1 + max(fanout, 0))
+    columns, fanout = (1, fanout) if fanout > TILE_FANOUT else (TILE, max(fanout, 0))
+    return _DRAWN + columns * (3 * fanout + 2), 3 * TILE * (1 + (fanout if columns > 1 else 0))
 
 
 @kernel
@@ -84,10 +89,10 @@ def _read_tile(indptr, sums, nodes, first, last, fanout, replace, hop, edge_type
         store(words, count, np.uint32(word_0))
         store(words, TILE + count, np.uint32(word_1))
         store(words, 2 * TILE + count, np.uint32(word_3))
-        if _draws(degree, fanout, replace):
-            count += 1
-        elif degree > 0:
-            prefetch_read(sums, start)
+        count += _draws(degree, fanout, replace)
+        if degree <= SHORT:
+            for at in range(start, start + degree, LINE):
+                prefetch_read(sums, at)
         prefetch_read(sums, start + degree - 1)
     return count
 
@@ -118,75 +123,101 @@ def _fill_words(words, count, fanout, batch, key):
 
 
 @helper
-def _past_taken(drawn, scratch, begins, lengths, count):
-    """Move a number drawn among what is left up past the intervals taken."""
+def _past_taken(drawn, scratch, begins, before, count):
+    """Move a number drawn among what is left up past the intervals taken. Returns (it, how many it passed).
+
+    begins: where each interval taken begins when those before it are taken out; ascending. before: the sum of the lengths of so many.
+    Counting has no early end: it vectorises, and no branch is guessed wrong.
+    """
     passed = 0
-    while passed < count and load(scratch, begins + passed) <= drawn:
-        drawn += load(scratch, lengths + passed)
-        passed += 1
-    return drawn
+    for k in range(count):
+        passed += load(scratch, begins + k) <= drawn
+    return drawn + load(scratch, before + passed), passed
 
 
 @helper
-def _take(sums, position, start, scratch, begins, lengths, count):
-    """Put the interval of a position among those taken, which stay in ascending order. Returns its length."""
+def _take(sums, position, start, scratch, begins, before, count, passed):
+    """Put the interval of a position behind those that were passed to find it. Returns its length."""
     begin = np.int64(0)
     if position > start:
         begin = load(sums, position - 1)
     length = load(sums, position) - begin
-    at = count
-    while at > 0 and load(scratch, begins + at - 1) > begin:
-        store(scratch, begins + at, load(scratch, begins + at - 1))
-        store(scratch, lengths + at, load(scratch, lengths + at - 1))
-        at -= 1
-    store(scratch, begins + at, begin)
-    store(scratch, lengths + at, length)
+    for k in range(count, passed, -1):
+        store(scratch, begins + k, load(scratch, begins + k - 1) - length)
+        store(scratch, before + k + 1, load(scratch, before + k) + length)
+    store(scratch, begins + passed, begin - load(scratch, before + passed))
+    store(scratch, before + passed + 1, load(scratch, before + passed) + length)
     return length
 
 
 @helper
 def _find(sums, low, span, sought):
-    """Return the first position from `low` on whose running sum is above the number sought. No branch that could be guessed wrong."""
+    """Return the first of `span` positions from `low` on whose running sum is above the number sought. No branch is guessed wrong."""
     while span > 1:
         half = span >> 1
-        low += half * np.int64(load(sums, low + half - 1) <= sought)
+        low += half & -np.int64(load(sums, low + half - 1) <= sought)
         span -= half
     return low
 
 
 @helper
-def _begin_searches(sums, scratch, words, count, draw, fanout, replace):
-    """Draw number `draw` of all nodes of a tile: what each seeks, and where. Returns how many lists are long."""
-    live, at = 0, (3 + 3 * draw) * TILE
-    begins = _TAKEN + TILE * fanout
+def _begin_searches(sums, guide, scratch, words, count, draw, fanout, replace):
+    """Draw number `draw` of all nodes of a tile: what each seeks, and where. In a long list the guide is prefetched."""
+    at, taken = (3 + 3 * draw) * TILE, _DRAWN + TILE * fanout
     for j in range(count):
-        left = load(scratch, _LEFT + j)
         w0, w1, w2 = load(words, at + j), load(words, at + TILE + j), load(words, at + 2 * TILE + j)
-        sought = np.int64(below_sum(np.uint64(w0), np.uint64(w1), np.uint64(w2), np.uint64(left)))
+        sought = np.int64(below_sum(np.uint64(w0), np.uint64(w1), np.uint64(w2), np.uint64(load(scratch, _LEFT + j))))
         if not replace:
-            first = begins + j * fanout
-            sought = _past_taken(sought, scratch, first, first + TILE * fanout, load(scratch, _COUNT + j))
+            begins = taken + 2 * (fanout + 1) * j
+            sought, passed = _past_taken(sought, scratch, begins, begins + fanout + 1, load(scratch, _COUNT + j))
+            store(scratch, _PASSED + j, np.int64(passed))
         start, degree = load(scratch, _START + j), load(scratch, _DEGREE + j)
+        low = start
+        if degree > SHORT:
+            low = band(sought, max(load(scratch, _TOTAL + j), np.int64(1)), degree >> STEP_BITS)
+            prefetch_read(guide, (start >> STEP_BITS) + low)
         store(scratch, _SOUGHT + j, sought)
-        store(scratch, _LOW + j, start)
+        store(scratch, _LOW + j, low)
         store(scratch, _SPAN + j, degree)
-        if degree > NEAR and left > 0:
+
+
+@helper
+def _ask_guide(sums, guide, scratch, count):
+    """Where the searches in long lists begin. Returns how many have far to go; the others' positions are prefetched."""
+    live = 0
+    for j in range(count):
+        degree = load(scratch, _DEGREE + j)
+        if degree <= SHORT:
+            continue
+        start, this = load(scratch, _START + j), load(scratch, _LOW + j)
+        entry = (start >> STEP_BITS) + this
+        first, last = np.int64(load(guide, entry)), degree - 1
+        if this + 1 < degree >> STEP_BITS:
+            last = np.int64(load(guide, entry + 1))
+        low, span = start + first, last - first + 1
+        store(scratch, _LOW + j, low)
+        store(scratch, _SPAN + j, span)
+        prefetch_read(sums, low - 1)
+        if span <= NEAR:
+            prefetch_read(sums, low + span - 1)
+            prefetch_read(sums, low + (span >> 1))
+        else:
+            prefetch_read(sums, low + (span >> 1) - 1)
             store(scratch, _LIVE + live, j)
-            prefetch_read(sums, start + (degree >> 1) - 1)
             live += 1
     return live
 
 
 @helper
 def _search_far(sums, scratch, live):
-    """Go on with the searches in long lists, one halving of each per round, until what is left is near each other, and prefetched."""
+    """Go on with searches, one halving of each per round, until all are down to a few positions."""
     while live > 0:
         still = 0
         for k in range(live):
             j = load(scratch, _LIVE + k)
             low, span = load(scratch, _LOW + j), load(scratch, _SPAN + j)
             half = span >> 1
-            low += half * np.int64(load(sums, low + half - 1) <= load(scratch, _SOUGHT + j))
+            low += half & -np.int64(load(sums, low + half - 1) <= load(scratch, _SOUGHT + j))
             span -= half
             store(scratch, _LOW + j, low)
             store(scratch, _SPAN + j, span)
@@ -197,44 +228,48 @@ def _search_far(sums, scratch, live):
 
 
 @helper
-def _draw_tile(indices, sums, scratch, words, count, fanout, replace):
-    """All draws of the collected nodes: draw i of column j to scratch[_TAKEN + j * fanout + i], how many to scratch[_COUNT + j]."""
+def _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace):
+    """All draws of the collected nodes: draw i of column j to scratch[_DRAWN + j * fanout + i], how many to scratch[_COUNT + j]."""
+    taken = _DRAWN + TILE * fanout
     for j in range(count):
-        start, degree = load(scratch, _START + j), load(scratch, _DEGREE + j)
-        store(scratch, _LEFT + j, load(sums, start + degree - 1))
+        total = load(sums, load(scratch, _START + j) + load(scratch, _DEGREE + j) - 1)
+        store(scratch, _TOTAL + j, total)
+        store(scratch, _LEFT + j, total)
         store(scratch, _COUNT + j, np.int64(0))
-    begins = _TAKEN + TILE * fanout
+        store(scratch, taken + 2 * (fanout + 1) * j + fanout + 1, np.int64(0))
     for draw in range(fanout):
-        _search_far(sums, scratch, _begin_searches(sums, scratch, words, count, draw, fanout, replace))
+        _begin_searches(sums, guide, scratch, words, count, draw, fanout, replace)
+        _search_far(sums, scratch, _ask_guide(sums, guide, scratch, count))
         for j in range(count):
-            left = load(scratch, _LEFT + j)
+            left, drawn = load(scratch, _LEFT + j), load(scratch, _COUNT + j)
             if left == 0:
                 continue
             position = _find(sums, load(scratch, _LOW + j), load(scratch, _SPAN + j), load(scratch, _SOUGHT + j))
-            drawn = load(scratch, _COUNT + j)
-            store(scratch, _TAKEN + j * fanout + drawn, position)
+            store(scratch, _DRAWN + j * fanout + drawn, position)
             store(scratch, _COUNT + j, drawn + 1)
             if indices is not None:
                 prefetch_read(indices, position)
             if not replace:
-                first = begins + j * fanout
-                left -= _take(sums, position, load(scratch, _START + j), scratch, first, first + TILE * fanout, drawn)
+                begins, passed = taken + 2 * (fanout + 1) * j, load(scratch, _PASSED + j)
+                left -= _take(sums, position, load(scratch, _START + j), scratch, begins, begins + fanout + 1, drawn, passed)
                 store(scratch, _LEFT + j, left)
 
 
 @helper
 def _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, positions, first):
     """Draw for one node with a large fanout. Returns how many were drawn."""
-    left, count, taken = load(sums, start + degree - 1), 0, 0
+    left, count, begins, before = load(sums, start + degree - 1), 0, _DRAWN, _DRAWN + fanout + 1
+    store(scratch, before, np.int64(0))
     while count < fanout and left > 0:
         w0, w1, w2, _ = philox(counter[0], counter[1], counter[2], counter[3] + np.uint64(count), key[0], key[1])
-        sought = _past_taken(np.int64(below_sum(w0, w1, w2, np.uint64(left))), scratch, _TAKEN, _TAKEN + fanout, taken)
-        low = _find(sums, start, degree, sought)
-        store(positions, first + count, low)
-        count += 1
+        sought, passed = np.int64(below_sum(w0, w1, w2, np.uint64(left))), 0
         if not replace:
-            left -= _take(sums, low, start, scratch, _TAKEN, _TAKEN + fanout, taken)
-            taken += 1
+            sought, passed = _past_taken(sought, scratch, begins, before, count)
+        position = _find(sums, start, degree, sought)
+        store(positions, first + count, position)
+        if not replace:
+            left -= _take(sums, position, start, scratch, begins, before, count, passed)
+        count += 1
     return count
 
 
@@ -252,7 +287,7 @@ def _take_positive(sums, start, degree, positions, first):
 
 @helper
 def draw_positions(
-    indptr, indices, sums, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
+    indptr, indices, sums, guide, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
 ):  # fmt: skip
     """First pass: running sums -> positions. Prefetches the neighbours that the second pass reads."""
     base = edges = load(row_ptr, 0)
@@ -261,7 +296,7 @@ def draw_positions(
         if fanout <= TILE_FANOUT:
             count = _read_tile(indptr, sums, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, scratch, words)
             _fill_words(words, count, fanout, batch, key)
-            _draw_tile(indices, sums, scratch, words, count, fanout, replace)
+            _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace)
         for i in range(tile, tile_end):
             node, first = load(nodes, i), edges - base
             start = load(indptr, node)
@@ -271,7 +306,7 @@ def draw_positions(
             elif fanout <= TILE_FANOUT:
                 taken = load(scratch, _COUNT + column)
                 for j in range(taken):
-                    store(positions, first + j, load(scratch, _TAKEN + column * fanout + j))
+                    store(positions, first + j, load(scratch, _DRAWN + column * fanout + j))
                 column += 1
             else:
                 copy = np.uint64(0)
@@ -289,6 +324,7 @@ def sample_neighbors(
     indptr,
     indices,
     sums,
+    guide,
     num_src,
     nodes,
     fanout,
@@ -307,6 +343,7 @@ def sample_neighbors(
     """Sample in-neighbours of `nodes` by weight; see `reference.sample_neighbors`.
 
     Args:
+        guide: uint32, from `kernels.running_sums`; decides nothing but the time.
         indices: None where neighbours are read from elsewhere: positions are drawn only.
         num_src: number of source nodes, for the check.
         scratch, words: int64 and uint32 of `scratch_sizes(fanout)` elements at least.
@@ -316,7 +353,7 @@ def sample_neighbors(
         The number of edges taken; -1 where a neighbour is no node (its list is damaged).
     """
     count = draw_positions(
-        indptr, indices, sums, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
+        indptr, indices, sums, guide, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
     )
     if indices is None:
         return count
