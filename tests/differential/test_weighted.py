@@ -96,7 +96,8 @@ def test_one_hop(seed, fanout, replace, with_copies, dtype):
     out = poisoned(nodes.size + 1), poisoned(most), poisoned(most, dtype)
     out[0][0] = 11
     taken = cpu.sample_neighbors(
-        csc.indptr, csc.indices, sums, sums_reference.guide(csc.indptr, sums), 300, nodes, fanout, replace, key, place["batch"], 2, 7, copies,
+        csc.indptr, csc.indices, sums, sums_reference.guide(csc.indptr, sums), 300, nodes, fanout, replace, key, place["batch"], 2, 7,
+        copies,
         poisoned(sizes[0]), poisoned(sizes[1], np.uint32), *out,
     )  # fmt: skip
     assert taken == positions.size

@@ -29,13 +29,13 @@ def sums_of(weights):
 def draw(csc, fanout, count, *, replace, seed=0):
     """Slots that `count` independent copies of one node draw: int64[count, fanout]; -1 where nothing was left."""
     key, nodes, copies = rng.derive_key(seed, 0, rng.SAMPLE), np.zeros(count, np.int64), np.arange(count)
-    sizes = cpu.scratch_sizes(fanout)
+    sizes, width = cpu.scratch_sizes(fanout), fanout if fanout > 0 else csc.num_edges
     scratch = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
-    row_ptr, slots = np.zeros(count + 1, np.int64), np.empty(count * max(fanout, csc.num_edges), np.int64)
+    row_ptr, slots = np.zeros(count + 1, np.int64), np.empty(count * width, np.int64)
     taken = cpu.sample_neighbors(
         csc.indptr, None, csc.sums, csc.guide, 1, nodes, fanout, replace, key, 0, 0, 0, copies, *scratch, row_ptr, slots, slots
     )  # fmt: skip
-    found = np.full((count, fanout if fanout > 0 else csc.num_edges), -1)
+    found = np.full((count, width), -1)
     counts = np.diff(row_ptr)
     found[np.repeat(np.arange(count), counts), np.arange(taken) - np.repeat(row_ptr[:-1], counts)] = slots[:taken]
     return found
@@ -60,6 +60,16 @@ def bands_of(weights):
     return np.unique((middle / weights.sum() * NUM_BANDS).astype(np.int64), return_inverse=True)[1]
 
 
+def p_in_bins(counts, expected):
+    """Chi-square over bins that are expected ten times or more, the others put together with the rarest of those."""
+    often = expected >= 10
+    place = np.cumsum(often) - 1
+    rare = place[np.argmin(np.where(often, expected, np.inf))]
+    place = np.where(often, place, rare)
+    counts, expected = np.bincount(place, counts), np.bincount(place, expected)
+    return stats.chisquare(counts, expected * counts.sum() / expected.sum()).pvalue
+
+
 def p_of_draws(weights, fanout, seed, *, replace):
     """Bands of single draws, with replacement of all, without of the first."""
     weights = np.asarray(weights, dtype=np.float64)
@@ -81,11 +91,7 @@ def p_of_second_draw(weights, fanout, seed):
     odds = shares / (1 - shares)
     expected = np.outer(np.bincount(bands, odds), np.bincount(bands, shares)) - np.diag(np.bincount(bands, odds * shares))
     counts = np.bincount(bands[first] * num_bands + bands[second], minlength=num_bands**2)
-    often = expected.reshape(-1) * count > 5
-    counts, expected = [np.append(v[often], v[~often].sum()) for v in (counts, expected.reshape(-1) * count)]
-    usable = expected > 0
-    assert not counts[~usable].any()
-    return stats.chisquare(counts[usable], expected[usable] * counts.sum() / expected.sum()).pvalue
+    return p_in_bins(counts, expected.reshape(-1) * count)
 
 
 def p_of_sequences(weights, fanout, seed):
@@ -102,7 +108,7 @@ def p_of_sequences(weights, fanout, seed):
     slots = draw(sums_of(weights), fanout, count, replace=False, seed=seed)
     number = {sequence: i for i, sequence in enumerate(probability)}
     counts = np.bincount([number[tuple(row)] for row in slots.tolist()], minlength=len(number))
-    return stats.chisquare(counts, np.array(list(probability.values())) * count).pvalue
+    return p_in_bins(counts, np.array(list(probability.values())) * count)
 
 
 KINDS = ["equal", "uniform", "power law", "very skewed", "small integers"]

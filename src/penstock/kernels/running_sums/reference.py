@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-SHORT = 64
-"""Lists of up to so many edges have no guide."""
+SHORT = 16
+"""Lists of up to so many edges have no guide: they are looked through whole."""
 
 STEP_BITS = 3
 """A guide has an entry for every two to this power edges of a list."""

@@ -36,16 +36,18 @@ TILE_FANOUT = 64
 LINE = 8
 """Sums in a line of the cache."""
 
-NEAR = 16
+NEAR_HALVINGS = 4
+NEAR = 1 << NEAR_HALVINGS
 """A search is finished without a pause once it is down to so many positions: their lines are prefetched."""
 
 MAX_DRAWS = 1 << 20
 """Draws per node and hop: each takes a block of its own."""
 
-_START, _DEGREE, _TOTAL, _LEFT, _COUNT, _SOUGHT, _PASSED, _LOW, _SPAN, _LIVE, _DRAWN = (TILE * field for field in range(11))
+_START, _DEGREE, _TOTAL, _LEFT, _COUNT, _SOUGHT, _PASSED, _LOW, _SPAN, _LONG, _LIVE, _DRAWN = (TILE * field for field in range(12))
 """Scratch of a tile: for the node in column j its list's start, length, sum, and sum of what is left; draws so far; number sought, how many
-intervals taken are before it, and where the search stands; columns whose search goes on. From _DRAWN on, per column: positions drawn,
-`fanout` of them, then of the intervals taken, `fanout` + 1 each, the begins and the sums of the lengths before (see `_past_taken`)."""
+intervals taken are before it, and where the search stands; columns with long lists; columns whose search goes on. From _DRAWN on, per
+column: positions drawn, `fanout` of them, then of the intervals taken, `fanout` + 1 each, the begins and the sums of the lengths before
+(see `_past_taken`)."""
 
 
 def scratch_sizes(fanout):
@@ -152,7 +154,7 @@ def _take(sums, position, start, scratch, begins, before, count, passed):
 
 @helper
 def _find(sums, low, span, sought):
-    """Return the first of `span` positions from `low` on whose running sum is above the number sought. No branch is guessed wrong."""
+    """Return the first of `span` positions from `low` on whose running sum is above the number sought."""
     while span > 1:
         half = span >> 1
         low += half & -np.int64(load(sums, low + half - 1) <= sought)
@@ -161,8 +163,18 @@ def _find(sums, low, span, sought):
 
 
 @helper
-def _begin_searches(sums, guide, scratch, words, count, draw, fanout, replace):
-    """Draw number `draw` of all nodes of a tile: what each seeks, and where. In a long list the guide is prefetched."""
+def _find_near(sums, low, span, sought):
+    """The same for up to NEAR positions: always four halvings, so that no branch depends on the list."""
+    for _ in range(NEAR_HALVINGS):
+        half = span >> 1
+        low += half & -np.int64(load(sums, low + max(half - 1, 0)) <= sought)
+        span -= half
+    return low
+
+
+@helper
+def _begin_searches(sums, guide, scratch, words, count, num_long, draw, fanout, replace):
+    """Draw number `draw` of all nodes of a tile: what each seeks, and where. For long lists the guide is prefetched."""
     at, taken = (3 + 3 * draw) * TILE, _DRAWN + TILE * fanout
     for j in range(count):
         w0, w1, w2 = load(words, at + j), load(words, at + TILE + j), load(words, at + 2 * TILE + j)
@@ -171,25 +183,23 @@ def _begin_searches(sums, guide, scratch, words, count, draw, fanout, replace):
             begins = taken + 2 * (fanout + 1) * j
             sought, passed = _past_taken(sought, scratch, begins, begins + fanout + 1, load(scratch, _COUNT + j))
             store(scratch, _PASSED + j, np.int64(passed))
-        start, degree = load(scratch, _START + j), load(scratch, _DEGREE + j)
-        low = start
-        if degree > SHORT:
-            low = band(sought, max(load(scratch, _TOTAL + j), np.int64(1)), degree >> STEP_BITS)
-            prefetch_read(guide, (start >> STEP_BITS) + low)
         store(scratch, _SOUGHT + j, sought)
-        store(scratch, _LOW + j, low)
-        store(scratch, _SPAN + j, degree)
+        store(scratch, _LOW + j, load(scratch, _START + j))
+        store(scratch, _SPAN + j, load(scratch, _DEGREE + j))
+    for k in range(num_long):
+        j = load(scratch, _LONG + k)
+        this = band(load(scratch, _SOUGHT + j), max(load(scratch, _TOTAL + j), np.int64(1)), load(scratch, _DEGREE + j) >> STEP_BITS)
+        store(scratch, _LOW + j, np.int64(this))
+        prefetch_read(guide, (load(scratch, _START + j) >> STEP_BITS) + this)
 
 
 @helper
-def _ask_guide(sums, guide, scratch, count):
+def _ask_guide(sums, guide, scratch, num_long):
     """Where the searches in long lists begin. Returns how many have far to go; the others' positions are prefetched."""
     live = 0
-    for j in range(count):
-        degree = load(scratch, _DEGREE + j)
-        if degree <= SHORT:
-            continue
-        start, this = load(scratch, _START + j), load(scratch, _LOW + j)
+    for i in range(num_long):
+        j = load(scratch, _LONG + i)
+        start, degree, this = load(scratch, _START + j), load(scratch, _DEGREE + j), load(scratch, _LOW + j)
         entry = (start >> STEP_BITS) + this
         first, last = np.int64(load(guide, entry)), degree - 1
         if this + 1 < degree >> STEP_BITS:
@@ -230,21 +240,23 @@ def _search_far(sums, scratch, live):
 @helper
 def _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace):
     """All draws of the collected nodes: draw i of column j to scratch[_DRAWN + j * fanout + i], how many to scratch[_COUNT + j]."""
-    taken = _DRAWN + TILE * fanout
+    taken, num_long = _DRAWN + TILE * fanout, 0
     for j in range(count):
+        store(scratch, _LONG + num_long, j)
+        num_long += load(scratch, _DEGREE + j) > SHORT
         total = load(sums, load(scratch, _START + j) + load(scratch, _DEGREE + j) - 1)
         store(scratch, _TOTAL + j, total)
         store(scratch, _LEFT + j, total)
         store(scratch, _COUNT + j, np.int64(0))
         store(scratch, taken + 2 * (fanout + 1) * j + fanout + 1, np.int64(0))
     for draw in range(fanout):
-        _begin_searches(sums, guide, scratch, words, count, draw, fanout, replace)
-        _search_far(sums, scratch, _ask_guide(sums, guide, scratch, count))
+        _begin_searches(sums, guide, scratch, words, count, num_long, draw, fanout, replace)
+        _search_far(sums, scratch, _ask_guide(sums, guide, scratch, num_long))
         for j in range(count):
             left, drawn = load(scratch, _LEFT + j), load(scratch, _COUNT + j)
             if left == 0:
                 continue
-            position = _find(sums, load(scratch, _LOW + j), load(scratch, _SPAN + j), load(scratch, _SOUGHT + j))
+            position = _find_near(sums, load(scratch, _LOW + j), load(scratch, _SPAN + j), load(scratch, _SOUGHT + j))
             store(scratch, _DRAWN + j * fanout + drawn, position)
             store(scratch, _COUNT + j, drawn + 1)
             if indices is not None:
