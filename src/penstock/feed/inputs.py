@@ -133,12 +133,11 @@ class PyGInput:
 
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """The weights of edges of that name, by edge type, in the order of `edge_index`."""
-        stores: dict[EdgeType, Any] = (
-            {EDGE: self.data._store} if self.graph.is_homogeneous else {e: self.data[e] for e in self.data.edge_types}
-        )
-        fields = {e: {k: v for k, v in store.items() if k == name or store.is_edge_attr(k)} for e, store in stores.items()}
-        for of_type in fields.values():
-            of_type.pop("edge_index", None)
+        stores: list[Any] = [self.data._store] if isinstance(self.data, Data) else self.data.edge_stores
+        fields = {
+            store._key or EDGE: {k: v for k, v in store.items() if k != "edge_index" and (k == name or store.is_edge_attr(k))}
+            for store in stores
+        }
         chosen = choose_weights(fields, name, type(self.data).__name__)
         return {e: Weights(_as_numbers(value, name), name) for e, value in chosen.items()}
 
