@@ -124,7 +124,10 @@ def weighted_degree(graphs: Graphs) -> str:
         return over(hits("degree", setting), hits("oracle", setting))
 
     return f"""
-        Degree's hits over the oracle's, mean over graphs: {means(graphs, (DEEP, *BY_WEIGHT), share, times)}. Presampling with two epochs
+        Degree's own hits change little ({means(graphs, (DEEP, RECENT), lambda setting: hits("degree", setting), percent)}, mean over
+        graphs); what can be had rises, for fewer nodes are read: the oracle's are
+        {means(graphs, (DEEP, RECENT), lambda setting: hits("oracle", setting), percent)}. Degree's over the oracle's:
+        {means(graphs, (DEEP, *BY_WEIGHT), share, times)}. Presampling with two epochs
         hits {means(graphs, BY_WEIGHT, lambda setting: over(hits("presample-2", setting), hits("degree", setting)), times)} as often as
         degree. It is not the skew of the weights that makes degree fail but whom they favour: by a power law of each edge by itself the
         reads of a node are still about in proportion to its out-degree; by the recency of the source they are not. Rank correlation of
