@@ -29,8 +29,9 @@ GRAPHS: dict[str, tuple[bool, dict[str, Any]]] = {
     "amazon_computers": (True, dict(epochs=12)),
     "facebook_pages": (False, dict(epochs=8)),
     "tolokers": (False, dict(epochs=8, dropout=0.2)),
-    "ogbn_arxiv_nofeat": (False, dict(epochs=6, batch_size=1024, num_neighbors=(10, 5))),
+    "ogbn_arxiv_nofeat": (False, dict(epochs=24, batch_size=1024, num_neighbors=(10, 5))),
     "coauthor_cs": (True, dict(epochs=8)),
+    "citation_dblp": (True, dict(epochs=8)),
 }
 """name -> (whether to split anew, settings)."""
 

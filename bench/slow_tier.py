@@ -41,6 +41,8 @@ def run(store: Path, cache: str, settings: dict[str, Any]) -> dict[str, Any]:
     counted = result.history[1:]
     batches = sum(record.num_batches for record in counted)
     missed = sum(counts["num_rows"] for record in counted for tier, counts in record.tiers.items() if tier.endswith("mmap"))
+    asked = sum(counts["num_rows"] for record in counted for counts in record.tiers.values())
+    decide_s = sum(counts["decide_s"] for record in counted for counts in record.tiers.values())
     stages = {name: 1e3 * sum(record.stage_s.get(name, 0.0) for record in counted) / batches for name in ("sample", "gather", "assemble")}
     return {
         "epoch_s": statistics.median(record.train_s for record in counted),
@@ -49,6 +51,8 @@ def run(store: Path, cache: str, settings: dict[str, Any]) -> dict[str, Any]:
         "missed_rows_per_epoch": missed / len(counted),
         "step_ms": 1e3 * sum(record.step_s for record in counted) / batches,
         "wait_ms": 1e3 * sum(record.wait_s for record in counted) / batches,
+        "decide_ms": 1e3 * decide_s / batches,
+        "decide_ns_per_row": 1e9 * decide_s / max(asked, 1),
         **{f"{name}_ms": value for name, value in stages.items()},
         "cache_mib": result.description["cache_bytes"] / 2**20,
         "weights": result.weights_digest,

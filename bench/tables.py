@@ -1,4 +1,4 @@
-"""The pages of results, rendered from `bench/results/*.json`: accuracy.md, speed.md and caching.md in docs/results, and the README's table.
+"""The pages of results, rendered from `bench/results/*.json`: those in docs/results, and the README's table.
 
 python -m bench.tables
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench import caching_page, caching_pictures
+from bench import caching_page, caching_pictures, lists_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT
@@ -75,6 +75,11 @@ def accuracy_page() -> str:
 def caching_page_of(result: dict[str, Any]) -> str:
     """docs/results/caching.md."""
     return caching_page.render(result, CLAIMS, table, machine(result))
+
+
+def lists_page_of(lists: dict[str, Any], budget: dict[str, Any]) -> str:
+    """docs/results/neighbor_lists.md."""
+    return lists_page.render(lists, budget, table, machine)
 
 
 def speed_rows() -> list[list[str]]:
@@ -161,7 +166,34 @@ def speed_page() -> str:
             ),
             "",
         ]
+    disk = read("disk")
+    if disk:
+        lines += disk_section(disk)
     return "\n".join(lines)
+
+
+def disk_section(disk: dict[str, Any]) -> list[str]:
+    """What the tier on a disk reaches beside fio."""
+    rows = []
+    for name, row in disk["workloads"].items():
+        cells = [f"{row[who][what]['median']:,.0f}" for what in ("requests_per_s", "mb_per_s") for who in ("fio", "ours")]
+        cpu = [spread(row[who]["us_of_cpu_per_read"]) for who in ("fio", "ours")]
+        rows.append([name, *cells, spread(row["rate_over_fio"]), *cpu])
+    return [
+        "## Disk",
+        "",
+        f"`python -m bench.disk FOLDER`: a file of {disk['file_bytes'] / 2**30:.0f} GiB, fio and the disk tier in alternation,",
+        f"{disk['rounds']} rounds of a second each; medians, and of the ratio of neighbours also least and most. The disk is virtual,",
+        "and others share its speed. CPU is of all threads, from row numbers to rows in place.",
+        "",
+        *table(
+            ["what", "fio, requests/s", "ours", "fio, MB/s", "ours", "rate over fio", "fio, us of CPU per request", "ours"],
+            rows,
+        ),
+        "",
+        machine(disk) + f". Other load at the start: {disk['foreign_load_percent']} %.",
+        "",
+    ]
 
 
 def measured_at() -> str:
@@ -185,6 +217,9 @@ def main() -> None:
     if caching is not None:
         (folder / "caching.md").write_text(caching_page_of(caching))
         caching_pictures.draw(caching, ROOT / "docs" / "pictures")
+    lists, budget = read("slow_lists"), read("slow_budget")
+    if lists is not None and budget is not None:
+        (folder / "neighbor_lists.md").write_text(lists_page_of(lists, budget))
     readme = ROOT / "README.md"
     rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
     before, rest = readme.read_text().split("<!-- speed -->\n")

@@ -1,6 +1,7 @@
 """Shared by all tests: Hypothesis profiles, and where the real graphs are."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ settings.register_profile("dev", max_examples=30, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
 settings.register_profile("deep", max_examples=1000, **_COMMON)
 settings.load_profile(os.environ.get("PENSTOCK_HYPOTHESIS", "dev"))
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts its background jobs; ours inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from penstock.errors import InputError, TierError, UsageError
-from penstock.store.tiers import HostTier, MappedTier, SlowTier
+from penstock.store.tiers import HostTier, Link, MappedTier, SlowTier
+from penstock.store.tiers.slow import count_blocks
 from tests.contract.tiers import TierContract
 
 
@@ -50,6 +51,20 @@ class TestSlowTierOverSlowTier(TierContract):
         return SlowTier(SlowTier(HostTier(arrays), delay_s=1e-4), rows_per_request=4, depth=2, delay_s=1e-4)
 
 
+class TestSlowTierOfBlocks(TierContract):
+    def make(self, arrays):
+        return SlowTier(HostTier(arrays), delay_s=1e-5, block_bytes=100)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_are_counted_once(seed):
+    random = np.random.default_rng(seed)
+    num_rows, row_bytes, block_bytes = map(int, random.integers(1, 60, 3))
+    rows = random.integers(0, num_rows, random.integers(0, 40))
+    touched = {byte // block_bytes for row in rows for byte in range(row * row_bytes, (row + 1) * row_bytes)}
+    assert count_blocks(rows, num_rows, row_bytes, block_bytes) == len(touched)
+
+
 def timed(tier, num_rows, num_reads=1):
     started = time.monotonic()
     outs = [[np.empty(num_rows * tier.row_bytes[0], np.uint8)] for _ in range(num_reads)]
@@ -65,6 +80,8 @@ def timed(tier, num_rows, num_reads=1):
         (dict(delay_s=0.02), 33, 1, 0.04),
         (dict(delay_s=0.02, rows_per_request=100), 1000, 1, 0.02),
         (dict(delay_s=0.02, depth=1), 3, 1, 0.06),
+        (dict(delay_s=0.02, block_bytes=800, depth=1), 301, 1, 0.08),  # 100 rows a block
+        (dict(bytes_per_s=8e4, block_bytes=8000), 1, 1, 0.1),  # a whole block for a row
         (dict(bytes_per_s=8e4), 1000, 1, 0.1),
         (dict(bytes_per_s=8e4), 500, 3, 0.15),  # reads share the link
     ],
@@ -82,6 +99,15 @@ def test_time_passes_while_nobody_waits():
     started = time.monotonic()
     read.wait()
     assert time.monotonic() - started < 0.9
+
+
+def test_tiers_on_one_device_queue_together():
+    link = Link()
+    left, right = (SlowTier(HostTier([np.arange(1000)]), bytes_per_s=8e4, link=link) for _ in range(2))
+    started, rows = time.monotonic(), np.arange(500)
+    for read in [tier.submit(rows, [np.empty(4000, np.uint8)], rows) for tier in (left, right, left)]:
+        read.wait()
+    assert 0.15 <= time.monotonic() - started < 10
 
 
 def test_failures_say_which_read():

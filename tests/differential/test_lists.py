@@ -5,8 +5,10 @@ import pytest
 
 from penstock.kernels.cached_lists import cpu, reference
 from penstock.kernels.sample_neighbors import reference as draw
+from penstock.plan import plan_lists
+from penstock.records import EDGE
 from penstock.sample import NeighborSampler
-from penstock.sample.lists import DirectLists, PrefixLists, TierLists, choose_lists, with_lists
+from penstock.sample.lists import DirectLists, PrefixLists, TierLists, with_lists
 from penstock.store.tiers import HostTier, SlowTier
 from tests.graphs import assert_same_bytes, assert_same_sample, homogeneous_graph, random_csc, typed_graph
 
@@ -48,17 +50,15 @@ def element_tier(csc):
 
 
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"disjoint": True}, {"induced": True}], ids=str)
-@pytest.mark.parametrize("max_bytes", [0, 1, 2000, 10**9])
-def test_the_sampler_cannot_tell(max_bytes, options):
+@pytest.mark.parametrize("capacity", ["0", "1 list", "30%", "1GiB"])
+def test_the_sampler_cannot_tell(capacity, options):
     random = np.random.default_rng(5)
     for graph, seed_type in ((homogeneous_graph(random, hub_degree=40), "node"), (typed_graph(random, hub_degree=300), "paper")):
-        direct, prefix, plain = {}, {}, {}
-        for edge_type, csc in graph.adjacency.items():
-            hotness = random.random(csc.num_dst)
-            plain[edge_type] = TierLists(SlowTier(element_tier(csc)))
-            direct[edge_type] = DirectLists(csc, choose_lists(hotness, csc, max_bytes), SlowTier(element_tier(csc)))
-            ranking = np.argsort(-hotness)
-            prefix[edge_type] = PrefixLists(csc, ranking, min(csc.num_dst, max_bytes // 50), SlowTier(element_tier(csc)))
+        values = {e: random.random(csc.num_dst) for e, csc in graph.adjacency.items()}
+        plain = {e: TierLists(SlowTier(element_tier(csc))) for e, csc in graph.adjacency.items()}
+        chosen = plan_lists(capacity, values, graph.adjacency, "prefix")
+        direct = {e: DirectLists(csc, chosen[e], SlowTier(element_tier(csc))) for e, csc in graph.adjacency.items()}
+        prefix = {e: PrefixLists(csc, chosen[e], SlowTier(element_tier(csc))) for e, csc in graph.adjacency.items()}
         expected = sample_of(graph, seed_type, 12, **options)
         for lists in (plain, direct, prefix):
             assert_same_sample(sample_of(with_lists(graph, lists), seed_type, 12, **options), expected)
@@ -68,11 +68,30 @@ def test_a_full_cache_asks_nothing_of_the_slow_tier():
     graph = homogeneous_graph(np.random.default_rng(0))
     ((edge_type, csc),) = graph.adjacency.items()
     slow = element_tier(csc)
-    lists = DirectLists(csc, choose_lists(np.arange(csc.num_dst), csc, 10**9), slow)
+    lists = DirectLists(csc, plan_lists("100%", {EDGE: np.arange(csc.num_dst)}, graph.adjacency, "direct")[EDGE], slow)
     assert slow.stats.num_rows == csc.num_edges
     sample = sample_of(with_lists(graph, {edge_type: lists}), "node", 20)
     assert slow.stats.num_rows == csc.num_edges
-    assert lists.stats.num_rows == sample.edges[edge_type].positions.size
+    assert lists.stats["cache"].num_edges == sample.edges[edge_type].positions.size
+
+
+@pytest.mark.parametrize("layout", [DirectLists, PrefixLists])
+def test_hits_and_misses_are_counted_in_lists_and_edges(layout):
+    random = np.random.default_rng(3)
+    graph = homogeneous_graph(random, hub_degree=40)
+    csc = graph.adjacency[EDGE]
+    chosen = random.permutation(csc.num_dst)[:200]
+    lists = layout(csc, chosen, element_tier(csc))
+    hits, beneath = lists.stats["cache"], lists.stats["host"]
+    filled = beneath.num_lists, beneath.num_edges
+    assert filled[1] == np.diff(csc.indptr)[chosen].sum()
+    sample = sample_of(with_lists(graph, {EDGE: lists}), "node", 30)
+    num_read = np.diff(sample.edges[EDGE].row_ptr)
+    is_hit = np.isin(sample.nodes["node"][: num_read.size], chosen)
+    assert (hits.num_lists, hits.num_edges) == (np.count_nonzero(num_read[is_hit]), num_read[is_hit].sum())
+    missed = beneath.num_lists - filled[0], beneath.num_edges - filled[1]
+    assert missed == (np.count_nonzero(num_read[~is_hit]), num_read[~is_hit].sum())
+    assert (hits.num_bytes, beneath.num_bytes) == (4 * hits.num_edges, 4 * beneath.num_edges)
 
 
 def test_damage_is_noticed():

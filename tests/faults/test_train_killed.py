@@ -25,7 +25,7 @@ def run(store, folder, *, model, seed, kills, within=0.0):
         ],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert process.returncode == 0, process.stderr

@@ -14,6 +14,7 @@ from penstock.cache.choose import POLICIES
 from penstock.errors import InputError, PipelineError, UsageError
 from penstock.gather import CachedTier, RowKind, TieredTable
 from penstock.plan import RECIPES, Plan, make_plan, parse_capacity, plan_rows, slow_options
+from penstock.store import ingest
 from penstock.store.tiers import HostTier, SlowTier
 from tests.feed.inputs import check_homogeneous, homogeneous_data, typed_data
 
@@ -49,10 +50,15 @@ def test_same_batches_under_every_policy(plain, policy, num_workers):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_recipes(plain, recipe):
-    data = homogeneous_data()
-    loader = make_loader(data, plan=make_plan(recipe, order="random"), num_workers=2)
-    assert digests(loader) == plain["homogeneous"]
+def test_recipes(plain, recipe, tmp_path):
+    data, expected, options = homogeneous_data(), plain["homogeneous"], {}
+    if recipe == "ginex":
+        with pytest.raises(UsageError, match="in memory: ingest the graph into a store"):
+            make_loader(data, plan=recipe)
+        data, options = ingest(data, tmp_path / "store", memory="4GiB"), {"input_nodes": "train"}
+        expected = digests(make_loader(data, **options))
+    loader = make_loader(data, plan=make_plan(recipe, order="random"), num_workers=2, **options)
+    assert digests(loader) == expected
 
 
 def test_rows_are_whole_and_in_place():
@@ -235,6 +241,8 @@ def test_capacities():
     for budget in (40_000, 60_000, 100_000):
         kept = plan_rows(str(budget), rows, widths)
         assert 8 * 4000 + sum(kept[t] * (widths[t] + 24) for t in rows) <= budget
+        kept = plan_rows(str(budget), rows, widths, is_static=True)
+        assert 4 * 4000 + sum(kept[t] * widths[t] for t in rows) <= budget < 4 * 4000 + sum((kept[t] + 1) * widths[t] for t in rows) + 100
     with pytest.raises(UsageError, match="does not hold the directory alone"):
         plan_rows("100", rows, widths)
     assert slow_options("1GB/s,100us, 64 rows, depth 8") == dict(bytes_per_s=10**9, delay_s=100 * 1e-6, rows_per_request=64, depth=8)

@@ -12,7 +12,7 @@ from penstock.errors import CorruptStoreError, MissingFieldError, StateError, St
 from penstock.report import write_report
 from penstock.store import ingest
 from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, train
-from penstock.train.run import _locked
+from penstock.train.folder import lock_folder
 from tests.train.stores import make_data, make_store, make_typed_store, multi_labels
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=3, num_workers=0, lr=0.01, dropout=0.1)
@@ -242,7 +242,7 @@ def test_folders_of_runs(store, tmp_path):
         run(tmp_path / "run", store)
     with pytest.raises(StateError, match="was trained with hidden=16, not 8"):
         run(tmp_path / "run", store, hidden=8, resume=True)
-    with _locked(tmp_path / "run"), pytest.raises(StoreBusyError, match="another process trains"):
+    with lock_folder(tmp_path / "run"), pytest.raises(StoreBusyError, match="another process trains"):
         run(tmp_path / "run", store, resume=True)
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])

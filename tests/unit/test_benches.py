@@ -1,5 +1,6 @@
 """The benchmarks run, at toy size."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -12,11 +13,14 @@ from bench import (
     caching_page,
     caching_pictures,
     common,
+    disk,
     graphs,
+    lists_page,
     opening,
     orders,
     peers,
     policies,
+    slow_lists,
     tables,
     weighted,
 )
@@ -99,6 +103,38 @@ def test_policies(toy, monkeypatch):
     assert result["static_simulation"]["m_accesses_per_s"]["median"] > 0
 
 
+def test_disk(toy, monkeypatch):
+    """With a stand-in for fio, which not every machine has."""
+    stand_in = {"requests_per_s": 1e3, "mb_per_s": 4.0, "us_of_cpu_per_read": 9.0}
+    monkeypatch.setattr(disk, "run_fio", lambda path, options: stand_in)
+    monkeypatch.setattr(disk.shutil, "which", lambda name: name)
+    monkeypatch.setattr(disk, "SLICE_S", 0.02)
+    short = {name: dataclasses.replace(each, batch=500, device="auto") for name, each in disk.WORKLOADS.items()}
+    monkeypatch.setattr(disk, "WORKLOADS", short)
+    monkeypatch.setattr(sys, "argv", ["disk", str(toy), "--gib", "0.01", "--rounds", "2"])
+    disk.main()
+    result = json.loads((toy / "results" / "disk.json").read_text())
+    for row in result["workloads"].values():
+        assert row["ours"]["requests_per_s"]["median"] > 0
+        assert row["rate_over_fio"]["median"] > 0
+    assert len(tables.disk_section(result)) > 10
+    assert not list(toy.glob("tmp*"))
+
+
+@pytest.mark.parametrize("part", ["lists", "budget"])
+def test_slow_lists(part, toy, monkeypatch):
+    few = {"slow, no cache": slow_lists.LISTS["slow, no cache"], "ratio, 30%": slow_lists.LISTS["ratio, 30%"]}
+    monkeypatch.setattr(slow_lists, "LISTS", few)
+    monkeypatch.setattr(slow_lists, "SLOW_FOR_BOTH", "1GB/s,100us,4KiB blocks")
+    monkeypatch.setattr(slow_lists, "SETTINGS", {**slow_lists.SETTINGS, "num_neighbors": (3, 2)})
+    monkeypatch.setattr(sys, "argv", ["slow_lists", str(toy), "--part", part, "--budget", "80KiB"])
+    assert slow_lists.main() == 0
+    result = json.loads((toy / "results" / f"slow_{part}.json").read_text())
+    name = "ratio, 30%" if part == "lists" else "ducati"
+    assert 0 < result["plans"][name]["list_hit_rate"]["median"] < 1
+    assert "| 1.00x |" in lists_page.render(result, result, tables.table, tables.machine)
+
+
 def test_orders(toy, monkeypatch):
     from penstock.store import generate
 
@@ -119,3 +155,5 @@ def test_pages_of_results_are_what_the_results_say():
     assert (common.ROOT / "docs" / "results" / "speed.md").read_text() == tables.speed_page()
     result = tables.read("caching")
     assert (common.ROOT / "docs" / "results" / "caching.md").read_text() == tables.caching_page_of(result)
+    lists, budget = tables.read("slow_lists"), tables.read("slow_budget")
+    assert (common.ROOT / "docs" / "results" / "neighbor_lists.md").read_text() == tables.lists_page_of(lists, budget)

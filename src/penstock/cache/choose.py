@@ -7,25 +7,25 @@ dynamic one begins empty.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from penstock.cache.belady import NUM_CLASSES, Belady, hotness_classes
 from penstock.cache.clock import CLOCK
 from penstock.cache.fifo import FIFO
-from penstock.cache.hotness import check_hotness, degree_hotness, in_out_ratio, plan_static, random_hotness
+from penstock.cache.hotness import check_hotness, degree_hotness, in_out_ratio, list_ratio, plan_static, random_hotness
 from penstock.cache.inclusion import inclusion_probability
 from penstock.cache.lfu import LFU
 from penstock.cache.lru import LRU
 from penstock.cache.policy import Policy
-from penstock.cache.presample import presample_hotness
+from penstock.cache.presample import Visits, presample_visits
 from penstock.cache.s3fifo import S3FIFO
 from penstock.cache.sieve import SIEVE
 from penstock.cache.static import Static
 from penstock.errors import UsageError
 from penstock.order import Order
-from penstock.records import NodeType
+from penstock.records import EdgeType, NodeType
 from penstock.sample import NeighborSampler
 
 DYNAMIC = {policy.name: policy for policy in (FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO)}
@@ -47,13 +47,15 @@ class Workload:
     seeds: np.ndarray
     order: Order
     batch_size: int
+    _visits: dict[int, Visits] = field(default_factory=dict, repr=False, compare=False)
 
-    def presampled(self, node_type: NodeType, num_epochs: int = 1) -> np.ndarray:
-        """Mean visits per epoch, float64[num_nodes]."""
-        order, batch_size = self.order, self.batch_size
-        return presample_hotness(
-            self.sampler, node_type, self.seed_type, self.seeds, order, batch_size=batch_size, num_epochs=num_epochs
-        )  # fmt: skip
+    def visits(self, num_epochs: int = 1) -> Visits:
+        """Mean visits per epoch of every row and list; sampled once."""
+        if num_epochs not in self._visits:
+            self._visits[num_epochs] = presample_visits(
+                self.sampler, self.seed_type, self.seeds, self.order, batch_size=self.batch_size, num_epochs=num_epochs
+            )
+        return self._visits[num_epochs]
 
 
 def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_epochs: int = 1) -> np.ndarray:
@@ -63,7 +65,7 @@ def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_e
         "random": lambda: random_hotness(graph.num_nodes[node_type], workload.sampler.seed),
         "degree": lambda: degree_hotness(graph, node_type),
         "ratio": lambda: in_out_ratio(graph, node_type),
-        "presample": lambda: workload.presampled(node_type, num_epochs),
+        "presample": lambda: workload.visits(num_epochs).nodes[node_type],
         "inclusion": lambda: inclusion_probability(
             workload.sampler, workload.seed_type, workload.seeds, batch_size=workload.batch_size
         )[node_type],
@@ -75,6 +77,28 @@ def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_e
 
 STATIC = ("random", "degree", "ratio", "presample", "inclusion")
 POLICIES = (*STATIC, *DYNAMIC, Belady.name)
+LIST_POLICIES = ("random", "degree", "ratio", "presample")
+
+
+def list_values(name: str, workload: Workload, *, num_epochs: int = 1) -> dict[EdgeType, np.ndarray]:
+    """Return what keeping each neighbour list is worth, per edge in it: edge type -> float64[num_dst], higher is better.
+
+    Args:
+        name: one of LIST_POLICIES: "ratio" is out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI),
+            "degree" out-neighbours whatever the length.
+        workload: what will be sampled.
+        num_epochs: sampled where the value is by sampling.
+    """
+    graph = workload.sampler.graph
+    makers: dict[str, Callable[[EdgeType, np.ndarray], np.ndarray]] = {
+        "random": lambda e, lengths: random_hotness(lengths.size, workload.sampler.seed),
+        "degree": lambda e, lengths: degree_hotness(graph, e[2]),
+        "ratio": lambda e, lengths: list_ratio(degree_hotness(graph, e[2]), lengths),
+        "presample": lambda e, lengths: list_ratio(workload.visits(num_epochs).lists[e], lengths),
+    }
+    if name not in makers:
+        raise UsageError(f"neighbor_policy must be one of {', '.join(makers)}; got {name!r}")
+    return {e: makers[name](e, np.diff(csc.indptr)) for e, csc in graph.adjacency.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +130,11 @@ def choose_policy(name: str, workload: Workload, node_type: NodeType, capacity: 
     if name in DYNAMIC:
         return Choice(lambda: DYNAMIC[name](num_nodes, capacity))
     if name == Belady.name:
-        hotness = hotness_classes(workload.presampled(node_type, num_epochs), NUM_CLASSES).astype(np.uint8)  # a byte a node is kept
+        hotness = hotness_classes(workload.visits(num_epochs).nodes[node_type], NUM_CLASSES).astype(np.uint8)  # a byte a node is kept
         return Choice(lambda: Belady(num_nodes, capacity, window, hotness), None, window)
-    hotness = hotness_by_name(name, workload, node_type, num_epochs=num_epochs)
-    return Choice(lambda: Static(num_nodes, capacity), plan_static(hotness, capacity))
+    return fixed_choice(num_nodes, plan_static(hotness_by_name(name, workload, node_type, num_epochs=num_epochs), capacity))
+
+
+def fixed_choice(num_nodes: int, content: np.ndarray) -> Choice:
+    """A static policy that keeps int64 ids."""
+    return Choice(lambda: Static(num_nodes, content.size), content)

@@ -79,13 +79,21 @@ def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:
 def in_out_ratio(graph: Graph, node_type: NodeType) -> np.ndarray:
     """Return float64[num_nodes]: out-neighbours / in-neighbours, how much a list is read for its length (AliGraph; Ginex 3.2).
 
-    A node without in-neighbours counts as having one: its list takes no room, and no number is infinite.
+    Of a type's lists together; `list_ratio` is for those of one edge type.
     """
     num_in = np.zeros(_num_nodes(graph, node_type), dtype=np.int64)
     for edge_type, csc in graph.adjacency.items():
         if edge_type[2] == node_type:
             num_in += np.diff(csc.indptr)
-    return degree_hotness(graph, node_type) / np.maximum(num_in, 1)
+    return list_ratio(degree_hotness(graph, node_type), num_in)
+
+
+def list_ratio(reads: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return float64[n]: how often each neighbour list is read, counted or guessed, per edge in it.
+
+    A node without in-neighbours counts as having one: its list takes no room, and no number is infinite.
+    """
+    return reads / np.maximum(lengths, 1)
 
 
 def over_threshold(hotness: np.ndarray, threshold: float) -> np.ndarray:

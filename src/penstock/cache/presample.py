@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from penstock.errors import NodeIdError, UsageError
 from penstock.kernels.cache_lookup.cpu import lies_inside
 from penstock.kernels.placement import cpu as placement
 from penstock.order import Order
-from penstock.records import NodeType, Sample
+from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler
 
 
@@ -56,6 +57,42 @@ def distinct_nodes(sampler: NeighborSampler, sample: Sample) -> dict[NodeType, n
     return nodes
 
 
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """How often sampling asks for what, per epoch.
+
+    Attributes:
+        nodes: node type -> float64[num_nodes], batches that read the row of each node.
+        lists: edge type -> float64[num_dst], how often anything is read of the neighbour list of each node.
+    """
+
+    nodes: dict[NodeType, np.ndarray]
+    lists: dict[EdgeType, np.ndarray]
+
+
+def presample_visits(
+    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int, num_epochs: int = 1
+) -> Visits:
+    """Sample `num_epochs` epochs and count visits of rows and of neighbour lists. Other draws than training's.
+
+    Args:
+        sampler: gives graph, fanouts and seed; the draws come from another seed, derived from its own.
+        seed_type, seeds, order, batch_size: as in `sample_batches`.
+        num_epochs: 1 or 2 are enough (GNNLab).
+    """
+    if num_epochs < 1:
+        raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
+    apart, graph = draw_apart(sampler), sampler.graph
+    nodes = {t: np.zeros(count, np.int64) for t, count in graph.num_nodes.items()}
+    lists = {e: np.zeros(csc.num_dst, np.int64) for e, csc in graph.adjacency.items()}
+    for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(num_epochs)):
+        for node_type, ids in distinct_nodes(apart, sample).items():
+            placement.count_keys(ids, 0, nodes[node_type])
+        for edge_type in graph.adjacency:
+            placement.count_keys(lists_read(sample, edge_type), 0, lists[edge_type])
+    return Visits({t: counts / num_epochs for t, counts in nodes.items()}, {e: counts / num_epochs for e, counts in lists.items()})
+
+
 def presample_hotness(
     sampler: NeighborSampler,
     node_type: NodeType,
@@ -66,23 +103,22 @@ def presample_hotness(
     batch_size: int,
     num_epochs: int = 1,
 ) -> np.ndarray:
-    """Sample `num_epochs` epochs and return float64[num_nodes]: mean visits of each node per epoch. Other draws than training's.
+    """Return float64[num_nodes]: mean visits per epoch of each node of a type; arguments as in `presample_visits`."""
+    return presample_visits(sampler, seed_type, seeds, order, batch_size=batch_size, num_epochs=num_epochs).nodes[node_type]
 
-    Args:
-        sampler: gives graph, fanouts and seed; the draws come from another seed, derived from its own.
-        node_type: whose visits are counted.
-        seed_type, seeds, order, batch_size: as in `sample_batches`.
-        num_epochs: 1 or 2 are enough (GNNLab).
-    """
-    if num_epochs < 1:
-        raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
+
+def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
+    """Return the sampler with another seed, derived from its own: what is found out before training is not what training will draw."""
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
-    apart = NeighborSampler(
+    return NeighborSampler(
         sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, seed=high << 32 | low
     )  # fmt: skip
-    batches = sample_batches(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(num_epochs))
-    visits = oracle_hotness((nodes[node_type] for nodes in batches), sampler.graph.num_nodes[node_type])
-    return visits / num_epochs
+
+
+def lists_read(sample: Sample, edge_type: EdgeType) -> np.ndarray:
+    """Return int64[n]: the nodes of whose lists of an edge type a sample reads anything; one read twice is there twice."""
+    num_read = np.diff(sample.edges[edge_type].row_ptr)
+    return np.ascontiguousarray(sample.nodes[edge_type[2]][: num_read.size][num_read > 0])
 
 
 def oracle_hotness(batches: Iterable[np.ndarray], num_nodes: int) -> np.ndarray:

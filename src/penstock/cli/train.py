@@ -40,13 +40,30 @@ def train(
     metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
-    recipe: Annotated[str | None, typer.Option(help="pyg, mmap, pagraph, gnnlab or bgl: the settings below in one word.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="pyg, mmap, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: the settings below in one word.")
+    ] = None,
     order: Annotated[str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = None,
-    features: Annotated[str | None, typer.Option(help="memory: read features in at the start; given: leave them on disk.")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="given: features as mapped files; memory: read in at the start; disk: past the page cache.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="Which rows are kept in memory: degree, presample, fifo, belady, ...")] = None,
     cache: Annotated[str | None, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'.")] = None,
     window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady.")] = None,
     slow: Annotated[str | None, typer.Option(help="Play a slower device beneath the cache: 1GB/s,100us.")] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="given: neighbour lists as mapped files; memory: read in at the start; disk: past the page cache.")
+    ] = None,
+    neighbor_policy: Annotated[
+        str | None, typer.Option(help="Which neighbour lists are kept in memory: ratio (out/in), presample, degree, random.")
+    ] = None,
+    neighbor_cache: Annotated[
+        str | None, typer.Option(help="How many: 10% of the edges, 2GiB, '5000 lists'; shared: --cache is for rows and lists together.")
+    ] = None,
+    neighbor_layout: Annotated[str | None, typer.Option(help="How kept lists are found: direct or prefix.")] = None,
+    slow_topology: Annotated[
+        str | None, typer.Option(help="Play a slower device beneath the neighbour lists: '1GB/s,100us,4KiB blocks'; same: that of --slow.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
     torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,
@@ -65,6 +82,8 @@ def train(
         weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout, hidden=hidden, heads=heads, seed=seed,
         split=split, metric=metric, weight=weight,
         recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
+        topology=topology, neighbor_policy=neighbor_policy, neighbor_cache=neighbor_cache, neighbor_layout=neighbor_layout,
+        slow_topology=slow_topology,
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
         checkpoint_every_s=checkpoint_every,
     )  # fmt: skip

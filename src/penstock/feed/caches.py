@@ -1,6 +1,7 @@
 """The tables of a loader: what a plan keeps in faster memory, made once and kept over all epochs.
 
-In: a plan, an input and its fields. Out: per node type a `TieredTable` that serves the fields it holds; the rest stays as it was.
+In: a plan, an input and its fields. Out: per node type a `TieredTable` that serves the fields it holds, and the graph that the sampler
+reads; the rest stays as it was.
 Invariant: a loader with any plan yields the same batches, bit for bit.
 """
 
@@ -9,18 +10,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 
-from penstock.cache.choose import Workload, choose_policy
+from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values
 from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field, TensorRows
+from penstock.feed.slopes import measure_slopes
+from penstock.feed.topology import bottom_of_lists, file_behind, make_lists, read_topology
 from penstock.gather import CachedTier, RowKind, RowsUnderWay, TieredTable
-from penstock.plan import Plan, plan_rows, slow_options
-from penstock.records import NODE, Allocator, Graph
-from penstock.store.tiers import HostTier, MappedTier, SlowTier, Tier
+from penstock.gather.table import stack_of
+from penstock.plan import SAME, SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
+from penstock.records import NODE, Allocator, EdgeType, Graph
+from penstock.sample.lists import Lists, with_lists
+from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, SlowTier, Tier
 
 
 @dataclass(slots=True)
@@ -33,10 +38,16 @@ class Caches:
     Attributes:
         tables: node or edge type (the homogeneous ones are `NODE` and `EDGE`) -> table.
         window: batches to be announced, the current one included; 0 where no policy looks ahead.
+        graph: where the sampler reads; None leaves it the input's.
+        beneath: edge type -> the tier that has all its neighbour lists, where they are read from one.
+        loaded_bytes: rows and topology that were read into memory whole.
     """
 
     tables: dict[Any, TieredTable] = field(default_factory=dict)
     window: int = 0
+    graph: Graph | None = None
+    loaded_bytes: int = 0
+    beneath: Mapping[EdgeType, Tier] = field(default_factory=dict)
     _current: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pid: int = field(default_factory=os.getpid)
@@ -71,17 +82,46 @@ class Caches:
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Name of a tier -> what it was asked for; names carry the type where there are several."""
+        return {self._label(key) + name: one.as_dict() for key, table in self.tables.items() for name, one in table.stats().items()}
+
+    def _label(self, key: Any) -> str:
+        return "" if len(self.tables) == 1 else f"{'/'.join(key) if isinstance(key, tuple) else key} "
+
+    @property
+    def disks(self) -> dict[str, DiskTier]:
+        """Tiers on disks, by what they hold."""
+        tiers: dict[str, Tier] = {
+            f"features, {self._label(key)}{tier.name}": tier for key, table in self.tables.items() for tier in stack_of(table.tier)
+        }
+        tiers |= {
+            f"neighbour lists, {'/'.join(e)} disk" if len(self.beneath) > 1 else "neighbour lists, disk": t for e, t in self.beneath.items()
+        }
+        return {name: tier for name, tier in tiers.items() if isinstance(tier, DiskTier)}
+
+    @property
+    def lists(self) -> dict[EdgeType, Lists]:
+        """Where neighbour lists are read that do not come from a plain array."""
+        adjacency = {} if self.graph is None else self.graph.adjacency
+        return {e: csc.lists for e, csc in adjacency.items() if csc.lists is not None}
+
+    def list_stats(self) -> dict[str, dict[str, Any]]:
+        """Name of a tier of neighbour lists -> what it was asked for; names carry the edge type where there are several."""
         counted = {}
-        for key, table in self.tables.items():
-            label = "" if len(self.tables) == 1 else f"{'/'.join(key) if isinstance(key, tuple) else key} "
-            for tier, stats in table.stats().items():
+        for edge_type, lists in self.lists.items():
+            label = "" if len(self.lists) == 1 else f"{'/'.join(edge_type)} "
+            for tier, stats in lists.stats.items():
                 counted[label + tier] = stats.as_dict()
         return counted
 
     @property
+    def list_bytes(self) -> int:
+        """Memory that kept neighbour lists and their tables take."""
+        return sum(lists.resident_bytes for lists in self.lists.values())
+
+    @property
     def resident_bytes(self) -> int:
-        """Memory that the kept rows, directories and states take."""
-        return sum(cache.resident_bytes for cache in self.caches.values())
+        """Memory of all that is kept: rows, directories and states; neighbour lists and tables; buffers of disks."""
+        return self.list_bytes + sum(tier.resident_bytes for tier in (*self.caches.values(), *self.disks.values()))
 
 
 def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, features: Mapping[Any, TieredTable], *, is_mapped: bool) -> Caches:
@@ -92,36 +132,64 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
         fields: node fields of the input.
         workload: what will be sampled; static policies look at it.
         features: tables of the user's, by node or edge type; policies are put over those of nodes.
-        is_mapped: the arrays of the fields are files.
+        is_mapped: the arrays of the fields and of the graph are files.
     """
     tables = dict(features)
     _check_features(tables, workload.sampler.graph)
     if plan.is_plain:
         return Caches(tables)
-    for node_type in {one.key or NODE: None for one in fields if isinstance(one.source, TensorRows)}:
-        if node_type not in tables:
-            ours = [one for one in fields if (one.key or NODE) == node_type and isinstance(one.source, TensorRows)]
-            tables[node_type] = _bottom(plan, ours, is_mapped=is_mapped)
-    if not tables:
-        raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
-    if plan.policy is None:
-        return Caches(tables)
-    return Caches(tables, _put_policies_over(tables, plan, workload))
-
-
-def _put_policies_over(tables: dict[Any, TieredTable], plan: Plan, workload: Workload) -> int:
-    """Put the plan's policy over the tables of nodes. Returns how many batches it wants to be told of."""
-    over = {key: table for key, table in tables.items() if isinstance(key, str)}
-    rows = plan_rows(
-        plan.cache, {t: table.num_rows for t, table in over.items()}, {t: sum(table.tier.row_bytes) for t, table in over.items()}
-    )
-    window = 0
-    for node_type, table in over.items():
-        capacity = rows[node_type]
-        choice = choose_policy(str(plan.policy), workload, node_type, capacity, window=plan.window, num_epochs=plan.presample_epochs)
+    graph = read_topology(plan, workload.sampler.graph, is_mapped=is_mapped)
+    loaded_bytes = 0 if graph is workload.sampler.graph else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
+    workload = replace(workload, sampler=workload.sampler.over(graph))
+    link = Link() if plan.slow_topology == SAME else None
+    if not plan.has_plain_features:
+        ours = _bottoms(plan, [one for one in fields if (one.key or NODE) not in tables], is_mapped=is_mapped, link=link)
+        tables |= ours
+        if not tables:
+            raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
+        if plan.features == "memory" and is_mapped:
+            loaded_bytes += sum(table.num_rows * sum(table.tier.row_bytes) for table in ours.values())
+    bottoms: dict[EdgeType, Tier] = {}
+    if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk":
+        is_file = is_mapped and plan.topology == "given"
+        bottoms = {e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link) for e, csc in graph.adjacency.items() if csc.num_edges}
+    if plan.topology == "disk":  # what is sampled to find out what is hot must not fill the page cache
+        workload = replace(workload, sampler=workload.sampler.over(with_lists(graph, make_lists(plan, graph, bottoms, {}))))
+    choices, kept = _share_out(plan, {key: table for key, table in tables.items() if isinstance(key, str)}, bottoms, workload)
+    for node_type, choice in choices.items():
+        table = tables[node_type]
         tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
-        window = choice.window
-    return window
+    window = max((choice.window for choice in choices.values()), default=0)
+    return Caches(tables, window, with_lists(graph, make_lists(plan, graph, bottoms, kept)), loaded_bytes, bottoms)
+
+
+def _share_out(
+    plan: Plan, over: dict[Any, TieredTable], bottoms: Mapping[EdgeType, Tier], workload: Workload
+) -> tuple[dict[Any, Choice], dict[EdgeType, np.ndarray]]:
+    """(policy per node type, nodes per edge type whose neighbour lists are kept)."""
+    adjacency, epochs = {e: workload.sampler.graph.adjacency[e] for e in bottoms}, plan.presample_epochs
+    row_bytes = {t: sum(table.tier.row_bytes) for t, table in over.items()}
+    if plan.neighbor_cache == SHARED:
+        visits, (per_list, per_row) = workload.visits(epochs), measure_slopes(workload, over, bottoms)
+        kept, rows = plan_shared(
+            plan.cache, visits.lists, {t: visits.nodes[t] for t in over}, row_bytes, adjacency, plan.neighbor_layout,
+            seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
+        )  # fmt: skip
+        return {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
+    kept, choices = {}, {}
+    if plan.neighbor_policy is not None:
+        values = list_values(plan.neighbor_policy, workload, num_epochs=epochs)
+        kept = plan_lists(plan.neighbor_cache, values, adjacency, plan.neighbor_layout)
+    if plan.policy is not None:
+        num_rows = {t: table.num_rows for t, table in over.items()}
+        capacity = plan_rows(plan.cache, num_rows, row_bytes, is_static=plan.policy in STATIC)
+        choices = {t: choose_policy(plan.policy, workload, t, capacity[t], window=plan.window, num_epochs=epochs) for t in over}
+    return choices, kept
+
+
+def _is_held(field: Field, plan: Plan) -> bool:
+    """Whether a plan puts a field into tiers. Labels and other single numbers are not read from a disk: a page for eight bytes."""
+    return isinstance(field.source, TensorRows) and (plan.features != "disk" or field.source.array.ndim > 1)
 
 
 def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
@@ -133,13 +201,25 @@ def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
             raise InputError(f"features of {key!r} have {table.num_rows} rows for {sizes[key]} nodes or edges: give one row for each")
 
 
-def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool) -> TieredTable:
+def _bottoms(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None) -> dict[Any, TieredTable]:
+    """The fields of every node type that are arrays."""
+    by_type: dict[Any, list[Field]] = {}
+    for one in fields:
+        if _is_held(one, plan):
+            by_type.setdefault(one.key or NODE, []).append(one)
+    return {node_type: _bottom(plan, ours, is_mapped=is_mapped, link=link) for node_type, ours in by_type.items()}
+
+
+def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None) -> TieredTable:
     """The fields of one type where they are, or read into memory, or made slow."""
     sources = [cast(TensorRows, one.source) for one in fields]
     arrays = [source.array for source in sources]
     if plan.features == "memory" and is_mapped:
         arrays, is_mapped = [np.array(array) for array in arrays], False
-    tier: Tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
+    if plan.features == "disk":
+        tier: Tier = DiskTier([file_behind(array, "features", "features") for array in arrays], len(arrays[0]))
+    else:
+        tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
     if plan.slow is not None:
-        tier = SlowTier(tier, **slow_options(plan.slow))
+        tier = SlowTier(tier, link=link, **slow_options(plan.slow))
     return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])

@@ -205,14 +205,23 @@ class NeighborLoader:
         pool = self._maker.pool
         self._stats.buffer_bytes, self._stats.peak_buffer_bytes = pool.total_bytes, pool.peak_bytes
         self._stats.weight_bytes = weight_bytes(self._maker.sampler.graph)
-        self._stats.cache_bytes, self._stats.tiers = self._caches.resident_bytes, self._caches.stats()
+        caches = self._caches
+        self._stats.cache_bytes, self._stats.list_bytes, self._stats.loaded_bytes = (
+            caches.resident_bytes,
+            caches.list_bytes,
+            caches.loaded_bytes,
+        )
+        self._stats.tiers, self._stats.lists = caches.stats(), caches.list_stats()
+        self._stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
         return self._stats
 
     def _make_caches(self, plan: Plan, features: Mapping[Any, TieredTable]) -> Caches:
         maker = self._maker
         workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
         fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
-        return make_caches(plan, fields, workload, features, is_mapped=getattr(maker.source, "is_mapped", False))
+        caches = make_caches(plan, fields, workload, features, is_mapped=getattr(maker.source, "is_mapped", False))
+        maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
+        return caches
 
     def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
         ids = {key: assembler.ids_of(sampled.subgraph, key) for key in self._caches.caches}

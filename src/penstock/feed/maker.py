@@ -173,7 +173,7 @@ class BatchMaker:
                 transform=self.transform_output,
                 metadata=(input_id, None),
             )
-        number_edges(subgraph, self.source.graph, self.pool.empty)
+        number_edges(subgraph, self.sampler.graph, self.pool.empty)
         return subgraph
 
     def _borrow_workspace(self) -> Workspace:

@@ -27,9 +27,14 @@ class LoaderStats:
             caller's thread: transform (here), pinning.
         wait_s: seconds the caller waited for a batch.
         buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
-        cache_bytes: memory of the rows that policies keep, with their directories and states.
+        cache_bytes: memory of all that the plan keeps: rows with their directories and states, neighbour lists with their tables, buffers
+            of disks.
+        list_bytes: the neighbour lists' part of it.
         weight_bytes: memory of the running sums that edges are drawn by.
+        loaded_bytes: memory of rows and topology that were read in whole.
+        disks: name of a tier on a disk -> how it is read.
         tiers: name of a tier -> what it was asked for since the loader was made (`TierStats`); the cached rows' tier counts the hits.
+        lists: the same for neighbour lists (`penstock.sample.lists.ListStats`); empty where the sampler reads plain arrays.
     """
 
     num_batches: int = 0
@@ -43,7 +48,11 @@ class LoaderStats:
     peak_buffer_bytes: int = 0
     cache_bytes: int = 0
     weight_bytes: int = 0
+    list_bytes: int = 0
+    loaded_bytes: int = 0
     tiers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lists: dict[str, dict[str, Any]] = field(default_factory=dict)
+    disks: dict[str, str] = field(default_factory=dict)
 
     def add(self, batch: BatchStats) -> None:
         """Count one more batch."""

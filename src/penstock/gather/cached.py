@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,8 +71,10 @@ class CachedTier:
         """Tell a policy that looks ahead what a batch to come will ask for; batches in order."""
         self._take_over_after_fork()
         with self._turn:
+            started = time.perf_counter()
             self._policy_ahead().announce(rows)
             self._num_announced += 1
+            self.stats.add_deciding(time.perf_counter() - started)
 
     def restart(self) -> None:
         """A new pass begins. Where batches of the one before were announced and never came, or their reads do not end, the cache begins
@@ -86,7 +89,9 @@ class CachedTier:
         """Decide, and begin to read what is not here. Batches in order; the read must be waited for, in any order."""
         self._take_over_after_fork()
         with self._turn:
+            started = time.perf_counter()
             change = self.policy.access(rows)
+            self.stats.add_deciding(time.perf_counter() - started)
             self._num_announced -= self._num_announced > 0
             number = self._num_decided
             self._num_decided += not self.is_static

@@ -2,7 +2,20 @@
 
 from penstock.plan.capacity import parse_capacity, plan_rows, slow_options
 from penstock.plan.knapsack import plan_split
-from penstock.plan.plan import Plan
+from penstock.plan.lists import SHARED, plan_lists, plan_shared
+from penstock.plan.plan import SAME, Plan
 from penstock.plan.recipes import RECIPES, make_plan
 
-__all__ = ["RECIPES", "Plan", "make_plan", "parse_capacity", "plan_rows", "plan_split", "slow_options"]
+__all__ = [
+    "RECIPES",
+    "SAME",
+    "SHARED",
+    "Plan",
+    "make_plan",
+    "parse_capacity",
+    "plan_lists",
+    "plan_rows",
+    "plan_shared",
+    "plan_split",
+    "slow_options",
+]

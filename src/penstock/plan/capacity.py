@@ -13,50 +13,58 @@ DIRECTORY_BYTES_PER_NODE = 8
 STATE_BYTES_PER_ROW = 24
 """What a policy and its directory take at most, beyond the rows."""
 
+STATIC_DIRECTORY_BYTES_PER_NODE = 4
+"""What a static one takes in all."""
+
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
-def parse_capacity(text: str, name: str = "cache") -> tuple[str, float]:
-    """Read "10%", "5000 rows" or a number of bytes: ("share", 0.1), ("rows", 5000) or ("bytes", n). `name`: of the argument."""
+def parse_capacity(text: str, name: str = "cache", unit: str = "rows") -> tuple[str, float]:
+    """Read "10%", "5000 rows" or a number of bytes: ("share", 0.1), ("rows", 5000) or ("bytes", n). `name`: of the argument; `unit`: what
+    is counted, "rows" or "lists"."""
     if match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text):
         if float(match[1]) > 100:
-            raise UsageError(f"{argument(name, text)}: more than all rows")
+            raise UsageError(f"{argument(name, text)}: more than all {unit}")
         return "share", float(match[1]) / 100
-    if match := re.fullmatch(r"\s*(\d+)\s*rows?\s*", text):
-        return "rows", float(match[1])
+    if match := re.fullmatch(rf"\s*(\d+)\s*{unit}?\s*", text):
+        return unit, float(match[1])
     try:
         return "bytes", float(parse_bytes(text))
     except UsageError:
-        raise UsageError(f"cannot read {argument(name, text)}: write a share (10%), bytes (2GiB) or rows (5000 rows)") from None
+        raise UsageError(f"cannot read {argument(name, text)}: write a share (10%), bytes (2GiB) or {unit} (5000 {unit})") from None
 
 
-def plan_rows(text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int], name: str = "cache") -> dict[Any, int]:
+def plan_rows(
+    text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int], name: str = "cache", *, is_static: bool = False
+) -> dict[Any, int]:
     """Share a capacity out over types: rows of each that are kept.
 
     Args:
         text: see `parse_capacity`. Bytes cover rows, directory and state; each type gets the same share of its rows.
         num_rows, row_bytes: per type.
         name: of the argument, for messages.
+        is_static: the policy is, and needs less.
     """
+    per_node, per_row = (STATIC_DIRECTORY_BYTES_PER_NODE, 0) if is_static else (DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW)
     kind, amount = parse_capacity(text, name)
     if kind == "rows":
         total = sum(num_rows.values())
         return {key: min(count, math.floor(amount * count / max(total, 1))) for key, count in num_rows.items()}
     if kind == "bytes":
-        left = amount - DIRECTORY_BYTES_PER_NODE * sum(num_rows.values())
-        whole = sum(count * (row_bytes[key] + STATE_BYTES_PER_ROW) for key, count in num_rows.items())
+        left = amount - per_node * sum(num_rows.values())
+        whole = sum(count * (row_bytes[key] + per_row) for key, count in num_rows.items())
         if amount and left <= 0:
             raise UsageError(
-                f"{argument(name, text)} does not hold the directory alone: {DIRECTORY_BYTES_PER_NODE} bytes for each of "
+                f"{argument(name, text)} does not hold the directory alone: {per_node} bytes for each of "
                 f"{sum(num_rows.values()):,} rows; give more, or 0"
             )
         amount = max(0.0, min(1.0, left / max(whole, 1)))
     return {key: math.floor(amount * count) for key, count in num_rows.items()}
 
 
-def slow_options(text: str) -> dict[str, Any]:
-    """Read "1GB/s,100us": the arguments of `SlowTier`. A third part, "64 rows", says how many rows one request brings; "depth 8" how many
-    requests are under way at once."""
+def slow_options(text: str, name: str = "slow") -> dict[str, Any]:
+    """Read "1GB/s,100us": the arguments of `SlowTier`. A third part, "64 rows" or "4KiB blocks", says what one request brings; "depth 8"
+    how many requests are under way at once. `name`: of the argument."""
     options: dict[str, Any] = {}
     for part in text.split(","):
         if match := re.fullmatch(r"\s*(.+)/s\s*", part):
@@ -67,6 +75,10 @@ def slow_options(text: str) -> dict[str, Any]:
             options["rows_per_request"] = int(match[1])
         elif match := re.fullmatch(r"\s*depth\s*(\d+)\s*", part):
             options["depth"] = int(match[1])
+        elif match := re.fullmatch(r"\s*(.+?)\s*blocks?\s*", part):
+            options["block_bytes"] = parse_bytes(match[1])
         else:
-            raise UsageError(f"cannot read {part.strip()!r} of {argument('slow', text)}: write for instance 1GB/s,100us")
+            raise UsageError(f"cannot read {part.strip()!r} of {argument(name, text)}: write for instance 1GB/s,100us")
+    if "block_bytes" in options and "rows_per_request" in options:
+        raise UsageError(f"{argument(name, text)}: a request brings rows or a block; give one of them")
     return options

@@ -1,4 +1,5 @@
-"""A plan: in which order seeds come, where rows live, what is kept in faster memory, and how far the pipeline looks ahead.
+"""A plan: in which order seeds come, where rows and neighbour lists live, what is kept of them in faster memory, and how far the pipeline
+looks ahead.
 
 A recipe is a plan that has a name: a system of the papers as a setting of this machine, never a code path of its own.
 """
@@ -8,12 +9,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from penstock.cache.choose import POLICIES
+from penstock.cache.choose import LIST_POLICIES, POLICIES
 from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
+from penstock.plan.lists import SHARED
+from penstock.sample.lists import LAYOUTS
 
 ORDERS = ("random", "proximity", "community", "sequential")
-FEATURES = ("given", "memory")
+FEATURES = ("given", "memory", "disk")
+TOPOLOGIES = ("given", "memory", "disk")
+SAME = "same"
+"""A made-up device beneath the lists that is that of the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +29,21 @@ class Plan:
     Attributes:
         recipe: name it came from, for reports.
         order: of the seeds.
-        features: where rows are read from: "given" leaves them (a store's are mapped files), "memory" reads them in at the start.
+        features: where rows are read from: "given" leaves them (a store's are mapped files), "memory" reads them in at the start, "disk"
+            reads them past the page cache, by many requests at once (see `store.tiers.DiskTier`).
         policy: which rows are kept in memory above that; None keeps none.
         cache: how many: "10%" of the rows of each type, "2GiB" with all that the policy needs, or "5000 rows".
         window: batches that a policy which looks ahead is told of.
         presample_epochs: epochs sampled to find out what is hot.
         slow: a device to be played beneath the cache: "1GB/s,100us" (see `slow_options`); None for none.
+        topology: where neighbour lists are read from: "given" leaves them (a store's are mapped files), "memory" reads them in, "disk"
+            reads them past the page cache; row pointers stay where they are.
+        neighbor_policy: whose neighbour lists are kept in memory above that: the best by value per edge; None keeps none.
+        neighbor_cache: how many: "10%" of all edges, "2GiB" with the table that finds them, "5000 lists"; or "shared": `cache` is then one
+            budget for rows and lists, divided by what a byte of each saves.
+        neighbor_layout: how kept lists are found: "direct", by a table of offsets, or "prefix", by rank.
+        slow_topology: a device to be played beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks"; "same": they are on the device of
+            `slow`, and their reads queue with those of the rows.
     """
 
     recipe: str = "custom"
@@ -39,24 +54,63 @@ class Plan:
     window: int = 16
     presample_epochs: int = 1
     slow: str | None = None
+    topology: str = "given"
+    neighbor_policy: str | None = None
+    neighbor_cache: str = "0"
+    neighbor_layout: str = "direct"
+    slow_topology: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name, allowed in (("order", ORDERS), ("features", FEATURES)):
+        allowed_values = {"order": ORDERS, "features": FEATURES, "topology": TOPOLOGIES, "neighbor_layout": tuple(LAYOUTS)}
+        for name, allowed in allowed_values.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
-        if self.policy is not None and self.policy not in POLICIES:
-            raise UsageError(f"{argument('policy')} must be one of {', '.join(POLICIES)}; got {self.policy!r}")
+        for name, policies in (("policy", POLICIES), ("neighbor_policy", LIST_POLICIES)):
+            if getattr(self, name) is not None and getattr(self, name) not in policies:
+                raise UsageError(f"{argument(name)} must be one of {', '.join(policies)}; got {getattr(self, name)!r}")
         if self.window < 1 or self.presample_epochs < 1:
             raise UsageError(f"{argument('window')} and presample_epochs must be at least 1")
         parse_capacity(self.cache)
-        if self.slow is not None:
-            slow_options(self.slow)
+        for name in ("slow", "slow_topology"):
+            if getattr(self, name) is not None and (name, self.slow_topology) != ("slow_topology", SAME):
+                slow_options(getattr(self, name), name)
+        if self.slow_topology == SAME and self.slow is None:
+            raise UsageError(f"{argument('slow_topology', SAME)} is the device of {argument('slow')}, and there is none")
+        self._check_lists()
+
+    def _check_lists(self) -> None:
+        if self.neighbor_cache != SHARED:
+            _, amount = parse_capacity(self.neighbor_cache, "neighbor_cache", unit="lists")
+            if amount and self.neighbor_policy is None:
+                raise UsageError(
+                    f"{argument('neighbor_cache', self.neighbor_cache)} keeps nothing without {argument('neighbor_policy')}: choose one of "
+                    f"{', '.join(LIST_POLICIES)}"
+                )
+        elif self.policy != "presample" or self.neighbor_policy != "presample":
+            raise UsageError(
+                f"{argument('neighbor_cache', SHARED)} divides {argument('cache')} by sampled visits: it needs "
+                f"{argument('policy', 'presample')} and {argument('neighbor_policy', 'presample')}"
+            )
+        elif parse_capacity(self.cache)[0] == "rows":
+            raise UsageError(
+                f"{argument('cache', self.cache)} counts rows; a budget for rows and lists is a share of their bytes, or bytes: 10%, 2GiB"
+            )
+
+    @property
+    def has_plain_features(self) -> bool:
+        """Nothing stands between the loader and the arrays of features."""
+        return self.policy is None and self.features == "given" and self.slow is None
+
+    @property
+    def has_plain_topology(self) -> bool:
+        """Nothing stands between the sampler and the arrays of neighbours."""
+        return self.neighbor_policy is None and self.topology == "given" and self.slow_topology is None
 
     @property
     def is_plain(self) -> bool:
         """Nothing stands between the loader and the arrays."""
-        return self.policy is None and self.features == "given" and self.slow is None
+        return self.has_plain_features and self.has_plain_topology
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""

@@ -9,11 +9,14 @@ from penstock.errors import UsageError, argument
 from penstock.plan.plan import Plan
 
 RECIPES = {
-    "pyg": Plan(features="memory"),
+    "pyg": Plan(features="memory", topology="memory"),
     "mmap": Plan(),
     "pagraph": Plan(policy="degree", cache="20%"),
     "gnnlab": Plan(policy="presample", cache="10%"),
     "bgl": Plan(policy="fifo", cache="10%", order="proximity"),
+    "ali+pg": Plan(policy="degree", cache="10%", neighbor_policy="ratio", neighbor_cache="10%"),
+    "ducati": Plan(policy="presample", cache="10%", neighbor_policy="presample", neighbor_cache="shared", neighbor_layout="prefix"),
+    "ginex": Plan(features="disk", topology="disk", policy="belady", cache="10%", neighbor_policy="ratio", neighbor_cache="10%"),
 }
 RECIPES = {name: replace(plan, recipe=name) for name, plan in RECIPES.items()}
 

@@ -34,6 +34,8 @@ def summary_of(record: EpochRecord) -> str:
         parts.append(f"test {words.score(record.test)}")
     if record.hit_rate is not None:
         parts.append(f"cache hits {100 * record.hit_rate:.1f} %")
+    if record.list_hit_rate is not None:
+        parts.append(f"list hits {100 * record.list_hit_rate:.1f} %")
     parts += [f"{words.count(record.seeds_per_s)} seeds/s", f"{words.seconds(record.train_s)} + {words.seconds(record.eval_s)} evaluation"]
     return "  ".join(parts)
 
@@ -43,7 +45,8 @@ def where_time_goes(record: EpochRecord) -> str:
     total = record.train_s or 1e-9
     stages = sum(record.stage_s.values()) or 1e-9
     feeding = "  ".join(f"{name} {100 * value / stages:.0f} %" for name, value in record.stage_s.items() if value / stages >= 0.01)
-    hits = "" if record.hit_rate is None else f"   cache hits {100 * record.hit_rate:.0f} %"
+    rates = {"cache": record.hit_rate, "list": record.list_hit_rate}
+    hits = "".join(f"   {name} hits {100 * rate:.0f} %" for name, rate in rates.items() if rate is not None)
     return f"model {100 * record.step_s / total:.0f} %  wait {100 * record.wait_s / total:.0f} %   threads: {feeding or '-'}{hits}"
 
 
@@ -52,18 +55,31 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     nodes, edges = sum(description["nodes"].values()), sum(description["edges"].values())
     parts = ", ".join(f"{count:,} {part}" for part, count in description["parts"].items())
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
-    kept = ""
-    if description["plan"]:
-        plan = description["plan"]
-        kept = f"\n{plan['recipe']}: {plan['order']} order" + (
-            f", {plan['policy']} keeps {plan['cache']} of the rows: {words.num_bytes(description['cache_bytes'])} with directory and state"
-            if plan["policy"]
-            else ""
-        )
     return (
         f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
-        f"{description['model']}, {num_epochs} epochs, {threads}{kept}"
+        f"{description['model']}, {num_epochs} epochs, {threads}{_kept(description)}"
     )
+
+
+def _kept(description: dict[str, Any]) -> str:
+    """What the plan keeps in memory, with the sum, on a line of its own; nothing without a plan."""
+    plan = description["plan"]
+    if not plan:
+        return ""
+    list_bytes, loaded_bytes = description["list_bytes"], description["loaded_bytes"]
+    row_bytes, is_shared = description["cache_bytes"] - list_bytes, plan["neighbor_cache"] == "shared"
+    share, parts = "a share" if is_shared else plan["cache"], [f"{plan['order']} order"]
+    if plan["policy"]:
+        parts.append(f"{plan['policy']} keeps {share} of the rows: {words.num_bytes(row_bytes)} with directory and state")
+    if plan["neighbor_policy"]:
+        share = share if is_shared else plan["neighbor_cache"]
+        parts.append(f"{plan['neighbor_policy']} keeps {share} of the neighbour lists: {words.num_bytes(list_bytes)} with their table")
+    if loaded_bytes:
+        parts.append(f"read into memory: {words.num_bytes(loaded_bytes)}")
+    if sum(amount > 0 for amount in (row_bytes, list_bytes, loaded_bytes)) > 1:
+        parts.append(f"{words.num_bytes(row_bytes + list_bytes + loaded_bytes)} together")
+    disks = "".join(f"\n{name}: {how}" for name, how in description["disks"].items())
+    return f"\n{plan['recipe']}: {', '.join(parts)}{disks}"
 
 
 class Lines(Observer):

@@ -60,7 +60,11 @@ def render(result: Result) -> str:
     sections = [
         ("Learning", f'<div class="pair">{plots.draw_loss(result.history)}{plots.draw_scores(result.history, result.metric)}</div>'),
         ("Where the time went", plots.draw_stages(result.history, description["num_workers"]) + _stage_tables(result)),
-        *([("Where rows came from", plots.draw_tiers(result.history) + _tier_table(result))] if result.history[-1].tiers else []),
+        *[
+            (f"Where {what} came from", plots.draw_tiers(result.history, kind) + _tier_table(result, kind))
+            for kind, what in (("tiers", "rows"), ("lists", "neighbour lists"))
+            if getattr(result.history[-1], kind)
+        ],
         ("Speed", plots.draw_throughput(result.history) + _batch_table(result)),
         ("What was trained on what", _table(_facts(result))),
         ("Settings", _table([(name, _plain(value)) for name, value in description["config"].items() if value is not None])),
@@ -84,8 +88,17 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"edges: {name}", f"{count:,}") for name, count in d["edges"].items()],
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
-        *([("kept rows", f"{words.num_bytes(d['cache_bytes'])} with directory and state")] if d["cache_bytes"] else []),
         *([("weights", f"by {d['config']['weight']}, {words.num_bytes(d['weight_bytes'])}")] if d["weight_bytes"] else []),
+        *[(name, how) for name, how in d["disks"].items()],
+        *[
+            (name, f"{words.num_bytes(num_bytes)}{what}")
+            for name, num_bytes, what in (
+                ("kept rows", d["cache_bytes"] - d["list_bytes"], " with directory and state"),
+                ("kept neighbour lists", d["list_bytes"], " with their table"),
+                ("read into memory", d["loaded_bytes"], ""),
+            )
+            if num_bytes
+        ],
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]
 
@@ -106,30 +119,44 @@ def _stage_tables(result: Result) -> str:
     return "".join(lists)
 
 
-def _tier_table(result: Result) -> str:
+def _tier_table(result: Result, kind: str) -> str:
     sums: dict[str, dict[str, float]] = {}
     for record in result.history:
-        for tier, counts in record.tiers.items():
+        for tier, counts in getattr(record, kind).items():
             total = sums.setdefault(tier, dict.fromkeys(counts, 0.0))
             for name, value in counts.items():
                 total[name] += value
-    asked = sum(counts["num_rows"] for counts in sums.values()) or 1.0
-    heads = "".join(f'<th class="number">{name}</th>' for name in ("rows", "of all", "bytes", "waited"))
+    columns = ("num_rows",) if kind == "tiers" else ("num_lists", "num_edges")
+    asked = sum(counts[columns[0]] for counts in sums.values()) or 1.0
+    names = [columns[0].removeprefix("num_"), "of all", *(name.removeprefix("num_") for name in columns[1:]), "bytes", "waited", "deciding"]
+    names += ["requests", "read", "per byte asked"] * any("read_bytes" in one for one in sums.values())
+    heads = "".join(f'<th class="number">{name}</th>' for name in names)
     rows = "".join(
         f"<tr><th>{html.escape(tier)}</th>"
         + "".join(
             f'<td class="number">{cell}</td>'
             for cell in (
-                words.count(counts["num_rows"]),
-                f"{100 * counts['num_rows'] / asked:.1f} %",
+                words.count(counts[columns[0]]),
+                f"{100 * counts[columns[0]] / asked:.1f} %",
+                *(words.count(counts[name]) for name in columns[1:]),
                 words.num_bytes(counts["num_bytes"]),
                 words.seconds(counts["seconds"]),
+                words.seconds(counts["decide_s"]) if counts.get("decide_s") else "",
+                *_disk_cells(counts),
             )
         )
         + "</tr>"
         for tier, counts in sums.items()
     )
     return f"<table><tr><th>tier</th>{heads}</tr>{rows}</table>"
+
+
+def _disk_cells(counts: dict[str, float]) -> list[str]:
+    """What a disk was made to read, where the tier is one."""
+    if "read_bytes" not in counts:
+        return []
+    per_byte = counts["read_bytes"] / (counts["num_bytes"] or 1.0)
+    return [words.count(counts["num_requests"]), words.num_bytes(counts["read_bytes"]), f"{per_byte:.2f}"]
 
 
 def _batch_table(result: Result) -> str:

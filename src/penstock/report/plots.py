@@ -71,18 +71,19 @@ def draw_scores(history: list[EpochRecord], metric: str) -> str:
     return _svg(figure)
 
 
-def draw_tiers(history: list[EpochRecord]) -> str:
-    """Share of the rows that each tier served, epoch by epoch."""
+def draw_tiers(history: list[EpochRecord], kind: str = "tiers") -> str:
+    """Share of the rows ("tiers") or neighbour lists ("lists") that each tier served, epoch by epoch."""
+    counted = "num_rows" if kind == "tiers" else "num_lists"
+    counts = [{tier: each[counted] for tier, each in getattr(record, kind).items()} for record in history]
     figure = _figure(5.6, 2.3)
     axes = figure.subplots()
-    epochs, asked = [record.epoch + 1 for record in history], [sum(c["num_rows"] for c in record.tiers.values()) or 1 for record in history]
-    below = [0.0] * len(history)
-    for tier, colour in zip(history[-1].tiers, (GREEN, GREY, BLUE, ORANGE, PURPLE, RED) * 4, strict=False):
-        shares = [100 * record.tiers.get(tier, {}).get("num_rows", 0) / total for record, total in zip(history, asked, strict=True)]
+    epochs, below = [record.epoch + 1 for record in history], [0.0] * len(history)
+    for tier, colour in zip(counts[-1], (GREEN, GREY, BLUE, ORANGE, PURPLE, RED) * 4, strict=False):
+        shares = [100 * each.get(tier, 0) / (sum(each.values()) or 1) for each in counts]
         axes.bar(epochs, shares, bottom=below, color=colour, label=tier, width=0.8)
         below = [low + share for low, share in zip(below, shares, strict=True)]
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    _style(axes, "rows by tier, %")
+    _style(axes, f"{counted.removeprefix('num_')} by tier, %")
     return _svg(figure)
 
 

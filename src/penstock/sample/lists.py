@@ -7,21 +7,63 @@ Source: direct addressing, Ginex 3.2; the prefix, DUCATI (membership is one comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Protocol
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.kernels.cached_lists import cpu
 from penstock.records import CSC, EdgeType, Graph
-from penstock.store.tiers import Tier, TierStats
+from penstock.store.tiers import Tier
+
+
+@dataclass(slots=True)
+class ListStats:
+    """What one place where lists are was asked for.
+
+    Attributes:
+        num_reads: batches of lists. num_lists: lists of which anything was read. num_edges, num_bytes: read of them.
+        seconds: that callers spent.
+    """
+
+    num_reads: int = 0
+    num_lists: int = 0
+    num_edges: int = 0
+    num_bytes: int = 0
+    seconds: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, num_lists: int, num_edges: int, num_bytes: int, seconds: float) -> None:
+        """Count one more read."""
+        with self._lock:
+            self.num_reads += 1
+            self.num_lists += num_lists
+            self.num_edges += num_edges
+            self.num_bytes += num_bytes
+            self.seconds += seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the totals as plain values."""
+        with self._lock:
+            return {name: getattr(self, name) for name in ("num_reads", "num_lists", "num_edges", "num_bytes", "seconds")}
 
 
 class Lists(Protocol):
     """Where a sampler reads neighbours."""
 
-    stats: TierStats
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the lists that are kept, with the table that finds them."""
+        ...
+
+    @property
+    def stats(self) -> dict[str, ListStats]:
+        """Name of a place -> what it was asked for, from the fastest down."""
+        ...
 
     def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
         """Read neighbours.
@@ -38,15 +80,56 @@ class Lists(Protocol):
 class TierLists:
     """Lists read from a tier whose rows are the elements of `indices`."""
 
+    resident_bytes = 0
+
     def __init__(self, tier: Tier) -> None:
-        self._tier, self.stats = tier, tier.stats
+        self.tier, self._counted = tier, ListStats()
+
+    @property
+    def stats(self) -> dict[str, ListStats]:
+        """What the tier was asked for."""
+        return {self.tier.name: self._counted}
 
     def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
         """Read neighbours; a position drawn twice is read twice."""
-        _read_at(self._tier, positions, neighbors, np.arange(positions.size))
+        self.read_at(positions, neighbors, np.arange(positions.size), int(np.count_nonzero(np.diff(row_ptr))))
+
+    def read_at(self, positions: np.ndarray, neighbors: np.ndarray, places: np.ndarray, num_lists: int) -> None:
+        """Read positions that belong to so many lists; positions[i] goes to neighbors[places[i]]."""
+        started = time.perf_counter()
+        num_bytes = self.tier.submit(positions, [neighbors.view(np.uint8)], places).wait()
+        self._counted.add(num_lists, positions.size, num_bytes, time.perf_counter() - started)
 
 
-class DirectLists:
+class _KeptLists(ABC):
+    """What both layouts share: the lists of chosen nodes in one array, and the tier that has all of them."""
+
+    def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
+        self._indptr, self._slow, self._hits = csc.indptr, TierLists(slow), ListStats()
+        self._ends, self._cached = _load_lists(csc, chosen, self._slow)
+
+    @property
+    def stats(self) -> dict[str, ListStats]:
+        """Hits, and what the tier beneath was asked for, the kept lists at the start included."""
+        return {"cache": self._hits, **self._slow.stats}
+
+    def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
+        """Read neighbours."""
+        started = time.perf_counter()
+        missed = np.empty(positions.size, np.int64)
+        missed = missed[: self._read_kept(nodes, row_ptr, positions, neighbors, missed)]
+        num_lists, num_missed_lists = _count_lists(row_ptr, missed)
+        num_hits = positions.size - missed.size
+        self._hits.add(num_lists - num_missed_lists, num_hits, num_hits * neighbors.itemsize, time.perf_counter() - started)
+        if missed.size:
+            self._slow.read_at(positions[missed], neighbors, missed, num_missed_lists)
+
+    @abstractmethod
+    def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
+        """Read what is kept, write indices of the other positions to `missed`; returns how many those are."""
+
+
+class DirectLists(_KeptLists):
     """Lists of chosen nodes in memory, found by a table with one entry per node.
 
     Args:
@@ -57,60 +140,56 @@ class DirectLists:
     """
 
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
-        self._indptr, self._slow, self.stats = csc.indptr, slow, TierStats()
-        ends, self._cached = _load_lists(csc, chosen, slow)
+        super().__init__(csc, chosen, slow)
         self._starts = np.full(csc.num_dst, -1, np.int32 if self._cached.size < 1 << 31 else np.int64)
-        self._starts[chosen] = ends[:-1]
-        self.resident_bytes = self._starts.nbytes + self._cached.nbytes
+        self._starts[chosen] = self._ends[:-1]
+        del self._ends
 
-    def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
-        """Read neighbours."""
-        missed = np.empty(positions.size, np.int64)
-        count = cpu.read_direct(self._indptr, nodes, row_ptr, positions, self._starts, self._cached, neighbors, missed)
-        _read_missed(self, self._slow, positions, neighbors, missed[:count])
+    @property
+    def resident_bytes(self) -> int:
+        """Table and lists."""
+        return self._starts.nbytes + self._cached.nbytes
+
+    def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
+        return cpu.read_direct(self._indptr, nodes, row_ptr, positions, self._starts, self._cached, neighbors, missed)
 
 
-class PrefixLists:
-    """Lists of the best-ranked nodes in memory, in the order of rank.
+class PrefixLists(_KeptLists):
+    """Lists of the best nodes in memory, in the order of rank.
 
     Args:
         csc: the whole adjacency.
-        ranking: int64[num_dst], all nodes, best first.
-        num_kept: how many of them are kept.
-        slow: where all lists are, rows are the elements of `indices`; read once for those.
+        chosen: int64 ids of the nodes whose lists are kept, best first; the others follow in the order of their ids.
+        slow: where all lists are, rows are the elements of `indices`; read once for the chosen.
     Cost: 4 bytes per node, 8 per kept node, and the lists.
     """
 
-    def __init__(self, csc: CSC, ranking: np.ndarray, num_kept: int, slow: Tier) -> None:
-        self._indptr, self._slow, self.stats = csc.indptr, slow, TierStats()
-        self._prefix_ptr, self._cached = _load_lists(csc, ranking[:num_kept], slow)
-        self._ranks = np.empty(csc.num_dst, np.int32 if csc.num_dst < 1 << 31 else np.int64)
-        self._ranks[ranking] = np.arange(csc.num_dst)
-        self.resident_bytes = self._ranks.nbytes + self._prefix_ptr.nbytes + self._cached.nbytes
+    def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
+        super().__init__(csc, chosen, slow)
+        self._ranks = np.full(csc.num_dst, -1, np.int32 if csc.num_dst < 1 << 31 else np.int64)
+        self._ranks[chosen] = np.arange(chosen.size)
+        self._ranks[self._ranks < 0] = np.arange(chosen.size, csc.num_dst)
 
-    def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
-        """Read neighbours."""
-        missed = np.empty(positions.size, np.int64)
-        ranks, prefix_ptr = self._ranks, self._prefix_ptr
-        count = cpu.read_prefix(self._indptr, nodes, row_ptr, positions, ranks, prefix_ptr, self._cached, neighbors, missed)
-        _read_missed(self, self._slow, positions, neighbors, missed[:count])
+    @property
+    def resident_bytes(self) -> int:
+        """Permutation, where each kept list begins, and lists."""
+        return self._ranks.nbytes + self._ends.nbytes + self._cached.nbytes
+
+    def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
+        return cpu.read_prefix(self._indptr, nodes, row_ptr, positions, self._ranks, self._ends, self._cached, neighbors, missed)
 
 
-def with_lists(graph: Graph, lists: dict[EdgeType, Lists]) -> Graph:
+LAYOUTS = {"direct": DirectLists, "prefix": PrefixLists}
+"""How kept lists are found."""
+
+
+def with_lists(graph: Graph, lists: Mapping[EdgeType, Lists]) -> Graph:
     """The same graph, with the neighbours of some edge types read elsewhere."""
-    adjacency = {e: replace(csc, lists=lists.get(e)) for e, csc in graph.adjacency.items()}
+    adjacency = {e: replace(csc, lists=lists.get(e, csc.lists)) for e, csc in graph.adjacency.items()}
     return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
 
 
-def choose_lists(hotness: np.ndarray, csc: CSC, max_bytes: int) -> np.ndarray:
-    """Nodes whose lists are worth keeping: the hottest that fit, int64, best first; an empty list costs nothing and is left out."""
-    ranking = np.argsort(-np.asarray(hotness, dtype=np.float64), kind="stable")
-    degrees = np.diff(csc.indptr)[ranking]
-    fits = np.cumsum(degrees) * csc.indices.dtype.itemsize <= max_bytes
-    return ranking[fits & (degrees > 0)]
-
-
-def _load_lists(csc: CSC, chosen: np.ndarray, slow: Tier) -> tuple[np.ndarray, np.ndarray]:
+def _load_lists(csc: CSC, chosen: np.ndarray, slow: TierLists) -> tuple[np.ndarray, np.ndarray]:
     """(int64[n + 1] where each list begins and ends, the lists one after the other)."""
     degrees = csc.indptr[chosen + 1] - csc.indptr[chosen]
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(degrees)])
@@ -118,7 +197,7 @@ def _load_lists(csc: CSC, chosen: np.ndarray, slow: Tier) -> tuple[np.ndarray, n
     for first, last in _pieces(ends):
         row_ptr = ends[first : last + 1]
         positions = np.repeat(csc.indptr[chosen[first:last]] - row_ptr[:-1], degrees[first:last]) + np.arange(row_ptr[0], row_ptr[-1])
-        _read_at(slow, positions, cached, np.arange(row_ptr[0], row_ptr[-1]))
+        slow.read_at(positions, cached, np.arange(row_ptr[0], row_ptr[-1]), int(np.count_nonzero(np.diff(row_ptr))))
     return ends, cached
 
 
@@ -131,12 +210,9 @@ def _pieces(ends: np.ndarray, most: int = 1 << 22) -> Iterable[tuple[int, int]]:
         first = last
 
 
-def _read_missed(lists: DirectLists | PrefixLists, slow: Tier, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> None:
-    num_hits = positions.size - missed.size
-    lists.stats.add(num_hits, num_hits * neighbors.itemsize, 0.0)
-    if missed.size:
-        _read_at(slow, positions[missed], neighbors, missed)
-
-
-def _read_at(tier: Tier, positions: np.ndarray, neighbors: np.ndarray, places: np.ndarray) -> None:
-    tier.submit(positions, [neighbors.view(np.uint8)], places).wait()
+def _count_lists(row_ptr: np.ndarray, missed: np.ndarray) -> tuple[int, int]:
+    """(lists that anything is read of, those of them whose positions are among `missed`); a list is missed whole or not at all."""
+    firsts = row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]] - row_ptr[0]
+    is_missed = np.zeros(int(row_ptr[-1] - row_ptr[0]), np.bool_)
+    is_missed[missed] = True
+    return firsts.size, int(np.count_nonzero(is_missed[firsts]))

@@ -8,6 +8,7 @@ The rule is PyG's: at every hop each node first seen at the hop before is expand
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -119,6 +120,12 @@ class NeighborSampler:
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint, induced, seed
         self._key = (-1, np.empty(0, np.uint64))
+
+    def over(self, graph: Graph) -> NeighborSampler:
+        """The same sampler over the same graph in another place: see `penstock.sample.lists`."""
+        moved = copy.copy(self)
+        moved.graph = graph
+        return moved
 
     def workspace(self) -> Workspace:
         """Make the scratch memory of one more thread."""

@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from penstock.errors import CorruptStoreError, StoreError
-from penstock.store.files import WriteBehind, as_bytes, forget_pages, read_at, write_at
+from penstock.store.files import MappedPages, WriteBehind, as_bytes, forget_pages, read_at, write_at
 from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, DTYPES, ArraySpec, npy_header, row_bytes
 
 
@@ -146,11 +146,13 @@ class ArrayFile:
         """Map the whole array, read-only."""
         descriptor = self._open()
         try:
-            pages = mmap.mmap(descriptor, DATA_OFFSET + self.spec.data_bytes, access=mmap.ACCESS_READ)
+            pages = MappedPages(descriptor, DATA_OFFSET + self.spec.data_bytes, access=mmap.ACCESS_READ)
+            found = os.fstat(descriptor)
         except ValueError:
             raise CorruptStoreError(f"{self._store}: {self.spec.file} is shorter than the manifest says") from None
         finally:
             os.close(descriptor)
+        pages.path, pages.inode = Path(str(self._store), self.spec.file), (found.st_dev, found.st_ino)
         return np.ndarray(self.spec.shape, dtype=self.spec.storage_dtype, buffer=pages, offset=DATA_OFFSET)
 
     def read(self, first_row: int, num_rows: int, *, keep_pages: bool = False) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,18 @@ _WAIT_BEFORE, _WRITE = 1, 2
 _WHOLE_FILE = ctypes.c_int64(0)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class MappedPages(mmap.mmap):
+    """A map that knows its file, for whoever wants to read rows of it in another way.
+
+    Attributes:
+        path: of the file.
+        inode: (device, number).
+    """
+
+    path: Path
+    inode: tuple[int, int]
 
 
 def as_bytes(array: np.ndarray) -> memoryview:

@@ -18,7 +18,10 @@ MODELS = {
 }
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
-PLAN_SETTINGS = ("order", "features", "policy", "cache", "window", "slow")
+PLAN_SETTINGS = (
+    "order", "features", "policy", "cache", "window", "slow",
+    "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class TrainConfig:
         normalize: "rows" divides each feature row by its sum (bags of words).
         patience: stop after so many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
-        recipe, order, features, policy, cache, window, slow: where rows live, what is kept of them, and the order of the train nodes, as in
+        recipe, and PLAN_SETTINGS: where rows and neighbour lists live, what is kept of them, and the order of the train nodes, as in
             `penstock.Plan`; None takes what the recipe says. Only the order has a say in the weights.
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
         checkpoint_every_s: seconds between checkpoints within an epoch.
@@ -71,6 +74,11 @@ class TrainConfig:
     cache: str | None = None
     window: int | None = None
     slow: str | None = None
+    topology: str | None = None
+    neighbor_policy: str | None = None
+    neighbor_cache: str | None = None
+    neighbor_layout: str | None = None
+    slow_topology: str | None = None
     num_workers: int = 2
     torch_threads: int = 0
     checkpoint_every_s: float = 60.0

@@ -20,6 +20,7 @@ class EpochRecord:
         stage_s: seconds of the feeding stages, summed over the sampling threads.
         gathered_bytes, num_nodes, num_edges: of the batches.
         tiers: what each tier was asked for: name -> num_reads, num_rows, num_bytes, seconds; empty without a plan.
+        lists: the same for neighbour lists, with num_lists and num_edges in place of num_rows; empty where they come from plain arrays.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class EpochRecord:
     num_nodes: int = 0
     num_edges: int = 0
     tiers: dict[str, dict[str, float]] = field(default_factory=dict)
+    lists: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -51,9 +53,18 @@ class EpochRecord:
     @property
     def hit_rate(self) -> float | None:
         """Share of the rows that a cache held; None where there is none."""
-        hits = [counts["num_rows"] for name, counts in self.tiers.items() if name.endswith("cache")]
-        asked = sum(counts["num_rows"] for counts in self.tiers.values())
-        return sum(hits) / asked if hits and asked else None
+        return _share_of_caches(self.tiers, "num_rows")
+
+    @property
+    def list_hit_rate(self) -> float | None:
+        """Share of the neighbour lists that a cache held; None where there is none."""
+        return _share_of_caches(self.lists, "num_lists")
+
+
+def _share_of_caches(tiers: dict[str, dict[str, float]], counted: str) -> float | None:
+    hits = [counts[counted] for name, counts in tiers.items() if name.endswith("cache")]
+    asked = sum(counts[counted] for counts in tiers.values())
+    return sum(hits) / asked if hits and asked else None
 
 
 class Observer:

@@ -7,15 +7,9 @@ number of sampling threads does not matter.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import DivergedError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError, argument
+from penstock.errors import DivergedError, MissingFieldError, StateError, UsageError, argument
 from penstock.feed import NeighborLoader, layers
 from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.plan import Plan
@@ -34,6 +28,7 @@ from penstock.store.manifest import MANIFEST
 from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
+from penstock.train.folder import interrupts_wait, lock_folder, write_json
 from penstock.train.inference import infer, infer_typed
 from penstock.train.memory import keep_freed_memory
 from penstock.train.models import GNN
@@ -94,7 +89,7 @@ def train(
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} is a store: choose another {argument('out')}")
     run = _Run(config, folder, observer or Observer())  # refuses what cannot work before the folder is made
-    with _locked(folder):
+    with lock_folder(folder):
         result = run.go(resume)
         if file is not None:
             write_predictions(file, run.predict(), run.store, run.data.target)
@@ -146,7 +141,7 @@ class _Run:
         if not (self.folder / CHECKPOINT).exists():
             if resume or (self.folder / "config.json").exists():
                 self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
-            _write_json(self.folder / "config.json", self.config.as_dict())
+            write_json(self.folder / "config.json", self.config.as_dict())
         elif resume:
             self._restore()
         else:
@@ -180,8 +175,8 @@ class _Run:
             "num_workers": self.config.num_workers,
             "torch_threads": torch.get_num_threads(),
             "plan": None if self.plan.is_plain else self.plan.as_dict(),
-            "cache_bytes": self.loader.stats().cache_bytes,
-            "weight_bytes": self.loader.stats().weight_bytes,
+            **{name: getattr(self.loader.stats(), name) for name in ("cache_bytes", "list_bytes", "loaded_bytes", "weight_bytes")},
+            "disks": self.loader.stats().disks,
             "config": self.config.as_dict(),
         }
 
@@ -191,7 +186,7 @@ class _Run:
         before = self.loader.stats().as_dict()
         seconds_before, first = record.train_s, len(self.history) == record.epoch
         assert first, "history and record disagree"
-        with _interrupts_wait() as interrupted:
+        with interrupts_wait() as interrupted:
             for batch in self.loader:
                 stepped = time.perf_counter()
                 self._step(batch)
@@ -246,10 +241,11 @@ class _Run:
             setattr(record, name, getattr(record, name) + after[name] - before[name])
         for stage, seconds in after["stage_s"].items():
             record.stage_s[stage] = record.stage_s.get(stage, 0.0) + seconds - before["stage_s"].get(stage, 0.0)
-        for tier, counts in after["tiers"].items():
-            sums, earlier = record.tiers.setdefault(tier, dict.fromkeys(counts, 0)), before["tiers"].get(tier, {})
-            for name, value in counts.items():
-                sums[name] += value - earlier.get(name, 0)
+        for kind, known in (("tiers", record.tiers), ("lists", record.lists)):
+            for tier, counts in after[kind].items():
+                sums, earlier = known.setdefault(tier, dict.fromkeys(counts, 0)), before[kind].get(tier, {})
+                for name, value in counts.items():
+                    sums[name] = sums.get(name, 0) + value - earlier.get(name, 0)
 
     def _evaluate(self) -> bool:
         """Compute val and test over full neighbourhoods where they are due. Returns whether this is the best epoch so far."""
@@ -366,49 +362,4 @@ def _plain(value: Any) -> Any:
 
 
 def _record(values: dict[str, Any]) -> EpochRecord:
-    return EpochRecord(**{field.name: values[field.name] for field in fields(EpochRecord)})
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    aside = path.with_name(f".{path.name}.partial")
-    try:
-        aside.write_text(json.dumps(values, indent=2) + "\n")
-        os.replace(aside, path)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[list[int]]:
-    """Give a list that Ctrl-C puts something into, so that the step at work can end; a second Ctrl-C is one."""
-    interrupted: list[int] = []
-
-    def remember(number: int, frame: Any) -> None:
-        if interrupted:
-            raise KeyboardInterrupt
-        interrupted.append(number)
-
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupted
-        return
-    signal.signal(signal.SIGINT, remember)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run; made if need be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another {argument('out')}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreBusyError(f"another process trains in {folder}; choose another {argument('out')}") from None
-        yield
+    return EpochRecord(**{field.name: values[field.name] for field in fields(EpochRecord) if field.name in values})

@@ -338,9 +338,9 @@ def test_no_place_for_compiled_kernels(read_only):
 
 
 def test_two_processes_at_one_place(store, tmp_path, capfd):
-    from penstock.train.run import _locked
+    from penstock.train.folder import lock_folder
 
-    with _locked(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)
     left, right = Store.open(store), Store.open(store)  # opening is for any number of readers
     assert left.num_nodes == right.num_nodes
@@ -369,6 +369,25 @@ def test_json_says_the_same(tmp_path, capfd):
 def test_the_table_names_tests_that_exist():
     named = set(re.findall(r"`(test_\w+)`", TABLE.read_text()))
     assert named <= set(globals())
+
+
+def test_plans(store, capfd):
+    def train(*options):
+        return said(capfd, "train", store, *TRAIN, *options)
+
+    assert "--recipe must be one of pyg" in train("--recipe", "cake")
+    assert "--neighbor-layout must be one of direct, prefix" in train("--neighbor-layout", "tree")
+    assert "got 'fifo'" in train("--neighbor-policy", "fifo")
+    assert "--neighbor-cache 5 rows" in train("--neighbor-policy", "ratio", "--neighbor-cache", "5 rows")
+    assert "more than all lists" in train("--neighbor-policy", "ratio", "--neighbor-cache", "101%")
+    assert "choose one of random" in train("--neighbor-cache", "10%")
+    assert "it needs --policy" in train("--neighbor-cache", "shared", "--neighbor-policy", "ratio")
+    assert "--cache 9 rows counts" in train("--recipe", "ducati", "--cache", "9 rows")
+    assert "for lists of 400 nodes" in train("--neighbor-policy", "ratio", "--neighbor-cache", "1KiB")
+    assert "rows and lists alone" in train("--recipe", "ducati", "--cache", "1KiB")
+    assert "'fast' of --slow-topology" in train("--slow-topology", "fast")
+    assert "there is none" in train("--slow-topology", "same")
+    assert "a block" in train("--slow-topology", "1GB/s,4 rows,4KiB blocks")
 
 
 def test_studies(tmp_path, capfd):

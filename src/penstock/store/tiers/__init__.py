@@ -1,7 +1,22 @@
 """Tiers: where rows live, and how they are read. Bytes only; which rows live where is decided elsewhere."""
 
+from penstock.store.tiers.disk import DiskOptions, DiskStats, DiskTier
+from penstock.store.tiers.disk_files import RowFile
 from penstock.store.tiers.host import HostTier, MappedTier
-from penstock.store.tiers.slow import SlowTier
+from penstock.store.tiers.slow import Link, SlowTier
 from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats
 
-__all__ = ["Deferred", "HostTier", "MappedTier", "Read", "SlowTier", "Tier", "TierStats"]
+__all__ = [
+    "Deferred",
+    "DiskOptions",
+    "DiskStats",
+    "DiskTier",
+    "HostTier",
+    "Link",
+    "MappedTier",
+    "Read",
+    "RowFile",
+    "SlowTier",
+    "Tier",
+    "TierStats",
+]

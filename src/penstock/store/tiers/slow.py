@@ -1,8 +1,8 @@
 """A tier made slow, or made to fail: for tests, and for studies of hardware that is not there.
 
-The device it plays serves requests of up to `rows_per_request` rows, `depth` at a time, each after `delay_s`; its link moves
-`bytes_per_s`. Reads queue for the link in the order of their submission; their delays overlap. Only the time is made up: the rows come
-from the tier beneath.
+The device it plays serves requests of up to `rows_per_request` rows, or of one block where it has blocks, `depth` at a time, each after
+`delay_s`; its link moves `bytes_per_s`. Reads queue for the link in the order of their submission; their delays overlap. Only the time is
+made up: the rows come from the tier beneath.
 """
 
 from __future__ import annotations
@@ -15,7 +15,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from penstock.errors import TierError, UsageError
-from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats
+from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats, check_rows
+
+
+class Link:
+    """What reads queue for; tiers that share one play one device."""
+
+    def __init__(self) -> None:
+        self._lock, self._free_at = threading.Lock(), 0.0
+
+    def take(self, busy_s: float) -> float:
+        """Queue for so many seconds. Returns the moment at which they are over, by the monotonic clock."""
+        with self._lock:
+            self._free_at = max(self._free_at, time.monotonic()) + busy_s
+            return self._free_at
 
 
 class SlowTier:
@@ -27,8 +40,11 @@ class SlowTier:
         bytes_per_s: of the link; inf for no limit.
         rows_per_request: rows that one request brings.
         depth: requests under way at once.
+        block_bytes: what one request brings in place of rows, whole: rows of a read that lie in one block are one request, and the link
+            moves the block. Of fields, each has blocks of its own.
         fail: called with the number of each read, from 0; an exception that it returns is raised when the read is waited for.
         short: called likewise; True leaves out the last row, as a file that ends too early does.
+        link: of the device, where it holds the rows of other tiers too.
     """
 
     def __init__(
@@ -39,26 +55,35 @@ class SlowTier:
         bytes_per_s: float = math.inf,
         rows_per_request: int = 1,
         depth: int = 32,
+        block_bytes: int | None = None,
         fail: Callable[[int], Exception | None] = lambda number: None,
         short: Callable[[int], bool] = lambda number: False,
+        link: Link | None = None,
     ) -> None:
-        if delay_s < 0 or bytes_per_s <= 0 or rows_per_request < 1 or depth < 1:
-            raise UsageError("a slow tier needs delay_s >= 0, bytes_per_s > 0, rows_per_request >= 1 and depth >= 1")
+        if delay_s < 0 or bytes_per_s <= 0 or rows_per_request < 1 or depth < 1 or (block_bytes is not None and block_bytes < 1):
+            raise UsageError("a slow tier needs delay_s >= 0, bytes_per_s > 0, rows_per_request >= 1, depth >= 1 and block_bytes >= 1")
+        if block_bytes is not None and rows_per_request > 1:
+            raise UsageError("a request of a slow tier brings rows or a block: give rows_per_request or block_bytes")
         self.name, self.device, self.num_rows, self.row_bytes = f"slow {tier.name}", tier.device, tier.num_rows, tier.row_bytes
         self.resident_bytes, self.stats = tier.resident_bytes, TierStats()
         self._tier, self._delay_s, self._bytes_per_s = tier, delay_s, bytes_per_s
-        self._rows_per_request, self._depth, self._fail, self._short = rows_per_request, depth, fail, short
-        self._lock, self._free_at, self._num_submitted = threading.Lock(), 0.0, 0
+        self._rows_per_request, self._depth, self._block_bytes = rows_per_request, depth, block_bytes
+        self._fail, self._short = fail, short
+        self._link, self._lock, self._num_submitted = link or Link(), threading.Lock(), 0
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read: the device starts now, whenever the read is waited for."""
         num_bytes = rows.size * sum(self.row_bytes)
-        rounds = math.ceil(math.ceil(rows.size / self._rows_per_request) / self._depth)
-        busy_s = max(num_bytes / self._bytes_per_s, rounds * self._delay_s)
+        if self._block_bytes is None:
+            num_requests, num_moved = math.ceil(rows.size / self._rows_per_request), num_bytes
+        else:
+            check_rows(self, rows)
+            num_requests = sum(count_blocks(rows, self.num_rows, width, self._block_bytes) for width in self.row_bytes)
+            num_moved = num_requests * self._block_bytes
+        busy_s = max(num_moved / self._bytes_per_s, math.ceil(num_requests / self._depth) * self._delay_s)
         with self._lock:
             number, self._num_submitted = self._num_submitted, self._num_submitted + 1
-            self._free_at = max(self._free_at, time.monotonic()) + busy_s
-            ready_at = self._free_at
+            ready_at = self._link.take(busy_s)
         if self._short(number):
             rows, places = rows[:-1], places[:-1]
         beneath = self._tier.submit(rows, outs, places)
@@ -75,3 +100,16 @@ class SlowTier:
             raise TierError(f"{self.name}: read {number} brought {moved} of {num_bytes} bytes: the rows end too early")
         self.stats.add(num_rows, moved, time.perf_counter() - started)
         return moved
+
+
+def count_blocks(rows: np.ndarray, num_rows: int, row_bytes: int, block_bytes: int) -> int:
+    """Number of blocks that hold any byte of int64[n] `rows`, of a field whose rows lie one after the other.
+
+    Cost: O(n + number of blocks of the field).
+    """
+    if rows.size == 0 or row_bytes == 0:
+        return 0
+    num_blocks = -(-num_rows * row_bytes // block_bytes)
+    first, last = rows * row_bytes // block_bytes, ((rows + 1) * row_bytes - 1) // block_bytes
+    begins, ends = np.bincount(first, minlength=num_blocks + 1), np.bincount(last + 1, minlength=num_blocks + 1)
+    return int(np.count_nonzero(np.cumsum(begins - ends)))

@@ -24,12 +24,14 @@ class TierStats:
 
     Attributes:
         num_reads, num_rows, num_bytes, seconds: totals.
+        decide_s: seconds that a policy took to decide what is kept here; 0 where none does.
     """
 
     num_reads: int = 0
     num_rows: int = 0
     num_bytes: int = 0
     seconds: float = 0.0
+    decide_s: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, num_rows: int, num_bytes: int, seconds: float) -> None:
@@ -40,10 +42,15 @@ class TierStats:
             self.num_bytes += num_bytes
             self.seconds += seconds
 
+    def add_deciding(self, seconds: float) -> None:
+        """Count the time of one more decision."""
+        with self._lock:
+            self.decide_s += seconds
+
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain values."""
         with self._lock:
-            return {name: getattr(self, name) for name in ("num_reads", "num_rows", "num_bytes", "seconds")}
+            return {name: getattr(self, name) for name in ("num_reads", "num_rows", "num_bytes", "seconds", "decide_s")}
 
 
 class Read(Protocol):

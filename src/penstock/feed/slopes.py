@@ -1,0 +1,91 @@
+"""What a hit saves, measured: seconds per neighbour list and per row that come from memory in place of the tier beneath.
+
+In: what will be sampled, and the tiers. Out: a slope per edge type and node type. A few batches are sampled, and what each asks for is read
+three times: all of it from the tier beneath, half, nothing, at random; the rest is what a cache would have. The time over the misses is
+nearly a line (DUCATI, Figure 19); its slope is what one hit saves.
+Source: DUCATI (SIGMOD'23), workload profiling. There random caches are built and the training is run over them; here hits are simply left
+out of the read, so that nothing has to be loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.cache.choose import Workload
+from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples
+from penstock.gather import TieredTable
+from penstock.records import EdgeType, Sample
+from penstock.store.tiers import Tier
+
+NUM_BATCHES = 4
+SHARES = (1.0, 0.5, 0.0)
+LEAST_S = 1e-12
+"""What saves nothing that can be measured comes last, but before empty memory."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """Points (misses, seconds), and the slope through them."""
+
+    misses: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, num_misses: int, read: Callable[[], object]) -> None:
+        """Do a read and remember how long it takes."""
+        started = time.perf_counter()
+        read()
+        self.misses.append(num_misses)
+        self.seconds.append(time.perf_counter() - started)
+
+    def slope(self) -> float:
+        """Seconds per miss, least squares."""
+        misses, seconds = np.array(self.misses, np.float64), np.array(self.seconds)
+        if misses.size == 0 or misses.min() == misses.max():
+            return LEAST_S
+        off = misses - misses.mean()
+        return max(LEAST_S, float(off @ seconds / (off @ off)))
+
+
+def measure_slopes(
+    workload: Workload, tables: Mapping[Any, TieredTable], bottoms: Mapping[EdgeType, Tier], *, num_batches: int = NUM_BATCHES
+) -> tuple[dict[EdgeType, float], dict[Any, float]]:
+    """Return (edge type -> seconds per list hit, node type -> seconds per row hit).
+
+    Args:
+        workload: what will be sampled; the draws here are not those of training.
+        tables: node type -> its rows, without a cache.
+        bottoms: edge type -> where all its lists are.
+        num_batches: sampled.
+    """
+    apart, random = draw_apart(workload.sampler), np.random.default_rng(workload.sampler.seed)
+    of_lists, of_rows = {e: _Line() for e in workload.sampler.graph.adjacency}, {t: _Line() for t in tables}
+    samples = iterate_samples(apart, workload.seed_type, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=[0])
+    for _, sample in zip(range(num_batches), samples, strict=False):
+        for edge_type, bottom in bottoms.items():
+            _time_lists(of_lists[edge_type], bottom, sample, edge_type, random)
+        nodes = distinct_nodes(apart, sample)
+        for node_type, table in tables.items():
+            _time_rows(of_rows[node_type], table, nodes[node_type], random)
+    return {e: line.slope() for e, line in of_lists.items()}, {t: line.slope() for t, line in of_rows.items()}
+
+
+def _time_lists(line: _Line, bottom: Tier, sample: Sample, edge_type: EdgeType, random: np.random.Generator) -> None:
+    edges = sample.edges[edge_type]
+    num_read = np.diff(edges.row_ptr)
+    for share in SHARES:
+        is_missed = (random.random(num_read.size) < share) & (num_read > 0)
+        positions = edges.positions[np.repeat(is_missed, num_read)]
+        out = np.empty(positions.size * bottom.row_bytes[0], np.uint8)
+        places = np.arange(positions.size)
+        line.add(int(is_missed.sum()), lambda read=(positions, [out], places): bottom.submit(*read).wait())
+
+
+def _time_rows(line: _Line, table: TieredTable, ids: np.ndarray, random: np.random.Generator) -> None:
+    for share in SHARES:
+        missed = ids[random.random(ids.size) < share]
+        line.add(missed.size, lambda missed=missed: table.submit(missed).wait())

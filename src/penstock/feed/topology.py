@@ -1,0 +1,64 @@
+"""Where a loader's neighbour lists live: left where they are, read into memory, made slow, and some of them kept above that.
+
+In: a plan, a graph, and the nodes whose lists are kept. Out: the graph that the sampler reads. Invariant: samples are the same, bit for
+bit, whatever the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from penstock.errors import UsageError, argument
+from penstock.plan import SAME, Plan, slow_options
+from penstock.records import CSC, EdgeType, Graph
+from penstock.sample.lists import LAYOUTS, Lists, TierLists
+from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, RowFile, SlowTier, Tier
+
+
+def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
+    """The graph with its arrays in memory, where the plan asks for that and they are files."""
+    if plan.topology != "memory" or not is_mapped:
+        return graph
+    return Graph(graph.num_nodes, {e: _in_memory(csc) for e, csc in graph.adjacency.items()}, graph.is_homogeneous)
+
+
+def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool, link: Link | None = None) -> Tier:
+    """Where all neighbour lists of one edge type are: a tier whose rows are the elements of `indices`.
+
+    `link`: of a made-up device that has the features too.
+    """
+    if plan.topology == "disk":
+        tier: Tier = DiskTier([file_behind(csc.indices, "topology", "neighbour lists")], csc.num_edges)
+    else:
+        tier = MappedTier([csc.indices]) if is_mapped else HostTier([csc.indices])
+    device = plan.slow if plan.slow_topology == SAME else plan.slow_topology
+    return tier if device is None else SlowTier(tier, link=link, **slow_options(device, "slow_topology"))
+
+
+def file_behind(array: np.ndarray, option: str, what: str) -> RowFile:
+    """The file that an array is mapped from; raises UsageError where it is in memory. `option`: of the plan, that asks for the disk."""
+    file = RowFile.behind(array)
+    if file is None:
+        raise UsageError(
+            f"{argument(option, 'disk')} reads from files, and the {what} are in memory: ingest the graph into a store, or open the array "
+            "by np.load(..., mmap_mode='r')"
+        )
+    return file
+
+
+def make_lists(plan: Plan, graph: Graph, bottoms: Mapping[EdgeType, Tier], kept: Mapping[EdgeType, np.ndarray]) -> dict[EdgeType, Lists]:
+    """Put the kept lists (int64 nodes, best first) over what has all of them; edge types without edges have none."""
+    layout = LAYOUTS[plan.neighbor_layout]
+    lists: dict[EdgeType, Lists] = {}
+    for edge_type, bottom in bottoms.items():
+        chosen = kept.get(edge_type, np.empty(0, np.int64))
+        lists[edge_type] = layout(graph.adjacency[edge_type], chosen, bottom) if chosen.size else TierLists(bottom)
+    return lists
+
+
+def _in_memory(csc: CSC) -> CSC:
+    edge_ids = None if csc.edge_ids is None else np.array(csc.edge_ids)
+    return replace(csc, indptr=np.array(csc.indptr), indices=np.array(csc.indices), edge_ids=edge_ids)

@@ -1,0 +1,80 @@
+"""System calls, atomic words and raw addresses inside kernels. 64-bit Linux.
+
+libc is reached through `types.ExternalFunction`: its symbols are found when a compiled kernel is loaded, so that kernels can be cached
+(a pointer from ctypes would be compiled in as a number).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from penstock.kernels._compile import helper
+
+_Long = types.int64
+syscall: Any = types.ExternalFunction("syscall", _Long(_Long, _Long, _Long, _Long, _Long, _Long, _Long))
+"""syscall(number, six arguments): -1 for an error."""
+
+pread: Any = types.ExternalFunction("pread", _Long(types.int32, _Long, _Long, _Long))
+"""pread(descriptor, address, count, offset): -1 for an error."""
+
+_errno_location: Any = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
+
+
+@intrinsic
+def _load_pointed(typing_context, pointer):
+    def generate(context, builder, signature, arguments):
+        return builder.load(arguments[0])
+
+    return types.int32(pointer), generate
+
+
+_load_int32: Any = _load_pointed
+
+
+@helper
+def errno():
+    """Return the number of this thread's last error."""
+    return _load_int32(_errno_location())
+
+
+@intrinsic
+def _load_acquire(typing_context, array, index):
+    """Return array[index], before anything that is read later."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
+        return builder.load_atomic(pointer, "acquire", signature.return_type.bitwidth // 8)
+
+    return array.dtype(array, types.intp), generate
+
+
+@intrinsic
+def _store_release(typing_context, array, index, value):
+    """Set array[index], after everything that was written before."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
+        builder.store_atomic(arguments[2], pointer, "release", signature.args[2].bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), generate
+
+
+@intrinsic
+def _add_atomic(typing_context, array, index, value):
+    """Add to array[index] of an int64 vector; returns what was there. Sequentially consistent; adding 0 is a load."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
+        return builder.atomic_rmw("add", pointer, arguments[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+load_acquire: Any = _load_acquire
+store_release: Any = _store_release
+add_atomic: Any = _add_atomic

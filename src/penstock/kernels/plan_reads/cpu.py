@@ -1,0 +1,39 @@
+"""Which pages of a file to read for given rows. Same result as `reference.py`, byte for byte."""
+
+from __future__ import annotations
+
+from penstock.kernels._compile import kernel
+from penstock.kernels._memory import load, store
+
+
+@kernel
+def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes, starts, lengths, firsts, lasts):
+    """See `reference.plan_reads`; writes to int64[max_reads(...)] each and returns how many reads there are."""
+    k, start, end = -1, 0, 0
+    for i in range(rows.size):
+        begin = data_offset + load(rows, i) * row_bytes
+        a = begin // block_bytes * block_bytes
+        b = (begin + row_bytes + block_bytes - 1) // block_bytes * block_bytes
+        if k >= 0:
+            a = max(a, end)  # its first blocks may be there already
+            if a < b and a - end <= gap_bytes and a < start + max_bytes:
+                end = min(b, start + max_bytes)
+                store(lengths, k, end - start)
+                a = end
+        while a < b:
+            k += 1
+            start, end = a, min(b, a + max_bytes)
+            store(starts, k, start)
+            store(lengths, k, end - start)
+            store(firsts, k, i)
+            a = end
+        j = k
+        while j >= 0 and load(starts, j) + load(lengths, j) > begin:  # more than one where a read ends within the row
+            store(lasts, j, i + 1)
+            j -= 1
+    return k + 1
+
+
+def max_reads(num_rows: int, row_bytes: int, block_bytes: int, max_bytes: int) -> int:
+    """Reads that so many rows can take at most."""
+    return num_rows * -(-(row_bytes + 2 * block_bytes) // max_bytes)

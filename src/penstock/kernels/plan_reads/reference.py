@@ -1,0 +1,38 @@
+"""Which pages of a file to read for given rows: the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes):
+    """Cover the blocks that rows lie in by reads.
+
+    The blocks are taken in order; a block joins the read before it if the hole between them is at most `gap_bytes` and the read stays
+    within `max_bytes`; else it begins a new one.
+
+    Args:
+        rows: int64[n], ascending, repetitions allowed.
+        row_bytes: bytes of a row, at least 1; row r is the bytes from data_offset + r * row_bytes.
+        data_offset: where in the file row 0 begins; any number.
+        block_bytes: reads begin and end at multiples of it.
+        gap_bytes: holes up to so many bytes are read and thrown away.
+        max_bytes: of a read; a multiple of block_bytes.
+    Returns:
+        (starts, lengths, firsts, lasts), int64[num_reads] each: read k is bytes starts[k] to starts[k] + lengths[k] of the file and holds
+        rows[firsts[k]:lasts[k]], the first and the last of them perhaps in part.
+    """
+    begins = data_offset + np.asarray(rows, np.int64) * row_bytes
+    ends = begins + row_bytes
+    blocks = sorted({block for a, b in zip(begins, ends, strict=True) for block in range(a // block_bytes, (b - 1) // block_bytes + 1)})
+    reads = []
+    for block in blocks:
+        start, end = block * block_bytes, (block + 1) * block_bytes
+        if reads and start - reads[-1][1] <= gap_bytes and end - reads[-1][0] <= max_bytes:
+            reads[-1][1] = end
+        else:
+            reads.append([start, end])
+    starts, stops = np.array(reads, np.int64).reshape(-1, 2).T
+    firsts = np.searchsorted(ends, starts, side="right")
+    lasts = np.searchsorted(begins, stops, side="left")
+    return starts, stops - starts, firsts.astype(np.int64), lasts.astype(np.int64)

@@ -1,0 +1,56 @@
+"""Pages of a file into buffers, and the rows in them to their places: the definition."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+DONE, FAILED, ENDED = 1, 2, 3
+
+
+def read_pages(read_at, reads, end, block_bytes, rows, places, row_bytes, data_offset, out):
+    """Carry out planned reads.
+
+    Args:
+        read_at: (offset, length) -> the bytes there, fewer at the end of the file and sometimes elsewhere; raises OSError.
+        reads: (starts, lengths, firsts, lasts) of `plan_reads`.
+        end: where in the file the last row ends; bytes after it need not come.
+        block_bytes: reads begin at multiples of it.
+        rows, places: int64[n], ascending rows, and where each goes.
+        row_bytes, data_offset: row r is the bytes from data_offset + r * row_bytes.
+        out: uint8[m * row_bytes], row places[i] of it gets row rows[i].
+    Returns:
+        (verdict, read, number): DONE; FAILED with the read and its errno; ENDED with the read and the bytes that it had.
+    """
+    for k, (start, length, first, last) in enumerate(zip(*reads, strict=True)):
+        page, verdict = read_one(read_at, start, length, min(length, end - start), block_bytes)
+        if verdict != DONE:
+            return verdict, k, page
+        for i in range(first, last):
+            begin = data_offset + rows[i] * row_bytes
+            a, b = max(begin, start), min(begin + row_bytes, start + length)
+            to = places[i] * row_bytes + a - begin
+            out[to : to + b - a] = memoryview(page)[a - start : b - start]
+    return DONE, 0, 0
+
+
+def read_one(read_at, start, length, needed, block_bytes, num_tries=16) -> tuple[Any, int]:
+    """Read until `needed` bytes are there. Returns (bytes, DONE), (errno, FAILED) or (bytes that came, ENDED)."""
+    page, tries = b"", 0
+    while True:
+        try:
+            came = read_at(start + len(page), length - len(page))
+        except OSError as error:
+            if error.errno in (errno.EINTR, errno.EAGAIN) and tries < num_tries:
+                tries += 1
+                continue
+            return error.errno, FAILED
+        if len(page) + len(came) >= needed:
+            return page + came, DONE
+        whole = (len(page) + len(came)) // block_bytes * block_bytes
+        if whole > len(page):
+            page, tries = (page + came)[:whole], 0
+        elif not came or tries >= num_tries:
+            return len(page) + len(came), ENDED
+        else:
+            tries += 1

@@ -1,0 +1,121 @@
+"""Files of rows, opened past the page cache where the file system lets us.
+
+In: a path, or an array that is mapped from a file. Out: a descriptor, and the block that reads must be made of. Invariant: a file that
+was replaced since it was mapped is refused, not read.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import TierError
+from penstock.store.files import MappedPages
+
+BLOCKS = (512, 4096)
+"""Logical blocks that disks have, tried in this order."""
+
+BUFFERED_BLOCK = 512
+"""What reads through the page cache are made of: any number would do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFile:
+    """Rows of equal length in a file, one after the other.
+
+    Attributes:
+        path: of the file.
+        data_offset: where row 0 begins.
+        row_bytes: bytes of a row.
+        inode: (device, number) that the path must lead to; None takes what is there.
+    """
+
+    path: Path
+    data_offset: int
+    row_bytes: int
+    inode: tuple[int, int] | None = None
+
+    @classmethod
+    def behind(cls, array: np.ndarray) -> RowFile | None:
+        """Find the file that a C-contiguous array [num_rows, ...] is a map of: a store's, or `np.load(mmap_mode="r")`. None for others."""
+        owner: Any = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        pages, row_bytes = owner.base, array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+        if not array.flags.c_contiguous:
+            return None
+        if isinstance(pages, MappedPages):
+            offset = _address(array) - _address(np.frombuffer(pages, np.uint8))
+            return cls(path=pages.path, data_offset=offset, row_bytes=row_bytes, inode=pages.inode)
+        if isinstance(owner, np.memmap) and isinstance(pages, mmap.mmap) and owner.mode == "r" and owner.filename:
+            return cls(path=Path(owner.filename), data_offset=owner.offset + _address(array) - _address(owner), row_bytes=row_bytes)
+        return None
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+class OpenRows:
+    """A file of rows, open. Closed with the object.
+
+    Args:
+        file: which.
+        num_rows: that it must hold.
+        name: of the tier, for messages.
+        block_bytes: what reads are made of; None: the smallest that the file takes.
+        direct: past the page cache, if the file system can.
+    Attributes:
+        refusal: why reads go through the page cache; None if they do not.
+    """
+
+    def __init__(self, file: RowFile, num_rows: int, name: str, *, block_bytes: int | None = None, direct: bool = True) -> None:
+        self.file, self.end, self.refusal = file, file.data_offset + num_rows * file.row_bytes, None
+        try:
+            self.descriptor, block = _open_direct(file.path) if direct else (os.open(file.path, os.O_RDONLY | os.O_CLOEXEC), BUFFERED_BLOCK)
+        except FileNotFoundError:
+            raise TierError(f"{name}: {file.path} is not there: it was moved, or the store was replaced; open the store again") from None
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise TierError(f"{name}: cannot open {file.path}: {error.strerror}") from None
+            self.refusal = f"the file system of {file.path} takes no direct reads"
+            self.descriptor, block = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC), BUFFERED_BLOCK
+        self.is_direct = direct and self.refusal is None
+        self._close = weakref.finalize(self, os.close, self.descriptor)
+        self.block_bytes = max(block, block_bytes or 0)
+        found = os.fstat(self.descriptor)
+        if file.inode is not None and (found.st_dev, found.st_ino) != file.inode:
+            raise TierError(f"{name}: {file.path} was replaced since it was opened: open the store again")
+        if found.st_size < self.end:
+            raise TierError(
+                f"{name}: {file.path} has {found.st_size} bytes, {num_rows} rows need {self.end}: it is truncated; "
+                "put the file back, or make the store again"
+            )
+
+    def close(self) -> None:
+        """Close it."""
+        self._close()
+
+
+def _open_direct(path: Path) -> tuple[int, int]:
+    """(descriptor, smallest block) past the page cache; raises OSError where that is not possible."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    with mmap.mmap(-1, max(BLOCKS)) as buffer:
+        for block in BLOCKS:
+            try:
+                with memoryview(buffer)[:block] as target:
+                    os.preadv(descriptor, [target], 0)
+                return descriptor, block
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    os.close(descriptor)
+                    raise
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

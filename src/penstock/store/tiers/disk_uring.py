@@ -1,0 +1,136 @@
+"""Pages through io_uring: rings mapped here, driven by a kernel.
+
+A channel is a ring with a buffer of one slot per request. Its requests may be submitted by one thread and collected by another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+
+import numpy as np
+
+from penstock.kernels.read_pages import uring
+from penstock.store.tiers.disk_device import Channel, Job, Outcome, aligned_bytes
+
+SLICE_S = 0.25
+"""A kernel that nothing comes to returns after so long, so that signals are heard and deadlines kept."""
+
+SPARE = 4
+"""There are this share more slots than requests under way, so that requests need not wait for rows to be copied."""
+
+WANTED = 16
+"""The thread is woken when this share of the requests is over: sooner takes more CPU, later leaves the device less to do."""
+
+_SETUP, _REGISTER = 425, 427
+_SINGLE_MMAP, _EXT_ARG = 1 << 0, 1 << 8
+_OFFSET_SQES = 0x10000000
+_REGISTER_BUFFERS = 0
+_OP_READ_FIXED, _OP_READ = 4, 22
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class UringDevice:
+    """Rings.
+
+    Args:
+        depth: requests under way per channel.
+        slot_bytes: of the longest read.
+    Raises:
+        OSError: the kernel refuses io_uring, or has none that is new enough (5.11).
+    """
+
+    def __init__(self, depth: int, slot_bytes: int) -> None:
+        self.name, self._depth, self._slot_bytes, self.resident_bytes = "io_uring", depth, slot_bytes, 0
+        self.channel().close()
+
+    def channel(self) -> Channel:
+        """Return a new ring."""
+        return _Ring(self._depth, self._slot_bytes)
+
+    def close(self) -> None:
+        """Nothing is shared."""
+
+
+class _Ring:
+    def __init__(self, depth: int, slot_bytes: int) -> None:
+        parameters = np.zeros(30, np.uint32)  # struct io_uring_params
+        self._ring = _syscall(_SETUP, depth, parameters.ctypes.data)
+        try:
+            if ~parameters[5] & (_SINGLE_MMAP | _EXT_ARG):
+                raise OSError(38, "its io_uring is older than Linux 5.11")
+            self._map(parameters)
+            self._num_slots, self._depth = depth + max(1, depth // SPARE), depth
+            self._buffer = aligned_bytes(self._num_slots * slot_bytes)
+            self._register()
+        except BaseException:
+            os.close(self._ring)
+            raise
+        self.resident_bytes = self._buffer.nbytes
+        self._state, self._slots = np.zeros(uring.NUM_STATE, np.int64), np.zeros((uring.NUM_SLOT_ROWS, self._num_slots), np.int64)
+        self._job: Job | None = None
+
+    def _map(self, parameters: np.ndarray) -> None:
+        num_sq, num_cq, sq, cq = int(parameters[0]), int(parameters[1]), parameters[10:20].tolist(), parameters[20:30].tolist()
+        num_bytes = max(sq[6] + 4 * num_sq, cq[5] + 16 * num_cq)
+        pages = mmap.mmap(self._ring, num_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._ring32, self._ring64 = (np.frombuffer(pages, d, num_bytes // d.itemsize) for d in (np.dtype(np.uint32), np.dtype(np.uint64)))
+        self._sqes = np.frombuffer(
+            mmap.mmap(self._ring, 64 * num_sq, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, offset=_OFFSET_SQES), np.uint64
+        )
+        self._sqes[:] = 0
+        self._ring32[sq[6] // 4 : sq[6] // 4 + num_sq] = np.arange(num_sq)
+        self._wait = np.zeros(5, np.uint64)  # struct io_uring_getevents_arg, then the timespec that it points to
+        self._wait[2] = self._wait.ctypes.data + 24
+        self._wait[3:] = int(SLICE_S), int(SLICE_S % 1 * 1e9)
+        self._layout = np.zeros(10, np.int64)
+        self._layout[[uring.RING, uring.WAIT_ARGUMENT, uring.OPCODE]] = self._ring, self._wait.ctypes.data, _OP_READ
+        self._layout[[uring.SQ_HEAD, uring.SQ_TAIL, uring.CQ_HEAD, uring.CQ_TAIL]] = [at // 4 for at in (sq[0], sq[1], cq[0], cq[1])]
+        self._layout[[uring.SQ_MASK, uring.CQ_MASK, uring.CQES]] = num_sq - 1, num_cq - 1, cq[5] // 8
+
+    def _register(self) -> None:
+        """Have the pages of the buffer held once rather than at every read, where the limit on locked memory lets us."""
+        vector = np.array([self._buffer.ctypes.data, self._buffer.nbytes], np.uint64)
+        try:
+            _syscall(_REGISTER, self._ring, _REGISTER_BUFFERS, vector.ctypes.data, 1)
+        except OSError:
+            return
+        self._layout[uring.OPCODE] = _OP_READ_FIXED
+
+    def begin(self, job: Job) -> None:
+        """Submit what fits."""
+        slot_bytes = int(job.plan.lengths.max(initial=job.block_bytes))
+        self._state[:] = 0
+        self._state[uring.NUM_FREE] = self._num_slots
+        self._slots[uring.FREE] = np.arange(self._num_slots)[::-1]
+        self._job, self._address = job, (self._depth, self._buffer.ctypes.data, slot_bytes)
+        ring = (self._layout, self._ring32, self._sqes, self._state, self._slots)
+        uring.begin(*ring, *self._address, job.descriptor, job.plan.starts, job.plan.lengths)
+
+    def go_on(self) -> Outcome:
+        """Collect, copy, submit."""
+        assert self._job is not None
+        ring = (self._layout, self._ring32, self._ring64, self._sqes, self._state, self._slots, self._buffer)
+        verdict = uring.read_pages(*ring, *self._address, max(1, self._depth // WANTED), *self._job.arguments)
+        state = self._state
+        return Outcome(verdict, int(state[uring.NUM_DONE]), int(state[uring.READ]), int(state[uring.NUMBER]))
+
+    def close(self) -> None:
+        """Close the ring. What is under way ends in pages that the kernel holds until then, and that are nobody's when it lets go."""
+        if self._ring >= 0:
+            os.close(self._ring)
+            self._ring, self._job = -1, None
+            del self._ring32, self._ring64, self._sqes, self._buffer
+
+    def __del__(self) -> None:
+        if getattr(self, "_ring", -1) >= 0:
+            os.close(self._ring)
+
+
+def _syscall(number: int, *arguments: int) -> int:
+    result = _libc.syscall(*(ctypes.c_long(value) for value in (number, *arguments, 0, 0, 0, 0, 0)[:7]))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result

@@ -1,0 +1,61 @@
+"""What a run does to its folder and to Ctrl-C: one run per folder, files whole or not at all, and a step that ends before the process."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import StoreBusyError, StoreError, argument
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write aside and rename."""
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        aside.write_text(json.dumps(values, indent=2) + "\n")
+        os.replace(aside, path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[list[int]]:
+    """Give a list that Ctrl-C puts something into, so that the step at work can end; a second Ctrl-C is one."""
+    interrupted: list[int] = []
+
+    def remember(number: int, frame: Any) -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted.append(number)
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield interrupted
+        return
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run; made if need be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another {argument('out')}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreBusyError(f"another process trains in {folder}; choose another {argument('out')}") from None
+        yield
