@@ -2,7 +2,7 @@
 
     python -m bench.caching DATA [GRAPH ...] [--keep FOLDER]      DATA: folder with web_cnr2000.npz, ogbn_arxiv_nofeat.npz, ...
 
-Seven graphs, nine settings each; every study is `penstock.study.study_cache`, so that any row can be made again with `penstock study
+Seven graphs, twelve settings each; every study is `penstock.study.study_cache`, so that any row can be made again with `penstock study
 cache`. Writes `bench/results/caching.json`; `python -m bench.tables` renders it as docs/results/caching.md with its pictures.
 Batches are small because the graphs are: what matters is which part of the graph a batch reads (`asked_rows_per_batch`).
 """
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.records import Graph
 
 STATIC = dict(policies=("random", "degree", "ratio", "presample", "oracle"), capacities=("1%", "5%", "10%", "20%"))
+TWICE = dict(policies=("random", "degree", "presample", "presample-2", "oracle"), capacities=("1%", "5%", "10%", "20%"))
 AHEAD = ("belady", "belady-plain", "superbatch")
 DYNAMIC = dict(capacities=("10%", "20%"), windows=(1, 4, 16, 64, 0), epochs=1)
 ALL = ("random", "degree", "presample", "oracle", "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo", *AHEAD)
@@ -34,8 +35,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "10,10 of 65%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.65, epochs=1, **STATIC),
     "10,10 of 10%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.1, epochs=4, **STATIC),
     "10,10 of 1%": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.01, epochs=4, **STATIC),
-    "15,10,5 of 1%": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, **STATIC),
+    "15,10,5 of 1%": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, **TWICE),
     "15,10,5 of 1%, gathered": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, **STATIC),
+    "15,10,5 of 1%, by recency": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, weight="recency", **TWICE),
+    "15,10,5 of 1%, by edge": dict(num_neighbors=(15, 10, 5), batch_size=16, train_fraction=0.01, epochs=4, weight="by_edge", **TWICE),
+    "10,10 of 10%, by recency": dict(num_neighbors=(10, 10), batch_size=64, train_fraction=0.1, epochs=4, weight="recency", **TWICE),
     "10,10 of 10%, large batches": dict(num_neighbors=(10, 10), batch_size=1024, train_fraction=0.1, epochs=4, **STATIC),
     "10,10 of 10%, orders": dict(
         num_neighbors=(10, 10), batch_size=32, train_fraction=0.1, orders=("random", "proximity", "one-sequence"), policies=ALL, **DYNAMIC
@@ -45,7 +49,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     ),
 }  # fmt: skip
 """name -> settings of a study; "2,2 of 65%" has PaGraph's fanouts and train fraction, "15,10,5 of 1%" GNNLab's on papers100M,
-"10,10,10 of 2%" Ginex' fanouts. gathered: train nodes near each other, as the first ones of a traversal are, not a random share."""
+"10,10,10 of 2%" Ginex' fanouts. gathered: train nodes near each other, as the first ones of a traversal are, not a random share.
+by recency, by edge: neighbours are drawn by weight, see `weigh`."""
 
 GENERATED: dict[str, dict[str, Any]] = {
     "zipf": dict(num_nodes=200_000, num_edges=3_200_000),
@@ -80,15 +85,43 @@ def make(name: str, data: Path, folder: Path) -> Path:
     return path
 
 
+def weigh(path: Path) -> Path:
+    """Return the same graph with two fields of skewed weights on its edges, made if it is not there.
+
+    recency: of the source, as in GNNLab, where the later a node came the likelier it is drawn. There are no dates: the n nodes came in
+    a random order, and the k-th last has weight n / k. by_edge: 1 / u, u uniform: a power law as skewed, but of each edge by itself.
+    """
+    import torch
+    from torch_geometric.data import Data
+
+    from penstock import rng
+    from penstock.order.orders import permutation
+    from penstock.store import Store, ingest
+
+    weighted = path.with_name(f"{path.name}-weighted")
+    if (weighted / "manifest.json").exists():
+        return weighted
+    csc = Store.open(path).csc()
+    sources, num_nodes = np.array(csc.indices, dtype=np.int64), csc.num_dst
+    age = 1 + permutation(num_nodes, 0, num_nodes, rng.derive_key(1, 0, rng.GENERATE))
+    words = rng.random_words(rng.derive_key(2, 0, rng.GENERATE), 0, -(-csc.num_edges // 4)).reshape(-1)[: csc.num_edges]
+    ends = np.stack([sources, np.repeat(np.arange(num_nodes), np.diff(csc.indptr))])
+    data = Data(num_nodes=num_nodes, edge_index=torch.from_numpy(ends))
+    data.recency = torch.from_numpy((num_nodes / age[sources]).astype(np.float32))
+    data.by_edge = torch.from_numpy((2.0**32 / (words + 0.5)).astype(np.float32))
+    ingest(data, weighted)
+    return weighted
+
+
 def measure(store_path: Path, note: Callable[[str], None]) -> dict[str, Any]:
     """All settings on one graph."""
     from penstock.store import Store
     from penstock.study import CacheStudy, study_cache
 
-    store, found = Store.open(store_path), {}
+    plain, weighted, found = Store.open(store_path), Store.open(weigh(store_path)), {}
     graph: dict[str, Any] = {}
     for name, settings in SETTINGS.items():
-        started = time.perf_counter()
+        started, store = time.perf_counter(), weighted if "weight" in settings else plain
         ids = gather_seeds(store.graph(), settings["train_fraction"]) if name.endswith("gathered") else None
         result = study_cache(store, CacheStudy(**settings), ids=ids)
         graph = result["graph"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench.caching_page import DEEP, FEW, ORDERS, PAGRAPH, TENTH, WIDE, WINDOWS, Cells, average
+from bench.caching_page import BY_EDGE, DEEP, FEW, ORDERS, PAGRAPH, RECENT, RECENT_TENTH, TENTH, WIDE, WINDOWS, Cells, average
 
 Figure = Callable[[Cells], float]
 Graphs = dict[str, Cells]
 ALL_WINDOWS = (*WINDOWS, "all")
 RANDOM_SHARES = (WIDE, TENTH, FEW, DEEP)
+BY_WEIGHT = (RECENT, RECENT_TENTH, BY_EDGE)
 DYNAMIC = ("lru", "lfu", "clock", "sieve", "s3-fifo")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 WIDE, TENTH, FEW, DEEP = "10,10 of 65%", "10,10 of 10%", "10,10 of 1%", "15,10,5 of 1%"
 GATHERED = "15,10,5 of 1%, gathered"
+RECENT, RECENT_TENTH, BY_EDGE = "15,10,5 of 1%, by recency", "10,10 of 10%, by recency", "15,10,5 of 1%, by edge"
 PAGRAPH, LARGE, ORDERS, GINEX = "2,2 of 65%", "10,10 of 10%, large batches", "10,10 of 10%, orders", "10,10,10 of 2%"
 WINDOWS = ("1", "4", "16", "64")
 

@@ -31,12 +31,16 @@ class CSC:
         indices: int32 or int64[num_edges], source nodes.
         edge_ids: int32 or int64[num_edges]: the user's number of the edge at each position; None where it is the position itself.
         lists: where the sampler reads neighbours (see `penstock.sample.lists`); None: in `indices`.
+        sums: int64[num_edges], running sums of the edges' weights within each list (see `penstock.sample.weights`); None: all the same.
+        guide: uint32[num_edges // 8 + 1], where searches in the sums of long lists begin; there where the sums are.
     """
 
     indptr: np.ndarray
     indices: np.ndarray
     edge_ids: np.ndarray | None = None
     lists: Any = None
+    sums: np.ndarray | None = None
+    guide: np.ndarray | None = None
 
     @property
     def num_dst(self) -> int:

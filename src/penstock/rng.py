@@ -74,6 +74,19 @@ def below_wide(high, low, bound):
     return (high * bound + ((low * bound) >> _32)) >> _32
 
 
+def below_sum(w0, w1, w2, bound):
+    """Map three random words, the highest first, to [0, bound), bound at most 2**62: floor(words * bound / 2**96).
+
+    So many bits that a number whose share of the bound is 2**-62 still comes as often as it should, but for 2**-34 of that.
+    """
+    low, high = bound & _LOW, bound >> _32
+    p1 = w1 * low + ((w2 * low) >> _32)
+    p0 = w0 * low + (p1 >> _32)
+    carry = (w2 * high + (p1 & _LOW)) >> _32
+    carry = (w1 * high + (p0 & _LOW) + carry) >> _32
+    return w0 * high + (p0 >> _32) + carry
+
+
 def sample_counter(node, edge_type, hop, batch, copy):
     """Return the four counter words of block 0 of one node's draws, as uint64; add the block number to the last one."""
     node, copy = np.uint64(node), np.uint64(copy)

@@ -256,7 +256,7 @@ def test_bidirectional_has_both_directions():
         ({"batch_sampler": [[1]], "batch_size": 4}, UsageError, "batch_sampler excludes"),
         ({"disjoint": True, "subgraph_type": "induced"}, UsageError, "no induced subgraphs"),
         ({"time_attr": "time"}, NotSupportedError, "time_attr is not supported yet"),
-        ({"weight_attr": "w"}, NotSupportedError, "weight_attr is not supported yet"),
+        ({"weight_attr": "w"}, penstock.errors.MissingFieldError, "edges have no field 'w' to weigh them by"),
         ({"temporal_strategy": "last"}, NotSupportedError, "temporal_strategy"),
         ({"neighbor_sampler": object()}, NotSupportedError, "neighbor_sampler"),
         ({"worker_init_fn": print}, NotSupportedError, "worker_init_fn"),

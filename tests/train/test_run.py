@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from penstock.errors import CorruptStoreError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError
+from penstock.report import write_report
 from penstock.store import ingest
 from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, train
 from penstock.train.folder import lock_folder
@@ -69,6 +70,23 @@ def test_threads_do_not_matter(model, store, tmp_path):
 def test_a_seed_decides_the_weights(store, tmp_path):
     digests = [run(tmp_path / str(i), store, seed=seed).weights_digest for i, seed in enumerate((1, 1, 2))]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_neighbours_by_weight(store, tmp_path):
+    """The run samples by weight, says so, and goes on exactly; equal weights of 0 leave every node alone."""
+    data = make_data()
+    data.edge_weight = torch.linspace(0, 1, data.edge_index.shape[1])
+    weighted = str(ingest(data, tmp_path / "weighted", memory="4GiB").path)
+    whole = run(tmp_path / "a", weighted, weight="weight", epochs=2)
+    assert whole.description["weight_bytes"] > 8 * data.edge_index.shape[1]
+    assert "by weight, " in write_report(whole, tmp_path / "a").read_text()
+    assert whole.weights_digest != run(tmp_path / "b", weighted, epochs=2).weights_digest
+    run(tmp_path / "c", weighted, weight="edge_weight", epochs=1)
+    with pytest.raises(StateError, match="weight"):
+        run(tmp_path / "c", weighted, epochs=2, resume=True)
+    assert run(tmp_path / "c", weighted, weight="edge_weight", epochs=2, resume=True).weights_digest == whole.weights_digest
+    with pytest.raises(MissingFieldError, match="edges have no field 'weight' to weigh them by"):
+        run(tmp_path / "d", store, weight="weight")
 
 
 class Stop(Observer):

@@ -22,6 +22,7 @@ from bench import (
     policies,
     slow_lists,
     tables,
+    weighted,
 )
 
 TOY = dict(num_nodes=3000, num_edges=30_000, feature_dim=8, train=0.5)
@@ -79,6 +80,16 @@ def test_caching(toy, monkeypatch):
         assert f"## {claim.title}\n" in page
     caching_pictures.draw(result, toy)
     assert all((toy / f"caching-{name}.png").stat().st_size > 10_000 for name in ("static", "dynamic", "windows"))
+
+
+def test_weighted(toy, monkeypatch):
+    for name, value in dict(ROUNDS=2, BATCHES=2).items():
+        monkeypatch.setattr(weighted, name, value)
+    monkeypatch.setattr(sys, "argv", ["weighted", str(toy)])
+    weighted.main()
+    result = json.loads((toy / "results" / "weighted.json").read_text())
+    assert 8.5 <= result["bytes_per_edge"] < 8.51
+    assert result["weighted_over_uniform_without_replacement"]["median"] > 0
 
 
 def test_policies(toy, monkeypatch):

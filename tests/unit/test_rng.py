@@ -51,6 +51,14 @@ def test_bounded_draws_are_exact():
             assert int(rng.below_wide(high, low, np.uint64(bound))) == (int(high) << 32 | int(low)) * bound >> 64
 
 
+def test_draws_below_a_sum_are_exact():
+    random = np.random.default_rng(1)
+    for bound in [1, 3, (1 << 32) - 1, 1 << 32, (1 << 32) + 1, (1 << 53) - 111, (1 << 62) - 1, 1 << 62]:
+        drawn = [*random.integers(0, 1 << 32, (40, 3), dtype=np.uint64), np.full(3, (1 << 32) - 1, np.uint64), np.zeros(3, np.uint64)]
+        for w0, w1, w2 in drawn:
+            assert int(rng.below_sum(w0, w1, w2, np.uint64(bound))) == (int(w0) << 64 | int(w1) << 32 | int(w2)) * bound >> 96
+
+
 def test_bias_of_bounded_draws():
     """Relative bias of the likeliest value: ceil(2**bits / n) / (2**bits / n) - 1 <= n / 2**bits."""
     for bound in (rng.WIDE_BOUND - 1, 3000):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.errors import CorruptStoreError, UsageError
+from penstock.errors import CorruptStoreError, NotSupportedError, UsageError
 from penstock.kernels.inclusion import cpu as kernels
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
@@ -25,6 +25,10 @@ def inclusion_probability(
     graph = sampler.graph
     seeds = np.asarray(seeds, dtype=np.int64)
     sampler.check_seeds(seed_type, seeds)
+    if any(csc.sums is not None for csc in graph.adjacency.values()):
+        raise NotSupportedError(
+            "inclusion probability is of uniform draws: by weight take the policy presample, which samples what it counts"
+        )
     if batch_size < 1:
         raise UsageError(f"batch_size is at least 1, got {batch_size}")
     frontier = {node_type: np.zeros(count) for node_type, count in graph.num_nodes.items()}

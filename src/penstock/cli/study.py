@@ -29,8 +29,9 @@ def cache(
     policy: Annotated[
         str,
         typer.Option(
-            help="Static: random, degree, ratio, presample, inclusion, oracle (the best there is). Dynamic: fifo, lru, lfu, clock, sieve, "
-            "s3-fifo. Looking ahead: belady, belady-plain (no hotness), superbatch. Several with commas."
+            help="Static: random, degree, ratio, presample (presample-2: two epochs), inclusion, oracle (the best there is). "
+            "Dynamic: fifo, lru, lfu, clock, sieve, s3-fifo. Looking ahead: belady, belady-plain (no hotness), superbatch. "
+            "Several with commas."
         ),
     ] = "random,degree,presample,oracle,fifo,lru,belady",
     capacity: Annotated[str, typer.Option(help="Rows kept: shares, rows or bytes, with commas.")] = "1%,5%,10%,20%",
@@ -41,6 +42,7 @@ def cache(
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
     node_type: Annotated[str | None, typer.Option(help="Whose rows are cached. (default: that of the seeds)")] = None,
     row_bytes: Annotated[int | None, typer.Option(help="Bytes of a row. (default: those of field x)")] = None,
+    weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
     memory: Annotated[str, typer.Option(metavar="BYTES", help="For recorded accesses; what is beyond goes to a temporary file.")] = "2GiB",
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for study.json and pictures. (default: nothing is written)")] = None,
@@ -55,7 +57,7 @@ def cache(
     settings = CacheStudy(
         num_neighbors=fanouts, batch_size=batch_size, orders=_names(order), policies=_names(policy), capacities=_names(capacity),
         windows=windows, epochs=epochs, train_fraction=train_fraction, split=split, seed_type=seed_type, node_type=node_type,
-        row_bytes=row_bytes, memory=memory, seed=seed,
+        row_bytes=row_bytes, weight=weight, memory=memory, seed=seed,
     )  # fmt: skip
     opened = Store.open(store)
     if out is not None:

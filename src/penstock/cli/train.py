@@ -25,6 +25,7 @@ def train(
     model: Annotated[str, typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage or rgcn.")] = "auto",
     target: Annotated[str | None, typer.Option(help="Node type to classify. (default: the one with labels)")] = None,
     num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
+    weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
     layers: Annotated[int | None, typer.Option(help="Layers; repeats the last fanout up to it. (default: one per fanout)")] = None,
     hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
     heads: Annotated[int, typer.Option(help="Attention heads of gat and hgt.")] = 4,
@@ -79,7 +80,7 @@ def train(
     config = TrainConfig(
         store=str(store), model=model, target=target, num_neighbors=fanouts, batch_size=batch_size, epochs=epochs, lr=lr,
         weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout, hidden=hidden, heads=heads, seed=seed,
-        split=split, metric=metric,
+        split=split, metric=metric, weight=weight,
         recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
         topology=topology, neighbor_policy=neighbor_policy, neighbor_cache=neighbor_cache, neighbor_layout=neighbor_layout,
         slow_topology=slow_topology,

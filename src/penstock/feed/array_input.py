@@ -16,6 +16,7 @@ from penstock.errors import UsageError
 from penstock.feed.fields import Field, TensorRows
 from penstock.feed.inputs import PARTS, Seeds, as_seed_ids
 from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import Store
 
 PYG_EDGE_NAMES = {"x": "edge_attr", "weight": "edge_weight", "time": "edge_time"}
@@ -93,6 +94,11 @@ class ArrayInput:
         ]
         return nodes, edges
 
+    def weights(self, name: str) -> dict[EdgeType, Weights]:
+        """The weights of edges of that name, by edge type, in CSC order."""
+        chosen = choose_weights(self._edge_arrays, name, "the graph")
+        return {e: Weights(values, name, by_position=True) for e, values in chosen.items()}
+
     def _field(self, key: NodeType | EdgeType, stored: str, name: str, array: np.ndarray, *, by_position: bool = False) -> Field:
         source = TensorRows(array, f"{key} {stored}", torch.bfloat16 if self._is_bfloat16(key, stored) else None)
         return Field(None if self.graph.is_homogeneous else key, name, source, by_position)
@@ -126,6 +132,10 @@ class StoreInput(ArrayInput):
             is_mapped=True,
         )
         self.store = store
+
+    def weights(self, name: str) -> dict[EdgeType, Weights]:
+        """The weights of edges of that name, by edge type."""
+        return store_weights(self.store, name)
 
 
 def _input_ids(input_id: torch.Tensor | None) -> np.ndarray | None:

@@ -22,6 +22,7 @@ from penstock.errors import InputError, MissingFieldError, NotSupportedError, Us
 from penstock.feed.fields import Field, rows_of
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
+from penstock.sample.weights import Weights, choose_weights
 from penstock.store import Store
 
 PARTS = ("train", "val", "test")
@@ -130,6 +131,16 @@ class PyGInput:
                     edges.append(Field(key, name, rows_of(value, label, self.graph.adjacency[key or EDGE].num_edges, dim)))
         return nodes, edges
 
+    def weights(self, name: str) -> dict[EdgeType, Weights]:
+        """The weights of edges of that name, by edge type, in the order of `edge_index`."""
+        stores: list[Any] = [self.data._store] if isinstance(self.data, Data) else self.data.edge_stores
+        fields = {
+            store._key or EDGE: {k: v for k, v in store.items() if k != "edge_index" and (k == name or store.is_edge_attr(k))}
+            for store in stores
+        }
+        chosen = choose_weights(fields, name, type(self.data).__name__)
+        return {e: Weights(_as_numbers(value, name), name) for e, value in chosen.items()}
+
     def new_batch(self) -> Data | HeteroData:
         """Return a shallow copy of the data; every per-node and per-edge attribute is replaced later."""
         return copy.copy(self.data)
@@ -228,6 +239,15 @@ def as_seed_ids(values: torch.Tensor) -> np.ndarray:
     if values.dim() != 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise UsageError(f"input_nodes must be a vector of node ids or a boolean mask, got {values.dtype} {list(values.shape)}")
     return np.ascontiguousarray(values.cpu().numpy(), dtype=np.int64)
+
+
+def _as_numbers(value: Any, name: str) -> np.ndarray:
+    """The values of an edge field, whatever holds them."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    if value.is_cuda:
+        raise NotSupportedError(f"{name} is on {value.device}: weights on the GPU are not supported yet; use data.cpu()")
+    return (value.detach().float() if value.dtype == torch.bfloat16 else value.detach()).numpy()
 
 
 def _halves(edge_index: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:

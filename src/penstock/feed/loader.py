@@ -31,8 +31,9 @@ from penstock.feed.turns import Turns
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.plan import Plan, make_plan
-from penstock.records import NODE, EdgeType
+from penstock.records import NODE, EdgeType, Graph
 from penstock.sample import NeighborSampler
+from penstock.sample.weights import weight_bytes, with_weights
 
 Batch = Data | HeteroData
 T = TypeVar("T")
@@ -51,7 +52,9 @@ class NeighborLoader:
         transform: called on each batch, in the caller's thread and in order (in the threads with filter_per_worker=True).
         transform_sampler_output: called on PyG's `SamplerOutput` before features are gathered.
         is_sorted: `edge_index` is already sorted by destination.
-        input_time, temporal_strategy, time_attr, weight_attr, neighbor_sampler: not supported yet.
+        weight_attr: edge attribute to draw by: with a probability in proportion to it, 0 = never (see `penstock.sample.weights`); read
+            once. Edge types without it are drawn uniformly.
+        input_time, temporal_strategy, time_attr, neighbor_sampler: not supported yet.
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
         seed: of all randomness; default: torch's seed.
         split: for stores with several splits, the one that "train", "val" and "test" mean.
@@ -97,7 +100,7 @@ class NeighborLoader:
         **kwargs: Any,
     ) -> None:
         _refuse_unsupported(
-            input_time=input_time, time_attr=time_attr, weight_attr=weight_attr, neighbor_sampler=neighbor_sampler,
+            input_time=input_time, time_attr=time_attr, neighbor_sampler=neighbor_sampler,
             temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
         )  # fmt: skip
         plan = make_plan(plan)
@@ -116,7 +119,7 @@ class NeighborLoader:
         if seeds.ids.size == 0:
             raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
         sampler = NeighborSampler(
-            source.graph,
+            source.graph if weight_attr is None else _weigh(source, weight_attr),
             _unwrap(num_neighbors, source.graph.edge_types) if isinstance(num_neighbors, NumNeighbors) else num_neighbors,
             replace=replace,
             disjoint=disjoint,
@@ -201,6 +204,7 @@ class NeighborLoader:
         """Return what was counted so far, over all batches delivered."""
         pool = self._maker.pool
         self._stats.buffer_bytes, self._stats.peak_buffer_bytes = pool.total_bytes, pool.peak_bytes
+        self._stats.weight_bytes = weight_bytes(self._maker.sampler.graph)
         caches = self._caches
         self._stats.cache_bytes, self._stats.list_bytes, self._stats.loaded_bytes = (
             caches.resident_bytes,
@@ -229,7 +233,7 @@ class NeighborLoader:
         if self._configuration is None:
             maker = self._maker
             self._configuration = {
-                **describe_graph(maker.source.graph),
+                **describe_graph(maker.sampler.graph),
                 "input_nodes": f"{maker.seeds.node_type} {maker.seeds.ids.size} {fingerprint(maker.seeds.ids)}",
                 "num_neighbors": {"/".join(e): list(fanouts) for e, fanouts in maker.sampler.fanouts.items()},
                 "replace": maker.sampler.replace,
@@ -313,6 +317,14 @@ def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, opt
     return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s)
 
 
+def _weigh(source: Input, name: str) -> Graph:
+    """The graph of an input, with the weights of that name."""
+    weights_of = getattr(source, "weights", None)
+    if weights_of is None:
+        raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
+    return with_weights(source.graph, weights_of(name))
+
+
 def _order_of(plan: Plan, options: LoaderOptions) -> str | None:
     """A plan's order stands in for a random one; `shuffle=False` keeps the seeds as they are."""
     return plan.order if options.shuffle and plan.order in ("proximity", "community") else None
@@ -341,7 +353,6 @@ def _unwrap(num_neighbors: NumNeighbors, edge_types: list[EdgeType]) -> dict[Edg
 def _refuse_unsupported(**arguments: Any) -> None:
     reasons = {
         "neighbor_sampler": "Penstock samples itself; use torch_geometric.loader.NodeLoader for a sampler of your own",
-        "weight_attr": "weighted sampling is not there yet",
     }
     for name, value in arguments.items():
         if value is not None:

@@ -32,7 +32,8 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
     """Return what identifies a graph: counts and fingerprints per type."""
 
     def of(csc: CSC) -> str:
-        return f"{csc.num_edges} edges {fingerprint(csc.indptr)} {fingerprint(csc.indices)}"
+        weights = "" if csc.sums is None else f" by weight {fingerprint(csc.sums)}"
+        return f"{csc.num_edges} edges {fingerprint(csc.indptr)} {fingerprint(csc.indices)}{weights}"
 
     return {
         **{f"nodes of {node_type}": count for node_type, count in graph.num_nodes.items()},

@@ -30,6 +30,7 @@ class LoaderStats:
         cache_bytes: memory of all that the plan keeps: rows with their directories and states, neighbour lists with their tables, buffers
             of disks.
         list_bytes: the neighbour lists' part of it.
+        weight_bytes: memory of the running sums that edges are drawn by.
         loaded_bytes: memory of rows and topology that were read in whole.
         disks: name of a tier on a disk -> how it is read.
         tiers: name of a tier -> what it was asked for since the loader was made (`TierStats`); the cached rows' tier counts the hits.
@@ -46,6 +47,7 @@ class LoaderStats:
     buffer_bytes: int = 0
     peak_buffer_bytes: int = 0
     cache_bytes: int = 0
+    weight_bytes: int = 0
     list_bytes: int = 0
     loaded_bytes: int = 0
     tiers: dict[str, dict[str, Any]] = field(default_factory=dict)

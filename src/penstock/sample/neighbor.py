@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from penstock import rng
 from penstock.errors import CorruptStoreError, NodeIdError, UsageError, argument
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
+from penstock.kernels.sample_weighted import cpu as weighted
 from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
 from penstock.sample.compaction import make_table
 
@@ -66,12 +68,20 @@ class Workspace:
         self._neighbors: dict[np.dtype, np.ndarray] = {}
         self._bitmap = _NO_BITMAP
         self.tile = np.empty(draw.SCRATCH_OFFSETS, np.int64), np.empty(draw.SCRATCH_WORDS, np.uint32)
+        self._weighted = np.empty(0, np.int64), np.empty(0, np.uint32)
 
     def neighbors(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Return scratch for `count` neighbour ids."""
         if dtype not in self._neighbors or self._neighbors[dtype].size < count:
             self._neighbors[dtype] = np.empty(count + count // 4, dtype)
         return self._neighbors[dtype]
+
+    def weighted_scratch(self, fanout: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return scratch for drawing by weight."""
+        sizes = weighted.scratch_sizes(fanout)
+        if self._weighted[0].size < sizes[0] or self._weighted[1].size < sizes[1]:
+            self._weighted = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
+        return self._weighted
 
     def bitmap(self, longest: int) -> np.ndarray:
         """Return a zeroed bitmap over a neighbour list of `longest` slots; kernels leave it zeroed."""
@@ -82,7 +92,7 @@ class Workspace:
 
 
 class NeighborSampler:
-    """Uniform k-hop neighbour sampling.
+    """k-hop neighbour sampling: uniform, or by weight over the edge types that have weights (see `penstock.sample.weights`).
 
     Args:
         graph: what to sample from.
@@ -229,6 +239,8 @@ class _Run:
 
     def _draw(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
         """Draw neighbours of a frontier. Returns (scratch with their ids, how many); fills row offsets and positions."""
+        if csc.sums is not None:
+            return self._draw_weighted(edge_type, csc, frontier, fanout, place, offsets, make_room)
         replace, num_src = self.sampler.replace, self.graph.num_nodes[edge_type[0]]
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
         if count < 0:
@@ -243,9 +255,26 @@ class _Run:
         if csc.lists is not None:
             taken = _read_lists(csc, frontier, offsets, positions[:count], neighbors[:count], num_src)
         if taken < 0:
-            bad = np.flatnonzero((neighbors[:count] < 0) | (neighbors[:count] >= num_src))[0]
-            where = f"the edge at position {positions[bad]} comes from node {neighbors[bad]}"
-            raise _damaged(edge_type, f"{where}, but '{edge_type[0]}' has {num_src} nodes")
+            raise _outside(edge_type, num_src, positions[:count], neighbors[:count])
+        return neighbors, count
+
+    def _draw_weighted(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
+        """The same by weight. How many come is known afterwards: edges of weight 0 do not."""
+        replace, num_src = self.sampler.replace, self.graph.num_nodes[edge_type[0]]
+        most, bad = weighted.bound_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
+        if most < 0:
+            raise _damaged(edge_type, f"the list of node {frontier[bad]} of '{edge_type[2]}' lies outside its {csc.num_edges} edges")
+        neighbors, positions = self.workspace.neighbors(most, csc.indices.dtype), make_room(most)
+        hop, number, copies = place
+        taken = weighted.sample_neighbors(
+            csc.indptr, csc.indices if csc.lists is None else None, csc.sums, csc.guide, num_src, frontier, fanout, replace, self.key,
+            self.batch, hop, number, copies, *self.workspace.weighted_scratch(fanout), offsets, positions, neighbors,
+        )  # fmt: skip
+        count = int(offsets[frontier.size] - offsets[0])
+        if csc.lists is not None:
+            taken = _read_lists(csc, frontier, offsets, positions[:count], neighbors[:count], num_src)
+        if taken < 0:
+            raise _outside(edge_type, num_src, positions[:count], neighbors[:count])
         return neighbors, count
 
     def finish(self) -> Sample:
@@ -282,7 +311,8 @@ class _Run:
             drawn.append(np.empty(count, np.int64))
             return drawn[0]
 
-        neighbors, count = self._draw(edge_type, csc, nodes, -1, (0, 0, None), row_ptr, make_room)
+        whole = replace(csc, sums=None, guide=None)  # edges of weight 0 are edges among the nodes too
+        neighbors, count = self._draw(edge_type, whole, nodes, -1, (0, 0, None), row_ptr, make_room)
         (positions,), sources = drawn, np.empty(count, np.int64)
         self.workspace.tables[edge_type[0]].lookup(neighbors, count, sources)
         is_inside = sources >= 0
@@ -298,6 +328,12 @@ def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int)
         return 0
     csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)
     return positions.size if int(neighbors.min()) >= 0 and int(neighbors.max()) < num_src else -1
+
+
+def _outside(edge_type: EdgeType, num_src: int, positions: np.ndarray, neighbors: np.ndarray) -> CorruptStoreError:
+    bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
+    where = f"the edge at position {positions[bad]} comes from node {neighbors[bad]}"
+    return _damaged(edge_type, f"{where}, but '{edge_type[0]}' has {num_src} nodes")
 
 
 def _damaged(edge_type: EdgeType, what: str) -> CorruptStoreError:
@@ -323,6 +359,8 @@ def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType,
         raise UsageError(f"{name} needs 1 to {rng.MAX_HOPS} hops, got {lengths[0]}; for instance [15, 10]")
     for hop in range(lengths[0] if lengths else 0):
         wanted = [values[hop] for values in fanouts.values()]
+        if max((values[hop] for e, values in fanouts.items() if graph.adjacency[e].sums is not None), default=0) > weighted.MAX_DRAWS:
+            raise UsageError(f"{name} at hop {hop} must be at most {weighted.MAX_DRAWS} by weight, or -1 = all; got {wanted}")
         if min(wanted) < -1 or max(wanted) > rng.MAX_DRAWS:
             raise UsageError(f"{name} at hop {hop} must lie in [-1, {rng.MAX_DRAWS}], -1 = all neighbours; got {wanted}")
         if not any(wanted):

@@ -6,11 +6,14 @@ new sources are appended in the order in which they are seen; edge types take th
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from penstock import rng
 from penstock.kernels.relabel import reference as relabel
 from penstock.kernels.sample_neighbors import reference as draw
+from penstock.kernels.sample_weighted import reference as weighted
 from penstock.records import Graph, NodeType, Sample, SampledEdges
 
 
@@ -43,10 +46,13 @@ def sample_hops(graph: Graph, fanouts, seed_type: NodeType, seeds, *, replace, d
                 copies_now = trees
             else:
                 copies_now = copies if hop == 0 and dst == seed_type else None
-            ptr, taken, neighbors = draw.sample_neighbors(
+            sample_neighbors = draw.sample_neighbors
+            if csc.sums is not None:
+                sample_neighbors = partial(weighted.sample_neighbors, sums=csc.sums)
+            ptr, taken, neighbors = sample_neighbors(
                 csc.indptr,
                 csc.indices,
-                frontier % span[dst],
+                nodes=frontier % span[dst],
                 fanout=fanouts[edge_type][hop],
                 replace=replace,
                 key=key,

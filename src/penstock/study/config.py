@@ -11,10 +11,11 @@ from penstock.plan.capacity import parse_capacity
 from penstock.store import parse_bytes
 from penstock.study.orders import ORDERS
 
-ORACLE, PLAIN, SUPERBATCH = "oracle", "belady-plain", "superbatch"
-STUDIED = (*POLICIES, ORACLE, PLAIN, SUPERBATCH)
-"""oracle: the best static content, from the measured accesses themselves. belady-plain: Belady without hotness as a tie-break.
-superbatch: Belady that learns of a window of batches at once and of the next one only when all of it is used up (Ginex)."""
+TWICE, ORACLE, PLAIN, SUPERBATCH = "presample-2", "oracle", "belady-plain", "superbatch"
+STUDIED = (*POLICIES, TWICE, ORACLE, PLAIN, SUPERBATCH)
+"""presample-2: by two epochs sampled in place of one (GNNLab's PreSC#2). oracle: the best static content, from the measured accesses
+themselves. belady-plain: Belady without hotness as a tie-break. superbatch: Belady that learns of a window of batches at once and of
+the next one only when all of it is used up (Ginex)."""
 
 LOOK_AHEAD = ("belady", PLAIN, SUPERBATCH)
 ALL = 0
@@ -36,6 +37,7 @@ class CacheStudy:
         split: name of it; None for the only one.
         seed_type, node_type: whose train nodes, and whose rows; None where there is only one.
         row_bytes: of one row; None takes those of field x.
+        weight: edge field to draw neighbours by; None draws uniformly.
         memory: bound on the recorded accesses and on what Belady knows of them.
         seed: of everything random.
     """
@@ -52,6 +54,7 @@ class CacheStudy:
     seed_type: str | None = None
     node_type: str | None = None
     row_bytes: int | None = None
+    weight: str | None = None
     memory: str = "2GiB"
     seed: int = 0
 

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 GREY, BLACK = "#8b93a1", "#1d2433"
 ORDER_COLOURS = ("#3b6fb6", "#c8463d", "#3f9d62", "#e08a2c")
 COLOURS = {
-    "random": GREY, "degree": "#e08a2c", "ratio": "#b3722a", "presample": "#3b6fb6", "inclusion": "#59a5d8", "oracle": "#17365f",
+    "random": GREY, "degree": "#e08a2c", "ratio": "#b3722a", "presample": "#3b6fb6", "presample-2": "#7a9fd4",
+    "inclusion": "#59a5d8", "oracle": "#17365f",
     "fifo": "#c8463d", "lru": "#3f9d62", "lfu": "#7f5fb0", "clock": "#d977a8", "sieve": "#9a8f2d", "s3-fifo": "#37a2a2",
 }  # fmt: skip
 """Static policies are drawn full, dynamic ones dashed, bounds and look-ahead in black and grey."""
 
-STATIC_NAMES = ("random", "degree", "ratio", "presample", "inclusion", "oracle")
+STATIC_NAMES = ("random", "degree", "ratio", "presample", "presample-2", "inclusion", "oracle")
 
 
 def write_pictures(result: dict[str, Any], folder: Path) -> list[Path]:

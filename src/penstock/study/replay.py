@@ -14,7 +14,7 @@ import numpy as np
 from penstock.cache import Belady, plan_static, simulate, static_hits
 from penstock.cache.choose import DYNAMIC, STATIC, Workload, hotness_by_name
 from penstock.records import NodeType
-from penstock.study.config import ALL, LOOK_AHEAD, ORACLE, PLAIN, SUPERBATCH
+from penstock.study.config import ALL, LOOK_AHEAD, ORACLE, PLAIN, SUPERBATCH, TWICE
 from penstock.study.trace import Trace
 
 BYTES_PER_USE = 16
@@ -49,13 +49,15 @@ class Replay:
         if name not in self.hotness:
             if name == ORACLE:
                 self.hotness[name] = self.trace.visits(self.warm_epochs, self.trace.num_epochs)
+            elif name == TWICE:
+                self.hotness[name] = hotness_by_name("presample", self.workload, self.node_type, num_epochs=2)
             else:
                 self.hotness[name] = hotness_by_name(name, self.workload, self.node_type)
         return self.hotness[name]
 
     def play(self, name: str, window: int | None) -> np.ndarray:
         """Return int64[num_capacities, num_batches]: hits of the measured epochs."""
-        if name in (*STATIC, ORACLE):
+        if name in (*STATIC, TWICE, ORACLE):
             ranking = plan_static(self.hotness_of(name), max(self.capacities))
             batches = self._counted(self.trace.batches(self.warm_epochs))
             return static_hits(ranking, batches, self.capacities, self.trace.num_nodes)[0].T
@@ -85,7 +87,7 @@ class Replay:
 
     def cost(self, name: str) -> int:
         """Accesses that are played for a policy, as `advance` counts them."""
-        if name in (*STATIC, ORACLE):
+        if name in (*STATIC, TWICE, ORACLE):
             per_epoch = self.trace.num_batches // self.trace.num_epochs
             return sum(self.trace.sizes[self.warm_epochs * per_epoch :])
         return self.trace.num_accesses * len(self.capacities)

@@ -5,6 +5,7 @@ In: an open store and settings. Out: plain data, what `study.json` holds.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from penstock.order.orders import permutation
 from penstock.plan.capacity import parse_capacity, plan_rows
 from penstock.records import Graph, NodeType
 from penstock.sample import NeighborSampler
+from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Progress, Quiet, Store, parse_bytes
 from penstock.store.progress import stage
 from penstock.study import measures
@@ -47,6 +49,8 @@ def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = 
     node_type = settings.node_type or seeds.node_type
     if node_type not in graph.num_nodes:
         raise UsageError(f"'{node_type}' is not a node type of {store.path}; it has {', '.join(store.node_types)}")
+    if settings.weight is not None:
+        seeds = replace(seeds, graph=with_weights(graph, store_weights(store, settings.weight)))
     row_bytes = settings.row_bytes or stored_row_bytes(store, node_type)
     capacities = choose_capacities(settings.capacities, graph.num_nodes[node_type], row_bytes)
     orders = {name: _study_order(name, seeds, node_type, settings, curves, capacities, row_bytes, progress) for name in settings.orders}

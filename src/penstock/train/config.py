@@ -33,6 +33,7 @@ class TrainConfig:
         model: one of MODELS; "auto" takes sage, or rgcn for typed graphs.
         target: node type to classify; None: the one that has labels.
         num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all.
+        weight: edge field to draw neighbours by in training; None draws uniformly. Evaluation takes all neighbours.
         batch_size, epochs, lr, weight_decay, hidden, heads: as usual.
         dropout: of the hidden layers. input_dropout: of the features; costs more than the rest of the step on wide or many rows.
         seed: of everything: order, samples, initial weights, dropout.
@@ -51,6 +52,7 @@ class TrainConfig:
     model: str = "auto"
     target: str | None = None
     num_neighbors: tuple[int, ...] = (15, 10)
+    weight: str | None = None
     batch_size: int = 1024
     epochs: int = 20
     lr: float = 0.003

@@ -13,6 +13,7 @@ import torch
 from penstock.errors import InputError, MissingFieldError, UsageError, argument
 from penstock.feed.array_input import ArrayInput
 from penstock.records import NODE, Graph, NodeType
+from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Store
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
@@ -29,6 +30,7 @@ class TrainingData:
 
     Attributes:
         graph: topology.
+        sampled: the same, with weights where the training loader draws by them.
         target: node type to classify.
         x: features per node type that has any.
         labels: int64[num_nodes] or 0/1 [num_nodes, num_labels] of the target.
@@ -40,6 +42,7 @@ class TrainingData:
     """
 
     graph: Graph
+    sampled: Graph
     target: NodeType
     x: dict[NodeType, np.ndarray]
     labels: np.ndarray
@@ -53,7 +56,7 @@ class TrainingData:
         """The input of the training loader: features, and labels of the target."""
         arrays = {t: {"x": rows} for t, rows in self.x.items()}
         arrays.setdefault(self.target, {})["y"] = self.labels
-        return ArrayInput(self.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True)
+        return ArrayInput(self.sampled, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True)
 
     def prepare(self, x: torch.Tensor) -> torch.Tensor:
         """Turn raw features into what the model reads."""
@@ -115,6 +118,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
     return TrainingData(
         graph=graph,
+        sampled=graph if config.weight is None else with_weights(graph, store_weights(store, config.weight)),
         target=target,
         x={t: store.node_field(t, "x") for t in specs},
         labels=labels.astype(np.int64) if labels.ndim == 1 and labels.dtype.kind in "iu" else labels,

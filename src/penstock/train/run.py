@@ -175,7 +175,7 @@ class _Run:
             "num_workers": self.config.num_workers,
             "torch_threads": torch.get_num_threads(),
             "plan": None if self.plan.is_plain else self.plan.as_dict(),
-            **{name: getattr(self.loader.stats(), name) for name in ("cache_bytes", "list_bytes", "loaded_bytes")},
+            **{name: getattr(self.loader.stats(), name) for name in ("cache_bytes", "list_bytes", "loaded_bytes", "weight_bytes")},
             "disks": self.loader.stats().disks,
             "config": self.config.as_dict(),
         }

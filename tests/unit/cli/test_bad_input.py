@@ -189,6 +189,30 @@ def test_fanouts_of_unequal_length():
     refused(penstock.errors.UsageError, NeighborLoader, typed_data(), {("a", "b", "c"): [1]}, input_nodes="paper")
 
 
+def test_weights(store, tmp_path, capfd):
+    data = make_data()
+    data.edge_weight = torch.ones(data.edge_index.shape[1])
+    for name, error in (("age", penstock.errors.MissingFieldError), ("edge_index", penstock.errors.MissingFieldError)):
+        refused(error, NeighborLoader, data, [2], weight_attr=name)
+    data.edge_weight[5] = -1
+    refused(penstock.errors.InputError, NeighborLoader, data, [2], weight_attr="edge_weight")
+    ingest(data, tmp_path / "negative", memory="4GiB")
+    data.edge_weight = torch.ones(data.edge_index.shape[1], 2)
+    refused(penstock.errors.InputError, NeighborLoader, data, [2], weight_attr="edge_weight")
+    assert "to weigh them by; they have none" in said(capfd, "train", store, *TRAIN, "--weight", "age")
+    assert "weight is -1 at edge" in said(capfd, "train", tmp_path / "negative", *TRAIN, "--weight", "weight")
+    assert "weight is -1 at edge" in said(capfd, "study", "cache", tmp_path / "negative", "--weight", "edge_weight")
+    by_inclusion = ("--weight", "weight", "--policy", "inclusion", "--batch-size", "32")
+    ingest(data_with_weights(), tmp_path / "weighted", memory="4GiB")
+    assert "take the policy presample" in said(capfd, "study", "cache", tmp_path / "weighted", *by_inclusion)
+
+
+def data_with_weights():
+    data = make_data()
+    data.edge_weight = torch.ones(data.edge_index.shape[1])
+    return data
+
+
 @pytest.mark.parametrize("missing", ["x", "y", "train_mask"])
 def test_missing_features_labels_and_splits(missing, tmp_path, capfd):
     data = make_data()

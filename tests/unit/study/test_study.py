@@ -18,11 +18,13 @@ from penstock.cache import (
     simulate,
 )
 from penstock.cli import run
-from penstock.errors import UsageError
+from penstock.errors import MissingFieldError, NotSupportedError, UsageError
 from penstock.order import RandomOrder
 from penstock.sample import NeighborSampler
-from penstock.store import Store, generate
+from penstock.sample.weights import store_weights, with_weights
+from penstock.store import Store, generate, ingest
 from penstock.study import CacheStudy, measures, study_cache
+from penstock.study.run import choose_seeds
 from penstock.study.trace import Trace
 
 SETTINGS = dict(num_neighbors=(4, 3), batch_size=20, capacities=("20%", "5%"), epochs=2, seed=3)
@@ -160,6 +162,53 @@ def test_rank_correlation():
 def test_a_share_of_all_nodes_in_place_of_a_split(store):
     settings = CacheStudy(policies=("degree",), train_fraction=0.05, **SETTINGS)
     assert study_cache(store, settings)["num_seeds"] == 50
+
+
+@pytest.fixture(scope="module")
+def weighted(store, tmp_path_factory):
+    """The same graph, where what comes from the last hundred nodes weighs a thousand times as much."""
+    import torch
+    from torch_geometric.data import Data
+
+    csc = store.csc()
+    ends = np.stack([csc.indices, np.repeat(np.arange(1000), np.diff(csc.indptr))])
+    data = Data(num_nodes=1000, edge_index=torch.from_numpy(ends.astype(np.int64)))
+    data.edge_weight = torch.from_numpy(np.where(ends[0] >= 900, 1000.0, 1.0).astype(np.float32))
+    return ingest(data, tmp_path_factory.mktemp("study") / "weighted", memory="4GiB")
+
+
+def test_a_study_by_weight_samples_by_weight(weighted):
+    policies = ("degree", "presample", "presample-2", "oracle", "belady")
+    options = dict(policies=policies, windows=(0,), train_fraction=0.2, **SETTINGS)
+    plain = study_cache(weighted, CacheStudy(**options))["orders"]["random"]
+    found = study_cache(weighted, CacheStudy(weight="weight", **options))
+    order = found["orders"]["random"]
+    assert found["settings"]["weight"] == "weight"
+    rates = {name: curve["hit_rate"][1] for name, curve in order["curves"].items()}
+    assert rates["oracle"] >= max(rates["presample"], rates["presample-2"])
+    without = {name: curve["hit_rate"][1] for name, curve in plain["curves"].items()}
+    for name in ("presample", "presample-2"):
+        assert rates[name] / rates["degree"] > 1.1 * without[name] / without["degree"], "degree does not know of weights"
+
+    seeds = choose_seeds(weighted, CacheStudy(**options)).ids
+    graph = with_weights(weighted.graph(), store_weights(weighted, "weight"))
+    sampler, order_of_seeds = NeighborSampler(graph, (4, 3), seed=3), RandomOrder(seeds.size, 3)
+    given = list(sample_batches(sampler, "node", seeds, order_of_seeds, batch_size=20, epochs=(1, 2)))
+    for name, num_epochs in (("presample", 1), ("presample-2", 2)):
+        hot = presample_hotness(sampler, "node", "node", seeds, order_of_seeds, batch_size=20, num_epochs=num_epochs)
+        policy = Static(1000, 200)
+        policy.fill(plan_static(hot, 200))
+        hits, asked = simulate(policy, [nodes["node"] for nodes in given])
+        assert order["curves"][name]["missed_rows"][1] == (asked - hits).sum() / 2
+
+
+def test_what_a_study_by_weight_refuses(weighted, store):
+    with pytest.raises(MissingFieldError, match="edges have no field 'nothing' to weigh them by; they have 'weight'"):
+        study_cache(weighted, CacheStudy(weight="nothing", train_fraction=0.1))
+    with pytest.raises(MissingFieldError, match="edges have no field 'weight' to weigh them by; they have none"):
+        study_cache(store, CacheStudy(weight="weight"))
+    with pytest.raises(NotSupportedError, match="inclusion probability is of uniform draws"):
+        study_cache(weighted, CacheStudy(weight="weight", policies=("inclusion",), train_fraction=0.1, **SETTINGS))
 
 
 def test_settings_are_checked():

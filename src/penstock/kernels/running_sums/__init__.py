@@ -1,0 +1,1 @@
+"""Weights of edges as integers, summed up within each neighbour list."""

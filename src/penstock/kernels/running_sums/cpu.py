@@ -1,0 +1,71 @@
+"""Weights of edges as integers, summed up within each neighbour list, some lists at a time. Same result as `reference.py`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._memory import load, store
+from penstock.kernels.running_sums import reference
+from penstock.kernels.running_sums.reference import SHORT, STEP_BITS, TOTAL_BITS
+
+band = helper(reference.band)
+
+
+@helper
+def _scale(degree):
+    """2.0 ** (TOTAL_BITS - bits of (degree - 1))."""
+    bits, rest = TOTAL_BITS, degree - 1
+    while rest > 0:
+        bits -= 1
+        rest >>= 1
+    return float(np.int64(1) << np.int64(bits))
+
+
+@kernel
+def running_sums(indptr, first, last, base, weights, sums):
+    """Sum up the lists of the nodes first to last - 1.
+
+    Args:
+        base: the position that weights[0] and sums[0] stand for.
+        weights: float64[n], sums: int64[n], of these lists.
+    Returns:
+        (-1, -1); (position, -1) of a weight that is negative, infinite or no number; (-1, node) whose list lies outside the arrays.
+    """
+    for node in range(first, last):
+        start, end = load(indptr, node) - base, load(indptr, node + 1) - base
+        if not 0 <= start <= end <= weights.size:
+            return -1, node
+        largest = 0.0
+        for at in range(start, end):
+            weight = load(weights, at)
+            if not 0.0 <= weight < math.inf:
+                return base + at, -1
+            largest = max(largest, weight)
+        scale, total = _scale(end - start), np.int64(0)
+        for at in range(start, end):
+            weight = load(weights, at)
+            if weight > 0.0:
+                total += max(np.int64(1), np.int64(math.floor(weight / largest * scale + 0.5)))
+            store(sums, at, total)
+    return -1, -1
+
+
+@kernel
+def guide(indptr, sums, guide):
+    """Note where the bands of the long lists begin in `guide`, which is 0."""
+    for node in range(indptr.size - 1):
+        start, degree = load(indptr, node), load(indptr, node + 1) - load(indptr, node)
+        if degree <= SHORT:
+            continue
+        num_bands, total, k, entry = degree >> STEP_BITS, max(load(sums, start + degree - 1), np.int64(1)), 0, start >> STEP_BITS
+        for slot in range(degree):
+            found = band(load(sums, start + slot), total, num_bands)
+            while k <= found:
+                store(guide, entry + k, np.uint32(slot))
+                k += 1
+        while k < num_bands:
+            store(guide, entry + k, np.uint32(degree - 1))
+            k += 1

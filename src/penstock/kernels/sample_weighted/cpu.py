@@ -1,0 +1,372 @@
+"""One hop of neighbour sampling by weight over one edge type, in passes over arrays. Same result as `reference.py`, byte for byte.
+
+A draw is a binary search in the running sums of a list: a chain of reads that wait for each other. So in long lists it begins where a
+guide says, with some edges left to look through; and nodes go in tiles, the draws of a tile in step: draw i of all its nodes takes its
+random words, then all guides are read, then all sums, each prefetched in the pass before. What is left is searched in rounds.
+
+Without replacement no draw is ever repeated: what was taken before is kept in ascending order, and a number drawn below the sum of what is
+left is moved up past each interval taken that begins at or below it. That is the search among what is left, so the distribution is
+exact however skewed the weights are, in as many random words as there are draws.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock import rng
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._memory import load, prefetch_read, store
+from penstock.kernels.running_sums.cpu import band
+from penstock.kernels.running_sums.reference import SHORT, STEP_BITS
+from penstock.kernels.sample_neighbors.cpu import read_neighbors
+
+philox = helper(rng.philox)
+below_sum = helper(rng.below_sum)
+sample_counter = helper(rng.sample_counter)
+
+AHEAD = 16
+"""How many nodes ahead their offsets are prefetched."""
+
+TILE = 64
+"""Nodes whose draws go in step."""
+
+TILE_FANOUT = 64
+"""Up to this fanout nodes go in tiles; above it, one by one."""
+
+LINE = 8
+"""Sums in a line of the cache."""
+
+NEAR_HALVINGS = 4
+NEAR = 1 << NEAR_HALVINGS
+"""A search is finished without a pause once it is down to so many positions: their lines are prefetched."""
+
+MAX_DRAWS = 1 << 20
+"""Draws per node and hop: each takes a block of its own."""
+
+_START, _DEGREE, _TOTAL, _LEFT, _COUNT, _SOUGHT, _PASSED, _LOW, _SPAN, _LONG, _LIVE, _DRAWN = (TILE * field for field in range(12))
+"""Scratch of a tile: for the node in column j its list's start, length, sum, and sum of what is left; draws so far; number sought, how many
+intervals taken are before it, and where the search stands; columns with long lists; columns whose search goes on. From _DRAWN on, per
+column: positions drawn, `fanout` of them, then of the intervals taken, `fanout` + 1 each, the begins and the sums of the lengths before
+(see `_past_taken`)."""
+
+
+def scratch_sizes(fanout):
+    """Elements of the two scratch arrays of `sample_neighbors`: (int64, uint32)."""
+    columns, fanout = (1, fanout) if fanout > TILE_FANOUT else (TILE, max(fanout, 0))
+    return _DRAWN + columns * (3 * fanout + 2), 3 * TILE * (1 + (fanout if columns > 1 else 0))
+
+
+@kernel
+def bound_neighbors(indptr, num_edges, nodes, fanout, replace):
+    """Return (a bound on the edges that sampling `nodes` will take, -1); (-1, i) where the list of nodes[i] lies outside the edges."""
+    total = 0
+    for i in range(nodes.size):
+        if i + AHEAD < nodes.size:
+            prefetch_read(indptr, load(nodes, i + AHEAD))
+        node = load(nodes, i)
+        start, end = load(indptr, node), load(indptr, node + 1)
+        if not 0 <= start <= end <= num_edges:
+            return -1, i
+        degree = end - start
+        total += degree if fanout < 0 or (not replace and degree <= fanout) else fanout if degree > 0 else 0
+    return total, -1
+
+
+@helper
+def _read_tile(indptr, sums, nodes, first, last, fanout, replace, hop, edge_type, copies, scratch, words):
+    """Read the lists of nodes[first:last] that draw, and collect their counters. Returns how many they are."""
+    count = 0
+    for i in range(first, last):
+        if i + AHEAD < nodes.size:
+            prefetch_read(indptr, load(nodes, i + AHEAD))
+        node = load(nodes, i)
+        start = load(indptr, node)
+        degree = load(indptr, node + 1) - start
+        store(scratch, _START + count, start)
+        store(scratch, _DEGREE + count, degree)
+        copy = np.uint64(0)
+        if copies is not None:
+            copy = np.uint64(copies[i])
+        word_0, word_1, _, word_3 = sample_counter(node, edge_type, hop, 0, copy)
+        store(words, count, np.uint32(word_0))
+        store(words, TILE + count, np.uint32(word_1))
+        store(words, 2 * TILE + count, np.uint32(word_3))
+        count += _draws(degree, fanout, replace)
+        if degree <= SHORT:
+            for at in range(start, start + degree, LINE):
+                prefetch_read(sums, at)
+        prefetch_read(sums, start + degree - 1)
+    return count
+
+
+@helper
+def _draws(degree, fanout, replace):
+    return fanout >= 0 and (degree > fanout or (replace and degree > 0))
+
+
+@helper
+def _fill_words(words, count, fanout, batch, key):
+    """Compute the words of all draws of the collected nodes: word k of draw i of node j at words[(3 + 3 * i + k) * TILE + j]."""
+    key_0, key_1, batch = key[0], key[1], np.uint64(batch)
+    for i in range(fanout):
+        at = (3 + 3 * i) * TILE
+        for j in range(count):
+            w0, w1, w2, _ = philox(
+                np.uint64(load(words, j)),
+                np.uint64(load(words, TILE + j)),
+                batch,
+                np.uint64(load(words, 2 * TILE + j)) + np.uint64(i),
+                key_0,
+                key_1,
+            )
+            store(words, at + j, np.uint32(w0))
+            store(words, at + TILE + j, np.uint32(w1))
+            store(words, at + 2 * TILE + j, np.uint32(w2))
+
+
+@helper
+def _past_taken(drawn, scratch, begins, before, count):
+    """Move a number drawn among what is left up past the intervals taken. Returns (it, how many it passed).
+
+    begins: where each interval taken begins when those before it are taken out; ascending. before: the sum of the lengths of so many.
+    Counting has no early end: it vectorises, and no branch is guessed wrong.
+    """
+    passed = 0
+    for k in range(count):
+        passed += load(scratch, begins + k) <= drawn
+    return drawn + load(scratch, before + passed), passed
+
+
+@helper
+def _take(sums, position, start, scratch, begins, before, count, passed):
+    """Put the interval of a position behind those that were passed to find it. Returns its length."""
+    begin = np.int64(0)
+    if position > start:
+        begin = load(sums, position - 1)
+    length = load(sums, position) - begin
+    for k in range(count, passed, -1):
+        store(scratch, begins + k, load(scratch, begins + k - 1) - length)
+        store(scratch, before + k + 1, load(scratch, before + k) + length)
+    store(scratch, begins + passed, begin - load(scratch, before + passed))
+    store(scratch, before + passed + 1, load(scratch, before + passed) + length)
+    return length
+
+
+@helper
+def _find(sums, low, span, sought):
+    """Return the first of `span` positions from `low` on whose running sum is above the number sought."""
+    while span > 1:
+        half = span >> 1
+        low += half & -np.int64(load(sums, low + half - 1) <= sought)
+        span -= half
+    return low
+
+
+@helper
+def _find_near(sums, low, span, sought):
+    """The same for up to NEAR positions: always four halvings, so that no branch depends on the list."""
+    for _ in range(NEAR_HALVINGS):
+        half = span >> 1
+        low += half & -np.int64(load(sums, low + max(half - 1, 0)) <= sought)
+        span -= half
+    return low
+
+
+@helper
+def _begin_searches(sums, guide, scratch, words, count, num_long, draw, fanout, replace):
+    """Draw number `draw` of all nodes of a tile: what each seeks, and where. For long lists the guide is prefetched."""
+    at, taken = (3 + 3 * draw) * TILE, _DRAWN + TILE * fanout
+    for j in range(count):
+        w0, w1, w2 = load(words, at + j), load(words, at + TILE + j), load(words, at + 2 * TILE + j)
+        sought = np.int64(below_sum(np.uint64(w0), np.uint64(w1), np.uint64(w2), np.uint64(load(scratch, _LEFT + j))))
+        if not replace:
+            begins = taken + 2 * (fanout + 1) * j
+            sought, passed = _past_taken(sought, scratch, begins, begins + fanout + 1, load(scratch, _COUNT + j))
+            store(scratch, _PASSED + j, np.int64(passed))
+        store(scratch, _SOUGHT + j, sought)
+        store(scratch, _LOW + j, load(scratch, _START + j))
+        store(scratch, _SPAN + j, load(scratch, _DEGREE + j))
+    for k in range(num_long):
+        j = load(scratch, _LONG + k)
+        this = band(load(scratch, _SOUGHT + j), max(load(scratch, _TOTAL + j), np.int64(1)), load(scratch, _DEGREE + j) >> STEP_BITS)
+        store(scratch, _LOW + j, np.int64(this))
+        prefetch_read(guide, (load(scratch, _START + j) >> STEP_BITS) + this)
+
+
+@helper
+def _ask_guide(sums, guide, scratch, num_long):
+    """Where the searches in long lists begin. Returns how many have far to go; the others' positions are prefetched."""
+    live = 0
+    for i in range(num_long):
+        j = load(scratch, _LONG + i)
+        start, degree, this = load(scratch, _START + j), load(scratch, _DEGREE + j), load(scratch, _LOW + j)
+        entry = (start >> STEP_BITS) + this
+        first, last = np.int64(load(guide, entry)), degree - 1
+        if this + 1 < degree >> STEP_BITS:
+            last = np.int64(load(guide, entry + 1))
+        low, span = start + first, last - first + 1
+        store(scratch, _LOW + j, low)
+        store(scratch, _SPAN + j, span)
+        prefetch_read(sums, low - 1)
+        if span <= NEAR:
+            prefetch_read(sums, low + span - 1)
+            prefetch_read(sums, low + (span >> 1))
+        else:
+            prefetch_read(sums, low + (span >> 1) - 1)
+            store(scratch, _LIVE + live, j)
+            live += 1
+    return live
+
+
+@helper
+def _search_far(sums, scratch, live):
+    """Go on with searches, one halving of each per round, until all are down to a few positions."""
+    while live > 0:
+        still = 0
+        for k in range(live):
+            j = load(scratch, _LIVE + k)
+            low, span = load(scratch, _LOW + j), load(scratch, _SPAN + j)
+            half = span >> 1
+            low += half & -np.int64(load(sums, low + half - 1) <= load(scratch, _SOUGHT + j))
+            span -= half
+            store(scratch, _LOW + j, low)
+            store(scratch, _SPAN + j, span)
+            prefetch_read(sums, low + (span >> 1) - 1)
+            store(scratch, _LIVE + still, j)
+            still += span > NEAR
+        live = still
+
+
+@helper
+def _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace):
+    """All draws of the collected nodes: draw i of column j to scratch[_DRAWN + j * fanout + i], how many to scratch[_COUNT + j]."""
+    taken, num_long = _DRAWN + TILE * fanout, 0
+    for j in range(count):
+        store(scratch, _LONG + num_long, j)
+        num_long += load(scratch, _DEGREE + j) > SHORT
+        total = load(sums, load(scratch, _START + j) + load(scratch, _DEGREE + j) - 1)
+        store(scratch, _TOTAL + j, total)
+        store(scratch, _LEFT + j, total)
+        store(scratch, _COUNT + j, np.int64(0))
+        store(scratch, taken + 2 * (fanout + 1) * j + fanout + 1, np.int64(0))
+    for draw in range(fanout):
+        _begin_searches(sums, guide, scratch, words, count, num_long, draw, fanout, replace)
+        _search_far(sums, scratch, _ask_guide(sums, guide, scratch, num_long))
+        for j in range(count):
+            left, drawn = load(scratch, _LEFT + j), load(scratch, _COUNT + j)
+            if left == 0:
+                continue
+            position = _find_near(sums, load(scratch, _LOW + j), load(scratch, _SPAN + j), load(scratch, _SOUGHT + j))
+            store(scratch, _DRAWN + j * fanout + drawn, position)
+            store(scratch, _COUNT + j, drawn + 1)
+            if indices is not None:
+                prefetch_read(indices, position)
+            if not replace:
+                begins, passed = taken + 2 * (fanout + 1) * j, load(scratch, _PASSED + j)
+                left -= _take(sums, position, load(scratch, _START + j), scratch, begins, begins + fanout + 1, drawn, passed)
+                store(scratch, _LEFT + j, left)
+
+
+@helper
+def _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, positions, first):
+    """Draw for one node with a large fanout. Returns how many were drawn."""
+    left, count, begins, before = load(sums, start + degree - 1), 0, _DRAWN, _DRAWN + fanout + 1
+    store(scratch, before, np.int64(0))
+    while count < fanout and left > 0:
+        w0, w1, w2, _ = philox(counter[0], counter[1], counter[2], counter[3] + np.uint64(count), key[0], key[1])
+        sought, passed = np.int64(below_sum(w0, w1, w2, np.uint64(left))), 0
+        if not replace:
+            sought, passed = _past_taken(sought, scratch, begins, before, count)
+        position = _find(sums, start, degree, sought)
+        store(positions, first + count, position)
+        if not replace:
+            left -= _take(sums, position, start, scratch, begins, before, count, passed)
+        count += 1
+    return count
+
+
+@helper
+def _take_positive(sums, start, degree, positions, first):
+    """Take every position of positive weight, ascending. Returns how many they are."""
+    count, before = 0, np.int64(0)
+    for position in range(start, start + degree):
+        here = load(sums, position)
+        store(positions, first + count, position)
+        count += here > before
+        before = here
+    return count
+
+
+@helper
+def draw_positions(
+    indptr, indices, sums, guide, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
+):  # fmt: skip
+    """First pass: running sums -> positions. Prefetches the neighbours that the second pass reads."""
+    base = edges = load(row_ptr, 0)
+    for tile in range(0, nodes.size, TILE):
+        tile_end, column = min(tile + TILE, nodes.size), 0
+        if fanout <= TILE_FANOUT:
+            count = _read_tile(indptr, sums, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, scratch, words)
+            _fill_words(words, count, fanout, batch, key)
+            _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace)
+        for i in range(tile, tile_end):
+            node, first = load(nodes, i), edges - base
+            start = load(indptr, node)
+            degree = load(indptr, node + 1) - start
+            if not _draws(degree, fanout, replace):
+                taken = _take_positive(sums, start, degree, positions, first)
+            elif fanout <= TILE_FANOUT:
+                taken = load(scratch, _COUNT + column)
+                for j in range(taken):
+                    store(positions, first + j, load(scratch, _DRAWN + column * fanout + j))
+                column += 1
+            else:
+                copy = np.uint64(0)
+                if copies is not None:
+                    copy = np.uint64(copies[i])
+                counter = sample_counter(node, edge_type, hop, batch, copy)
+                taken = _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, positions, first)
+            edges += taken
+            store(row_ptr, i + 1, edges)
+    return edges - base
+
+
+@kernel
+def sample_neighbors(
+    indptr,
+    indices,
+    sums,
+    guide,
+    num_src,
+    nodes,
+    fanout,
+    replace,
+    key,
+    batch,
+    hop,
+    edge_type,
+    copies,
+    scratch,
+    words,
+    row_ptr,
+    positions,
+    neighbors,
+):
+    """Sample in-neighbours of `nodes` by weight; see `reference.sample_neighbors`.
+
+    Args:
+        guide: uint32, from `kernels.running_sums`; decides nothing but the time.
+        indices: None where neighbours are read from elsewhere: positions are drawn only.
+        num_src: number of source nodes, for the check.
+        scratch, words: int64 and uint32 of `scratch_sizes(fanout)` elements at least.
+        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
+        positions: int64, neighbors: indices.dtype; as many elements as `bound_neighbors` says.
+    Returns:
+        The number of edges taken; -1 where a neighbour is no node (its list is damaged).
+    """
+    count = draw_positions(
+        indptr, indices, sums, guide, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
+    )
+    if indices is None:
+        return count
+    return count if read_neighbors(indices, num_src, positions, count, neighbors) else -1
