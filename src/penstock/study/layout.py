@@ -1,0 +1,246 @@
+"""A packed layout for a store: sample, order, measure, and write what reads the fewest pages.
+
+In: a store and a way of training on it. Out: a packed copy in the store (or none, where none helps) and its measured effect: the pages that a
+batch reads, of all its rows, and of those that a cache of the hottest rows leaves. Invariants: draws that an order is made from are not
+those that it is measured on; nothing but the copy changes; memory and disk are declared before the work, and refused there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+import penstock
+from penstock.cache import plan_static
+from penstock.cache.packing import LAYOUTS, Accesses, count_pages, make_layout, record_accesses
+from penstock.cache.presample import sample_batches
+from penstock.errors import BudgetError, StoreError, UsageError, argument
+from penstock.plan.capacity import parse_capacity, plan_rows
+from penstock.records import NodeType
+from penstock.sample import NeighborSampler
+from penstock.store import Progress, Quiet, Store, format_bytes, parse_bytes
+from penstock.store.budget import MIB, RESERVE_BYTES, free_bytes, resident_bytes
+from penstock.store.change import StoreChange
+from penstock.store.format import DATA_OFFSET, MAX_INT32
+from penstock.store.packing import choose_fields, drop, pack, rows_of
+from penstock.store.progress import stage
+from penstock.store.reorder import scratch_bytes
+from penstock.study.config import CacheStudy
+from penstock.study.orders import ORDERS, Seeds, make_order
+from penstock.study.run import choose_seeds
+
+AUTO, ORIGINAL = "auto", "original"
+LEAST_GAIN = 0.02
+"""`auto` writes a copy only where it saves this share of the pages."""
+
+MEASURED_BATCHES = 64
+NODE_BYTES = 80
+"""Of memory per node of all types while an order is made: counts, marks, the order and its inverse, the sampler's table, communities."""
+
+LEAST_WORK_BYTES = 16 * MIB
+EDGES_PER_S, COPY_BYTES_PER_S = 8e6, 500e6
+"""For the forecast of time, a guess of the right order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutSettings:
+    """What a layout is for.
+
+    Attributes:
+        by: one of LAYOUTS, or "auto" for the one of them that reads the fewest pages on this store.
+        num_neighbors: fanouts, next to the seeds first.
+        batch_size: seeds per batch.
+        order: of the seeds, of `penstock.study.orders.ORDERS`.
+        cache: rows kept in memory above the disk, the hottest: "10%", "2GiB" or "5000 rows"; what counts are the pages of the rest.
+        fields: to copy; None for all of the type.
+        node_type, seed_type, split, train_fraction: as in a `CacheStudy`.
+        page_bytes: what the disk reads at a time.
+        memory: bound for the process; None takes half of what is free.
+        seed: of everything random.
+    """
+
+    by: str = AUTO
+    num_neighbors: tuple[int, ...] = (10, 10, 10)
+    batch_size: int = 1000
+    order: str = "random"
+    cache: str = "10%"
+    fields: tuple[str, ...] | None = None
+    node_type: str | None = None
+    seed_type: str | None = None
+    split: str | None = None
+    train_fraction: float | None = None
+    page_bytes: int = 4096
+    memory: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if self.by not in (AUTO, *LAYOUTS):
+            raise UsageError(f"{argument('by')} must be one of {', '.join((AUTO, *LAYOUTS))}; got {self.by!r}")
+        if self.order not in ORDERS:
+            raise UsageError(f"{argument('order')} must be one of {', '.join(ORDERS)}; got {self.order!r}")
+        if self.batch_size < 1:
+            raise UsageError(f"{argument('batch_size')} must be at least 1, got {self.batch_size}")
+        if self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
+            raise UsageError(f"{argument('page')} is a power of two from 512 on, got {self.page_bytes}")
+        parse_capacity(self.cache)
+
+    def as_study(self) -> CacheStudy:
+        """What choosing seeds needs; checks the rest."""
+        return CacheStudy(
+            num_neighbors=self.num_neighbors, batch_size=self.batch_size, orders=(self.order,), train_fraction=self.train_fraction,
+            split=self.split, seed_type=self.seed_type, node_type=self.node_type, seed=self.seed,
+        )  # fmt: skip
+
+
+def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Progress | None = None) -> dict[str, Any]:
+    """Pack the features of one node type of a store.
+
+    Args:
+        path: of the store; nobody else may be writing it.
+        settings: see there.
+        progress: told of the forecast and of each stage.
+    Returns:
+        plain data: `by` (None where nothing was written), `fields`, `bytes` added, `measured`: pages per batch by order.
+    Raises:
+        UsageError: there is nothing to pack. BudgetError: the memory does not suffice. StoreError: the disk does not, or is read-only.
+    """
+    progress = progress or Quiet()
+    with StoreChange(path) as change:
+        work = _Work(change.store, settings)
+        budget = _plan_memory(work)
+        _announce(work, budget, progress)
+        sampled = work.accesses(progress)
+        names = LAYOUTS if settings.by == AUTO else (settings.by,)
+        with stage(progress, f"order {work.node_type} by {', '.join(names)}", len(names), "orders"):
+            layouts = {}
+            for name in names:
+                layouts[name] = make_layout(name, work.graph, work.node_type, sampled, work.sampler.fanouts, settings.seed)
+                progress.advance(1)
+        measured = work.measure({ORIGINAL: np.arange(work.num_nodes), **layouts}, sampled.visits, progress)
+        chosen = settings.by if settings.by != AUTO else _best(measured["pages"])
+        result = {
+            "store": str(change.store.path), "penstock": penstock.__version__, "settings": asdict(settings), "node_type": work.node_type,
+            "by": chosen, "fields": work.fields, "row_bytes": work.row_bytes, "page_bytes": settings.page_bytes, "bytes": 0,
+            "measured": measured,
+        }  # fmt: skip
+        if chosen is not None:
+            made = {key: result[key] for key in ("by", "penstock", "settings", "row_bytes", "page_bytes", "measured")}
+            nodes = layouts.pop(chosen)
+            del layouts, sampled
+            pack(change, work.node_type, nodes, work.fields, made=made, work_bytes=budget, progress=progress)
+            result["bytes"] = work.copy_bytes
+    return result
+
+
+def drop_layout(path: str | os.PathLike[str], node_type: NodeType | None = None) -> list[NodeType]:
+    """Remove the packed copies of a node type, or of all (None). Returns the types that had any."""
+    with StoreChange(path) as change:
+        if node_type is not None:
+            change.store.node_entry(node_type)  # refuses a type that is not there
+        nodes = change.store.manifest.nodes
+        found = [name for name, entry in nodes.items() if entry.packed is not None and node_type in (None, name)]
+        if found:
+            drop(change, found)
+    return found
+
+
+class _Work:
+    """What is to be done."""
+
+    def __init__(self, store: Store, settings: LayoutSettings) -> None:
+        self.store, self.settings, self.graph = store, settings, store.graph()
+        self.seeds: Seeds = choose_seeds(store, settings.as_study())
+        self.node_type = settings.node_type or self.seeds.node_type
+        entry = store.node_entry(self.node_type)
+        self.num_nodes, self.fields = entry.num_nodes, choose_fields(entry, self.node_type, settings.fields)
+        self.specs = [entry.fields[name] for name in self.fields]
+        self.row_bytes = max(spec.row_bytes for spec in self.specs)
+        self.sampler = NeighborSampler(self.graph, list(settings.num_neighbors), seed=settings.seed)
+        mapping_bytes = self.num_nodes * (4 if self.num_nodes <= MAX_INT32 else 8)
+        self.copy_bytes = sum(spec.data_bytes for spec in self.specs) + mapping_bytes + DATA_OFFSET * (len(self.specs) + 1)
+
+    def accesses(self, progress: Progress) -> Accesses:
+        """Sample an epoch with other draws than training's."""
+        order = make_order(self.settings.order, self.seeds)
+        with stage(progress, "sample", order.num_batches(self.settings.batch_size, False), "batches"):
+            return record_accesses(
+                self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=self.settings.batch_size, advance=progress.advance
+            )  # fmt: skip
+
+    def measure(self, layouts: dict[str, np.ndarray], visits: dict[NodeType, np.ndarray], progress: Progress) -> dict[str, Any]:
+        """Mean pages per batch by order: of all rows, and of those that a cache leaves; over the first batches of epoch 0."""
+        settings = self.settings
+        capacity = plan_rows(settings.cache, {0: self.num_nodes}, {0: sum(spec.row_bytes for spec in self.specs)})[0]
+        is_kept = np.zeros(self.num_nodes, np.bool_)
+        is_kept[plan_static(visits[self.node_type], capacity)] = True
+        rows = {name: rows_of(nodes, self.num_nodes) for name, nodes in layouts.items()}
+        order = make_order(settings.order, self.seeds)
+        count = min(order.num_batches(settings.batch_size, False), MEASURED_BATCHES)
+        totals = {name: np.zeros(2) for name in rows}
+        asked = missed = 0
+        batches = sample_batches(
+            self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=settings.batch_size, epochs=range(1)
+        )  # fmt: skip
+        with stage(progress, "measure", count, "batches"):
+            for _, batch in zip(range(count), batches, strict=False):
+                ids = batch[self.node_type]
+                left = ids[~is_kept[ids]]
+                asked, missed = asked + ids.size, missed + left.size
+                for name, mapping in rows.items():
+                    pages = count_pages([ids, left], mapping, self.row_bytes, page_bytes=settings.page_bytes)
+                    totals[name] += pages[:, 0]
+                progress.advance(1)
+        return {
+            "num_batches": count,
+            "rows_per_batch": asked / max(count, 1),
+            "missed_rows_per_batch": missed / max(count, 1),
+            "pages": {name: (total / max(count, 1)).round(1).tolist() for name, total in totals.items()},
+        }
+
+
+def _best(pages: dict[str, Sequence[float]]) -> str | None:
+    """The order with the fewest pages of missed rows, if it is better than the original one by enough."""
+    best = min((name for name in pages if name != ORIGINAL), key=lambda name: pages[name][1])
+    return best if pages[best][1] < (1 - LEAST_GAIN) * pages[ORIGINAL][1] else None
+
+
+def _plan_memory(work: _Work) -> int:
+    """Return the bytes that rows on their way may take; refuse a bound that is too small."""
+    baseline, all_nodes = resident_bytes(), sum(work.graph.num_nodes.values())
+    node_bytes = NODE_BYTES * all_nodes
+    text = work.settings.memory
+    bound = parse_bytes(text) if text is not None else baseline + free_bytes() // 2
+    left = bound - baseline - RESERVE_BYTES - node_bytes
+    least = max(LEAST_WORK_BYTES, 8 * work.row_bytes)
+    if left < least:
+        raise BudgetError(
+            f"{format_bytes(bound)} of memory are too few: {format_bytes(baseline)} are held already + {format_bytes(RESERVE_BYTES)} reserve + "
+            f"{format_bytes(node_bytes)} to order {all_nodes:,} nodes + {format_bytes(least)} for rows = "
+            f"{format_bytes(baseline + RESERVE_BYTES + node_bytes + least)} at least. Declare more by {argument('memory')}"
+        )
+    return left
+
+
+def _announce(work: _Work, work_bytes: int, progress: Progress) -> None:
+    """Say what it will take; refuse what the disk does not hold."""
+    scratch = max(scratch_bytes(work.num_nodes, spec.row_bytes, work_bytes) for spec in work.specs)
+    fanouts = np.cumprod(np.abs(work.settings.num_neighbors), dtype=np.float64)
+    seconds = work.seeds.ids.size * fanouts.sum() / EDGES_PER_S + (2 if scratch == 0 else 4) * work.copy_bytes / COPY_BYTES_PER_S
+    progress.note(
+        f"disk    {format_bytes(work.copy_bytes)} for the copy, {format_bytes(scratch)} beside it while it is made\n"
+        f"memory  up to {format_bytes(NODE_BYTES * sum(work.graph.num_nodes.values()))} for the order, {format_bytes(work_bytes)} for rows; "
+        f"topology is mapped and gives way\n"
+        f"time    about {max(1, round(seconds))} s"
+    )
+    free, needed = shutil.disk_usage(work.store.path).free, work.copy_bytes + scratch
+    if needed > free:
+        raise StoreError(
+            f"cannot pack {work.store.path}: {format_bytes(work.copy_bytes)} for the copy + {format_bytes(scratch)} while it is made = "
+            f"{format_bytes(needed)}, and the disk has {format_bytes(free)} free: free some space, or choose fewer fields"
+        )
