@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import InputError, TierError, UsageError
-from penstock.store.tiers import HostTier, MappedTier, SlowTier
+from penstock.store.tiers import HostTier, MappedTier, PackedTier, SlowTier
 from tests.contract.tiers import TierContract
 
 
@@ -48,6 +48,27 @@ class TestSlowTier(TierContract):
 class TestSlowTierOverSlowTier(TierContract):
     def make(self, arrays):
         return SlowTier(SlowTier(HostTier(arrays), delay_s=1e-4), rows_per_request=4, depth=2, delay_s=1e-4)
+
+
+class TestPackedTier(TierContract):
+    def make(self, arrays):
+        order = np.random.default_rng(8).permutation(50)
+        return PackedTier(SlowTier(HostTier([array[order] for array in arrays])), np.argsort(order).astype(np.int32))
+
+    def test_what_it_asks_is_asked_beneath(self, arrays):
+        beneath = HostTier(arrays)
+        tier = PackedTier(beneath, np.arange(50))
+        self.read(tier, arrays, np.arange(7), np.arange(7), 7)
+        assert tier.stats is beneath.stats
+        assert tier.stats.num_reads == 1
+        assert tier.resident_bytes == beneath.resident_bytes + 400
+        assert (tier.name, tier.describe()) == ("packed host", "host, rows packed")
+        assert not hasattr(tier, "slow")  # reading around a cache must not lead around the mapping
+
+    @pytest.mark.parametrize("rows", [np.arange(49), np.arange(50) - 1, np.arange(50) + 1, np.arange(50.0), np.zeros((50, 1), np.int64)])
+    def test_mappings_that_are_none_are_refused(self, arrays, rows):
+        with pytest.raises(InputError, match="packed host"):
+            PackedTier(HostTier(arrays), rows)
 
 
 def timed(tier, num_rows, num_reads=1):

@@ -76,13 +76,17 @@ def presample_hotness(
     """
     if num_epochs < 1:
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
-    low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
-    apart = NeighborSampler(
-        sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, seed=high << 32 | low
-    )  # fmt: skip
-    batches = sample_batches(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(num_epochs))
+    batches = sample_batches(draw_apart(sampler), seed_type, seeds, order, batch_size=batch_size, epochs=range(num_epochs))
     visits = oracle_hotness((nodes[node_type] for nodes in batches), sampler.graph.num_nodes[node_type])
     return visits / num_epochs
+
+
+def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
+    """Return a sampler that draws otherwise: under a seed derived from that of the given one."""
+    low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
+    return NeighborSampler(
+        sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, seed=high << 32 | low
+    )  # fmt: skip
 
 
 def oracle_hotness(batches: Iterable[np.ndarray], num_nodes: int) -> np.ndarray:

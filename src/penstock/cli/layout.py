@@ -14,12 +14,19 @@ from penstock.cli.train import parse_fanouts
 
 def layout(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
-    by: Annotated[str, typer.Option(help="hotness, coaccess or random; auto: what reads the fewest pages, or nothing.")] = "auto",
+    by: Annotated[
+        str,
+        typer.Option(help="coaccess, coaccess-ids, hot-coaccess, hot-coaccess-ids, hotness, random; auto: what reads the fewest pages."),
+    ] = "auto",
     drop: Annotated[bool, typer.Option("--drop", help="Remove the packed copies, and make none.")] = False,
     num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "10,10,10",
     batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1000,
     order: Annotated[str, typer.Option(help="Of the seeds in training: random, proximity, community, sequential.")] = "random",
-    cache: Annotated[str, typer.Option(help="Rows kept in memory above the disk, the hottest: 10%, 2GiB or '5000 rows'.")] = "10%",
+    cache: Annotated[str, typer.Option(help="Rows kept in memory above the disk: 10%, 2GiB or '5000 rows'.")] = "10%",
+    policy: Annotated[
+        str, typer.Option(help="Which: presample (the hottest), belady, fifo, lru, lfu, clock, sieve, s3-fifo.")
+    ] = "presample",
+    window: Annotated[int, typer.Option(help="Batches that belady knows.")] = 16,
     field: Annotated[writing.Pairs, typer.Option(metavar="NAME", help="Field to copy; may be repeated. (default: all of the type)")] = None,
     node_type: Annotated[str | None, typer.Option(help="Whose fields. (default: that of the seeds)")] = None,
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
@@ -41,7 +48,8 @@ def layout(
         show({"store": str(store), "dropped": dropped}, lambda: text, as_json)
         return
     settings = LayoutSettings(
-        by=by, num_neighbors=fanouts, batch_size=batch_size, order=order, cache=cache, fields=tuple(field) if field else None,
+        by=by, num_neighbors=fanouts, batch_size=batch_size, order=order, cache=cache, policy=policy,
+        window=window, fields=tuple(field) if field else None,
         node_type=node_type, seed_type=seed_type, split=split, train_fraction=train_fraction, page_bytes=parse_bytes(page),
         memory=memory, seed=seed,
     )  # fmt: skip
@@ -53,18 +61,19 @@ def as_text(result: dict[str, Any]) -> str:
     """Return the result as lines for people."""
     from penstock.store import format_bytes
 
-    measured = result["measured"]
+    measured, settings = result["measured"], result["settings"]
     width = max(map(len, measured["pages"]))
     lines = [
-        f"pages of {format_bytes(result['page_bytes'])} per batch for {measured['rows_per_batch']:,.0f} rows of {result['row_bytes']} bytes, "
-        f"and for the {measured['missed_rows_per_batch']:,.0f} that a cache of the hottest {result['settings']['cache']} leaves:"
+        f"pages of {format_bytes(result['page_bytes'])} per batch, for {measured['rows_per_batch']:,.0f} rows of {result['row_bytes']} "
+        f"bytes and for the {measured['missed_rows_per_batch']:,.0f} that a cache of {settings['cache']} misses ({settings['policy']}):"
     ]
     for name, (pages, missed) in measured["pages"].items():
         base = measured["pages"]["original"]
         ratios = f"({pages / max(base[0], 1):.2f}x, {missed / max(base[1], 1):.2f}x)"
         lines.append(f"  {name:<{width}}  {pages:>12,.0f}  {missed:>12,.0f}  {ratios}")
     if result["by"] is None:
-        lines.append("nothing was written: no order reads fewer pages than the original one; --by NAME writes one all the same")
+        lines.append("nothing was written: no order reads clearly fewer pages than the original one; --by NAME writes one all the same")
     else:
-        lines.append(f"packed {', '.join(result['fields'])} of {result['node_type']} by {result['by']}: {format_bytes(result['bytes'])} more on disk")
+        what = f"{', '.join(result['fields'])} of {result['node_type']}"
+        lines.append(f"packed {what} by {result['by']}: {format_bytes(result['bytes'])} more on disk")
     return "\n".join(lines)

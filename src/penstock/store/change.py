@@ -1,8 +1,8 @@
-"""A store that is there gets more arrays, or loses some: under its lock, files beside the others, the new manifest renamed over the old one.
+"""A store that is there gets more arrays, or loses some: under its lock, new files beside the old, the manifest renamed at the end.
 
-In: a store. Out: the same store with another manifest. Invariants: no file that the manifest names is ever touched, so that the store is the
-old one until the rename and the new one from then on, whatever is killed when; files that were made here and that no manifest names are
-removed by whoever changes the store next. Stores that are open stay what they were.
+In: a store. Out: the same store with another manifest. Invariants: no file that the manifest names is ever touched, so that the store is
+the old one until the rename and the new one from then on, whatever is killed when; files that were made here and that no manifest names
+are removed by whoever changes the store next. Stores that are open stay what they were.
 """
 
 from __future__ import annotations

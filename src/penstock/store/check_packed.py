@@ -1,7 +1,7 @@
 """Whether a packed copy says what the field says.
 
-In: a store, and a node type with a packed copy whose arrays are whole by themselves. Out: findings. Each array is read once, in blocks; held
-are 12 bytes a node, 16 from 2**31 nodes on. Rows are compared by a 64-bit sum with weights, which tells any change of up to 64 bits at one place.
+In: a store, and a node type with a packed copy whose arrays are whole by themselves. Out: findings. Each array is read once, in blocks;
+held are 13 bytes a node, 17 from 2**31 nodes on. Rows are compared by weighted sums of 64 bits: a change of one word is always seen.
 """
 
 from __future__ import annotations

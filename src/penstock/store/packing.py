@@ -1,6 +1,6 @@
 """The packed copy of node features: rows that are read together on the same pages, and where each node's row is.
 
-In: an open change of a store and an order of the nodes of one type. Out: for each field a copy with its rows in that order, and one mapping
+In: an open change of a store and the row of each node of one type. Out: for each field a copy with its rows in that order, and one mapping
 from nodes to rows. Invariants: the fields themselves stay as they were, and so do ids, batches and digests; a copy is only ever found
 together with its own mapping, since one manifest names both and a new copy has new files.
 The order is somebody else's (`penstock.cache.packing`); what it is good for: docs/design/layout.md.
@@ -59,7 +59,7 @@ def packed_of(store: Store, node_type: NodeType | None, fields: Sequence[str]) -
 def pack(
     change: StoreChange,
     node_type: NodeType,
-    nodes: np.ndarray,
+    rows: np.ndarray,
     fields: Sequence[str],
     *,
     made: dict[str, Any],
@@ -71,13 +71,14 @@ def pack(
     Args:
         change: entered.
         node_type, fields: what is copied.
-        nodes: int[num_nodes]: the node of each row; every node once.
+        rows: the row of each node, of `rows_of`.
         made: how the order was chosen; plain data, kept in the manifest.
-        work_bytes: to be held at most, beside 4 or 8 bytes a node.
+        work_bytes: to be held at most, beside the mapping.
         progress: told of bytes.
     """
-    progress, entry = progress or Quiet(), change.store.node_entry(node_type)
-    rows, folder = rows_of(nodes, entry.num_nodes), folder_of_nodes(node_type)
+    progress, entry, folder = progress or Quiet(), change.store.node_entry(node_type), folder_of_nodes(node_type)
+    if rows.shape != (entry.num_nodes,):
+        raise InputError(f"'{node_type}' has {entry.num_nodes} nodes, the order is of {rows.size}: was the store replaced meanwhile?")
     copies = {}
     for name in fields:
         spec = entry.fields[name]

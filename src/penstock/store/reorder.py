@@ -93,7 +93,7 @@ class _Spill:
             self._places.write(places[start:stop], at * 8)
             self._cursor[buckets[start]] += stop - start
 
-    def bucket(self, first: int, num_rows: int, step: int, spec):  # noqa: ANN001, ANN201
+    def bucket(self, first: int, num_rows: int, step: int, spec):
         """Yield (rows, places) of a bucket, some rows at a time."""
         for start in range(first, first + num_rows, step):
             count = min(step, first + num_rows - start)

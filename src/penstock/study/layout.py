@@ -1,23 +1,27 @@
 """A packed layout for a store: sample, order, measure, and write what reads the fewest pages.
 
-In: a store and a way of training on it. Out: a packed copy in the store (or none, where none helps) and its measured effect: the pages that a
-batch reads, of all its rows, and of those that a cache of the hottest rows leaves. Invariants: draws that an order is made from are not
-those that it is measured on; nothing but the copy changes; memory and disk are declared before the work, and refused there.
+In: a store and a way of training on it. Out: a packed copy in the store (or none, where none helps) and its measured effect: the pages
+that a batch reads, of all its rows, and of those that a cache misses. Invariants: draws that an order is made from are not those that it is
+measured on; nothing but the copy changes; memory and disk are declared before the work, and refused there.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 import penstock
-from penstock.cache import plan_static
-from penstock.cache.packing import LAYOUTS, Accesses, count_pages, make_layout, record_accesses
+from penstock.cache import Belady, Policy, Static, plan_static
+from penstock.cache.belady import NUM_CLASSES, hotness_classes
+from penstock.cache.choose import DYNAMIC
+from penstock.cache.packing import LAYOUTS, RANDOM, Accesses, Layouts, count_pages, record_accesses
 from penstock.cache.presample import sample_batches
 from penstock.errors import BudgetError, StoreError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, plan_rows
@@ -34,13 +38,17 @@ from penstock.study.config import CacheStudy
 from penstock.study.orders import ORDERS, Seeds, make_order
 from penstock.study.run import choose_seeds
 
-AUTO, ORIGINAL = "auto", "original"
+AUTO, ORIGINAL, PRESAMPLE = "auto", "original", "presample"
+POLICIES = (PRESAMPLE, *DYNAMIC, Belady.name)
 LEAST_GAIN = 0.02
 """`auto` writes a copy only where it saves this share of the pages."""
 
 MEASURED_BATCHES = 64
-NODE_BYTES = 80
-"""Of memory per node of all types while an order is made: counts, marks, the order and its inverse, the sampler's table, communities."""
+WARM_BATCHES = 16
+"""At most: batches that fill a cache whose content changes, before those that count. Where there are few, a quarter of them."""
+
+NODE_BYTES = 128
+"""Of memory per node of all types while an order is made: counts, the orders compared, communities, the sampler's tables."""
 
 LEAST_WORK_BYTES = 16 * MIB
 EDGES_PER_S, COPY_BYTES_PER_S = 8e6, 500e6
@@ -52,11 +60,13 @@ class LayoutSettings:
     """What a layout is for.
 
     Attributes:
-        by: one of LAYOUTS, or "auto" for the one of them that reads the fewest pages on this store.
+        by: one of LAYOUTS or "random", or "auto" for the one of LAYOUTS that reads the fewest pages on this store.
         num_neighbors: fanouts, next to the seeds first.
         batch_size: seeds per batch.
         order: of the seeds, of `penstock.study.orders.ORDERS`.
-        cache: rows kept in memory above the disk, the hottest: "10%", "2GiB" or "5000 rows"; what counts are the pages of the rest.
+        cache: rows kept in memory above the disk: "10%", "2GiB" or "5000 rows"; what counts are the pages of the rest.
+        policy: which: "presample" keeps the hottest; or "belady" or another dynamic one.
+        window: batches that Belady knows.
         fields: to copy; None for all of the type.
         node_type, seed_type, split, train_fraction: as in a `CacheStudy`.
         page_bytes: what the disk reads at a time.
@@ -69,6 +79,8 @@ class LayoutSettings:
     batch_size: int = 1000
     order: str = "random"
     cache: str = "10%"
+    policy: str = PRESAMPLE
+    window: int = 16
     fields: tuple[str, ...] | None = None
     node_type: str | None = None
     seed_type: str | None = None
@@ -80,12 +92,11 @@ class LayoutSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if self.by not in (AUTO, *LAYOUTS):
-            raise UsageError(f"{argument('by')} must be one of {', '.join((AUTO, *LAYOUTS))}; got {self.by!r}")
-        if self.order not in ORDERS:
-            raise UsageError(f"{argument('order')} must be one of {', '.join(ORDERS)}; got {self.order!r}")
-        if self.batch_size < 1:
-            raise UsageError(f"{argument('batch_size')} must be at least 1, got {self.batch_size}")
+        for name, known in (("by", (AUTO, *LAYOUTS, RANDOM)), ("order", tuple(ORDERS)), ("policy", POLICIES)):
+            if getattr(self, name) not in known:
+                raise UsageError(f"{argument(name)} must be one of {', '.join(known)}; got {getattr(self, name)!r}")
+        if self.batch_size < 1 or self.window < 1:
+            raise UsageError(f"{argument('batch_size')} and {argument('window')} must be at least 1")
         if self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
             raise UsageError(f"{argument('page')} is a power of two from 512 on, got {self.page_bytes}")
         parse_capacity(self.cache)
@@ -117,12 +128,9 @@ def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Pr
         _announce(work, budget, progress)
         sampled = work.accesses(progress)
         names = LAYOUTS if settings.by == AUTO else (settings.by,)
-        with stage(progress, f"order {work.node_type} by {', '.join(names)}", len(names), "orders"):
-            layouts = {}
-            for name in names:
-                layouts[name] = make_layout(name, work.graph, work.node_type, sampled, work.sampler.fanouts, settings.seed)
-                progress.advance(1)
-        measured = work.measure({ORIGINAL: np.arange(work.num_nodes), **layouts}, sampled.visits, progress)
+        with stage(progress, f"order {work.node_type}", len(names), "orders"):
+            rows = work.order(names, sampled, progress)
+        measured = work.measure(rows, sampled.visits[work.node_type], progress)
         chosen = settings.by if settings.by != AUTO else _best(measured["pages"])
         result = {
             "store": str(change.store.path), "penstock": penstock.__version__, "settings": asdict(settings), "node_type": work.node_type,
@@ -131,9 +139,9 @@ def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Pr
         }  # fmt: skip
         if chosen is not None:
             made = {key: result[key] for key in ("by", "penstock", "settings", "row_bytes", "page_bytes", "measured")}
-            nodes = layouts.pop(chosen)
-            del layouts, sampled
-            pack(change, work.node_type, nodes, work.fields, made=made, work_bytes=budget, progress=progress)
+            mapping = rows[chosen]
+            del rows, sampled
+            pack(change, work.node_type, mapping, work.fields, made=made, work_bytes=budget, progress=progress)
             result["bytes"] = work.copy_bytes
     return result
 
@@ -173,35 +181,76 @@ class _Work:
                 self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=self.settings.batch_size, advance=progress.advance
             )  # fmt: skip
 
-    def measure(self, layouts: dict[str, np.ndarray], visits: dict[NodeType, np.ndarray], progress: Progress) -> dict[str, Any]:
-        """Mean pages per batch by order: of all rows, and of those that a cache leaves; over the first batches of epoch 0."""
-        settings = self.settings
-        capacity = plan_rows(settings.cache, {0: self.num_nodes}, {0: sum(spec.row_bytes for spec in self.specs)})[0]
-        is_kept = np.zeros(self.num_nodes, np.bool_)
-        is_kept[plan_static(visits[self.node_type], capacity)] = True
-        rows = {name: rows_of(nodes, self.num_nodes) for name, nodes in layouts.items()}
-        order = make_order(settings.order, self.seeds)
-        count = min(order.num_batches(settings.batch_size, False), MEASURED_BATCHES)
-        totals = {name: np.zeros(2) for name in rows}
-        asked = missed = 0
+    @property
+    def num_kept(self) -> int:
+        """Rows that the cache keeps."""
+        return plan_rows(self.settings.cache, {0: self.num_nodes}, {0: sum(spec.row_bytes for spec in self.specs)})[0]
+
+    def order(self, names: Iterable[str], sampled: Accesses, progress: Progress) -> dict[str, np.ndarray]:
+        """The row of each node: as it is, and by the layouts of these names."""
+        layouts = Layouts(
+            self.graph, self.node_type, sampled, self.sampler.fanouts, num_hot=self.num_kept, seed=self.settings.seed
+        )  # fmt: skip
+        rows = {ORIGINAL: rows_of(np.arange(self.num_nodes), self.num_nodes)}
+        for name in names:
+            rows[name] = rows_of(layouts.make(name), self.num_nodes)
+            progress.advance(1)
+        return rows
+
+    def measure(self, rows: dict[str, np.ndarray], visits: np.ndarray, progress: Progress) -> dict[str, Any]:
+        """Mean pages and runs per batch by order: of all rows, and of those that the cache misses; over the first batches of epoch 0."""
+        settings, order = self.settings, make_order(self.settings.order, self.seeds)
         batches = sample_batches(
             self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=settings.batch_size, epochs=range(1)
         )  # fmt: skip
-        with stage(progress, "measure", count, "batches"):
-            for _, batch in zip(range(count), batches, strict=False):
-                ids = batch[self.node_type]
-                left = ids[~is_kept[ids]]
+        num_batches = order.num_batches(settings.batch_size, False)
+        policy = make_policy(settings.policy, self.num_nodes, self.num_kept, settings.window, visits)
+        num_warm = 0 if isinstance(policy, Static) else min(WARM_BATCHES, num_batches // 4)
+        count, asked, missed = min(num_batches - num_warm, MEASURED_BATCHES), 0, 0
+        totals = {name: np.zeros((2, 2)) for name in rows}
+        with stage(progress, "measure", num_warm + count, "batches"):
+            ids_of = islice((batch[self.node_type] for batch in batches), num_warm + count)
+            for number, (ids, left) in enumerate(play(policy, ids_of)):
+                progress.advance(1)
+                if number < num_warm:
+                    continue
                 asked, missed = asked + ids.size, missed + left.size
                 for name, mapping in rows.items():
-                    pages = count_pages([ids, left], mapping, self.row_bytes, page_bytes=settings.page_bytes)
-                    totals[name] += pages[:, 0]
-                progress.advance(1)
+                    totals[name] += count_pages([ids, left], mapping, self.row_bytes, page_bytes=settings.page_bytes)
+        means = {name: (total / max(count, 1)).round(1) for name, total in totals.items()}
         return {
             "num_batches": count,
             "rows_per_batch": asked / max(count, 1),
             "missed_rows_per_batch": missed / max(count, 1),
-            "pages": {name: (total / max(count, 1)).round(1).tolist() for name, total in totals.items()},
+            "pages": {name: mean[:, 0].tolist() for name, mean in means.items()},
+            "runs": {name: mean[:, 1].tolist() for name, mean in means.items()},
         }
+
+
+def make_policy(name: str, num_nodes: int, capacity: int, window: int, visits: np.ndarray) -> Policy:
+    """A cache of one of POLICIES, with what it begins with."""
+    if name == Belady.name:
+        return Belady(num_nodes, capacity, window, hotness_classes(visits, NUM_CLASSES).astype(np.uint8))
+    if name in DYNAMIC:
+        return DYNAMIC[name](num_nodes, capacity)
+    policy = Static(num_nodes, capacity)
+    policy.fill(plan_static(visits, capacity))
+    return policy
+
+
+def play(policy: Policy, batches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Play batches through a policy, telling it of those to come where it looks ahead: yields (ids, those missed) of each."""
+    batches, waiting = iter(batches), deque[np.ndarray]()
+    window = policy.window if isinstance(policy, Belady) else 1
+    while True:
+        while len(waiting) < window and (ids := next(batches, None)) is not None:
+            if isinstance(policy, Belady):
+                policy.announce(ids)
+            waiting.append(ids)
+        if not waiting:
+            return
+        ids = waiting.popleft()
+        yield ids, ids[policy.access(ids).hit_slots < 0]
 
 
 def _best(pages: dict[str, Sequence[float]]) -> str | None:
@@ -220,8 +269,8 @@ def _plan_memory(work: _Work) -> int:
     least = max(LEAST_WORK_BYTES, 8 * work.row_bytes)
     if left < least:
         raise BudgetError(
-            f"{format_bytes(bound)} of memory are too few: {format_bytes(baseline)} are held already + {format_bytes(RESERVE_BYTES)} reserve + "
-            f"{format_bytes(node_bytes)} to order {all_nodes:,} nodes + {format_bytes(least)} for rows = "
+            f"{format_bytes(bound)} of memory are too few: {format_bytes(baseline)} are held already + {format_bytes(RESERVE_BYTES)} "
+            f"reserve + {format_bytes(node_bytes)} to order {all_nodes:,} nodes + {format_bytes(least)} for rows = "
             f"{format_bytes(baseline + RESERVE_BYTES + node_bytes + least)} at least. Declare more by {argument('memory')}"
         )
     return left
@@ -234,8 +283,8 @@ def _announce(work: _Work, work_bytes: int, progress: Progress) -> None:
     seconds = work.seeds.ids.size * fanouts.sum() / EDGES_PER_S + (2 if scratch == 0 else 4) * work.copy_bytes / COPY_BYTES_PER_S
     progress.note(
         f"disk    {format_bytes(work.copy_bytes)} for the copy, {format_bytes(scratch)} beside it while it is made\n"
-        f"memory  up to {format_bytes(NODE_BYTES * sum(work.graph.num_nodes.values()))} for the order, {format_bytes(work_bytes)} for rows; "
-        f"topology is mapped and gives way\n"
+        f"memory  up to {format_bytes(NODE_BYTES * sum(work.graph.num_nodes.values()))} for the order, {format_bytes(work_bytes)} for "
+        f"rows; topology is mapped and gives way\n"
         f"time    about {max(1, round(seconds))} s"
     )
     free, needed = shutil.disk_usage(work.store.path).free, work.copy_bytes + scratch

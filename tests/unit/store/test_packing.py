@@ -1,11 +1,13 @@
 """Packed copies: what a store says of them, that the rest stays as it was, and what a check finds."""
 
 import json
+import os
 import threading
 
 import numpy as np
 import pytest
-from tests.stores import homogeneous, build
+import xxhash
+from tests.stores import build, homogeneous
 
 from penstock.errors import CorruptStoreError, InputError, StoreBusyError, UsageError
 from penstock.records import NODE
@@ -13,8 +15,8 @@ from penstock.store import Store, check
 from penstock.store.arrays import ArrayFile, ArrayWriter
 from penstock.store.change import StoreChange
 from penstock.store.files import Scratch
-from penstock.store.format import DATA_OFFSET
-from penstock.store.manifest import parse_manifest
+from penstock.store.format import DATA_OFFSET, DTYPES
+from penstock.store.manifest import _CHECKSUM_KEY, _END, parse_manifest
 from penstock.store.packing import choose_fields, drop, pack, packed_of, rows_of
 from penstock.store.progress import Quiet
 from penstock.store.reorder import reorder, scratch_bytes
@@ -34,7 +36,7 @@ def store(tmp_path):
 def pack_store(store, seed=0, fields=("x", "y"), work_bytes=1 << 20, **options):
     order = np.random.default_rng(seed).permutation(NUM_NODES)
     with StoreChange(store.path) as change:
-        pack(change, NODE, order, fields, made={"by": f"seed {seed}"}, work_bytes=work_bytes, **options)
+        pack(change, NODE, rows_of(order, NUM_NODES), fields, made={"by": f"seed {seed}"}, work_bytes=work_bytes, **options)
     return order, Store(store.path)
 
 
@@ -43,45 +45,26 @@ def files_of(store):
 
 
 @pytest.mark.parametrize("work_bytes", [1, 100, 1 << 20])
-@pytest.mark.parametrize(("dtype", "row_shape"), [("float32", (5,)), ("int64", ()), ("bool", (3,)), ("bfloat16", (2, 2)), ("float32", (0,))])
+@pytest.mark.parametrize(
+    ("dtype", "row_shape"), [("float32", (5,)), ("int64", ()), ("bool", (3,)), ("bfloat16", (2, 2)), ("float32", (0,))]
+)
 def test_rows_are_reordered_in_any_memory(tmp_path, work_bytes, dtype, row_shape):
     random = np.random.default_rng(5)
-    writer = ArrayWriter(tmp_path, "x.npy", dtype, row_shape)
-    storage = ArraySpecOf(dtype)
-    values = random.integers(0, 2, (97, *row_shape)).astype(storage) if dtype == "bool" else random.integers(0, 99, (97, *row_shape)).astype(storage)
+    values = random.integers(0, 2, (97, *row_shape)).astype(DTYPES[dtype])
+    writer, out = (ArrayWriter(tmp_path, name, dtype, row_shape) for name in ("x.npy", "y.npy"))
     writer.append(values)
     spec, rows, scratch = writer.finish(), random.permutation(97).astype(np.int32), Scratch(tmp_path)
-    out = ArrayWriter(tmp_path, "y.npy", dtype, row_shape)
-    with open_folder(tmp_path) as folder:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
         reorder(ArrayFile(spec, folder, "store"), rows, out, scratch, work_bytes, Quiet())
+    finally:
+        os.close(folder)
     found = np.load(tmp_path / out.finish().file)
     scratch.close()
     np.testing.assert_array_equal(found[rows], values)
     row_bytes = values.nbytes // 97
     assert (scratch_bytes(97, row_bytes, work_bytes) == 0) == (work_bytes // 2 // max(row_bytes, 1) >= 97)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "y.npy"]
-
-
-def ArraySpecOf(dtype):
-    from penstock.store.format import DTYPES
-
-    return DTYPES[dtype]
-
-
-class open_folder:
-    def __init__(self, path):
-        self._path = path
-
-    def __enter__(self):
-        import os
-
-        self._folder = os.open(self._path, os.O_RDONLY)
-        return self._folder
-
-    def __exit__(self, *_):
-        import os
-
-        os.close(self._folder)
 
 
 def test_a_packed_copy_is_the_field_by_another_order(store):
@@ -218,7 +201,7 @@ def test_a_deep_check_finds_what_is_wrong(store):
 
 def write_packed(store, change_of, seed=0):
     """Pack, with a copy or a mapping that is not what it should be, and right checksums."""
-    order, packed_store = pack_store(store, seed)
+    _, packed_store = pack_store(store, seed)
     with StoreChange(store.path) as change:
         entry = packed_store.node_entry(NODE).packed
         rows, copy = packed_of(packed_store, NODE, ["x"]).rows.copy(), packed_of(packed_store, NODE, ["x"]).arrays[0].copy()
@@ -267,10 +250,6 @@ def test_older_readers_see_the_store_as_it_was(store):
     ],
 )
 def test_a_manifest_that_makes_no_sense_is_refused(store, change_of):
-    import xxhash
-
-    from penstock.store.manifest import _CHECKSUM_KEY, _END
-
     _, packed_store = pack_store(store)
     document = json.loads(packed_store.manifest.to_bytes())
     document.pop("manifest_xxh3")

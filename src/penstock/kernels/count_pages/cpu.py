@@ -20,7 +20,7 @@ def count_pages(ids, rows, row_bytes, data_offset, page_bytes, mark, marks, coun
 
     Args:
         mark: odd, above every mark of the calls before by two at least.
-        marks: int64[num_pages], 0 at first; kept from call to call.
+        marks: int32[num_pages], 0 at first; kept from call to call.
     """
     pages, runs = np.int64(0), np.int64(0)
     for i in range(ids.size):
@@ -29,13 +29,13 @@ def count_pages(ids, rows, row_bytes, data_offset, page_bytes, mark, marks, coun
         first = data_offset + np.int64(load(rows, np.int64(load(ids, i)))) * row_bytes
         for page in range(first // page_bytes, (first + row_bytes - 1) // page_bytes + 1):
             if load(marks, page) != mark:
-                store(marks, page, mark)
+                store(marks, page, np.int32(mark))
                 pages += 1
     for i in range(ids.size):
         first = data_offset + np.int64(load(rows, np.int64(load(ids, i)))) * row_bytes
         for page in range(first // page_bytes, (first + row_bytes - 1) // page_bytes + 1):
             if load(marks, page) == mark:
-                store(marks, page, mark + 1)
+                store(marks, page, np.int32(mark + 1))
                 runs += page == 0 or load(marks, page - 1) < mark
     counts[0] = pages
     counts[1] = runs
