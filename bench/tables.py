@@ -1,4 +1,4 @@
-"""The pages of results, rendered from `bench/results/*.json`: accuracy.md, speed.md and caching.md in docs/results, and the README's table.
+"""The pages of results, rendered from `bench/results/*.json`: all of docs/results, and the README's table.
 
 python -m bench.tables
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench import caching_page, caching_pictures
+from bench import caching_page, caching_pictures, layout_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT
@@ -185,6 +185,9 @@ def main() -> None:
     if caching is not None:
         (folder / "caching.md").write_text(caching_page_of(caching))
         caching_pictures.draw(caching, ROOT / "docs" / "pictures")
+    layout = read("layout")
+    if layout is not None:
+        (folder / "layout.md").write_text(layout_page.render(layout, table, machine(layout)))
     readme = ROOT / "README.md"
     rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
     before, rest = readme.read_text().split("<!-- speed -->\n")
