@@ -27,7 +27,7 @@ def layout(
         str, typer.Option(help="Which: presample (the hottest), belady, fifo, lru, lfu, clock, sieve, s3-fifo.")
     ] = "presample",
     window: Annotated[int, typer.Option(help="Batches that belady knows.")] = 16,
-    field: Annotated[writing.Pairs, typer.Option(metavar="NAME", help="Field to copy; may be repeated. (default: all of the type)")] = None,
+    field: Annotated[writing.Pairs, typer.Option(metavar="NAME", help="Field to copy; may be repeated. (default: all but labels)")] = None,
     node_type: Annotated[str | None, typer.Option(help="Whose fields. (default: that of the seeds)")] = None,
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,

@@ -118,14 +118,14 @@ def rows_of(nodes: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def choose_fields(entry: NodeEntry, node_type: NodeType, names: Sequence[str] | None) -> list[str]:
-    """Return the fields to copy: those named, or all of the type; refuse what is not there or has no bytes."""
+    """Return the fields to copy: those named, or (None) all with more than a number a row; refuse what is not there."""
     if names is None:
-        names = [name for name, spec in entry.fields.items() if spec.row_bytes]
+        names = [name for name, spec in entry.fields.items() if len(spec.shape) > 1 and spec.row_bytes]
     for name in names:
         if name not in entry.fields:
             raise UsageError(f"'{node_type}' has no field '{name}'; it has {', '.join(entry.fields) or 'none'}")
     if entry.num_nodes == 0 or not names:
-        what = "nodes" if entry.num_nodes == 0 else "fields with rows"
+        what = "nodes" if entry.num_nodes == 0 else "fields of more than one number a row"
         raise UsageError(f"there is nothing to pack: '{node_type}' has no {what}")
     return list(dict.fromkeys(names))
 

@@ -67,7 +67,7 @@ class LayoutSettings:
         cache: rows kept in memory above the disk: "10%", "2GiB" or "5000 rows"; what counts are the pages of the rest.
         policy: which: "presample" keeps the hottest; or "belady" or another dynamic one.
         window: batches that Belady knows.
-        fields: to copy; None for all of the type.
+        fields: to copy; None for all of the type that have more than a number a row: labels are not worth a page.
         node_type, seed_type, split, train_fraction: as in a `CacheStudy`.
         page_bytes: what the disk reads at a time.
         memory: bound for the process; None takes half of what is free.

@@ -175,7 +175,8 @@ def test_orders_that_are_none_are_refused():
 
 def test_what_there_is_not_cannot_be_packed(store):
     entry = store.node_entry(NODE)
-    assert choose_fields(entry, NODE, None) == ["x", "y"]
+    assert choose_fields(entry, NODE, None) == ["x"]
+    assert choose_fields(entry, NODE, ["y", "x", "y"]) == ["y", "x"]
     with pytest.raises(UsageError, match="'node' has no field 'z'; it has x, y"):
         choose_fields(entry, NODE, ["z"])
     with pytest.raises(UsageError, match="nothing to pack"):

@@ -21,6 +21,8 @@ class PackedTier:
     Args:
         tier: where the rows are.
         rows: int32 or int64[num_rows]: where row i is in `tier`; kept as it is, so give it in memory.
+    Attributes:
+        tier: see above.
     """
 
     def __init__(self, tier: Tier, rows: np.ndarray) -> None:
@@ -29,24 +31,24 @@ class PackedTier:
         if rows.size and (int(rows.min()) < 0 or int(rows.max()) >= tier.num_rows):
             raise InputError(f"packed {tier.name}: the mapping leads out of the {tier.num_rows} rows: from {rows.min()} to {rows.max()}")
         self.name, self.device, self.num_rows, self.row_bytes = f"packed {tier.name}", tier.device, tier.num_rows, tier.row_bytes
-        self._tier, self._rows = tier, rows  # not `slow`: whoever reads around a cache must not read around the mapping
+        self.tier, self._rows = tier, rows  # not `slow`: whoever reads around a cache must not read around the mapping
 
     @property
     def resident_bytes(self) -> int:
         """The mapping, and what the tier beneath takes."""
-        return self._rows.nbytes + self._tier.resident_bytes
+        return self._rows.nbytes + self.tier.resident_bytes
 
     @property
     def stats(self) -> TierStats:
         """Those of the tier beneath."""
-        return self._tier.stats
+        return self.tier.stats
 
     def describe(self) -> str:
         """How it is read, in a few words."""
-        beneath: Any = getattr(self._tier, "describe", lambda: self._tier.name)
+        beneath: Any = getattr(self.tier, "describe", lambda: self.tier.name)
         return f"{beneath()}, rows packed"
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read."""
         check_rows(self, rows)
-        return self._tier.submit(self._rows[rows].astype(np.int64, copy=False), outs, places)
+        return self.tier.submit(self._rows[rows].astype(np.int64, copy=False), outs, places)
