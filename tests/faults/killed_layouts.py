@@ -20,7 +20,7 @@ from penstock.store import Store, check
 from penstock.store.change import StoreChange
 from penstock.store.packing import pack, packed_of, rows_of
 
-NUM_NODES = 20_000
+NUM_NODES = 10_000
 
 
 def pack_by(path, seed, work_bytes):
