@@ -6,9 +6,8 @@ from collections.abc import Callable
 from statistics import geometric_mean
 from typing import Any
 
-SMALL, DEEP, LARGE = "10,10 of 10%", "15,10,5 of 1%", "10,10,10 of 10%"
-SHOWN = ("random", "hotness", "community", "coaccess", "coaccess-ids", "hot-coaccess", "hot-coaccess-ids")
-CHOSEN = ("coaccess", "coaccess-ids", "hot-coaccess", "hot-coaccess-ids", "hotness")
+CHOSEN = ("hotness", "community", "coaccess", "coaccess-ids", "hot-community", "hot-coaccess", "hot-coaccess-ids", "bands-coaccess")
+SHOWN = ("random", *CHOSEN)
 WORDS = {"none": "all rows", "presample": "what a static cache of the hottest tenth misses", "belady": "what Belady misses"}
 Table = Callable[[list[str], list[list[str]]], list[str]]
 
@@ -86,11 +85,10 @@ def means(result: dict[str, Any], setting: str, policy: str, kind: str, size: st
 
 def by_size(result: dict[str, Any]) -> list[list[str]]:
     """A row per setting, order of seeds and policy."""
-    orders = dict.fromkeys(name.rsplit(", ", 1)[1] for graph in result["graphs"].values() for name in graph["settings"])
+    both = dict.fromkeys(name for graph in result["graphs"].values() for name in graph["settings"])
     return [
-        [setting, order, words, *(means(result, f"{setting}, {order}", policy, "pages", size) for size in sizes(result))]
-        for setting in result["settings"]
-        for order in orders
+        [*name.rsplit(", ", 1), words, *(means(result, name, policy, "pages", size) for size in sizes(result))]
+        for name in both
         for policy, words in WORDS.items()
     ]
 

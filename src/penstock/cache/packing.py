@@ -30,9 +30,10 @@ from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample import NeighborSampler
 from penstock.store.format import DATA_OFFSET
 
-HOTNESS, RANDOM, COACCESS, HOT = "hotness", "random", "coaccess", "hot-"
-LAYOUTS = (COACCESS, f"{COACCESS}-ids", f"{HOT}{COACCESS}", f"{HOT}{COACCESS}-ids", HOTNESS)
-"""Names of orders. coaccess: by companion, near ones by community; -ids: near ones by id; hot-: the rows that a cache keeps go first."""
+HOTNESS, RANDOM, COMMUNITY, COACCESS, IDS, HOT, BANDS = "hotness", "random", "community", "coaccess", "coaccess-ids", "hot-", "bands-"
+LAYOUTS = (COACCESS, IDS, COMMUNITY, *(HOT + name for name in (COACCESS, IDS, COMMUNITY)), BANDS + COACCESS, HOTNESS)
+"""Names of orders. coaccess: by companion, near ones by community; coaccess-ids: near ones by id; community: without companions. hot-: the
+rows that a cache keeps go first. bands-: rows with about as many visits (by powers of two) together, in each band by companion."""
 
 NEVER_READ = 0.1
 """Counts for a list that was not read in the sampled epochs: less than one reading, more than none."""
@@ -91,6 +92,7 @@ class Layouts:
         self._graph, self._node_type, self._fanouts = graph, node_type, fanouts
         self._readings, self._visits, self._num_hot, self._seed = accesses.readings, accesses.visits[node_type], num_hot, seed
         self._made: dict[str, np.ndarray] = {}
+        self._places: np.ndarray | None = None
 
     def make(self, name: str) -> np.ndarray:
         """Return int64[num_nodes]: the node of each row, by one of LAYOUTS or "random"."""
@@ -101,28 +103,34 @@ class Layouts:
             return plan_static(self._visits, num_nodes)
         if name not in LAYOUTS:
             raise UsageError(f"a layout is one of {', '.join((*LAYOUTS, RANDOM))}; got {name!r}")
-        plain = name.removeprefix(HOT)
+        plain = name.removeprefix(HOT).removeprefix(BANDS)
         if plain not in self._made:
-            self._made[plain] = self._by_companion(by_id=plain.endswith("-ids"))
+            self._made[plain] = self._by_place(plain)
         nodes = self._made[plain]
-        if plain == name:
+        if name.startswith(BANDS):
+            bands = np.frexp(self._visits)[1]  # 0; 1; 2 to 3; 4 to 7; ...
+            return nodes[np.argsort(-bands[nodes], kind="stable")]
+        if not name.startswith(HOT):
             return nodes
         hot = plan_static(self._visits, self._num_hot)
         is_cold = np.ones(num_nodes, np.bool_)
         is_cold[hot] = False
         return np.concatenate([hot, nodes[is_cold[nodes]]])
 
-    def _by_companion(self, *, by_id: bool) -> np.ndarray:
+    def _by_place(self, name: str) -> np.ndarray:
         """Rows of one companion together, the hottest of them first; nodes that are in nobody's list stand for themselves."""
         counts = self._graph.num_nodes
         firsts = dict(zip(counts, np.cumsum([0, *counts.values()])[:-1].tolist(), strict=True))
-        first = firsts[self._node_type]
+        own = np.arange(firsts[self._node_type], firsts[self._node_type] + self._visits.size)
+        if name != IDS and self._places is None:
+            self._places = np.empty(sum(counts.values()), np.int64)
+            self._places[place_nodes(self._graph)] = np.arange(self._places.size)
+        places = None if name == IDS else self._places
+        if name == COMMUNITY:
+            return np.argsort(self._places[own], kind="stable")
         key = choose_companions(self._graph, self._node_type, self._readings, self._fanouts, firsts)
-        own = np.arange(first, first + key.size)
         key[key < 0] = own[key < 0]
-        if not by_id:
-            places = np.empty(sum(counts.values()), np.int64)
-            places[place_nodes(self._graph)] = np.arange(places.size)
+        if places is not None:
             key, own = places[key], places[own]
         return np.lexsort((own, -self._visits, key))
 

@@ -16,7 +16,10 @@ def layout(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
     by: Annotated[
         str,
-        typer.Option(help="coaccess, coaccess-ids, hot-coaccess, hot-coaccess-ids, hotness, random; auto: what reads the fewest pages."),
+        typer.Option(
+            help="hotness, community, coaccess, coaccess-ids; hot-community, hot-coaccess, hot-coaccess-ids; bands-coaccess; random. "
+            "auto: the one that reads the fewest pages."
+        ),
     ] = "auto",
     drop: Annotated[bool, typer.Option("--drop", help="Remove the packed copies, and make none.")] = False,
     num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "10,10,10",

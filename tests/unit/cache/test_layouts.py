@@ -68,6 +68,14 @@ def test_hot_rows_go_first():
     assert np.array_equal(plain[~np.isin(plain, hot[:50])], hot[50:])
 
 
+def test_bands_follow_each_other():
+    graph, hubs, _ = stars()
+    layouts, accesses = prepare(graph, np.concatenate([hubs, hubs[:9], hubs[:5]]), batch_size=2)
+    visits = accesses.visits[NODE][layouts.make("bands-coaccess")]
+    assert set(visits) > {1, 2}
+    assert (np.diff(np.floor(np.log2(np.maximum(visits, 0.5)))) <= 0).all()
+
+
 def test_accesses_are_those_of_the_sampler():
     graph, hubs, hub_of = stars()
     _, accesses = prepare(graph, hubs)

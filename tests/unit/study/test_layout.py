@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import penstock
+from penstock.cache.packing import LAYOUTS
 from penstock.cli import run
 from penstock.errors import BudgetError, MissingFieldError, StoreError, UsageError
 from penstock.gather import RowKind, TieredTable
@@ -35,7 +36,7 @@ def test_the_best_order_is_written_and_shown(path, capfd):
     digest = Store(path).digest
     result = lay_out(path, LayoutSettings(**SETTINGS, fields=("x", "y")))
     pages = result["measured"]["pages"]
-    assert set(pages) == {"original", "coaccess", "coaccess-ids", "hot-coaccess", "hot-coaccess-ids", "hotness"}
+    assert set(pages) == {"original", *LAYOUTS}
     missed = {name: both[1] for name, both in pages.items()}
     assert missed[result["by"]] == min(missed.values()) < 0.9 * missed["original"]
     store = Store(path)
