@@ -122,17 +122,20 @@ class Layouts:
         counts = self._graph.num_nodes
         firsts = dict(zip(counts, np.cumsum([0, *counts.values()])[:-1].tolist(), strict=True))
         own = np.arange(firsts[self._node_type], firsts[self._node_type] + self._visits.size)
-        if name != IDS and self._places is None:
-            self._places = np.empty(sum(counts.values()), np.int64)
-            self._places[place_nodes(self._graph)] = np.arange(self._places.size)
-        places = None if name == IDS else self._places
+        places = np.arange(sum(counts.values())) if name == IDS else self._near()
         if name == COMMUNITY:
-            return np.argsort(self._places[own], kind="stable")
+            return np.argsort(places[own], kind="stable")
         key = choose_companions(self._graph, self._node_type, self._readings, self._fanouts, firsts)
         key[key < 0] = own[key < 0]
-        if places is not None:
-            key, own = places[key], places[own]
-        return np.lexsort((own, -self._visits, key))
+        return np.lexsort((places[own], -self._visits, places[key]))
+
+    def _near(self) -> np.ndarray:
+        """int64[num_nodes of all types]: the place of each, near ones at near places."""
+        if self._places is None:
+            nodes = place_nodes(self._graph)
+            self._places = np.empty(nodes.size, np.int64)
+            self._places[nodes] = np.arange(nodes.size)
+        return self._places
 
 
 def choose_companions(
