@@ -7,7 +7,7 @@ is read most often, counted with the share of the list that is drawn. Rows of on
 which near ones follow each other (communities, or the ids' own order, which in crawled graphs is as good). Where a cache keeps the
 hottest rows, they go first, so that they take no room on the pages of the others.
 From: DiskGNN (SIGMOD'25) packs what batches sampled in advance read; Bandana (MLSys'19) puts embeddings that are read together into the
-same blocks by recursive bisection. What was tried and refused, with figures: docs/design/layout.md.
+same blocks by partitioning a hypergraph. What was tried and refused, with figures: docs/design/layout.md.
 """
 
 from __future__ import annotations
