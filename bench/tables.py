@@ -1,4 +1,4 @@
-"""The pages of results, rendered from `bench/results/*.json`: those in docs/results, and the README's table.
+"""The pages of results, rendered from `bench/results/*.json`: all of docs/results, and the README's table.
 
 python -m bench.tables
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench import caching_page, caching_pictures, lists_page
+from bench import caching_page, caching_pictures, layout_page, lists_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT
@@ -220,6 +220,9 @@ def main() -> None:
     lists, budget = read("slow_lists"), read("slow_budget")
     if lists is not None and budget is not None:
         (folder / "neighbor_lists.md").write_text(lists_page_of(lists, budget))
+    layout = read("layout")
+    if layout is not None:
+        (folder / "layout.md").write_text(layout_page.render(layout, table, machine(layout)))
     readme = ROOT / "README.md"
     rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
     before, rest = readme.read_text().split("<!-- speed -->\n")

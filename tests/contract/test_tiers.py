@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import InputError, TierError, UsageError
-from penstock.store.tiers import HostTier, Link, MappedTier, SlowTier
+from penstock.store.tiers import HostTier, Link, MappedTier, PackedTier, SlowTier
 from penstock.store.tiers.slow import count_blocks
 from tests.contract.tiers import TierContract
 
@@ -63,6 +63,27 @@ def test_blocks_are_counted_once(seed):
     rows = random.integers(0, num_rows, random.integers(0, 40))
     touched = {byte // block_bytes for row in rows for byte in range(row * row_bytes, (row + 1) * row_bytes)}
     assert count_blocks(rows, num_rows, row_bytes, block_bytes) == len(touched)
+
+
+class TestPackedTier(TierContract):
+    def make(self, arrays):
+        order = np.random.default_rng(8).permutation(50)
+        return PackedTier(SlowTier(HostTier([array[order] for array in arrays])), np.argsort(order).astype(np.int32))
+
+    def test_what_it_asks_is_asked_beneath(self, arrays):
+        beneath = HostTier(arrays)
+        tier = PackedTier(beneath, np.arange(50))
+        self.read(tier, arrays, np.arange(7), np.arange(7), 7)
+        assert tier.stats is beneath.stats
+        assert tier.stats.num_reads == 1
+        assert tier.resident_bytes == beneath.resident_bytes + 400
+        assert (tier.name, tier.describe()) == ("packed host", "host, rows packed")
+        assert not hasattr(tier, "slow")  # reading around a cache must not lead around the mapping
+
+    @pytest.mark.parametrize("rows", [np.arange(49), np.arange(50) - 1, np.arange(50) + 1, np.arange(50.0), np.zeros((50, 1), np.int64)])
+    def test_mappings_that_are_none_are_refused(self, arrays, rows):
+        with pytest.raises(InputError, match="packed host"):
+            PackedTier(HostTier(arrays), rows)
 
 
 def timed(tier, num_rows, num_reads=1):

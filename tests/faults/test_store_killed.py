@@ -46,3 +46,11 @@ def test_many_kills(tmp_path, mode):
     assert all(result["after_kill"] != "half" and result["same"] and result["sound"] and result["litter"] == [] for result in results)
     stages = {result["stage"] for result in results if result["killed"]}
     assert {"write nodes", "gather ids", "map ids", "place edges"} <= {" ".join(stage.split()[:2]) for stage in stages}
+
+
+def test_killed_layouts_leave_the_old_copy_or_the_new(tmp_path):
+    results = run_script("killed_layouts", tmp_path, 10, 0)
+    assert len(results) == 10
+    assert {result["state"] for result in results} <= {"old", "new"}
+    assert all(result["sound"] and result["same"] and result["litter"] == [] and result["num_files"] == 5 for result in results)
+    assert sum(result["killed"] for result in results) >= 5, "too many finished before they were killed: the test checks little"

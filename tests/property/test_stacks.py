@@ -12,7 +12,7 @@ from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Static
 from penstock.errors import TierError
 from penstock.feed.turns import Turns
 from penstock.gather import CachedTier, RowKind, TieredTable
-from penstock.store.tiers import HostTier, SlowTier
+from penstock.store.tiers import HostTier, PackedTier, SlowTier
 
 NUM_ROWS = 40
 DYNAMIC = [FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO]
@@ -38,6 +38,9 @@ def stacks(draw, arrays):
     """One to three caches over an array that is slow or not. Returns (table, the fault switch)."""
     fault = {"on": False}
     tier = HostTier(arrays)
+    if draw(st.booleans()):
+        order = np.array(draw(st.permutations(range(NUM_ROWS))))
+        tier = PackedTier(HostTier([array[order] for array in arrays]), np.argsort(order))
     if draw(st.booleans()):
         tier = SlowTier(tier, delay_s=1e-5, fail=lambda number: OSError("torn") if fault["on"] else None)
     for level in range(draw(st.integers(0, 3))):

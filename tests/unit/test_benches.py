@@ -15,6 +15,8 @@ from bench import (
     common,
     disk,
     graphs,
+    layout,
+    layout_page,
     lists_page,
     opening,
     orders,
@@ -92,6 +94,21 @@ def test_weighted(toy, monkeypatch):
     assert result["weighted_over_uniform_without_replacement"]["median"] > 0
 
 
+def test_layout(toy, monkeypatch):
+    monkeypatch.setattr(caching, "GENERATED", {"zipf": dict(num_nodes=1500, num_edges=9000)})
+    monkeypatch.setattr(layout, "SETTINGS", {"toy": dict(num_neighbors=[3, 3], batch_size=16, train_fraction=0.2)})
+    monkeypatch.setattr(layout, "ROW_BYTES", (512, 3072))
+    monkeypatch.setattr(sys, "argv", ["layout", str(toy), "zipf"])
+    layout.main()
+    result = json.loads((toy / "results" / "layout.json").read_text())
+    found = result["graphs"]["zipf"]["settings"]["toy, random"]
+    assert found["rows"]["none"] > found["rows"]["presample"] > 0
+    assert all(each["none"] >= each["belady"] > 0 for pages in found["pages"].values() for each in pages.values())
+    page = layout_page.render(result, tables.table, tables.machine(result))
+    assert page.count("| zipf | toy |") == 3
+    assert "| toy | community | all rows |" in page
+
+
 def test_policies(toy, monkeypatch):
     for name, value in dict(NUM_NODES=3000, CAPACITY=300, DRAWS=200, WINDOW=3, WARM_UP=20, ROUNDS=2).items():
         monkeypatch.setattr(policies, name, value)
@@ -157,3 +174,5 @@ def test_pages_of_results_are_what_the_results_say():
     assert (common.ROOT / "docs" / "results" / "caching.md").read_text() == tables.caching_page_of(result)
     lists, budget = tables.read("slow_lists"), tables.read("slow_budget")
     assert (common.ROOT / "docs" / "results" / "neighbor_lists.md").read_text() == tables.lists_page_of(lists, budget)
+    result = tables.read("layout")
+    assert (common.ROOT / "docs" / "results" / "layout.md").read_text() == layout_page.render(result, tables.table, tables.machine(result))

@@ -35,6 +35,7 @@ def describe(store: Store) -> dict[str, Any]:
                 "fields": {key: _field(spec) for key, spec in entry.fields.items()},
                 "splits": {split: {part: spec.shape[0] for part, spec in parts.items()} for split, parts in entry.splits.items()},
                 "ids": entry.ids.kind if entry.ids else None,
+                "packed": {"fields": list(entry.packed.fields), **entry.packed.made} if entry.packed else None,
             }
             for name, entry in manifest.nodes.items()
         },
@@ -65,6 +66,9 @@ def as_text(store: Store) -> str:
     for name, entry in store.manifest.nodes.items():
         ids = f"  ids: {entry.ids.kind}" if entry.ids else ""
         lines.append(f"nodes {name}: {entry.num_nodes:,}{ids}{_fields(entry.fields)}")
+        if entry.packed:
+            size = format_bytes(sum(spec.data_bytes for spec in entry.packed.arrays()))
+            lines.append(f"    packed by {entry.packed.made.get('by', '?')}: {', '.join(entry.packed.fields)}, {size} more")
         for split, parts in entry.splits.items():
             lines.append(f"    split {split}: " + ", ".join(f"{part} {spec.shape[0]:,}" for part, spec in parts.items()))
     for name, entry in store.manifest.edges.items():

@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels.label_communities import cpu as kernels
-from penstock.order.view import UndirectedView
+from penstock.order.traversal import traverse_nodes
+from penstock.order.view import UndirectedView, view_undirected
+from penstock.records import Graph
 
 MAX_ROUNDS = 3
 SETTLED = 0.01
@@ -39,6 +41,17 @@ def label_communities(view: UndirectedView) -> np.ndarray:
         if kernels.propagate(*view.arrays, max_size, labels, sizes, counts) < SETTLED * view.num_nodes:
             break
     return labels
+
+
+def place_nodes(graph: Graph) -> np.ndarray:
+    """Order all nodes so that near ones follow each other: by a traversal, then community by community.
+
+    Returns:
+        int64[num_nodes of all types], ids in the space of the undirected view: type after type.
+    """
+    view = view_undirected(graph)
+    nodes = traverse_nodes(view)
+    return put_together(nodes, label_communities(view))
 
 
 def put_together(positions: np.ndarray, communities: np.ndarray) -> np.ndarray:

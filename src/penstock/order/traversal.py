@@ -37,3 +37,16 @@ def traverse_seeds(view: UndirectedView, seed_type: NodeType, seeds: np.ndarray,
     rank = np.empty(distinct.size, dtype=np.int64)
     rank[np.searchsorted(wanted, reached)] = np.arange(distinct.size)
     return np.argsort(rank[which], kind="stable")
+
+
+def traverse_nodes(view: UndirectedView) -> np.ndarray:
+    """Order all nodes of all types by a breadth-first traversal from node 0 on; components by their first node.
+
+    Returns:
+        int64[num_nodes].
+    """
+    reached = np.arange(view.num_nodes)
+    if view.indptrs and view.num_nodes:
+        marks, queue = np.full(view.num_nodes, kernels.WANTED, np.uint8), np.empty(view.num_nodes, view.id_dtype)
+        kernels.breadth_first(*view.arrays, np.arange(view.num_nodes), view.num_nodes, marks, queue, reached)
+    return reached

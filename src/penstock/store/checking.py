@@ -18,6 +18,7 @@ import xxhash
 
 from penstock.errors import CorruptStoreError, StoreError
 from penstock.store.check_ids import check_id_table
+from penstock.store.check_packed import check_packed
 from penstock.store.files import as_bytes
 from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, MANIFEST, ArraySpec
 from penstock.store.manifest import Manifest
@@ -135,8 +136,9 @@ def check(path: str | os.PathLike[str], deep: bool = False, progress: Progress |
         report.findings.append(Finding(MANIFEST, str(error)))
         return report
     manifest = store.manifest
-    report.num_arrays, report.num_bytes = sum(1 for _ in manifest.arrays()), store.num_bytes
-    sound = [spec for spec in manifest.arrays() if _has_shape(store, spec, report)]
+    arrays = [*manifest.arrays(), *manifest.packed_arrays()]
+    report.num_arrays, report.num_bytes = len(arrays), sum(spec.data_bytes for spec in arrays)
+    sound = [spec for spec in arrays if _has_shape(store, spec, report)]
     report.findings += _check_ends(store, {spec.file for spec in sound})
     if deep:
         rules = _rules(manifest)
@@ -178,6 +180,8 @@ def _rules(manifest: Manifest) -> dict[str, list[_Rule]]:
                 rules[spec.file] = [_Bounds(-1, spec.properties["num_classes"] - 1)]
         for spec in (spec for parts in node.splits.values() for spec in parts.values()):
             rules[spec.file] = [_Ascending(spec.shape[0], is_strict=True), _Bounds(0, node.num_nodes - 1)]
+        if node.packed:
+            rules[node.packed.rows.file] = [_Bounds(0, node.num_nodes - 1)]
         if node.ids:
             arrays = node.ids.arrays
             rules[arrays["id_cells"].file] = [_Ascending(arrays["id_cells"].shape[0], last=node.num_nodes), _Bounds(0, node.num_nodes)]
@@ -226,6 +230,8 @@ def _check_relations(store: Store) -> Iterator[Finding]:
                 shared = _first_shared(store.map(spec), store.map(others))
                 if shared is not None:
                     yield Finding(spec.file, f"node {shared} of split '{split}' is in '{one}' and in '{other}'")
+        for file, message in check_packed(store, node):
+            yield Finding(file, message)
         if node.ids:
             message = check_id_table(node.ids, {key: store.map(spec) for key, spec in node.ids.arrays.items()})
             if message:

@@ -39,13 +39,35 @@ class IdEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackedEntry:
+    """A second copy of fields of one node type, its rows in another order (see `penstock.store.packing`).
+
+    Readers that know nothing of it read the fields as they always were: the format's version stays the same.
+
+    Attributes:
+        rows: int32 or int64[num_nodes]: the row of each node in the copies; a permutation.
+        fields: field name -> the copy, of the dtype and shape of the field itself.
+        made: how the order was chosen, and what it did to the pages of a batch.
+    """
+
+    rows: ArraySpec
+    fields: dict[str, ArraySpec]
+    made: dict[str, Any] = field(default_factory=dict)
+
+    def arrays(self) -> Iterator[ArraySpec]:
+        """All arrays."""
+        yield from (self.rows, *self.fields.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEntry:
-    """The nodes of one type: their fields, splits (split name -> part -> ascending node ids) and the user's ids."""
+    """The nodes of one type: their fields, splits (split name -> part -> ascending node ids), the user's ids, and a packed copy."""
 
     num_nodes: int
     fields: dict[str, ArraySpec] = field(default_factory=dict)
     splits: dict[str, dict[str, ArraySpec]] = field(default_factory=dict)
     ids: IdEntry | None = None
+    packed: PackedEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +95,18 @@ class Manifest:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def arrays(self) -> Iterator[ArraySpec]:
-        """All arrays of the store."""
+        """All arrays of the store but the packed copies, which say nothing new."""
         for node in self.nodes.values():
             yield from node.fields.values()
             yield from (spec for parts in node.splits.values() for spec in parts.values())
             yield from node.ids.arrays.values() if node.ids else ()
         for edge in self.edges.values():
             yield from edge.arrays()
+
+    def packed_arrays(self) -> Iterator[ArraySpec]:
+        """The arrays of all packed copies."""
+        for node in self.nodes.values():
+            yield from node.packed.arrays() if node.packed else ()
 
     def to_bytes(self) -> bytes:
         """Serialise."""
@@ -145,6 +172,9 @@ def _node_to_json(entry: NodeEntry) -> dict[str, Any]:
     if entry.ids:
         arrays = {name: _spec_to_json(spec) for name, spec in entry.ids.arrays.items()}
         document["ids"] = {"kind": entry.ids.kind, "seed": entry.ids.seed, "arrays": arrays}
+    if entry.packed:
+        copies = {name: _spec_to_json(spec) for name, spec in entry.packed.fields.items()}
+        document["packed"] = {"rows": _spec_to_json(entry.packed.rows), "fields": copies, "made": entry.packed.made}
     return document
 
 
@@ -175,12 +205,24 @@ def _from_json(document: dict[str, Any]) -> Manifest:
 def _node_from_json(name: NodeType, document: dict[str, Any]) -> NodeEntry:
     num_nodes = _count(document["num_nodes"])
     ids = _ids_from_json(name, document["ids"], num_nodes) if "ids" in document else None
+    fields = {key: _spec_from_json(spec, num_nodes) for key, spec in document["fields"].items()}
     return NodeEntry(
         num_nodes=num_nodes,
-        fields={key: _spec_from_json(spec, num_nodes) for key, spec in document["fields"].items()},
+        fields=fields,
         splits={split: {part: _spec_from_json(spec) for part, spec in parts.items()} for split, parts in document["splits"].items()},
         ids=ids,
+        packed=_packed_from_json(document["packed"], fields, num_nodes) if "packed" in document else None,
     )
+
+
+def _packed_from_json(document: dict[str, Any], fields: dict[str, ArraySpec], num_nodes: int) -> PackedEntry:
+    rows = _spec_from_json(document["rows"], num_nodes)
+    _demand(rows.dtype in ("int32", "int64") and len(rows.shape) == 1, f"{rows.file} must be int32 or int64 [{num_nodes}]")
+    copies = {key: _spec_from_json(spec, num_nodes) for key, spec in document["fields"].items()}
+    for key, spec in copies.items():
+        _demand(key in fields, f"{spec.file} is a copy of a field {key!r}, which is not there")
+        _demand((spec.dtype, spec.shape) == (fields[key].dtype, fields[key].shape), f"{spec.file} is not of the kind of {fields[key].file}")
+    return PackedEntry(rows=rows, fields=copies, made=dict(document["made"]))
 
 
 def _ids_from_json(name: NodeType, document: dict[str, Any], num_nodes: int) -> IdEntry:

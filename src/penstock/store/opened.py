@@ -117,7 +117,8 @@ class Store:
             array = self._maps[spec.file] = self.array_file(spec).map()
         return array
 
-    def _node(self, node_type: NodeType | None) -> NodeEntry:
+    def node_entry(self, node_type: NodeType | None) -> NodeEntry:
+        """Return all that the manifest says of a node type (None: the only type)."""
         nodes = self.manifest.nodes
         if node_type is None and len(nodes) == 1:
             return next(iter(nodes.values()))
@@ -135,7 +136,7 @@ class Store:
 
     def node_fields(self, node_type: NodeType | None = None) -> Mapping[str, ArraySpec]:
         """Return what is known of each field of a node type: dtype, shape, properties. None: the only type."""
-        return MappingProxyType(self._node(node_type).fields)
+        return MappingProxyType(self.node_entry(node_type).fields)
 
     def edge_fields(self, edge_type: EdgeType | None = None) -> Mapping[str, ArraySpec]:
         """Return what is known of each field of an edge type; rows are in CSC order. None: the only type."""
@@ -160,7 +161,7 @@ class Store:
 
     def split_names(self, node_type: NodeType | None = None) -> list[str]:
         """Return the names of the splits of a node type (None: the only type that has any)."""
-        return list(self._node(self._type_with_splits(node_type)).splits)
+        return list(self.node_entry(self._type_with_splits(node_type)).splits)
 
     def split(self, part: str, name: str | None = None, node_type: NodeType | None = None) -> np.ndarray:
         """Return the ids of one part of a split.
@@ -173,7 +174,7 @@ class Store:
             int64[n], ascending, read-only.
         """
         node_type = self._type_with_splits(node_type)
-        splits, where = self._node(node_type).splits, f"{self.path}: node type {node_type!r}"
+        splits, where = self.node_entry(node_type).splits, f"{self.path}: node type {node_type!r}"
         if name is None and len(splits) > 1 and "default" not in splits:
             raise UsageError(f"{where} has several splits, choose one by name: {_listed(splits)}")
         if name is None:
@@ -190,10 +191,10 @@ class Store:
 
     def has_original_ids(self, node_type: NodeType | None = None) -> bool:
         """Whether the user's ids of this type were mapped, and the mapping kept."""
-        return self._node(node_type).ids is not None
+        return self.node_entry(node_type).ids is not None
 
     def _id_map(self, node_type: NodeType | None) -> IdMap:
-        entry = self._node(node_type)
+        entry = self.node_entry(node_type)
         key = node_type or self.node_types[0]
         if entry.ids is None:
             raise MissingFieldError(f"{self.path}: node type {key!r} has no ids but 0 to {entry.num_nodes - 1}; use those")

@@ -24,6 +24,51 @@ from penstock.store.format import MANIFEST
 from penstock.store.manifest import Manifest
 
 
+class WriterLock:
+    """The lock of whoever writes at a path: held by one process at a time, gone with it.
+
+    Args:
+        destination: absolute path of the store.
+    """
+
+    def __init__(self, destination: Path) -> None:
+        self._destination, self._path, self._lock = destination, destination.parent / f".{destination.name}.lock", -1
+
+    def acquire(self) -> None:
+        """Take it; raises StoreBusyError where another process holds it."""
+        while True:
+            self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._path.exists() and os.path.samestat(os.fstat(self._lock), os.stat(self._path)):
+                    self._sign()
+                    return
+            except BlockingIOError:
+                holder = os.pread(self._lock, 20, 0).decode(errors="replace") or "unknown"
+                self._close()
+                raise StoreBusyError(
+                    f"another process (pid {holder}) is writing {self._destination}: wait for it, or choose another path"
+                ) from None
+            except FileNotFoundError:
+                pass
+            self._close()
+
+    def _sign(self) -> None:
+        """Write our process id into the lock, for the message to others; on a full disk they do without."""
+        with suppress(OSError):
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+
+    def _close(self) -> None:
+        os.close(self._lock)
+        self._lock = -1
+
+    def release(self) -> None:
+        """Remove the lock's file while it is still held: whoever opened it meanwhile sees that it is gone, and starts over."""
+        self._path.unlink(missing_ok=True)
+        self._close()
+
+
 class StoreWriter:
     """A store in the making; a context manager that takes the lock and leaves no litter.
 
@@ -41,7 +86,7 @@ class StoreWriter:
         self._overwrite, self._name, self._parent = overwrite, name, parent
         self.folder = parent / f".{name}.partial-{os.getpid()}"
         self.scratch = Scratch(self.folder)
-        self._lock_path, self._lock = parent / f".{name}.lock", -1
+        self._lock = WriterLock(self.destination)
         self._open_arrays: list[ArrayWriter] = []
 
     def __enter__(self) -> Self:
@@ -49,13 +94,13 @@ class StoreWriter:
             raise UsageError(f"cannot write {self.destination}: the folder {self._parent} does not exist")
         self._check_destination()
         with explained(self.destination, "write"):
-            self._acquire()
+            self._lock.acquire()
             try:
                 self._check_destination()
                 self._remove_litter()
                 self.folder.mkdir()
             except BaseException:
-                self._release()
+                self._lock.release()
                 raise
         return self
 
@@ -67,39 +112,6 @@ class StoreWriter:
             raise UsageError(f"{path} exists and is not a Penstock store: choose another path")
         if not self._overwrite:
             raise UsageError(f"{path} is a store already: choose another path, or say {argument('overwrite', True)}")
-
-    def _acquire(self) -> None:
-        while True:
-            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._lock_path.exists() and os.path.samestat(os.fstat(self._lock), os.stat(self._lock_path)):
-                    self._sign_lock()
-                    return
-            except BlockingIOError:
-                holder = os.pread(self._lock, 20, 0).decode(errors="replace") or "unknown"
-                self._close_lock()
-                raise StoreBusyError(
-                    f"another process (pid {holder}) is writing {self.destination}: wait for it, or choose another path"
-                ) from None
-            except FileNotFoundError:
-                pass
-            self._close_lock()
-
-    def _sign_lock(self) -> None:
-        """Write our process id into the lock, for the message to others; on a full disk they do without."""
-        with suppress(OSError):
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
-
-    def _close_lock(self) -> None:
-        os.close(self._lock)
-        self._lock = -1
-
-    def _release(self) -> None:
-        """Remove the lock's file while it is still held: whoever opened it meanwhile sees that it is gone, and starts over."""
-        self._lock_path.unlink(missing_ok=True)
-        self._close_lock()
 
     def _remove_litter(self) -> None:
         """Clear up after killed writers. Only the holder of the lock comes here, so all that is found is dead."""
@@ -123,11 +135,7 @@ class StoreWriter:
 
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest, make everything last, and put the store in its place."""
-        path = self.folder / MANIFEST
-        with open(path, "wb") as file:
-            file.write(manifest.to_bytes())
-            file.flush()
-            os.fsync(file.fileno())
+        write_manifest(self.folder / MANIFEST, manifest)
         for folder, _, _ in os.walk(self.folder):
             sync_folder(Path(folder))
         if not (self.destination / MANIFEST).exists():
@@ -144,7 +152,15 @@ class StoreWriter:
         for array in self._open_arrays:
             array.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._release()
+        self._lock.release()
         if isinstance(error, OSError) and not isinstance(error, StoreError):
             with explained(self.destination, "write"):
                 raise error
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write a manifest and make it last."""
+    with open(path, "wb") as file:
+        file.write(manifest.to_bytes())
+        file.flush()
+        os.fsync(file.fileno())

@@ -360,6 +360,16 @@ def test_memory_that_does_not_suffice(tmp_path, capfd):
     said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--memory", "plenty")
 
 
+def test_layouts_that_cannot_be(tmp_path, store, capfd):
+    said(capfd, "layout", store, "--memory", "1MiB")
+    said(capfd, "layout", store, "--field", "colour")
+    said(capfd, "layout", store, "--by", "alphabet")
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    ingest(tmp_path / "edges.csv", tmp_path / "bare", memory="4GiB")
+    said(capfd, "layout", tmp_path / "bare", "--train-fraction", "0.5")
+    assert sorted(path.name for path in (store / "nodes" / "node").glob("*packed*")) == []
+
+
 def test_json_says_the_same(tmp_path, capfd):
     assert run(["info", str(tmp_path / "nowhere"), "--json"]) == 2
     out, _ = capfd.readouterr()

@@ -3,6 +3,7 @@
 from penstock.store.tiers.disk import DiskOptions, DiskStats, DiskTier
 from penstock.store.tiers.disk_files import RowFile
 from penstock.store.tiers.host import HostTier, MappedTier
+from penstock.store.tiers.packed import PackedTier
 from penstock.store.tiers.slow import Link, SlowTier
 from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats
 
@@ -14,6 +15,7 @@ __all__ = [
     "HostTier",
     "Link",
     "MappedTier",
+    "PackedTier",
     "Read",
     "RowFile",
     "SlowTier",

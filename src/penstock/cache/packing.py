@@ -1,0 +1,190 @@
+"""Which rows shall lie next to each other: orders of the nodes of one type in which what is read together is on the same pages.
+
+In: what was read in sampled epochs, and the graph. Out: int64[num_nodes], the node of each row. Invariants: every node comes once; a pure
+function of its arguments; linear in nodes and edges.
+How: a row that is seldom read is read through one list more often than through the others: that of its companion, the neighbour whose list
+is read most often, counted with the share of the list that is drawn. Rows of one companion are put together, companions in an order in
+which near ones follow each other (communities, or the ids' own order, which in crawled graphs is as good). Where a cache keeps the
+hottest rows, they go first, so that they take no room on the pages of the others.
+From: DiskGNN (SIGMOD'25) packs what batches sampled in advance read; Bandana (MLSys'19) puts embeddings that are read together into the
+same blocks by partitioning a hypergraph. What was tried and refused, with figures: docs/design/layout.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock import rng
+from penstock.cache.hotness import plan_static
+from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples
+from penstock.errors import CorruptStoreError, UsageError
+from penstock.kernels.companions import cpu as companion_kernels
+from penstock.kernels.count_pages import cpu as page_kernels
+from penstock.order import Order
+from penstock.order.communities import place_nodes
+from penstock.order.orders import permutation
+from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample import NeighborSampler
+from penstock.store.format import DATA_OFFSET
+
+HOTNESS, RANDOM, COMMUNITY, COACCESS, IDS, HOT, BANDS = "hotness", "random", "community", "coaccess", "coaccess-ids", "hot-", "bands-"
+LAYOUTS = (COACCESS, IDS, COMMUNITY, *(HOT + name for name in (COACCESS, IDS, COMMUNITY)), BANDS + COACCESS, HOTNESS)
+"""Names of orders. coaccess: by companion, near ones by community; coaccess-ids: near ones by id; community: without companions. hot-: the
+rows that a cache keeps go first. bands-: rows with about as many visits (by powers of two) together, in each band by companion."""
+
+NEVER_READ = 0.1
+"""Counts for a list that was not read in the sampled epochs: less than one reading, more than none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """What sampled epochs read.
+
+    Attributes:
+        visits: node type -> int64[num_nodes]: batches that read a row.
+        readings: node type -> int64[num_nodes]: batches that read a node's neighbour list.
+    """
+
+    visits: dict[NodeType, np.ndarray]
+    readings: dict[NodeType, np.ndarray]
+
+
+def record_accesses(
+    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int, num_epochs: int = 1,
+    advance: Callable[[int], None] = lambda batches: None,
+) -> Accesses:  # fmt: skip
+    """Sample epochs with other draws than training's and count; arguments as in `presample_hotness`, `advance` is told of batches."""
+    found = Accesses(*({name: np.zeros(count, np.int64) for name, count in sampler.graph.num_nodes.items()} for _ in range(2)))
+    apart = draw_apart(sampler)
+    for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(num_epochs)):
+        for node_type, ids in distinct_nodes(apart, sample).items():
+            found.visits[node_type][ids] += 1
+        for node_type, counts in sample.num_nodes_per_hop.items():
+            found.readings[node_type][sample.nodes[node_type][: sum(counts[:-1])]] += 1
+        advance(1)
+    return found
+
+
+class Layouts:
+    """Orders of the nodes of one type, made when asked for; what several have in common is made once.
+
+    Args:
+        graph, node_type: whose rows.
+        accesses: that were counted.
+        fanouts: of training, per edge type; -1 draws all.
+        num_hot: rows that a cache above the disk keeps.
+        seed: of the random order.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        node_type: NodeType,
+        accesses: Accesses,
+        fanouts: dict[EdgeType, tuple[int, ...]],
+        *,
+        num_hot: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self._graph, self._node_type, self._fanouts = graph, node_type, fanouts
+        self._readings, self._visits, self._num_hot, self._seed = accesses.readings, accesses.visits[node_type], num_hot, seed
+        self._made: dict[str, np.ndarray] = {}
+        self._places: np.ndarray | None = None
+
+    def make(self, name: str) -> np.ndarray:
+        """Return int64[num_nodes]: the node of each row, by one of LAYOUTS or "random"."""
+        num_nodes = self._visits.size
+        if name == RANDOM:
+            return permutation(num_nodes, 0, num_nodes, rng.derive_key(self._seed, 0, rng.PRESAMPLE))
+        if name == HOTNESS:
+            return plan_static(self._visits, num_nodes)
+        if name not in LAYOUTS:
+            raise UsageError(f"a layout is one of {', '.join((*LAYOUTS, RANDOM))}; got {name!r}")
+        plain = name.removeprefix(HOT).removeprefix(BANDS)
+        if plain not in self._made:
+            self._made[plain] = self._by_place(plain)
+        nodes = self._made[plain]
+        if name.startswith(BANDS):
+            bands = np.frexp(self._visits)[1]  # 0; 1; 2 to 3; 4 to 7; ...
+            return nodes[np.argsort(-bands[nodes], kind="stable")]
+        if not name.startswith(HOT):
+            return nodes
+        hot = plan_static(self._visits, self._num_hot)
+        is_cold = np.ones(num_nodes, np.bool_)
+        is_cold[hot] = False
+        return np.concatenate([hot, nodes[is_cold[nodes]]])
+
+    def _by_place(self, name: str) -> np.ndarray:
+        """Rows of one companion together, the hottest of them first; nodes that are in nobody's list stand for themselves."""
+        counts = self._graph.num_nodes
+        firsts = dict(zip(counts, np.cumsum([0, *counts.values()])[:-1].tolist(), strict=True))
+        own = np.arange(firsts[self._node_type], firsts[self._node_type] + self._visits.size)
+        places = np.arange(sum(counts.values())) if name == IDS else self._near()
+        if name == COMMUNITY:
+            return np.argsort(places[own], kind="stable")
+        key = choose_companions(self._graph, self._node_type, self._readings, self._fanouts, firsts)
+        key[key < 0] = own[key < 0]
+        return np.lexsort((places[own], -self._visits, places[key]))
+
+    def _near(self) -> np.ndarray:
+        """int64[num_nodes of all types]: the place of each, near ones at near places."""
+        if self._places is None:
+            nodes = place_nodes(self._graph)
+            self._places = np.empty(nodes.size, np.int64)
+            self._places[nodes] = np.arange(nodes.size)
+        return self._places
+
+
+def choose_companions(
+    graph: Graph,
+    node_type: NodeType,
+    readings: dict[NodeType, np.ndarray],
+    fanouts: dict[EdgeType, tuple[int, ...]],
+    firsts: dict[NodeType, int],
+) -> np.ndarray:
+    """Return int64[num_nodes]: through whose list each node of a type is read most often, -1 where it is in none.
+
+    Args:
+        readings: how often each list was read.
+        fanouts: per edge type; -1 draws all.
+        firsts: node type -> added to a node of it.
+    """
+    best, companions = np.zeros(graph.num_nodes[node_type], np.float32), np.full(graph.num_nodes[node_type], -1, np.int64)
+    for edge_type, csc in graph.adjacency.items():
+        drawn = next((fanout for fanout in reversed(fanouts[edge_type]) if fanout), 0)  # most lists are read at the last hop
+        if edge_type[0] != node_type or drawn == 0:
+            continue
+        degrees = np.maximum(np.diff(csc.indptr), 1)
+        share = np.minimum(drawn / degrees, 1.0) if drawn > 0 else np.ones(degrees.size)
+        scores = ((readings[edge_type[2]] + NEVER_READ) * share).astype(np.float32)
+        bad = companion_kernels.choose_companions(csc.indptr, csc.indices, scores, firsts[edge_type[2]], best, companions)
+        if bad >= 0:
+            where = f"the edge at position {bad} comes from node {csc.indices[bad]}"
+            raise CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {where}, '{node_type}' has {best.size} nodes")
+    return companions
+
+
+def count_pages(
+    batches: Sequence[np.ndarray], rows: np.ndarray, row_bytes: int, *, page_bytes: int = 4096, data_offset: int = DATA_OFFSET
+) -> np.ndarray:
+    """Count the pages that batches read.
+
+    Args:
+        batches: int64[n] ids each.
+        rows: int32 or int64[num_rows]: the row of each id in the file.
+        row_bytes: of a row; rows may straddle pages, or be larger than one.
+        page_bytes: what is read at a time; data_offset: where row 0 begins in the file.
+    Returns:
+        int64[num_batches, 2]: distinct pages, and runs of consecutive ones, which one request can read.
+    """
+    counts = np.zeros((len(batches), 2), np.int64)
+    if row_bytes == 0 or rows.size == 0:
+        return counts
+    marks = np.zeros(-(-(data_offset + rows.size * row_bytes) // page_bytes), np.int32)
+    for number, ids in enumerate(batches):
+        ids = np.ascontiguousarray(ids, np.int64)
+        page_kernels.count_pages(ids, rows, row_bytes, data_offset, page_bytes, 2 * number + 1, marks, counts[number])
+    return counts

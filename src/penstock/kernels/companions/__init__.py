@@ -1,0 +1,1 @@
+"""For each node, the neighbour through which it is read most often."""

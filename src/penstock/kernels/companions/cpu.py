@@ -1,0 +1,29 @@
+"""For each node, the neighbour through which it is read most often. Same result as `reference.py`, byte for byte."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels._compile import kernel
+from penstock.kernels._memory import load, prefetch_read, store
+
+AHEAD = 24
+
+
+@kernel
+def choose_companions(indptr, indices, scores, first_dst, best, companions):
+    """Raise `best` and `companions` in place; see `reference.choose_companions`. Returns the first position of a source outside, or -1."""
+    for dst in range(indptr.size - 1):
+        score = load(scores, dst)
+        for i in range(load(indptr, dst), load(indptr, dst + 1)):
+            src = np.int64(load(indices, i))
+            if src < 0 or src >= best.size:
+                return i
+            if i + AHEAD < indices.size:
+                ahead = np.int64(load(indices, i + AHEAD))
+                if ahead >= 0 and ahead < best.size:
+                    prefetch_read(best, ahead)
+            if score > load(best, src):
+                store(best, src, score)
+                store(companions, src, first_dst + dst)
+    return -1

@@ -1,0 +1,295 @@
+"""A packed layout for a store: sample, order, measure, and write what reads the fewest pages.
+
+In: a store and a way of training on it. Out: a packed copy in the store (or none, where none helps) and its measured effect: the pages
+that a batch reads, of all its rows, and of those that a cache misses. Invariants: draws that an order is made from are not those that it is
+measured on; nothing but the copy changes; memory and disk are declared before the work, and refused there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+import penstock
+from penstock.cache import Belady, Policy, Static, plan_static
+from penstock.cache.belady import NUM_CLASSES, hotness_classes
+from penstock.cache.choose import DYNAMIC
+from penstock.cache.packing import LAYOUTS, RANDOM, Accesses, Layouts, count_pages, record_accesses
+from penstock.cache.presample import sample_batches
+from penstock.errors import BudgetError, StoreError, UsageError, argument
+from penstock.plan.capacity import parse_capacity, plan_rows
+from penstock.records import NodeType
+from penstock.sample import NeighborSampler
+from penstock.store import Progress, Quiet, Store, format_bytes, parse_bytes
+from penstock.store.budget import MIB, RESERVE_BYTES, free_bytes, resident_bytes
+from penstock.store.change import StoreChange
+from penstock.store.format import DATA_OFFSET, MAX_INT32
+from penstock.store.packing import choose_fields, drop, pack, rows_of
+from penstock.store.progress import stage
+from penstock.store.reorder import scratch_bytes
+from penstock.study.config import CacheStudy
+from penstock.study.orders import ORDERS, Seeds, make_order
+from penstock.study.run import choose_seeds
+
+AUTO, ORIGINAL, PRESAMPLE = "auto", "original", "presample"
+POLICIES = (PRESAMPLE, *DYNAMIC, Belady.name)
+LEAST_GAIN = 0.02
+"""`auto` writes a copy only where it saves this share of the pages."""
+
+MEASURED_BATCHES = 64
+WARM_BATCHES = 16
+"""At most: batches that fill a cache whose content changes, before those that count. Where there are few, a quarter of them."""
+
+NODE_BYTES = 128
+"""Of memory per node of all types while an order is made: counts, the orders compared, communities, the sampler's tables."""
+
+LEAST_WORK_BYTES = 16 * MIB
+EDGES_PER_S, COPY_BYTES_PER_S = 8e6, 500e6
+"""For the forecast of time, a guess of the right order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutSettings:
+    """What a layout is for.
+
+    Attributes:
+        by: one of LAYOUTS or "random", or "auto" for the one of LAYOUTS that reads the fewest pages on this store.
+        num_neighbors: fanouts, next to the seeds first.
+        batch_size: seeds per batch.
+        order: of the seeds, of `penstock.study.orders.ORDERS`.
+        cache: rows kept in memory above the disk: "10%", "2GiB" or "5000 rows"; what counts are the pages of the rest.
+        policy: which: "presample" keeps the hottest; or "belady" or another dynamic one.
+        window: batches that Belady knows.
+        fields: to copy; None for all of the type that have more than a number a row: labels are not worth a page.
+        node_type, seed_type, split, train_fraction: as in a `CacheStudy`.
+        page_bytes: what the disk reads at a time.
+        memory: bound for the process; None takes half of what is free.
+        seed: of everything random.
+    """
+
+    by: str = AUTO
+    num_neighbors: tuple[int, ...] = (10, 10, 10)
+    batch_size: int = 1000
+    order: str = "random"
+    cache: str = "10%"
+    policy: str = PRESAMPLE
+    window: int = 16
+    fields: tuple[str, ...] | None = None
+    node_type: str | None = None
+    seed_type: str | None = None
+    split: str | None = None
+    train_fraction: float | None = None
+    page_bytes: int = 4096
+    memory: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for name, known in (("by", (AUTO, *LAYOUTS, RANDOM)), ("order", tuple(ORDERS)), ("policy", POLICIES)):
+            if getattr(self, name) not in known:
+                raise UsageError(f"{argument(name)} must be one of {', '.join(known)}; got {getattr(self, name)!r}")
+        if self.batch_size < 1 or self.window < 1:
+            raise UsageError(f"{argument('batch_size')} and {argument('window')} must be at least 1")
+        if self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
+            raise UsageError(f"{argument('page')} is a power of two from 512 on, got {self.page_bytes}")
+        parse_capacity(self.cache)
+
+    def as_study(self) -> CacheStudy:
+        """What choosing seeds needs; checks the rest."""
+        return CacheStudy(
+            num_neighbors=self.num_neighbors, batch_size=self.batch_size, orders=(self.order,), train_fraction=self.train_fraction,
+            split=self.split, seed_type=self.seed_type, node_type=self.node_type, seed=self.seed,
+        )  # fmt: skip
+
+
+def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Progress | None = None) -> dict[str, Any]:
+    """Pack the features of one node type of a store.
+
+    Args:
+        path: of the store; nobody else may be writing it.
+        settings: see there.
+        progress: told of the forecast and of each stage.
+    Returns:
+        plain data: `by` (None where nothing was written), `fields`, `bytes` added, `measured`: pages per batch by order.
+    Raises:
+        UsageError: there is nothing to pack. BudgetError: the memory does not suffice. StoreError: the disk does not, or is read-only.
+    """
+    progress = progress or Quiet()
+    with StoreChange(path) as change:
+        work = _Work(change.store, settings)
+        budget = _plan_memory(work)
+        _announce(work, budget, progress)
+        sampled = work.accesses(progress)
+        names = LAYOUTS if settings.by == AUTO else (settings.by,)
+        with stage(progress, f"order {work.node_type}", len(names), "orders"):
+            rows = work.order(names, sampled, progress)
+        measured = work.measure(rows, sampled.visits[work.node_type], progress)
+        chosen = settings.by if settings.by != AUTO else _best(measured["pages"])
+        result = {
+            "store": str(change.store.path), "penstock": penstock.__version__, "settings": asdict(settings), "node_type": work.node_type,
+            "by": chosen, "fields": work.fields, "row_bytes": work.row_bytes, "page_bytes": settings.page_bytes, "bytes": 0,
+            "measured": measured,
+        }  # fmt: skip
+        if chosen is not None:
+            made = {key: result[key] for key in ("by", "penstock", "settings", "row_bytes", "page_bytes", "measured")}
+            mapping = rows[chosen]
+            del rows, sampled
+            pack(change, work.node_type, mapping, work.fields, made=made, work_bytes=budget, progress=progress)
+            result["bytes"] = work.copy_bytes
+    return result
+
+
+def drop_layout(path: str | os.PathLike[str], node_type: NodeType | None = None) -> list[NodeType]:
+    """Remove the packed copies of a node type, or of all (None). Returns the types that had any."""
+    with StoreChange(path) as change:
+        if node_type is not None:
+            change.store.node_entry(node_type)  # refuses a type that is not there
+        nodes = change.store.manifest.nodes
+        found = [name for name, entry in nodes.items() if entry.packed is not None and node_type in (None, name)]
+        if found:
+            drop(change, found)
+    return found
+
+
+class _Work:
+    """What is to be done."""
+
+    def __init__(self, store: Store, settings: LayoutSettings) -> None:
+        self.store, self.settings, self.graph = store, settings, store.graph()
+        self.seeds: Seeds = choose_seeds(store, settings.as_study())
+        self.node_type = settings.node_type or self.seeds.node_type
+        entry = store.node_entry(self.node_type)
+        self.num_nodes, self.fields = entry.num_nodes, choose_fields(entry, self.node_type, settings.fields)
+        self.specs = [entry.fields[name] for name in self.fields]
+        self.row_bytes = max(spec.row_bytes for spec in self.specs)
+        self.sampler = NeighborSampler(self.graph, list(settings.num_neighbors), seed=settings.seed)
+        mapping_bytes = self.num_nodes * (4 if self.num_nodes <= MAX_INT32 else 8)
+        self.copy_bytes = sum(spec.data_bytes for spec in self.specs) + mapping_bytes + DATA_OFFSET * (len(self.specs) + 1)
+
+    def accesses(self, progress: Progress) -> Accesses:
+        """Sample an epoch with other draws than training's."""
+        order = make_order(self.settings.order, self.seeds)
+        with stage(progress, "sample", order.num_batches(self.settings.batch_size, False), "batches"):
+            return record_accesses(
+                self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=self.settings.batch_size, advance=progress.advance
+            )  # fmt: skip
+
+    @property
+    def num_kept(self) -> int:
+        """Rows that the cache keeps."""
+        return plan_rows(self.settings.cache, {0: self.num_nodes}, {0: sum(spec.row_bytes for spec in self.specs)})[0]
+
+    def order(self, names: Iterable[str], sampled: Accesses, progress: Progress) -> dict[str, np.ndarray]:
+        """The row of each node: as it is, and by the layouts of these names."""
+        layouts = Layouts(
+            self.graph, self.node_type, sampled, self.sampler.fanouts, num_hot=self.num_kept, seed=self.settings.seed
+        )  # fmt: skip
+        rows = {ORIGINAL: rows_of(np.arange(self.num_nodes), self.num_nodes)}
+        for name in names:
+            rows[name] = rows_of(layouts.make(name), self.num_nodes)
+            progress.advance(1)
+        return rows
+
+    def measure(self, rows: dict[str, np.ndarray], visits: np.ndarray, progress: Progress) -> dict[str, Any]:
+        """Mean pages and runs per batch by order: of all rows, and of those that the cache misses; over the first batches of epoch 0."""
+        settings, order = self.settings, make_order(self.settings.order, self.seeds)
+        batches = sample_batches(
+            self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=settings.batch_size, epochs=range(1)
+        )  # fmt: skip
+        num_batches = order.num_batches(settings.batch_size, False)
+        policy = make_policy(settings.policy, self.num_nodes, self.num_kept, settings.window, visits)
+        num_warm = 0 if isinstance(policy, Static) else min(WARM_BATCHES, num_batches // 4)
+        count, asked, missed = min(num_batches - num_warm, MEASURED_BATCHES), 0, 0
+        totals = {name: np.zeros((2, 2)) for name in rows}
+        with stage(progress, "measure", num_warm + count, "batches"):
+            ids_of = islice((batch[self.node_type] for batch in batches), num_warm + count)
+            for number, (ids, left) in enumerate(play(policy, ids_of)):
+                progress.advance(1)
+                if number < num_warm:
+                    continue
+                asked, missed = asked + ids.size, missed + left.size
+                for name, mapping in rows.items():
+                    totals[name] += count_pages([ids, left], mapping, self.row_bytes, page_bytes=settings.page_bytes)
+        means = {name: (total / max(count, 1)).round(1) for name, total in totals.items()}
+        return {
+            "num_batches": count,
+            "rows_per_batch": asked / max(count, 1),
+            "missed_rows_per_batch": missed / max(count, 1),
+            "pages": {name: mean[:, 0].tolist() for name, mean in means.items()},
+            "runs": {name: mean[:, 1].tolist() for name, mean in means.items()},
+        }
+
+
+def make_policy(name: str, num_nodes: int, capacity: int, window: int, visits: np.ndarray) -> Policy:
+    """A cache of one of POLICIES, with what it begins with."""
+    if name == Belady.name:
+        return Belady(num_nodes, capacity, window, hotness_classes(visits, NUM_CLASSES).astype(np.uint8))
+    if name in DYNAMIC:
+        return DYNAMIC[name](num_nodes, capacity)
+    policy = Static(num_nodes, capacity)
+    policy.fill(plan_static(visits, capacity))
+    return policy
+
+
+def play(policy: Policy, batches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Play batches through a policy, telling it of those to come where it looks ahead: yields (ids, those missed) of each."""
+    batches, waiting = iter(batches), deque[np.ndarray]()
+    window = policy.window if isinstance(policy, Belady) else 1
+    while True:
+        while len(waiting) < window and (ids := next(batches, None)) is not None:
+            if isinstance(policy, Belady):
+                policy.announce(ids)
+            waiting.append(ids)
+        if not waiting:
+            return
+        ids = waiting.popleft()
+        yield ids, ids[policy.access(ids).hit_slots < 0]
+
+
+def _best(pages: dict[str, Sequence[float]]) -> str | None:
+    """The order with the fewest pages of missed rows, if it is better than the original one by enough."""
+    best = min((name for name in pages if name != ORIGINAL), key=lambda name: pages[name][1])
+    return best if pages[best][1] < (1 - LEAST_GAIN) * pages[ORIGINAL][1] else None
+
+
+def _plan_memory(work: _Work) -> int:
+    """Return the bytes that rows on their way may take; refuse a bound that is too small."""
+    baseline, all_nodes = resident_bytes(), sum(work.graph.num_nodes.values())
+    node_bytes = NODE_BYTES * all_nodes
+    text = work.settings.memory
+    bound = parse_bytes(text) if text is not None else baseline + free_bytes() // 2
+    left = bound - baseline - RESERVE_BYTES - node_bytes
+    least = max(LEAST_WORK_BYTES, 8 * work.row_bytes)
+    if left < least:
+        raise BudgetError(
+            f"{format_bytes(bound)} of memory are too few: {format_bytes(baseline)} are held already + {format_bytes(RESERVE_BYTES)} "
+            f"reserve + {format_bytes(node_bytes)} to order {all_nodes:,} nodes + {format_bytes(least)} for rows = "
+            f"{format_bytes(baseline + RESERVE_BYTES + node_bytes + least)} at least. Declare more by {argument('memory')}"
+        )
+    return left
+
+
+def _announce(work: _Work, work_bytes: int, progress: Progress) -> None:
+    """Say what it will take; refuse what the disk does not hold."""
+    scratch = max(scratch_bytes(work.num_nodes, spec.row_bytes, work_bytes) for spec in work.specs)
+    fanouts = np.cumprod(np.abs(work.settings.num_neighbors), dtype=np.float64)
+    seconds = work.seeds.ids.size * fanouts.sum() / EDGES_PER_S + (2 if scratch == 0 else 4) * work.copy_bytes / COPY_BYTES_PER_S
+    progress.note(
+        f"disk    {format_bytes(work.copy_bytes)} for the copy, {format_bytes(scratch)} beside it while it is made\n"
+        f"memory  up to {format_bytes(NODE_BYTES * sum(work.graph.num_nodes.values()))} for the order, {format_bytes(work_bytes)} for "
+        f"rows; topology is mapped and gives way\n"
+        f"time    about {max(1, round(seconds))} s"
+    )
+    free, needed = shutil.disk_usage(work.store.path).free, work.copy_bytes + scratch
+    if needed > free:
+        raise StoreError(
+            f"cannot pack {work.store.path}: {format_bytes(work.copy_bytes)} for the copy + {format_bytes(scratch)} while it is made = "
+            f"{format_bytes(needed)}, and the disk has {format_bytes(free)} free: free some space, or choose fewer fields"
+        )
