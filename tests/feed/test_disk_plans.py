@@ -1,5 +1,6 @@
 """Loaders that read features from a disk: the same batches as from memory, bit for bit; and what is counted and said."""
 
+import shutil
 import warnings
 
 import numpy as np
@@ -13,6 +14,8 @@ from penstock.records import CSC
 from penstock.sample import NeighborSampler
 from penstock.sample.lists import DirectLists, TierLists, with_lists
 from penstock.store import ingest
+from penstock.store.change import StoreChange
+from penstock.store.packing import pack
 from penstock.store.tiers import DiskTier, RowFile
 from tests.feed.inputs import homogeneous_data, typed_data
 from tests.feed.test_endings import run
@@ -61,6 +64,19 @@ def test_same_batches_as_from_memory(kind, plan, num_workers, stores):
     assert {name.split(",")[0] for name in stats.disks} == {kinds[name] for name, value in plan.items() if value == "disk"}
     assert all("blocks of" in how for how in stats.disks.values())
     assert stats.cache_bytes > 0
+
+
+@pytest.mark.parametrize("plan", [{}, dict(policy="belady", cache="10%", window=3), dict(policy="degree", cache="30%")], ids=str)
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_a_packed_copy_is_read_where_there_is_one(kind, plan, stores, tmp_path):
+    expected = digests(loader_of(stores[kind]))
+    path, node_type = shutil.copytree(stores[kind].path, tmp_path / "store"), "node" if kind == "plain" else "paper"
+    rows = np.random.default_rng(0).permutation(stores[kind].graph().num_nodes[node_type])
+    with StoreChange(path) as change:
+        pack(change, node_type, rows, ["x"], made={}, work_bytes=1 << 20)
+    loader = loader_of(penstock.open(path), plan=Plan(**DISK, **plan), num_workers=2)
+    assert digests(loader) == expected
+    assert sum("rows packed" in how for how in loader.stats().disks.values()) == 1
 
 
 def test_features_in_memory_are_refused(stores):

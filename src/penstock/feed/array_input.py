@@ -5,8 +5,9 @@ In: a `Graph` and arrays with one row per node or edge (in CSC order). Out: an i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +25,23 @@ PYG_EDGE_NAMES = {"x": "edge_attr", "weight": "edge_weight", "time": "edge_time"
 
 Arrays = Mapping[Any, Mapping[str, np.ndarray]]
 
+if TYPE_CHECKING:
+    from penstock.store.packing import Packed
+
+FindPacked = Callable[[NodeType, Sequence[str]], "Packed | None"]
+
+
+def find_packed(store: Store, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
+    """What a store has packed; what makes such copies is not loaded before somebody asks."""
+    from penstock.store.packing import packed_of
+
+    return packed_of(store, node_type, fields)
+
+
+def no_packed(node_type: NodeType, fields: Sequence[str]) -> Packed | None:
+    """Nothing is packed."""
+    return None
+
 
 class ArrayInput:
     """A graph with arrays for fields.
@@ -35,6 +53,7 @@ class ArrayInput:
         split: (part, node type or None) -> int64 ids, for seeds given by the name of a part.
         is_bfloat16: tells of (type, field) whether its uint16 values are bfloat16.
         is_mapped: arrays are files, mapped.
+        packed: (node type, fields) -> copies of them whose rows are packed for reads by the page, or None.
     """
 
     by_position = True
@@ -49,9 +68,10 @@ class ArrayInput:
         is_bfloat16: Callable[[Any, str], bool] = lambda key, name: False,
         *,
         is_mapped: bool = False,
+        packed: FindPacked = no_packed,
     ) -> None:
         self.graph, self._node_arrays, self._edge_arrays = graph, node_arrays, edge_arrays or {}
-        self._split, self._is_bfloat16, self.is_mapped = split, is_bfloat16, is_mapped
+        self._split, self._is_bfloat16, self.is_mapped, self.packed = split, is_bfloat16, is_mapped, packed
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
         """Resolve node ids, masks, node types and parts of a split."""
@@ -130,6 +150,7 @@ class StoreInput(ArrayInput):
             lambda part, node_type: store.split(part, split, node_type),
             lambda key, name: (store.edge_fields(key) if isinstance(key, tuple) else store.node_fields(key))[name].dtype == "bfloat16",
             is_mapped=True,
+            packed=partial(find_packed, store),
         )
         self.store = store
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values
 from penstock.errors import InputError, UsageError
+from penstock.feed.array_input import FindPacked, no_packed
 from penstock.feed.fields import Field, TensorRows
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import bottom_of_lists, file_behind, make_lists, read_topology
@@ -25,7 +27,12 @@ from penstock.gather.table import stack_of
 from penstock.plan import SAME, SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
 from penstock.records import NODE, Allocator, EdgeType, Graph
 from penstock.sample.lists import Lists, with_lists
-from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, SlowTier, Tier
+from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, PackedTier, SlowTier, Tier
+
+if TYPE_CHECKING:
+    from penstock.store.packing import Packed
+
+PackedFields = Callable[[Sequence[str]], "Packed | None"]
 
 
 @dataclass(slots=True)
@@ -88,7 +95,7 @@ class Caches:
         return "" if len(self.tables) == 1 else f"{'/'.join(key) if isinstance(key, tuple) else key} "
 
     @property
-    def disks(self) -> dict[str, DiskTier]:
+    def disks(self) -> dict[str, Any]:
         """Tiers on disks, by what they hold."""
         tiers: dict[str, Tier] = {
             f"features, {self._label(key)}{tier.name}": tier for key, table in self.tables.items() for tier in stack_of(table.tier)
@@ -96,7 +103,7 @@ class Caches:
         tiers |= {
             f"neighbour lists, {'/'.join(e)} disk" if len(self.beneath) > 1 else "neighbour lists, disk": t for e, t in self.beneath.items()
         }
-        return {name: tier for name, tier in tiers.items() if isinstance(tier, DiskTier)}
+        return {name: tier for name, tier in tiers.items() if isinstance(getattr(tier, "tier", tier), DiskTier)}
 
     @property
     def lists(self) -> dict[EdgeType, Lists]:
@@ -124,7 +131,15 @@ class Caches:
         return self.list_bytes + sum(tier.resident_bytes for tier in (*self.caches.values(), *self.disks.values()))
 
 
-def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, features: Mapping[Any, TieredTable], *, is_mapped: bool) -> Caches:
+def make_caches(
+    plan: Plan,
+    fields: Sequence[Field],
+    workload: Workload,
+    features: Mapping[Any, TieredTable],
+    *,
+    is_mapped: bool,
+    packed: FindPacked = no_packed,
+) -> Caches:
     """Build what a plan asks for.
 
     Args:
@@ -133,6 +148,7 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
         workload: what will be sampled; static policies look at it.
         features: tables of the user's, by node or edge type; policies are put over those of nodes.
         is_mapped: the arrays of the fields and of the graph are files.
+        packed: finds copies of fields that are packed for a disk.
     """
     tables = dict(features)
     _check_features(tables, workload.sampler.graph)
@@ -143,7 +159,7 @@ def make_caches(plan: Plan, fields: Sequence[Field], workload: Workload, feature
     workload = replace(workload, sampler=workload.sampler.over(graph))
     link = Link() if plan.slow_topology == SAME else None
     if not plan.has_plain_features:
-        ours = _bottoms(plan, [one for one in fields if (one.key or NODE) not in tables], is_mapped=is_mapped, link=link)
+        ours = _bottoms(plan, [one for one in fields if (one.key or NODE) not in tables], is_mapped=is_mapped, link=link, packed=packed)
         tables |= ours
         if not tables:
             raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
@@ -201,25 +217,31 @@ def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
             raise InputError(f"features of {key!r} have {table.num_rows} rows for {sizes[key]} nodes or edges: give one row for each")
 
 
-def _bottoms(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None) -> dict[Any, TieredTable]:
+def _bottoms(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None, packed: FindPacked) -> dict[Any, TieredTable]:
     """The fields of every node type that are arrays."""
     by_type: dict[Any, list[Field]] = {}
     for one in fields:
         if _is_held(one, plan):
             by_type.setdefault(one.key or NODE, []).append(one)
-    return {node_type: _bottom(plan, ours, is_mapped=is_mapped, link=link) for node_type, ours in by_type.items()}
+    return {t: _bottom(plan, ours, is_mapped=is_mapped, link=link, packed=partial(packed, t)) for t, ours in by_type.items()}
 
 
-def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None) -> TieredTable:
-    """The fields of one type where they are, or read into memory, or made slow."""
+def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None, packed: PackedFields) -> TieredTable:
+    """The fields of one type where they are, or read into memory, or from a disk, or made slow."""
     sources = [cast(TensorRows, one.source) for one in fields]
     arrays = [source.array for source in sources]
     if plan.features == "memory" and is_mapped:
         arrays, is_mapped = [np.array(array) for array in arrays], False
     if plan.features == "disk":
-        tier: Tier = DiskTier([file_behind(array, "features", "features") for array in arrays], len(arrays[0]))
+        tier: Tier = _disk(arrays, packed([one.name for one in fields]))
     else:
         tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
     if plan.slow is not None:
         tier = SlowTier(tier, link=link, **slow_options(plan.slow))
     return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])
+
+
+def _disk(arrays: Sequence[np.ndarray], packed: Packed | None) -> Tier:
+    """Rows from the files behind arrays, or from the packed copies of them where there are any."""
+    tier = DiskTier([file_behind(array, "features", "features") for array in (packed.arrays if packed else arrays)], len(arrays[0]))
+    return PackedTier(tier, packed.rows) if packed else tier

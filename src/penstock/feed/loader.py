@@ -18,6 +18,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.cache.choose import Workload
 from penstock.errors import NotSupportedError, UsageError
+from penstock.feed.array_input import no_packed
 from penstock.feed.assemble import Assembler
 from penstock.feed.caches import Caches, make_caches
 from penstock.feed.inputs import Input, Seeds, open_input
@@ -219,7 +220,8 @@ class NeighborLoader:
         maker = self._maker
         workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
         fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
-        caches = make_caches(plan, fields, workload, features, is_mapped=getattr(maker.source, "is_mapped", False))
+        is_mapped, packed = getattr(maker.source, "is_mapped", False), getattr(maker.source, "packed", no_packed)
+        caches = make_caches(plan, fields, workload, features, is_mapped=is_mapped, packed=packed)
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         return caches
 

@@ -6,12 +6,13 @@ In: an open store and a configuration. Out: everything the loop and the inferenc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
 from penstock.errors import InputError, MissingFieldError, UsageError, argument
-from penstock.feed.array_input import ArrayInput
+from penstock.feed.array_input import ArrayInput, FindPacked, find_packed, no_packed
 from penstock.records import NODE, Graph, NodeType
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Store
@@ -39,6 +40,7 @@ class TrainingData:
         bfloat16: node types whose features are bfloat16, kept as uint16.
         split: name of the split, or None.
         normalize: how features are normalised.
+        packed: finds copies of fields that are packed for a disk.
     """
 
     graph: Graph
@@ -51,12 +53,15 @@ class TrainingData:
     bfloat16: frozenset[NodeType]
     split: str | None
     normalize: str
+    packed: FindPacked = no_packed
 
     def source(self) -> ArrayInput:
         """The input of the training loader: features, and labels of the target."""
         arrays = {t: {"x": rows} for t, rows in self.x.items()}
         arrays.setdefault(self.target, {})["y"] = self.labels
-        return ArrayInput(self.sampled, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True)
+        return ArrayInput(
+            self.sampled, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True, packed=self.packed
+        )
 
     def prepare(self, x: torch.Tensor) -> torch.Tensor:
         """Turn raw features into what the model reads."""
@@ -127,6 +132,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
         split=split,
         normalize=config.normalize,
+        packed=partial(find_packed, store),
     )
 
 
