@@ -123,6 +123,17 @@ def test_state_at_every_batch(plan):
             NeighborLoader(data, **{**options, "weight_attr": None if change == "without" else "edge_weight"}).load_state_dict(state)
 
 
+def test_neighbour_lists_in_tiers_do_not_matter(tmp_path):
+    data = weighted_data()
+    del data.title
+    store = ingest(data, tmp_path / "store", memory="4GiB")
+    expected = digests(NeighborLoader(store, **OPTIONS, weight_attr="weight"))
+    for plan in (penstock.Plan(neighbor_policy="presample", neighbor_cache="30%"), penstock.Plan(topology="memory")):
+        loader = NeighborLoader(store, **OPTIONS, weight_attr="weight", plan=plan)
+        assert digests(loader) == expected
+        assert loader.stats().weight_bytes > 8 * 3000
+
+
 @pytest.mark.parametrize(
     "mode", [dict(disjoint=True), dict(replace=True), dict(subgraph_type="bidirectional"), dict(subgraph_type="induced")]
 )
