@@ -4,8 +4,8 @@
 
 Forks one child per attempt (imports are done once), kills it with SIGKILL and lets the next one resume. One kill in five comes after a
 random time of at most WITHIN seconds, and mostly meets the set-up; the others come some batches after training has begun. Prints, as JSON,
-the weights' digest, the losses, how many children were killed, how many of them after their first checkpoint, and the seconds of the attempt
-that came to the end.
+the weights' digest, the losses, how many children were killed, how many of them after their first checkpoint, and the seconds of the
+attempt that came to the end.
 """
 
 import json
