@@ -91,7 +91,7 @@ class MemoryPlan:
     def __str__(self) -> str:
         """The sum, in one line."""
         parts = [*self.needs.parts, f"{format_bytes(self.reserve_bytes)} reserve", str(self.ahead)]
-        return f"{format_bytes(self.budget_bytes)} = {' + '.join(parts)} + {format_bytes(self.cache_bytes)} for caches"
+        return f"{format_bytes(self.budget_bytes)} = {' + '.join(parts)} + {format_bytes(self.cache_bytes)} left for caches"
 
 
 def plan_memory(budget_bytes: int, needs: Needs, ways: Sequence[Ahead], misses: Callable[[Ahead, int], float]) -> MemoryPlan:
