@@ -120,10 +120,9 @@ class Caches:
         }
         return {name: tier for name, tier in tiers.items() if isinstance(getattr(tier, "tier", tier), DiskTier)}
 
-    @property
-    def most_disk_bytes(self) -> int:
-        """What the buffers of disks may come to."""
-        return sum(tier.most_bytes for tier in self.disks.values())
+    def most_disk_bytes(self, num_readers: int) -> int:
+        """What the buffers of disks may come to with so many threads that read."""
+        return sum(tier.most_bytes(num_readers) for tier in self.disks.values())
 
     @property
     def lists(self) -> dict[EdgeType, Lists]:

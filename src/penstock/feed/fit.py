@@ -7,7 +7,7 @@ batches it makes at once, so that all of the process stays within the budget; or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class Fitted:
 
     Attributes:
         memory: the sum.
+        num_workers: threads, fewer where memory is short.
         max_in_flight: batches in the making or waiting.
         rows: node type -> rows kept.
         lists: edge type -> int64 nodes whose lists are kept, best first.
@@ -62,6 +63,7 @@ class Fitted:
     """
 
     memory: MemoryPlan
+    num_workers: int
     max_in_flight: int
     rows: dict[NodeType, int]
     lists: dict[EdgeType, np.ndarray]
@@ -96,34 +98,38 @@ def fit_memory(
     profile = take_profile(maker, kept_types)
     gathered = sum(profile.num_nodes.get(t, 0) * width for t, width in row_bytes.items())
     sample, batch = int(MARGIN * profile.sample_bytes), int(MARGIN * (profile.sample_bytes + gathered))
-    num_threads, asked = max(num_workers, 1), sum(profile.num_nodes.values())
-    in_flight = max(max_in_flight, 1)
+    asked, in_flight = sum(profile.num_nodes.values()), max(max_in_flight, 1)
     while in_flight > 1 and (in_flight + 1) * batch > BATCHES_SHARE * budget:
         in_flight -= 1
-    needs = Needs(
-        step=int(STEP_BYTES_PER_ROW_BYTE * gathered) if step is None else _try_step(maker, profile, make_batch, step),
-        process=_process_bytes() - profile.num_bytes,
-        pointers=sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
-        sampling=num_threads * profile.workspace_bytes,
-        batches=(in_flight + 1) * batch + num_threads * sample * (plan.policy == Belady.name),
-        reading=caches.most_disk_bytes + min(num_threads, in_flight) * READ_BYTES_PER_ROW * asked,
-        tables=_table_bytes(plan, graph, kept_types),
-    )
-    search = _Search(plan, graph, profile, {t: row_bytes[t] for t in kept_types}, num_threads)
-    memory = _share_out(budget, needs, search)
-    lists, rows = search.divide(memory.cache_bytes)
-    return Fitted(memory=memory, max_in_flight=in_flight, rows=rows, lists=lists, hotness=profile.row_visits)
+    step_bytes = int(STEP_BYTES_PER_ROW_BYTE * gathered) if step is None else _try_step(maker, profile, make_batch, step)
+    process_bytes = _process_bytes() - profile.num_bytes
+    search = _Search(plan, graph, profile, {t: row_bytes[t] for t in kept_types})
 
+    def share_out(num_threads: int, *, with_pointers: bool) -> MemoryPlan:
+        needs = Needs(
+            process=process_bytes,
+            step=step_bytes,
+            pointers=with_pointers * sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
+            sampling=num_threads * profile.workspace_bytes,
+            batches=(in_flight + 1) * batch + num_threads * sample * (plan.policy == Belady.name),
+            reading=caches.most_disk_bytes(num_threads) + min(num_threads, in_flight) * READ_BYTES_PER_ROW * asked,
+            tables=_table_bytes(plan, graph, kept_types),
+        )
+        return plan_memory(budget, needs, search.ways(num_threads), search.misses)
 
-def _share_out(budget: int, needs: Needs, search: _Search) -> MemoryPlan:
-    """With the row pointers in memory where they fit; else the page cache has what it can of them within the reserve."""
+    threads = max(num_workers, 1)
     try:
-        return plan_memory(budget, needs, search.ways, search.misses)
-    except BudgetError as refusal:
+        memory = share_out(threads, with_pointers=True)
+    except BudgetError:  # with one thread, and with what the page cache can hold of the row pointers within the reserve
+        threads = 1
         try:
-            return plan_memory(budget, replace(needs, pointers=0), search.ways, search.misses)
-        except BudgetError as smaller:
-            raise smaller from refusal
+            memory = share_out(threads, with_pointers=True)
+        except BudgetError:
+            memory = share_out(threads, with_pointers=False)
+    lists, rows = search.divide(memory.cache_bytes)
+    return Fitted(
+        memory=memory, num_workers=min(num_workers, threads), max_in_flight=in_flight, rows=rows, lists=lists, hotness=profile.row_visits
+    )
 
 
 def _try_step(maker: BatchMaker, profile: Profile, make_batch: Callable[[np.ndarray], Any], step: Callable[[Any], object]) -> int:
@@ -155,24 +161,28 @@ def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType]) -> int:
 class _Search:
     """What is missed with so many bytes for caches: lists by the visits of the profile, rows by the simulator over its trace."""
 
-    def __init__(self, plan: Plan, graph: Graph, profile: Profile, row_bytes: Mapping[NodeType, int], num_threads: int) -> None:
+    def __init__(self, plan: Plan, graph: Graph, profile: Profile, row_bytes: Mapping[NodeType, int]) -> None:
         self._plan, self._profile = plan, profile
         self._row_bytes = {t: width + STATE_BYTES_PER_ROW for t, width in row_bytes.items()}
         self._num_nodes = {t: graph.num_nodes[t] for t in row_bytes}
         self._lists = VisitedLists(profile.list_visits, graph.adjacency) if plan.neighbor_policy is not None else None
         self._share: float | None = None
         self._known: dict[Any, float] = {}
-        self.ways = [Ahead(1, "samples", 0)]
-        if plan.policy == Belady.name:
-            uses = int(MARGIN * USE_BYTES * sum(profile.num_nodes.values()))
-            windows = [window for window in WINDOWS if window <= max(WINDOWS[0], profile.num_batches // 2)]
-            self.ways = [Ahead(window, "samples", window * (int(MARGIN * profile.held_bytes) + uses)) for window in windows]
-            self.ways += [Ahead(window, "ids", window * uses + num_threads * profile.workspace_bytes) for window in windows]
+        self._windows = [window for window in WINDOWS if window <= max(WINDOWS[0], profile.num_batches // 2)]
+
+    def ways(self, num_threads: int) -> list[Ahead]:
+        """To look ahead; of what is sampled again, threads that make batches sample too."""
+        profile = self._profile
+        if self._plan.policy != Belady.name:
+            return [Ahead(1, "samples", 0)]
+        uses = int(MARGIN * USE_BYTES * sum(profile.num_nodes.values()))
+        ways = [Ahead(window, "samples", window * (int(MARGIN * profile.held_bytes) + uses)) for window in self._windows]
+        return ways + [Ahead(window, "ids", window * uses + num_threads * profile.workspace_bytes) for window in self._windows]
 
     def misses(self, way: Ahead, cache_bytes: int) -> float:
         """Reads per batch that remain."""
         if self._share is None:
-            middle = sorted(self.ways)[len(self.ways) // 2].window
+            middle = self._windows[len(self._windows) // 2]
             self._share = min(LIST_SHARES if self._lists else (0.0,), key=lambda share: self._misses(middle, cache_bytes, share, 1))
         return self._misses(way.window, cache_bytes, self._share, 1 if way.hold == "samples" else 2)
 

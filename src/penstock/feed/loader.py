@@ -152,7 +152,8 @@ class NeighborLoader:
         self._caches = self._make_caches(plan, features or {}, step)
         self._sampling = self._options
         if self._caches.fitted is not None:
-            self._options = dataclasses.replace(self._options, max_in_flight=self._caches.fitted.max_in_flight)
+            fitted = self._caches.fitted
+            self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
             self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, self._options.num_workers))
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
         self._stats = LoaderStats()

@@ -119,7 +119,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     if config.split is not None and config.split not in names:
         raise UsageError(f"{store.path} has no split {config.split!r}; it has {', '.join(names) or 'none'}")
     split = config.split or (names[0] if len(names) > 1 else None)
-    labels = np.asarray(store.node_field(target, "y"))
+    labels, y = np.asarray(store.node_field(target, "y")), store.node_fields(target)["y"]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
@@ -132,7 +132,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         x={t: store.node_field(t, "x") for t in specs},
         labels=labels,
         parts=parts,
-        task=define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'"),
+        task=define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'", y.properties.get("num_classes")),
         bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
         split=split,
         normalize=config.normalize,

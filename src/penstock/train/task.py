@@ -50,7 +50,7 @@ class Task:
         return float((self.decide(logits) == labels).mean())  # micro-F1 of single labels is the accuracy
 
 
-def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str) -> Task:
+def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str, num_classes: int | None = None) -> Task:
     """Read the task off the labels.
 
     Args:
@@ -58,6 +58,7 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
         train_ids: nodes that must have a label.
         metric: "auto" or a metric.
         name: of the labels, for messages.
+        num_classes: where it is known; None looks at all labels.
     """
     if labels.ndim == 2:
         if metric not in ("auto", "micro-f1"):
@@ -68,7 +69,7 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
     missing = train_ids[np.asarray(labels[train_ids]) < 0]
     if missing.size:
         raise InputError(f"{missing.size} of {train_ids.size} train nodes have no label in {name}; first is node {missing[0]}")
-    num_classes = int(labels.max()) + 1
+    num_classes = int(labels.max()) + 1 if num_classes is None else num_classes
     if num_classes < 2:
         raise InputError(f"{name} has {num_classes} class: there is nothing to learn")
     if metric == "auc" and num_classes != 2:

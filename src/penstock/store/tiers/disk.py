@@ -129,10 +129,9 @@ class DiskTier:
         """Buffers of all channels."""
         return self._channels.resident_bytes
 
-    @property
-    def most_bytes(self) -> int:
-        """What `resident_bytes` may come to when all channels are in use."""
-        return int(1.25 * self.options.max_channels * self.options.depth * self.options.max_read_bytes)
+    def most_bytes(self, num_readers: int) -> int:
+        """What `resident_bytes` may come to with so many threads that read."""
+        return int(1.25 * min(num_readers, self.options.max_channels) * self.options.depth * self.options.max_read_bytes)
 
     def describe(self) -> str:
         """How it is read, in a few words."""

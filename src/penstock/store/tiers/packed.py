@@ -38,10 +38,10 @@ class PackedTier:
         """The mapping, and what the tier beneath takes."""
         return self._rows.nbytes + self.tier.resident_bytes
 
-    @property
-    def most_bytes(self) -> int:
-        """What `resident_bytes` may come to."""
-        return self._rows.nbytes + getattr(self.tier, "most_bytes", self.tier.resident_bytes)
+    def most_bytes(self, num_readers: int) -> int:
+        """What `resident_bytes` may come to with so many threads that read."""
+        beneath: Any = self.tier
+        return self._rows.nbytes + beneath.most_bytes(num_readers)
 
     @property
     def stats(self) -> TierStats:
