@@ -27,7 +27,7 @@ from penstock.gather.table import stack_of
 from penstock.plan import SAME, SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
 from penstock.records import NODE, Allocator, EdgeType, Graph
 from penstock.sample.lists import Lists, with_lists
-from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, PackedTier, SlowTier, Tier
+from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, PackedTier, SlowTier, Tier, advise_random
 
 if TYPE_CHECKING:
     from penstock.store.packing import Packed
@@ -156,7 +156,7 @@ def make_caches(
         return Caches(tables)
     graph = read_topology(plan, workload.sampler.graph, is_mapped=is_mapped)
     loaded_bytes = 0 if graph is workload.sampler.graph else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
-    workload = replace(workload, sampler=workload.sampler.over(graph))
+    workload = replace(workload, sampler=workload.sampler.over(graph), max_batches=plan.presample_batches)
     link = Link() if plan.slow_topology == SAME else None
     if not plan.has_plain_features:
         ours = _bottoms(plan, [one for one in fields if (one.key or NODE) not in tables], is_mapped=is_mapped, link=link, packed=packed)
@@ -166,8 +166,8 @@ def make_caches(
         if plan.features == "memory" and is_mapped:
             loaded_bytes += sum(table.num_rows * sum(table.tier.row_bytes) for table in ours.values())
     bottoms: dict[EdgeType, Tier] = {}
-    if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk":
-        is_file = is_mapped and plan.topology == "given"
+    is_file = is_mapped and plan.topology == "given"
+    if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk" or (plan.map_threads and is_file):
         bottoms = {e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link) for e, csc in graph.adjacency.items() if csc.num_edges}
     if plan.topology == "disk":  # what is sampled to find out what is hot must not fill the page cache
         workload = replace(workload, sampler=workload.sampler.over(with_lists(graph, make_lists(plan, graph, bottoms, {}))))
@@ -175,6 +175,9 @@ def make_caches(
     for node_type, choice in choices.items():
         table = tables[node_type]
         tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
+    if plan.map_threads and is_mapped:  # after the passes in order that choices take
+        for csc in graph.adjacency.values():
+            advise_random(csc.indices)
     window = max((choice.window for choice in choices.values()), default=0)
     return Caches(tables, window, with_lists(graph, make_lists(plan, graph, bottoms, kept)), loaded_bytes, bottoms)
 
@@ -235,7 +238,9 @@ def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link 
     if plan.features == "disk":
         tier: Tier = _disk(arrays, packed([one.name for one in fields]))
     else:
-        tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
+        for array in arrays if plan.map_threads and is_mapped else ():
+            advise_random(array)
+        tier = MappedTier(arrays, num_threads=plan.map_threads) if is_mapped else HostTier(arrays)
     if plan.slow is not None:
         tier = SlowTier(tier, link=link, **slow_options(plan.slow))
     return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])

@@ -18,6 +18,7 @@ from penstock.sample.lists import LAYOUTS
 ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory", "disk")
 TOPOLOGIES = ("given", "memory", "disk")
+MAX_MAP_THREADS = 256
 SAME = "same"
 """A made-up device beneath the lists that is that of the rows."""
 
@@ -44,6 +45,10 @@ class Plan:
         neighbor_layout: how kept lists are found: "direct", by a table of offsets, or "prefix", by rank.
         slow_topology: a device to be played beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks"; "same": they are on the device of
             `slow`, and their reads queue with those of the rows.
+        map_threads: threads that read rows and neighbours from maps at the same time, for stores beyond memory: a row that is not in the
+            page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
+            chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
+        presample_batches: how many batches of an epoch are sampled at most to find out what is hot; None: all of them.
     """
 
     recipe: str = "custom"
@@ -59,6 +64,8 @@ class Plan:
     neighbor_cache: str = "0"
     neighbor_layout: str = "direct"
     slow_topology: str | None = None
+    map_threads: int = 0
+    presample_batches: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -71,6 +78,10 @@ class Plan:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(policies)}; got {getattr(self, name)!r}")
         if self.window < 1 or self.presample_epochs < 1:
             raise UsageError(f"{argument('window')} and presample_epochs must be at least 1")
+        if self.presample_batches is not None and self.presample_batches < 1:
+            raise UsageError(f"{argument('presample_batches')} must be at least 1, got {self.presample_batches}")
+        if not 0 <= self.map_threads <= MAX_MAP_THREADS:
+            raise UsageError(f"{argument('map_threads')} must lie in [0, {MAX_MAP_THREADS}], got {self.map_threads}")
         parse_capacity(self.cache)
         for name in ("slow", "slow_topology"):
             if getattr(self, name) is not None and (name, self.slow_topology) != ("slow_topology", SAME):
@@ -100,12 +111,12 @@ class Plan:
     @property
     def has_plain_features(self) -> bool:
         """Nothing stands between the loader and the arrays of features."""
-        return self.policy is None and self.features == "given" and self.slow is None
+        return self.policy is None and self.features == "given" and self.slow is None and not self.map_threads
 
     @property
     def has_plain_topology(self) -> bool:
         """Nothing stands between the sampler and the arrays of neighbours."""
-        return self.neighbor_policy is None and self.topology == "given" and self.slow_topology is None
+        return self.neighbor_policy is None and self.topology == "given" and self.slow_topology is None and not self.map_threads
 
     @property
     def is_plain(self) -> bool:
