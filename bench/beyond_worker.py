@@ -110,7 +110,7 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
     result: dict[str, Any] = {"build_s": time.perf_counter() - began, "build_read_bytes": built["read_bytes"] - before["read_bytes"]}
     batches, warm_s = iter(loader), time.perf_counter()
     times: list[float] = []
-    while len(times) < settings.warmup or (time.perf_counter() - warm_s < settings.warmup_s and not is_full(loader, built)):
+    while len(times) < settings.warmup or (time.perf_counter() - warm_s < settings.warmup_s and not is_full(loader, before)):
         times.append(take(batches, trainer if settings.step else None))
     result |= {"warmup_batches": len(times), "warmup_s": time.perf_counter() - warm_s, "warmup_batch_s": times}
     first, counted = measures(), counts(loader)
@@ -143,7 +143,7 @@ def take(batches: Any, trainer: Trainer | None) -> float:
     return time.perf_counter() - started
 
 
-def is_full(loader: Any, built: dict[str, Any]) -> bool:
+def is_full(loader: Any, began: dict[str, Any]) -> bool:
     """Whether what fills by and by is full: the rows of a dynamic cache; where rows come from maps, the page cache of the group."""
     for cache in loader._caches.caches.values():
         if not cache.is_static:
@@ -151,7 +151,7 @@ def is_full(loader: Any, built: dict[str, Any]) -> bool:
             return int(np.count_nonzero(slots >= 0)) >= 0.98 * cache.policy.num_slots
     if any(tier.startswith("disk") for tier in loader.stats().tiers):
         return True
-    return measures()["read_bytes"] - built["read_bytes"] > group_limit()
+    return measures()["read_bytes"] - began["read_bytes"] > group_limit()
 
 
 def counts(loader: Any) -> dict[str, float]:
