@@ -26,7 +26,7 @@ from bench.disk import run_fio
 SHARE = 0.1
 """Memory over store."""
 
-RESERVE = 0.06
+RESERVE = 0.08
 """Share of the limit that no cache is given: fluctuations, and some page cache for whoever reads maps."""
 
 SPLITS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -140,6 +140,11 @@ def ginex_plan(budget: int, share: float = LISTS, **changes: Any) -> dict[str, A
     return {"recipe": "ginex", **GINEX, "neighbor_cache": lists, "cache": kib((1 - share) * budget), **changes}
 
 
+def budget_plan(limit: int, **changes: Any) -> dict[str, Any]:
+    """The recipe ginex within a budget for the whole process: window and caches are fitted."""
+    return {"recipe": "ginex", "host_memory": kib(limit), **changes}
+
+
 def kib(number: float) -> str:
     """Bytes as a capacity."""
     return f"{int(number) >> 10}KiB"
@@ -157,22 +162,15 @@ def best_of(bench: Bench, *where: str, by: str = "samples_per_s") -> Any:
 PILOT = dict(warmup=4, warmup_s=20, batches=4)
 
 
-def pilot(bench: Bench) -> tuple[int, float, float]:
-    """Find the number of threads of the maps (by time), the split of ali+pg (by pages read) and that of ginex (by reads), on GraphSAGE."""
+def pilot(bench: Bench) -> tuple[int, float]:
+    """Find the number of threads of the maps (by time) and the split of ali+pg (by pages read), on GraphSAGE."""
     threads = bench.options.map_threads or pilot_threads(bench)
     settings = MODELS["sage"](bench.name)
     budget = bench.budget("sage", settings)
     for share in SPLITS:
         if not bench.is_done("pilot ali+pg", str(share)):
             bench.run(("pilot ali+pg", str(share)), {**settings, **PILOT, "plan": ali_pg_plan(threads, budget, share)})
-    for share in bench.options.ginex_splits:
-        if not bench.is_done("pilot ginex", str(share)):
-            bench.run(("pilot ginex", str(share)), {**settings, **PILOT, "plan": ginex_plan(budget, share)})
-    return (
-        threads,
-        float(best_of(bench, "pilot ali+pg", by="major_faults")),
-        float(best_of(bench, "pilot ginex", by="requests")),
-    )
+    return threads, float(best_of(bench, "pilot ali+pg", by="major_faults"))
 
 
 def pilot_threads(bench: Bench) -> int:
@@ -185,7 +183,7 @@ def pilot_threads(bench: Bench) -> int:
 
 def part_main(bench: Bench) -> None:
     """mmap, ali+pg, ginex in alternation, for both models; fio between them."""
-    threads, split, lists = pilot(bench)
+    threads, split = pilot(bench)
     for model in bench.options.models:
         settings = MODELS[model](bench.name)
         budget = bench.budget(model, settings)
@@ -193,7 +191,7 @@ def part_main(bench: Bench) -> None:
             plans = {
                 "mmap": mmap_plan(threads),
                 "ali+pg": ali_pg_plan(threads, budget, split),
-                "ginex": ginex_plan(budget, lists),
+                "ginex": budget_plan(bench.limit),
             }
             for name, plan in plans.items():
                 if not bench.is_done("main", model, name, count=number + 1):
@@ -212,13 +210,11 @@ def part_ours(bench: Bench) -> None:
     """Parts of our own recipe, one added after the other."""
     settings = MODELS["sage"](bench.name)
     budget = bench.budget("sage", settings)
-    _, _, lists = pilot(bench)
     steps: dict[str, dict[str, Any]] = {
-        "direct reads, no caches": dict(features="disk", topology="disk"),
-        "ginex": ginex_plan(budget, lists),
-        "window 64": ginex_plan(budget, lists, window=64),
-        "lists by sampled visits": ginex_plan(budget, lists, window=64, neighbor_policy="presample"),
-        "proximity order": ginex_plan(budget, lists, window=64, neighbor_policy="presample", order="proximity"),
+        "direct reads, no caches": dict(features="disk", topology="disk", window=1),
+        "ginex: window 16, a quarter for lists by ratio": ginex_plan(budget),
+        "window and caches fitted, lists by visits": budget_plan(bench.limit),
+        "proximity order": budget_plan(bench.limit, order="proximity"),
     }
     for number in range(bench.options.rounds):
         for name, plan in steps.items():
@@ -228,24 +224,24 @@ def part_ours(bench: Bench) -> None:
 
 def part_sensitivity(bench: Bench) -> None:
     """Window, memory and batch size; the dimension is what the stores differ by."""
-    threads, split, lists = pilot(bench)
+    threads, split = pilot(bench)
     base = MODELS["sage"](bench.name)
     budget = bench.budget("sage", base)
     for window in (2, 4, 8, 16, 32, 64, 128):
         if not bench.is_done("window", str(window)):
-            bench.run(("window", str(window)), {**base, "plan": ginex_plan(budget, lists, window=window)})
+            bench.run(("window", str(window)), {**base, "plan": ginex_plan(budget, window=window)})
     for factor in (0.75, 1.0, 1.5, 2.0):
         limit = int(factor * bench.limit)
         plans = {"mmap": mmap_plan(threads), "ali+pg": None, "ginex": None}
         here = bench.budget("sage", base, limit)
-        plans |= {"ali+pg": ali_pg_plan(threads, here, split), "ginex": ginex_plan(here, lists)}
+        plans |= {"ali+pg": ali_pg_plan(threads, here, split), "ginex": budget_plan(limit)}
         for name, plan in plans.items():
             if not bench.is_done("memory", str(factor), name):
                 bench.run(("memory", str(factor), name), {**base, "plan": plan}, limit=limit)
     for size in (32, 64, 128, 256):
         settings = {**base, "batch_size": size}
         here = bench.budget("sage", settings)
-        plans = {"mmap": mmap_plan(threads), "ali+pg": ali_pg_plan(threads, here, split), "ginex": ginex_plan(here, lists)}
+        plans = {"mmap": mmap_plan(threads), "ali+pg": ali_pg_plan(threads, here, split), "ginex": budget_plan(bench.limit)}
         for name, plan in plans.items():
             if not bench.is_done("batch size", str(size), name):
                 bench.run(("batch size", str(size), name), {**settings, "plan": plan})
@@ -264,7 +260,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--threads", nargs="*", type=int, default=list(THREADS), help="tried for mmap")
     parser.add_argument("--map-threads", type=int, help="for maps; default: the best of --threads")
-    parser.add_argument("--ginex-splits", nargs="*", type=float, default=[0.1, 0.25, 0.5])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--scale", type=float, default=1.0, help="of the stores, for trying it out")

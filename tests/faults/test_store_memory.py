@@ -15,7 +15,7 @@ import numpy as np, pyarrow as pa
 from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.sources.source import Chunk, Column
 from penstock.store import ingest
-from penstock.store.budget import peak_resident_bytes
+from penstock.store.process_memory import peak_resident_bytes
 
 class Edges:
     # Rows computed on demand, so that the source itself takes no memory.

@@ -131,3 +131,34 @@ def test_impossible_plans_are_refused_before_anything_is_made(stores, tmp_path):
     with pytest.raises(UsageError, match="policy must be one of"):
         run(tmp_path / "run", stores["plain"], policy="best")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_within_a_budget_of_memory(kind, stores, tmp_path):
+    expected = run(tmp_path / "none", stores[kind]).weights_digest
+    result = run(tmp_path / "budget", stores[kind], host_memory="8GiB")
+    assert result.weights_digest == expected  # the step that was tried has left no trace
+    assert result.description["memory"].startswith("8.0 GiB = ")
+    assert "\nmemory: 8.0 GiB = " in introduction(result.description, 2)
+    assert result.description["evaluation"] == "sampled"
+    assert 0 < result.val <= 1
+    assert 0 < result.test <= 1
+    again = run(tmp_path / "ids", stores[kind], recipe="ginex", window=2, hold="ids", evaluation="sampled")
+    assert (again.weights_digest, again.val, again.test) == (expected, result.val, result.test)
+    full = run(tmp_path / "full", stores[kind], host_memory="8GiB", evaluation="full")
+    assert (full.weights_digest, full.val) == (expected, run(tmp_path / "other", stores[kind]).val)
+
+
+def test_resumed_under_another_budget(stores, tmp_path):
+    expected = run(tmp_path / "whole", stores["plain"], epochs=3).weights_digest
+    run(tmp_path / "parts", stores["plain"], epochs=1, host_memory="8GiB")
+    run(tmp_path / "parts", stores["plain"], epochs=2, host_memory="6GiB", evaluation="auto", resume=True)
+    assert run(tmp_path / "parts", stores["plain"], epochs=3, recipe="pyg", evaluation="auto", resume=True).weights_digest == expected
+
+
+def test_a_budget_and_sizes_exclude_each_other(stores, tmp_path):
+    with pytest.raises(UsageError, match="host_memory decides cache: give one of the two"):
+        run(tmp_path, stores["plain"], host_memory="8GiB", cache="10%")
+    with pytest.raises(UsageError, match="host_memory of 100.0 MiB does not hold one batch"):
+        run(tmp_path, stores["plain"], host_memory="100MiB")
+    assert not list(tmp_path.iterdir())

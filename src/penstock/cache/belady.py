@@ -25,6 +25,8 @@ NUM_CLASSES = 32
 MAX_PLACE = (1 << 31) - 1
 """Places in the log before they are counted anew."""
 
+_CHUNK = 1 << 20
+
 
 class Belady(BasePolicy):
     """Keeps what is needed soonest. A miss that is worth no more than the worst row is not taken in.
@@ -47,7 +49,7 @@ class Belady(BasePolicy):
         self._num_classes = 1
         if hotness is not None:
             self._num_classes = NUM_CLASSES
-            np.subtract(-1, hotness_classes(check_hotness(hotness, num_nodes), NUM_CLASSES), out=self.slots, casting="unsafe")
+            np.invert(hotness_classes(check_hotness(hotness, num_nodes), NUM_CLASSES), out=self.slots, dtype=np.int32)
         self._rows = make_rows(self.num_slots, self._num_classes + window + 1)
         self._last_use = np.full(num_nodes, -1, dtype=np.int32)
         self._log = np.empty(1, dtype=np.int32)
@@ -109,8 +111,18 @@ class Belady(BasePolicy):
 
 
 def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return int64[n], below `num_classes`: classes of about equal numbers of nodes, hotter ones higher; equal hotness, equal class."""
+    """Return uint8[n], below `num_classes` (256 at most), hotter ones higher, equal hotness, equal class.
+
+    A class for every number where there are no more numbers than that, else classes of about equal numbers of nodes.
+    """
     sample = hotness[:: max(hotness.size // 1_000_000, 1)]
-    if sample.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    return np.searchsorted(np.quantile(sample, np.arange(1, num_classes) / num_classes), hotness, side="left")
+    limits = np.unique(sample)[1:]
+    if limits.size >= num_classes:
+        limits = np.quantile(sample, np.arange(1, num_classes) / num_classes)
+        side = "left"
+    else:
+        side = "right"
+    classes = np.zeros(hotness.size, dtype=np.uint8)
+    for first in range(0, hotness.size, _CHUNK):  # in pieces: positions are eight bytes each
+        classes[first : first + _CHUNK] = np.searchsorted(limits, hotness[first : first + _CHUNK], side=side)
+    return classes

@@ -133,7 +133,7 @@ def choose_policy(name: str, workload: Workload, node_type: NodeType, capacity: 
     if name in DYNAMIC:
         return Choice(lambda: DYNAMIC[name](num_nodes, capacity))
     if name == Belady.name:
-        hotness = hotness_classes(workload.visits(num_epochs).nodes[node_type], NUM_CLASSES).astype(np.uint8)  # a byte a node is kept
+        hotness = hotness_classes(workload.visits(num_epochs).nodes[node_type], NUM_CLASSES)  # a byte a node is kept
         return Choice(lambda: Belady(num_nodes, capacity, window, hotness), None, window)
     return fixed_choice(num_nodes, plan_static(hotness_by_name(name, workload, node_type, num_epochs=num_epochs), capacity))
 

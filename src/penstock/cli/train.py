@@ -64,6 +64,16 @@ def train(
     slow_topology: Annotated[
         str | None, typer.Option(help="Play a slower device beneath the neighbour lists: '1GB/s,100us,4KiB blocks'; same: that of --slow.")
     ] = None,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(
+            help="A budget for the whole process, 2GiB: caches, window and look-ahead follow from it; features and lists from the disk."
+        ),
+    ] = None,
+    hold: Annotated[str | None, typer.Option(help="Of batches known ahead: samples, or ids only, to be sampled again.")] = None,
+    evaluation: Annotated[
+        str, typer.Option(help="full: all neighbours; sampled: as in training. auto: sampled where --host-memory is given.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
     torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,
@@ -83,7 +93,7 @@ def train(
         split=split, metric=metric, weight=weight,
         recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
         topology=topology, neighbor_policy=neighbor_policy, neighbor_cache=neighbor_cache, neighbor_layout=neighbor_layout,
-        slow_topology=slow_topology,
+        slow_topology=slow_topology, host_memory=host_memory, hold=hold, evaluation=evaluation,
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
         checkpoint_every_s=checkpoint_every,
     )  # fmt: skip

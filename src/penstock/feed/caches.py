@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from penstock.cache.belady import Belady
 from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values
+from penstock.cache.hotness import plan_static
 from penstock.errors import InputError, UsageError
 from penstock.feed.array_input import FindPacked, no_packed
 from penstock.feed.fields import Field, TensorRows
@@ -27,9 +29,10 @@ from penstock.gather.table import stack_of
 from penstock.plan import SAME, SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
 from penstock.records import NODE, Allocator, EdgeType, Graph
 from penstock.sample.lists import Lists, with_lists
-from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, PackedTier, SlowTier, Tier, advise_random
+from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, SlowTier, Tier, advise_random
 
 if TYPE_CHECKING:
+    from penstock.feed.fit import Fitted
     from penstock.store.packing import Packed
 
 PackedFields = Callable[[Sequence[str]], "Packed | None"]
@@ -48,6 +51,9 @@ class Caches:
         graph: where the sampler reads; None leaves it the input's.
         beneath: edge type -> the tier that has all its neighbour lists, where they are read from one.
         loaded_bytes: rows and topology that were read into memory whole.
+        hold: what is kept of batches announced: see `Plan`.
+        fitted: how a budget of memory was shared out; None where there is none.
+        is_aside: see `aside`.
     """
 
     tables: dict[Any, TieredTable] = field(default_factory=dict)
@@ -55,6 +61,9 @@ class Caches:
     graph: Graph | None = None
     loaded_bytes: int = 0
     beneath: Mapping[EdgeType, Tier] = field(default_factory=dict)
+    hold: str = "samples"
+    fitted: Fitted | None = None
+    is_aside: bool = False
     _current: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pid: int = field(default_factory=os.getpid)
@@ -66,6 +75,8 @@ class Caches:
 
     def begin(self) -> int:
         """A new pass begins. Returns its number; what was announced in the one before and not asked for is forgotten."""
+        if self.is_aside:
+            return 0
         if self._pid != os.getpid():  # a forked child: a thread of the parent may have held the lock
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
@@ -73,6 +84,10 @@ class Caches:
             for cache in self.caches.values():
                 cache.restart()
             return self._current
+
+    def aside(self) -> Caches:
+        """The same tables for a loader beside this one: it steers no policy, and reads around those that its reads would change."""
+        return replace(self, window=0, is_aside=True)
 
     def announce(self, number: int, ids: Mapping[Any, np.ndarray]) -> None:
         """Tell policies that look ahead what a batch to come of a pass asks for, per node type."""
@@ -84,7 +99,7 @@ class Caches:
     def submit(self, number: int, key: Any, ids: np.ndarray, allocate: Allocator, *, are_distinct: bool) -> RowsUnderWay:
         """Begin to read rows of a type for a batch of a pass; passes have numbers from 1."""
         with self._lock:
-            around = number != self._current
+            around = self.is_aside or number != self._current
             return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around)
 
     def stats(self) -> dict[str, dict[str, Any]]:
@@ -104,6 +119,11 @@ class Caches:
             f"neighbour lists, {'/'.join(e)} disk" if len(self.beneath) > 1 else "neighbour lists, disk": t for e, t in self.beneath.items()
         }
         return {name: tier for name, tier in tiers.items() if isinstance(getattr(tier, "tier", tier), DiskTier)}
+
+    @property
+    def most_disk_bytes(self) -> int:
+        """What the buffers of disks may come to."""
+        return sum(tier.most_bytes for tier in self.disks.values())
 
     @property
     def lists(self) -> dict[EdgeType, Lists]:
@@ -139,6 +159,8 @@ def make_caches(
     *,
     is_mapped: bool,
     packed: FindPacked = no_packed,
+    max_readers: int = 8,
+    fit: Callable[[Caches], Fitted] | None = None,
 ) -> Caches:
     """Build what a plan asks for.
 
@@ -149,17 +171,57 @@ def make_caches(
         features: tables of the user's, by node or edge type; policies are put over those of nodes.
         is_mapped: the arrays of the fields and of the graph are files.
         packed: finds copies of fields that are packed for a disk.
+        max_readers: threads that read from a disk at once.
+        fit: shares a budget of memory out, given where everything is; needed where the plan has one.
     """
+    bottom = _lay_out(plan, fields, workload.sampler.graph, features, is_mapped=is_mapped, packed=packed, max_readers=max_readers)
+    if plan.is_plain and plan.host_memory is None:
+        return bottom
+    assert bottom.graph is not None
+    over = {key: table for key, table in bottom.tables.items() if isinstance(key, str)}
+    if plan.host_memory is None:
+        # what is sampled to find out what is hot must not fill the page cache
+        read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
+        workload, fitted = replace(workload, sampler=workload.sampler.over(read_from), max_batches=plan.presample_batches), None
+        choices, kept = _share_out(plan, over, bottom.beneath, workload)
+    else:
+        assert fit is not None
+        workload, fitted = replace(workload, sampler=workload.sampler.over(bottom.graph)), fit(bottom)
+        choices, kept = _chosen(plan, over, workload, fitted), fitted.lists
+    tables = dict(bottom.tables)
+    for node_type, choice in choices.items():
+        table = tables[node_type]
+        tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
+    if plan.map_threads and is_mapped:  # after the passes in order that choices take
+        for csc in bottom.graph.adjacency.values():
+            advise_random(csc.indices)
+    window = max((choice.window for choice in choices.values()), default=0)
+    graph = with_lists(bottom.graph, make_lists(plan, bottom.graph, bottom.beneath, kept))
+    hold = plan.hold if fitted is None else fitted.memory.ahead.hold
+    return Caches(tables, window, graph, bottom.loaded_bytes, bottom.beneath, hold, fitted)
+
+
+def _lay_out(
+    plan: Plan,
+    fields: Sequence[Field],
+    given: Graph,
+    features: Mapping[Any, TieredTable],
+    *,
+    is_mapped: bool,
+    packed: FindPacked,
+    max_readers: int,
+) -> Caches:
+    """Where all rows and lists are, with nothing kept of them."""
     tables = dict(features)
-    _check_features(tables, workload.sampler.graph)
-    if plan.is_plain:
+    _check_features(tables, given)
+    if plan.is_plain and plan.host_memory is None:
         return Caches(tables)
-    graph = read_topology(plan, workload.sampler.graph, is_mapped=is_mapped)
-    loaded_bytes = 0 if graph is workload.sampler.graph else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
-    workload = replace(workload, sampler=workload.sampler.over(graph), max_batches=plan.presample_batches)
+    graph = read_topology(plan, given, is_mapped=is_mapped)
+    loaded_bytes = 0 if graph is given else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
     link = Link() if plan.slow_topology == SAME else None
     if not plan.has_plain_features:
-        ours = _bottoms(plan, [one for one in fields if (one.key or NODE) not in tables], is_mapped=is_mapped, link=link, packed=packed)
+        unserved = [one for one in fields if (one.key or NODE) not in tables]
+        ours = _bottoms(plan, unserved, is_mapped=is_mapped, link=link, packed=packed, max_readers=max_readers)
         tables |= ours
         if not tables:
             raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
@@ -168,18 +230,29 @@ def make_caches(
     bottoms: dict[EdgeType, Tier] = {}
     is_file = is_mapped and plan.topology == "given"
     if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk" or (plan.map_threads and is_file):
-        bottoms = {e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link) for e, csc in graph.adjacency.items() if csc.num_edges}
-    if plan.topology == "disk":  # what is sampled to find out what is hot must not fill the page cache
-        workload = replace(workload, sampler=workload.sampler.over(with_lists(graph, make_lists(plan, graph, bottoms, {}))))
-    choices, kept = _share_out(plan, {key: table for key, table in tables.items() if isinstance(key, str)}, bottoms, workload)
-    for node_type, choice in choices.items():
-        table = tables[node_type]
-        tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
-    if plan.map_threads and is_mapped:  # after the passes in order that choices take
-        for csc in graph.adjacency.values():
-            advise_random(csc.indices)
-    window = max((choice.window for choice in choices.values()), default=0)
-    return Caches(tables, window, with_lists(graph, make_lists(plan, graph, bottoms, kept)), loaded_bytes, bottoms)
+        bottoms = {
+            e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link, max_readers=max_readers)
+            for e, csc in graph.adjacency.items()
+            if csc.num_edges
+        }
+    return Caches(tables, 0, with_lists(graph, make_lists(plan, graph, bottoms, {})), loaded_bytes, bottoms)
+
+
+def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted: Fitted) -> dict[Any, Choice]:
+    """Policies within a budget: what can be ranked by the visits of the profile is."""
+    choices: dict[Any, Choice] = {}
+    window = fitted.memory.ahead.window
+    if plan.policy is None:
+        return choices
+    for t in over:
+        num_nodes, num_rows, hotness = over[t].num_rows, fitted.rows[t], fitted.hotness[t]
+        if plan.policy == Belady.name:
+            choices[t] = Choice(partial(Belady, num_nodes, num_rows, window, hotness), None, window)
+        elif plan.policy == "presample":
+            choices[t] = fixed_choice(num_nodes, plan_static(hotness, num_rows))
+        else:
+            choices[t] = choose_policy(plan.policy, workload, t, num_rows, num_epochs=plan.presample_epochs)
+    return choices
 
 
 def _share_out(
@@ -220,23 +293,30 @@ def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
             raise InputError(f"features of {key!r} have {table.num_rows} rows for {sizes[key]} nodes or edges: give one row for each")
 
 
-def _bottoms(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None, packed: FindPacked) -> dict[Any, TieredTable]:
+def _bottoms(
+    plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None, packed: FindPacked, max_readers: int
+) -> dict[Any, TieredTable]:
     """The fields of every node type that are arrays."""
     by_type: dict[Any, list[Field]] = {}
     for one in fields:
         if _is_held(one, plan):
             by_type.setdefault(one.key or NODE, []).append(one)
-    return {t: _bottom(plan, ours, is_mapped=is_mapped, link=link, packed=partial(packed, t)) for t, ours in by_type.items()}
+    return {
+        t: _bottom(plan, ours, is_mapped=is_mapped, link=link, packed=partial(packed, t), max_readers=max_readers)
+        for t, ours in by_type.items()
+    }
 
 
-def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None, packed: PackedFields) -> TieredTable:
+def _bottom(
+    plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None, packed: PackedFields, max_readers: int
+) -> TieredTable:
     """The fields of one type where they are, or read into memory, or from a disk, or made slow."""
     sources = [cast(TensorRows, one.source) for one in fields]
     arrays = [source.array for source in sources]
     if plan.features == "memory" and is_mapped:
         arrays, is_mapped = [np.array(array) for array in arrays], False
     if plan.features == "disk":
-        tier: Tier = _disk(arrays, packed([one.name for one in fields]))
+        tier: Tier = _disk(arrays, packed([one.name for one in fields]), max_readers)
     else:
         for array in arrays if plan.map_threads and is_mapped else ():
             advise_random(array)
@@ -246,7 +326,8 @@ def _bottom(plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link 
     return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])
 
 
-def _disk(arrays: Sequence[np.ndarray], packed: Packed | None) -> Tier:
+def _disk(arrays: Sequence[np.ndarray], packed: Packed | None, max_readers: int) -> Tier:
     """Rows from the files behind arrays, or from the packed copies of them where there are any."""
-    tier = DiskTier([file_behind(array, "features", "features") for array in (packed.arrays if packed else arrays)], len(arrays[0]))
+    files = [file_behind(array, "features", "features") for array in (packed.arrays if packed else arrays)]
+    tier = DiskTier(files, len(arrays[0]), options=DiskOptions(max_channels=max_readers))
     return PackedTier(tier, packed.rows) if packed else tier

@@ -6,6 +6,8 @@ configuration, seed, e, i); thread count and look-ahead change nothing but the t
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,10 +22,12 @@ from penstock.cache.choose import Workload
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.array_input import no_packed
 from penstock.feed.assemble import Assembler
+from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches, make_caches
+from penstock.feed.fit import Fitted, fit_memory
 from penstock.feed.inputs import Input, Seeds, open_input
 from penstock.feed.lookahead import LookAhead
-from penstock.feed.maker import BatchMaker, Sampled, locate
+from penstock.feed.maker import BatchMaker, HeldSample, Sampled, locate
 from penstock.feed.options import LoaderOptions, choose_seed, read_options
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.state import check_state, describe_graph, fingerprint, make_state
@@ -35,6 +39,7 @@ from penstock.plan import Plan, make_plan
 from penstock.records import NODE, EdgeType, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample.weights import weight_bytes, with_weights
+from penstock.store.process_memory import give_back_freed_memory
 
 Batch = Data | HeteroData
 T = TypeVar("T")
@@ -66,6 +71,8 @@ class NeighborLoader:
             in tiers are read once: exchanging them between epochs has no effect.
         features: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
+        step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
+            learn what it takes.
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
     """
@@ -98,6 +105,7 @@ class NeighborLoader:
         num_ranks: int = 1,
         plan: Plan | str | None = None,
         features: Mapping[Any, TieredTable] | None = None,
+        step: Callable[[Any], object] | None = None,
         **kwargs: Any,
     ) -> None:
         _refuse_unsupported(
@@ -141,7 +149,11 @@ class NeighborLoader:
         self._num_batches = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
         if self._num_batches == 0:
             raise UsageError(f"drop_last leaves no batch: {seeds.ids.size} seeds, batch_size {self._options.batch_size}")
-        self._caches = self._make_caches(plan, features or {})
+        self._caches = self._make_caches(plan, features or {}, step)
+        self._sampling = self._options
+        if self._caches.fitted is not None:
+            self._options = dataclasses.replace(self._options, max_in_flight=self._caches.fitted.max_in_flight)
+            self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, self._options.num_workers))
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
         self._stats = LoaderStats()
         self._configuration: dict[str, Any] | None = None
@@ -180,10 +192,7 @@ class NeighborLoader:
     def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
         """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws."""
         positions = np.asarray(index, dtype=np.int64).reshape(-1)
-        maker, assembler = self._maker, Assembler(self._maker.source, self._caches)
-        sampled = maker.sample_of(positions, epoch, batch)
-        made, _ = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
-        return self._transformed(made, batch)
+        return self._transformed(_make_one(self._maker, self._caches, positions, epoch, batch), batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
@@ -213,16 +222,46 @@ class NeighborLoader:
             caches.loaded_bytes,
         )
         self._stats.tiers, self._stats.lists = caches.stats(), caches.list_stats()
+        self._stats.memory = "" if caches.fitted is None else str(caches.fitted.memory)
         self._stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
         return self._stats
 
-    def _make_caches(self, plan: Plan, features: Mapping[Any, TieredTable]) -> Caches:
-        maker = self._maker
+    def beside(self, input_nodes: Any) -> NeighborLoader:
+        """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own.
+
+        Args:
+            input_nodes: as for a loader. Batches are those that a new loader over these seeds would give.
+        """
+        other, maker = copy.copy(self), self._maker
+        seeds = maker.source.seeds(input_nodes, None)
+        if seeds.ids.size == 0:
+            raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
+        maker.sampler.check_seeds(seeds.node_type, seeds.ids)
+        other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(seeds.ids.size))
+        other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
+        other._caches, other._stats, other._configuration = self._caches.aside(), LoaderStats(), None
+        other._epoch, other._delivered, other._is_fresh = 0, 0, True
+        return other
+
+    def _make_caches(self, plan: Plan, features: Mapping[Any, TieredTable], step: Callable[[Any], object] | None) -> Caches:
+        maker, options = self._maker, self._options
         workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
         fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
         is_mapped, packed = getattr(maker.source, "is_mapped", False), getattr(maker.source, "packed", no_packed)
-        caches = make_caches(plan, fields, workload, features, is_mapped=is_mapped, packed=packed)
+
+        def fit(bottom: Caches) -> Fitted:
+            assert bottom.graph is not None
+            apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool())
+            batches = {"num_workers": options.num_workers, "max_in_flight": options.max_in_flight}
+            return fit_memory(plan, apart, bottom, **batches, make_batch=lambda at: _make_one(apart, bottom, at, 0, 0), step=step)
+
+        max_readers = max(1, options.num_workers) if plan.host_memory else 8
+        caches = make_caches(
+            plan, fields, workload, features, is_mapped=is_mapped, packed=packed, max_readers=max_readers, fit=fit
+        )  # fmt: skip
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
+        if plan.host_memory:
+            give_back_freed_memory()
         return caches
 
     def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
@@ -271,18 +310,24 @@ class _Epoch:
         number = caches.begin()
         assembler, turns = Assembler(maker.source, caches, number), Turns()
         indices = range(first * ranks + loader.rank, loader._num_batches, ranks)
-        ahead = None
+        ahead: LookAhead[HeldSample | None] | None = None
         if caches.window:
-            samples = _run(lambda index: maker.sample(epoch, index), indices, loader._samplers, options)
-            ahead = LookAhead(samples, lambda sampled: loader._announce(number, assembler, sampled), caches.window)
+            samples = _run(lambda index: maker.sample(epoch, index), indices, loader._samplers, loader._sampling)
+
+            def announce(sampled: Sampled) -> HeldSample | None:
+                loader._announce(number, assembler, sampled)
+                return maker.hold(sampled) if caches.hold == "samples" else None
+
+            ahead = LookAhead(samples, announce, caches.window)
 
         def make(index: int) -> tuple[Any, BatchStats]:
             turn = index // ranks - first
             try:
-                sampled = maker.sample(epoch, index) if ahead is None else ahead
+                sampled = maker.sample(epoch, index) if ahead is None or caches.hold == "ids" else None
                 with turns.of(turn):
-                    if isinstance(sampled, LookAhead):
-                        sampled = sampled.take()
+                    held = None if ahead is None else ahead.take()
+                    sampled = maker.release(held) if held is not None else sampled
+                    assert sampled is not None
                     under_way = maker.submit(assembler, sampled)
                 return maker.finish(assembler, sampled, under_way)
             finally:
@@ -310,6 +355,12 @@ class _Epoch:
         if loader._epoch == self._epoch:
             loader._delivered = self._next
         return batch
+
+
+def _make_one(maker: BatchMaker, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
+    """A batch of some seeds, here and now, outside any pass."""
+    assembler, sampled = Assembler(maker.source, caches), maker.sample_of(positions, epoch, index)
+    return maker.finish(assembler, sampled, maker.submit(assembler, sampled))[0]
 
 
 def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions) -> Iterator[T]:

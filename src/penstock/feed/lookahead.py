@@ -1,35 +1,39 @@
 """Samples held ahead of the gather, for policies that know what comes.
 
-In: samples in order. Out: the same samples; when one is given out, it and the following ones, `window` in all, have been announced to the
-caches. Invariant: what is announced is exactly what will be asked for, in that order; an error in sampling is raised where its batch
-would have come.
-Source: Ginex 3.4, with a window that slides by one batch in place of superbatches.
+In: samples in order. Out: the same samples, or word that each's turn has come; when one is given out, it and the following ones, `window`
+in all, have been announced to the caches. Invariant: what is announced is exactly what will be asked for, in that order; an error in
+sampling is raised where its batch would have come.
+Source: Ginex 3.4, with a window that slides by one batch in place of superbatches, and no spool files: a batch is a pure function of its
+place, so what is held of it can be little, or nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
 from penstock.feed.maker import Sampled
 
+T = TypeVar("T")
 
-class LookAhead:
+
+class LookAhead(Generic[T]):
     """Call `take` once per batch, in order; it is not safe from several threads at once.
 
     Args:
         samples: in order; may block.
-        announce: told of each sample as soon as it is there.
+        announce: told of each sample as soon as it is there; returns what is to be held of it.
         window: samples held, the one that is taken included.
     """
 
-    def __init__(self, samples: Iterator[Sampled], announce: Callable[[Sampled], None], window: int) -> None:
+    def __init__(self, samples: Iterator[Sampled], announce: Callable[[Sampled], T], window: int) -> None:
         self._samples, self._announce, self._window = samples, announce, window
-        self._held: deque[Sampled | Exception] = deque()
+        self._held: deque[T | Exception] = deque()
         self._is_over = False
 
-    def take(self) -> Sampled:
-        """Return the next sample."""
+    def take(self) -> T:
+        """Return what is held of the next sample."""
         while len(self._held) < self._window and not self._is_over:
             self._hold_one_more()
         first = self._held.popleft()
@@ -39,9 +43,7 @@ class LookAhead:
 
     def _hold_one_more(self) -> None:
         try:
-            sample = next(self._samples)
-            self._announce(sample)
-            self._held.append(sample)
+            self._held.append(self._announce(next(self._samples)))
         except StopIteration:
             self._is_over = True
         except Exception as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.errors import PenstockError, PipelineError
 from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool
+from penstock.feed.held import HeldSubgraph, hold, release
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.stats import BatchStats
 from penstock.feed.subgraph import Subgraph, number_edges, subgraph_of, through_pyg
@@ -91,6 +92,13 @@ class Sampled:
     clock: StageClock
 
 
+class HeldSample(NamedTuple):
+    """A sample that waits for its turn: all but its subgraph, and that in a smaller form."""
+
+    sampled: Sampled
+    subgraph: HeldSubgraph | Subgraph
+
+
 @dataclass(slots=True, kw_only=True)
 class BatchMaker:
     """Makes the batches of a loader.
@@ -125,6 +133,15 @@ class BatchMaker:
         clock = StageClock("sample")
         with located(clock, index):
             return self._sample(clock, positions, epoch, index)
+
+    def hold(self, sampled: Sampled) -> HeldSample:
+        """Make a sample smaller, to be held until its turn comes."""
+        smaller = hold(sampled.subgraph, self.sampler.graph, self.pool.empty)
+        return HeldSample(replace(sampled, subgraph=Subgraph({}, {}, None, None)), smaller)
+
+    def release(self, held: HeldSample) -> Sampled:
+        """Make a held sample whole again."""
+        return replace(held.sampled, subgraph=release(held.subgraph, self.sampler.graph, self.pool.empty))
 
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
         """Begin to read the rows that live in tiers: batches in order."""

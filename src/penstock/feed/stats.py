@@ -33,6 +33,7 @@ class LoaderStats:
         weight_bytes: memory of the running sums that edges are drawn by.
         loaded_bytes: memory of rows and topology that were read in whole.
         disks: name of a tier on a disk -> how it is read.
+        memory: how a budget of memory is shared out, in words; empty without one.
         tiers: name of a tier -> what it was asked for since the loader was made (`TierStats`); the cached rows' tier counts the hits.
         lists: the same for neighbour lists (`penstock.sample.lists.ListStats`); empty where the sampler reads plain arrays.
     """
@@ -53,6 +54,7 @@ class LoaderStats:
     tiers: dict[str, dict[str, Any]] = field(default_factory=dict)
     lists: dict[str, dict[str, Any]] = field(default_factory=dict)
     disks: dict[str, str] = field(default_factory=dict)
+    memory: str = ""
 
     def add(self, batch: BatchStats) -> None:
         """Count one more batch."""

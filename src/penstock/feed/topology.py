@@ -15,7 +15,7 @@ from penstock.errors import UsageError, argument
 from penstock.plan import SAME, Plan, slow_options
 from penstock.records import CSC, EdgeType, Graph
 from penstock.sample.lists import LAYOUTS, Lists, TierLists
-from penstock.store.tiers import DiskTier, HostTier, Link, MappedTier, RowFile, SlowTier, Tier
+from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, RowFile, SlowTier, Tier
 
 
 def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
@@ -25,13 +25,14 @@ def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
     return Graph(graph.num_nodes, {e: _in_memory(csc) for e, csc in graph.adjacency.items()}, graph.is_homogeneous)
 
 
-def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool, link: Link | None = None) -> Tier:
+def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool, link: Link | None = None, max_readers: int = 8) -> Tier:
     """Where all neighbour lists of one edge type are: a tier whose rows are the elements of `indices`.
 
-    `link`: of a made-up device that has the features too.
+    `link`: of a made-up device that has the features too; `max_readers`: threads that read from a disk at once.
     """
     if plan.topology == "disk":
-        tier: Tier = DiskTier([file_behind(csc.indices, "topology", "neighbour lists")], csc.num_edges)
+        file = file_behind(csc.indices, "topology", "neighbour lists")
+        tier: Tier = DiskTier([file], csc.num_edges, options=DiskOptions(max_channels=max_readers))
     else:
         tier = MappedTier([csc.indices], num_threads=plan.map_threads) if is_mapped else HostTier([csc.indices])
     device = plan.slow if plan.slow_topology == SAME else plan.slow_topology

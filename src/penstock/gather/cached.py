@@ -26,6 +26,7 @@ from penstock.errors import TierError, UsageError
 from penstock.store.tiers import HostTier, Read, Tier, TierStats
 
 _PATIENCE_S = 60.0
+_FILLED_AT_ONCE = 1 << 18
 _DRAIN_S = 2.0
 """How long a new pass waits for reads of the one before to end."""
 
@@ -65,7 +66,9 @@ class CachedTier:
 
     def _fill(self, ids: np.ndarray) -> None:
         self.policy.fill(ids)
-        self.slow.submit(ids, self._fast.buffers, self.policy.slots[ids].astype(np.int64)).wait()
+        for first in range(0, ids.size, _FILLED_AT_ONCE):  # planning a read takes ten times the memory of its row numbers
+            some = ids[first : first + _FILLED_AT_ONCE]
+            self.slow.submit(some, self._fast.buffers, self.policy.slots[some].astype(np.int64)).wait()
 
     def announce(self, rows: np.ndarray) -> None:
         """Tell a policy that looks ahead what a batch to come will ask for; batches in order."""

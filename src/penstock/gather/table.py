@@ -64,10 +64,11 @@ class TieredTable:
             ids: int64[n], in range.
             allocate: gives the arrays of the result.
             are_distinct: no id comes twice; if it might, each is still read once.
-            around: leave the topmost cache alone and read what is beneath.
+            around: leave the topmost cache alone, where reads change it, and read what is beneath.
         """
         wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
         outs = [allocate(wanted.size * kind.row_bytes, np.uint8)[: wanted.size * kind.row_bytes] for kind in self.kinds]
+        around = around and not getattr(self.tier, "is_static", False)
         tier: Tier = getattr(self.tier, "slow", self.tier) if around else self.tier
         return RowsUnderWay(self, tier.submit(wanted, outs, np.arange(wanted.size)), outs, again)
 

@@ -14,10 +14,12 @@ from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
 from penstock.plan.lists import SHARED
 from penstock.sample.lists import LAYOUTS
+from penstock.store.budget import parse_bytes
 
 ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory", "disk")
 TOPOLOGIES = ("given", "memory", "disk")
+HOLDS = ("samples", "ids")
 MAX_MAP_THREADS = 256
 SAME = "same"
 """A made-up device beneath the lists that is that of the rows."""
@@ -45,6 +47,10 @@ class Plan:
         neighbor_layout: how kept lists are found: "direct", by a table of offsets, or "prefix", by rank.
         slow_topology: a device to be played beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks"; "same": they are on the device of
             `slow`, and their reads queue with those of the rows.
+        hold: what is kept of a batch that is known and not made yet: "samples", or "ids" of its rows only, and it is sampled again.
+        host_memory: a budget for the whole process: "2GiB". What is kept (`cache`, `neighbor_cache`), `window` and `hold` then follow from
+            a short profile, and so does the number of batches made at once; lists are ranked by the visits in it. A plan that
+            says nothing else becomes that of the recipe ginex.
         map_threads: threads that read rows and neighbours from maps at the same time, for stores beyond memory: a row that is not in the
             page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
             chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
@@ -64,12 +70,16 @@ class Plan:
     neighbor_cache: str = "0"
     neighbor_layout: str = "direct"
     slow_topology: str | None = None
+    hold: str = "samples"
+    host_memory: str | None = None
     map_threads: int = 0
     presample_batches: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        allowed_values = {"order": ORDERS, "features": FEATURES, "topology": TOPOLOGIES, "neighbor_layout": tuple(LAYOUTS)}
+        allowed_values = {
+            "order": ORDERS, "features": FEATURES, "topology": TOPOLOGIES, "neighbor_layout": tuple(LAYOUTS), "hold": HOLDS,
+        }  # fmt: skip
         for name, allowed in allowed_values.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
@@ -83,6 +93,8 @@ class Plan:
         if not 0 <= self.map_threads <= MAX_MAP_THREADS:
             raise UsageError(f"{argument('map_threads')} must lie in [0, {MAX_MAP_THREADS}], got {self.map_threads}")
         parse_capacity(self.cache)
+        if self.host_memory is not None:
+            parse_bytes(self.host_memory)
         for name in ("slow", "slow_topology"):
             if getattr(self, name) is not None and (name, self.slow_topology) != ("slow_topology", SAME):
                 slow_options(getattr(self, name), name)

@@ -22,10 +22,17 @@ RECIPES = {name: replace(plan, recipe=name) for name, plan in RECIPES.items()}
 
 
 def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
-    """Return a plan: one given, a recipe by name, or the default; with the settings of `changes` that are not None."""
+    """Return a plan: one given, a recipe by name, or the default; with the settings of `changes` that are not None.
+
+    A budget of host memory and nothing else is the recipe ginex within that budget.
+    """
     if isinstance(plan, str):
         if plan not in RECIPES:
             raise UsageError(f"{argument('recipe')} must be one of {', '.join(RECIPES)}; got {plan!r}")
         plan = RECIPES[plan]
     given = {name: value for name, value in changes.items() if value is not None}
-    return replace(plan or RECIPES["mmap"], **given)
+    made = replace(plan or RECIPES["mmap"], **given)
+    says_nothing_else = replace(made, host_memory=None) == (Plan() if plan else RECIPES["mmap"])
+    if made.host_memory is not None and says_nothing_else:
+        return replace(RECIPES["ginex"], host_memory=made.host_memory)
+    return made

@@ -68,18 +68,20 @@ def _kept(description: dict[str, Any]) -> str:
         return ""
     list_bytes, loaded_bytes = description["list_bytes"], description["loaded_bytes"]
     row_bytes, is_shared = description["cache_bytes"] - list_bytes, plan["neighbor_cache"] == "shared"
-    share, parts = "a share" if is_shared else plan["cache"], [f"{plan['order']} order"]
+    is_fitted = bool(description["memory"])
+    share, parts = "a share" if is_shared or is_fitted else plan["cache"], [f"{plan['order']} order"]
     if plan["policy"]:
         parts.append(f"{plan['policy']} keeps {share} of the rows: {words.num_bytes(row_bytes)} with directory and state")
     if plan["neighbor_policy"]:
-        share = share if is_shared else plan["neighbor_cache"]
+        share = share if is_shared or is_fitted else plan["neighbor_cache"]
         parts.append(f"{plan['neighbor_policy']} keeps {share} of the neighbour lists: {words.num_bytes(list_bytes)} with their table")
     if loaded_bytes:
         parts.append(f"read into memory: {words.num_bytes(loaded_bytes)}")
     if sum(amount > 0 for amount in (row_bytes, list_bytes, loaded_bytes)) > 1:
         parts.append(f"{words.num_bytes(row_bytes + list_bytes + loaded_bytes)} together")
     disks = "".join(f"\n{name}: {how}" for name, how in description["disks"].items())
-    return f"\n{plan['recipe']}: {', '.join(parts)}{disks}"
+    memory = f"\nmemory: {description['memory']}" if is_fitted else ""
+    return f"\n{plan['recipe']}: {', '.join(parts)}{disks}{memory}"
 
 
 class Lines(Observer):

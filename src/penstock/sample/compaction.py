@@ -25,6 +25,11 @@ class DirectTable:
         self._table = np.zeros(num_nodes, dtype=np.int32)
         self._base = 1
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return self._table.nbytes
+
     def add_seeds(self, ids: np.ndarray, nodes: np.ndarray) -> int:
         """Start a batch: nodes[:n] = ids. Returns how many of them are repetitions."""
         return cpu.add_seeds_direct(ids, self._table, self._base, nodes)
@@ -55,6 +60,11 @@ class HashTable:
     def __init__(self) -> None:
         self._table = np.zeros(2 << 10, dtype=np.uint64)
         self._base = 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return self._table.nbytes
 
     def add_seeds(self, ids: np.ndarray, nodes: np.ndarray) -> int:
         """Start a batch: nodes[:n] = ids. Returns how many of them are repetitions."""

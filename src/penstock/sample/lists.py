@@ -183,8 +183,8 @@ LAYOUTS = {"direct": DirectLists, "prefix": PrefixLists}
 """How kept lists are found."""
 
 
-def with_lists(graph: Graph, lists: Mapping[EdgeType, Lists]) -> Graph:
-    """The same graph, with the neighbours of some edge types read elsewhere."""
+def with_lists(graph: Graph, lists: Mapping[EdgeType, Lists | None]) -> Graph:
+    """The same graph, with the neighbours of some edge types read elsewhere; None: from the plain array."""
     adjacency = {e: replace(csc, lists=lists.get(e, csc.lists)) for e, csc in graph.adjacency.items()}
     return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
 
@@ -201,7 +201,7 @@ def _load_lists(csc: CSC, chosen: np.ndarray, slow: TierLists) -> tuple[np.ndarr
     return ends, cached
 
 
-def _pieces(ends: np.ndarray, most: int = 1 << 22) -> Iterable[tuple[int, int]]:
+def _pieces(ends: np.ndarray, most: int = 1 << 18) -> Iterable[tuple[int, int]]:
     """Ranges of lists of at most so many elements together, but one list at least."""
     first = 0
     while first < ends.size - 1:

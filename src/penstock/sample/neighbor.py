@@ -84,6 +84,12 @@ class Workspace:
             self._weighted = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
         return self._weighted
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, self._bitmap)
+        return sum(table.num_bytes for table in self.tables.values()) + sum(array.nbytes for array in scratch)
+
     def bitmap(self, longest: int) -> np.ndarray:
         """Return a zeroed bitmap over a neighbour list of `longest` slots; kernels leave it zeroed."""
         words = (longest + 63) // 64

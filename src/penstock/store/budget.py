@@ -7,12 +7,7 @@ baseline add up to no more than the bound.
 from __future__ import annotations
 
 import re
-import resource
-import sys
 from dataclasses import dataclass
-from pathlib import Path
-
-import psutil
 
 from penstock.errors import BudgetError, UsageError, argument
 
@@ -92,53 +87,3 @@ def plan_budget(bound_bytes: int, baseline_bytes: int) -> Budget:
             f"the work = {format_bytes(needed_bytes)} at least. Declare more by {argument('memory')}, or ingest in a process of its own"
         )
     return Budget(bound_bytes=bound_bytes, baseline_bytes=baseline_bytes, chunk_bytes=chunk_bytes, work_bytes=work_bytes)
-
-
-def resident_bytes() -> int:
-    """Return the memory that this process holds now."""
-    return psutil.Process().memory_info().rss
-
-
-def peak_resident_bytes() -> int:
-    """Return the most memory that this process ever held.
-
-    `getrusage` would count what the parent held when it forked: a small process begun by a large one seems to be large.
-    """
-    peak = [line.split()[1] for line in _read_lines(Path("/proc/self/status")) if line.startswith("VmHWM")]
-    if peak:
-        return int(peak[0]) * 1024
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return usage if sys.platform == "darwin" else usage * 1024
-
-
-def free_bytes() -> int:
-    """Return the memory that this machine, or the container around this process, has left."""
-    return min([psutil.virtual_memory().available, *_container_limits()])
-
-
-def _container_limits() -> list[int]:
-    """Limits of control groups less what is in use; page cache counts as free, it gives way."""
-    root = Path("/sys/fs/cgroup")
-    found = []
-    for line in _read_lines(Path("/proc/self/cgroup")):
-        _, controllers, group = line.split(":", 2)
-        if controllers == "memory":
-            folders, names = [root / "memory" / group.lstrip("/"), root / "memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            cached = "total_cache"
-        elif controllers == "":
-            folders, names, cached = [root / group.lstrip("/"), root], ("memory.max", "memory.current"), "file"
-        else:
-            continue
-        for folder in folders:
-            limit, used = (next(iter(_read_lines(folder / name)), "") for name in names)
-            cache = [line.split()[1] for line in _read_lines(folder / "memory.stat") if line.split()[0] == cached]
-            if limit.isdigit() and used.isdigit():
-                found.append(max(0, int(limit) - int(used) + int(cache[0] if cache else 0)))
-    return found
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []

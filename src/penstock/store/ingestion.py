@@ -21,7 +21,7 @@ from penstock.records import EdgeType, NodeType
 from penstock.sources import open_source
 from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
 from penstock.store.allocators import arrow_by_malloc, release_memory
-from penstock.store.budget import Budget, format_bytes, free_bytes, parse_bytes, plan_budget, resident_bytes
+from penstock.store.budget import Budget, format_bytes, parse_bytes, plan_budget
 from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
 from penstock.store.edges import EdgeReader, EdgeRules, reversed_edges
 from penstock.store.fields import FieldRules
@@ -31,6 +31,7 @@ from penstock.store.manifest import EdgeEntry, IdEntry, Manifest, NodeEntry
 from penstock.store.mapping import Mapping, Use
 from penstock.store.nodes import WrittenNodes, write_nodes
 from penstock.store.opened import Store
+from penstock.store.process_memory import free_bytes, resident_bytes
 from penstock.store.progress import Progress, Quiet
 from penstock.store.splits import write_splits
 from penstock.store.translate import TranslatedTable

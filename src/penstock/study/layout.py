@@ -28,10 +28,11 @@ from penstock.plan.capacity import parse_capacity, plan_rows
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
 from penstock.store import Progress, Quiet, Store, format_bytes, parse_bytes
-from penstock.store.budget import MIB, RESERVE_BYTES, free_bytes, resident_bytes
+from penstock.store.budget import MIB, RESERVE_BYTES
 from penstock.store.change import StoreChange
 from penstock.store.format import DATA_OFFSET, MAX_INT32
 from penstock.store.packing import choose_fields, drop, pack, rows_of
+from penstock.store.process_memory import free_bytes, resident_bytes
 from penstock.store.progress import stage
 from penstock.store.reorder import scratch_bytes
 from penstock.study.config import CacheStudy
@@ -230,7 +231,7 @@ class _Work:
 def make_policy(name: str, num_nodes: int, capacity: int, window: int, visits: np.ndarray) -> Policy:
     """A cache of one of POLICIES, with what it begins with."""
     if name == Belady.name:
-        return Belady(num_nodes, capacity, window, hotness_classes(visits, NUM_CLASSES).astype(np.uint8))
+        return Belady(num_nodes, capacity, window, hotness_classes(visits, NUM_CLASSES))
     if name in DYNAMIC:
         return DYNAMIC[name](num_nodes, capacity)
     policy = Static(num_nodes, capacity)

@@ -16,11 +16,12 @@ MODELS = {
     "rgcn": "one GraphSAGE layer per relation (typed graphs)",
     "hgt": "heterogeneous graph transformer (typed graphs)",
 }
+EVALUATIONS = ("auto", "full", "sampled")
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
 PLAN_SETTINGS = (
     "order", "features", "policy", "cache", "window", "slow",
-    "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology",
+    "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology", "hold", "host_memory",
 )  # fmt: skip
 
 
@@ -42,6 +43,8 @@ class TrainConfig:
         normalize: "rows" divides each feature row by its sum (bags of words).
         patience: stop after so many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
+        evaluation: over "full" neighbourhoods, layer by layer, or over "sampled" ones, as in training, with memory that does not grow with
+            the graph; "auto": sampled where host_memory is given.
         recipe, and PLAN_SETTINGS: where rows and neighbour lists live, what is kept of them, and the order of the train nodes, as in
             `penstock.Plan`; None takes what the recipe says. Only the order has a say in the weights.
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
@@ -79,6 +82,9 @@ class TrainConfig:
     neighbor_cache: str | None = None
     neighbor_layout: str | None = None
     slow_topology: str | None = None
+    hold: str | None = None
+    host_memory: str | None = None
+    evaluation: str = "auto"
     num_workers: int = 2
     torch_threads: int = 0
     checkpoint_every_s: float = 60.0
@@ -87,6 +93,7 @@ class TrainConfig:
         """Refuse what cannot work."""
         _one_of("model", self.model, ("auto", *MODELS))
         _one_of("metric", self.metric, METRICS)
+        _one_of("evaluation", self.evaluation, EVALUATIONS)
         _one_of("normalize", self.normalize, NORMALIZATIONS)
         for name, least in (("batch_size", 1), ("epochs", 1), ("hidden", 1), ("heads", 1), ("eval_every", 1), ("patience", 0)):
             if getattr(self, name) < least:
@@ -100,7 +107,15 @@ class TrainConfig:
                 raise UsageError(f"{argument(name)} must lie in [0, 1), got {getattr(self, name)}")
         if self.weight_decay < 0:
             raise UsageError(f"{argument('weight_decay')} must not be negative, got {self.weight_decay}")
+        if self.host_memory is not None and (self.cache is not None or self.neighbor_cache is not None or self.window is not None):
+            given = next(name for name in ("cache", "neighbor_cache", "window") if getattr(self, name) is not None)
+            raise UsageError(f"{argument('host_memory')} decides {argument(given)}: give one of the two")
         self.plan()
+
+    @property
+    def is_sampled_evaluation(self) -> bool:
+        """Whether val and test are computed over sampled neighbourhoods."""
+        return self.evaluation == "sampled" or (self.evaluation == "auto" and self.host_memory is not None)
 
     def plan(self) -> Plan:
         """Return the recipe with the settings given."""

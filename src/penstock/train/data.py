@@ -5,7 +5,7 @@ In: an open store and a configuration. Out: everything the loop and the inferenc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -34,7 +34,7 @@ class TrainingData:
         sampled: the same, with weights where the training loader draws by them.
         target: node type to classify.
         x: features per node type that has any.
-        labels: int64[num_nodes] or 0/1 [num_nodes, num_labels] of the target.
+        labels: int[num_nodes] or 0/1 [num_nodes, num_labels] of the target, as stored; see `labels_of`.
         parts: "train", "val", "test" -> int64 ids of the target; val and test may be empty.
         task: what is learnt.
         bfloat16: node types whose features are bfloat16, kept as uint16.
@@ -56,12 +56,16 @@ class TrainingData:
     packed: FindPacked = no_packed
 
     def source(self) -> ArrayInput:
-        """The input of the training loader: features, and labels of the target."""
+        """The input of the training loader: features. Labels are those of the seeds alone, and are looked up there."""
         arrays = {t: {"x": rows} for t, rows in self.x.items()}
-        arrays.setdefault(self.target, {})["y"] = self.labels
         return ArrayInput(
             self.sampled, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True, packed=self.packed
         )
+
+    def labels_of(self, nodes: np.ndarray) -> np.ndarray:
+        """int64[n] or 0/1 [n, num_labels]: the labels of nodes of the target."""
+        labels = self.labels[nodes]
+        return labels.astype(np.int64, copy=False) if labels.ndim == 1 else labels
 
     def prepare(self, x: torch.Tensor) -> torch.Tensor:
         """Turn raw features into what the model reads."""
@@ -98,7 +102,7 @@ class TrainingData:
 
 def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     """Read a store for a run, or raise with what is missing."""
-    graph = store.graph()
+    graph = _without_edge_numbers(store.graph())
     target = config.target or _type_with_labels(store)
     if target not in graph.num_nodes:
         raise UsageError(f"{argument('target', target)} is not a node type of {store.path}; it has {store.node_types}")
@@ -126,7 +130,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         sampled=graph if config.weight is None else with_weights(graph, store_weights(store, config.weight)),
         target=target,
         x={t: store.node_field(t, "x") for t in specs},
-        labels=labels.astype(np.int64) if labels.ndim == 1 and labels.dtype.kind in "iu" else labels,
+        labels=labels,
         parts=parts,
         task=define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'"),
         bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
@@ -134,6 +138,12 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         normalize=config.normalize,
         packed=partial(find_packed, store),
     )
+
+
+def _without_edge_numbers(graph: Graph) -> Graph:
+    """No model asks for the user's numbers of the edges of a batch, and they would be read one by one."""
+    adjacency = {e: replace(csc, edge_ids=None) for e, csc in graph.adjacency.items()}
+    return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
 
 
 def _type_with_labels(store: Store) -> NodeType:

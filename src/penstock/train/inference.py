@@ -18,7 +18,7 @@ import torch
 
 from penstock.feed import NeighborLoader, layers
 from penstock.feed.array_input import ArrayInput
-from penstock.records import EDGE, NODE, Graph, NodeType
+from penstock.records import CSC, EDGE, NODE, Graph, NodeType
 from penstock.train.models import GNN
 from penstock.train.task import as_float
 from penstock.train.typed_models import TypedGNN
@@ -40,8 +40,37 @@ def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
         yield np.memmap(file.name, dtype=np.float32, mode="w+", shape=(rows, width))
 
 
+def degrees_of(adjacency: CSC, nodes: torch.Tensor) -> torch.Tensor:
+    """float32[n]: in-degrees of nodes in the whole graph, read off the row pointers."""
+    ids = nodes.numpy()
+    return torch.from_numpy((adjacency.indptr[ids + 1] - adjacency.indptr[ids]).astype(np.float32))
+
+
 def _batches(source: ArrayInput, wanted: Any, batch_size: int, num_workers: int) -> NeighborLoader:
     return NeighborLoader(source, [-1], input_nodes=wanted, batch_size=batch_size, num_workers=num_workers, seed=0)
+
+
+@torch.no_grad()
+def infer_sampled(
+    predict: Callable[[Any], torch.Tensor],
+    loader: NeighborLoader,
+    *,
+    advance: Callable[[int], None] = lambda count: None,
+    finish: Finish = lambda logits: logits,
+) -> np.ndarray:
+    """Compute logits over sampled neighbourhoods: memory follows the batch, not the graph.
+
+    Args:
+        predict: batch -> float32[batch_size, outputs].
+        loader: over the nodes whose logits are wanted, in their order.
+        advance, finish: as for `infer`.
+    """
+    done = []
+    for batch in loader:
+        logits = predict(batch).numpy()
+        done.append(finish(logits))
+        advance(len(logits))
+    return np.concatenate(done)
 
 
 @torch.no_grad()
@@ -71,14 +100,14 @@ def infer(
     Returns:
         float32[n, outputs], or as `finish` makes it.
     """
-    degrees = torch.from_numpy(np.diff(graph.adjacency[EDGE].indptr)).float() if model.needs_degree else None
+    adjacency = graph.adjacency[EDGE] if model.needs_degree else None
 
     def outputs(i: int, x: np.ndarray, wanted: np.ndarray | None) -> Iterator[np.ndarray]:
         """Yield the output of a layer, batch after batch."""
         for batch in _batches(ArrayInput(graph, {NODE: {"x": x}}), wanted, batch_size, num_workers):
             (layer,) = layers(batch)
             features = prepare(batch.x) if i == 0 else batch.x
-            yield model.layer(i, features, layer, None if degrees is None else degrees[batch.n_id]).numpy()
+            yield model.layer(i, features, layer, None if adjacency is None else degrees_of(adjacency, batch.n_id)).numpy()
             advance(layer.num_dst)
 
     current: np.ndarray = x

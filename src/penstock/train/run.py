@@ -1,4 +1,4 @@
-"""The training run: epochs over the loader, evaluation over full neighbourhoods, checkpoints, early stopping, exact resume.
+"""The training run: epochs over the loader, evaluation over full or sampled neighbourhoods, checkpoints, early stopping, exact resume.
 
 In: a configuration and a folder. Out: a result, and in the folder `config.json` and `checkpoint.pt`. Invariant: a run killed at any
 moment and resumed ends with the same weights, bit for bit, as one that was never stopped (same torch and same torch threads); the
@@ -7,9 +7,11 @@ number of sampling threads does not matter.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,13 @@ from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.plan import Plan
 from penstock.records import EDGE, NODE
 from penstock.store import Store
-from penstock.store.budget import peak_resident_bytes
 from penstock.store.manifest import MANIFEST
+from penstock.store.process_memory import peak_resident_bytes
 from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.folder import interrupts_wait, lock_folder, write_json
-from penstock.train.inference import infer, infer_typed
+from penstock.train.inference import degrees_of, infer, infer_sampled, infer_typed
 from penstock.train.memory import keep_freed_memory
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer
@@ -118,23 +120,37 @@ class _Run:
         torch.manual_seed(config.seed)
         self.model = self.data.make_model(config)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-        train_nodes, self.plan = self.data.parts["train"], config.plan()
-        self.loader = NeighborLoader(
+        self.plan = config.plan()
+        self.loader = self._make_loader()
+        self.history: list[EpochRecord] = []
+        self.record = EpochRecord(0)
+        self.best: dict[str, Any] = {"epoch": -1, "val": None, "test": None, "model": {}}
+
+    def _make_loader(self) -> NeighborLoader:
+        config, random_state = self.config, torch.get_rng_state()
+        loader = NeighborLoader(
             self.data.source(),
             list(config.num_neighbors),
-            input_nodes=(self.data.target, train_nodes),
+            input_nodes=(self.data.target, self.data.parts["train"]),
             batch_size=config.batch_size,
             order=make_order(self.plan, config, self.data),
             plan=self.plan,
             num_workers=config.num_workers,
             seed=config.seed,
+            step=self._step_on_a_copy() if self.plan.host_memory else None,
         )
-        self.degrees = None
-        if isinstance(self.model, GNN) and self.model.needs_degree:
-            self.degrees = torch.from_numpy(np.diff(self.data.graph.adjacency[EDGE].indptr)).float()
-        self.history: list[EpochRecord] = []
-        self.record = EpochRecord(0)
-        self.best: dict[str, Any] = {"epoch": -1, "val": None, "test": None, "model": {}}
+        torch.set_rng_state(random_state)  # a step may have been tried
+        return loader
+
+    def _step_on_a_copy(self) -> Callable[[Any], None]:
+        model = copy.deepcopy(self.model).train()
+        optimizer = torch.optim.Adam(model.parameters(), lr=self.config.lr)
+
+        def step(batch: Any) -> None:
+            self.data.task.loss(self._forward(model, batch), self._labels(batch)).backward()
+            optimizer.step()
+
+        return step
 
     def go(self, resume: bool) -> Result:
         """Train to the end."""
@@ -177,6 +193,8 @@ class _Run:
             "plan": None if self.plan.is_plain else self.plan.as_dict(),
             **{name: getattr(self.loader.stats(), name) for name in ("cache_bytes", "list_bytes", "loaded_bytes", "weight_bytes")},
             "disks": self.loader.stats().disks,
+            "memory": self.loader.stats().memory,
+            "evaluation": "sampled" if self.config.is_sampled_evaluation else "full",
             "config": self.config.as_dict(),
         }
 
@@ -206,8 +224,7 @@ class _Run:
         self._count_feed(before)
 
     def _step(self, batch: Any) -> None:
-        x, labels, cut = self._inputs(batch)
-        logits = self.model(x, cut) if self.degrees is None else self.model(x, cut, self.degrees[batch.n_id])
+        labels, logits = self._labels(batch), self._forward(self.model, batch)
         loss = self.data.task.loss(logits, labels)
         value = loss.item()
         if not math.isfinite(value):
@@ -226,13 +243,20 @@ class _Run:
             record.train_score += (score - record.train_score) * num_seeds / (record.num_seeds + num_seeds)
         record.num_seeds += num_seeds
 
-    def _inputs(self, batch: Any) -> tuple[Any, torch.Tensor, Any]:
-        """(features, labels of the seeds, layers) of a batch."""
-        if self.data.graph.is_homogeneous:
-            return self.data.prepare(batch.x), batch.y[: batch.batch_size], layers(batch)
-        target = batch[self.data.target]
-        x = {t: self.data.prepare(batch[t].x) if t in self.data.x else batch[t].n_id for t in self.data.graph.num_nodes}
-        return x, target.y[: target.batch_size], layers(batch)
+    def _labels(self, batch: Any) -> torch.Tensor:
+        """Of the seeds of a batch."""
+        target = batch if self.data.graph.is_homogeneous else batch[self.data.target]
+        return torch.from_numpy(self.data.labels_of(target.n_id[: target.batch_size].numpy()))
+
+    def _forward(self, model: Any, batch: Any) -> torch.Tensor:
+        """Logits of the seeds of a batch."""
+        data = self.data
+        if not data.graph.is_homogeneous:
+            x = {t: data.prepare(batch[t].x) if t in data.x else batch[t].n_id for t in data.graph.num_nodes}
+            return model(x, layers(batch))
+        if model.needs_degree:
+            return model(data.prepare(batch.x), layers(batch), degrees_of(data.graph.adjacency[EDGE], batch.n_id))
+        return model(data.prepare(batch.x), layers(batch))
 
     def _count_feed(self, before: dict[str, Any]) -> None:
         """Add what the loader counted since `before` to the record."""
@@ -248,7 +272,7 @@ class _Run:
                     sums[name] = sums.get(name, 0) + value - earlier.get(name, 0)
 
     def _evaluate(self) -> bool:
-        """Compute val and test over full neighbourhoods where they are due. Returns whether this is the best epoch so far."""
+        """Compute val and test where they are due. Returns whether this is the best epoch so far."""
         record, parts = self.record, self.data.parts
         is_due = (record.epoch + 1) % self.config.eval_every == 0 or record.epoch + 1 == self.config.epochs
         nodes = torch.from_numpy(parts["val"]), torch.from_numpy(parts["test"])
@@ -256,11 +280,11 @@ class _Run:
             return False
         started = time.perf_counter()
         logits = self._infer(torch.cat(nodes).numpy())
-        num_val, labels = parts["val"].size, self.data.labels
+        num_val, labels_of = parts["val"].size, self.data.labels_of
         if num_val:
-            record.val = _known(self.data.task.score(logits[:num_val], labels[parts["val"]]))
+            record.val = _known(self.data.task.score(logits[:num_val], labels_of(parts["val"])))
         if parts["test"].size:
-            record.test = _known(self.data.task.score(logits[num_val:], labels[parts["test"]]))
+            record.test = _known(self.data.task.score(logits[num_val:], labels_of(parts["test"])))
         record.eval_s = time.perf_counter() - started
         if record.val is not None and self.best["val"] is not None and not record.val > self.best["val"]:
             return False
@@ -276,8 +300,8 @@ class _Run:
 
     def _infer(self, nodes: np.ndarray, **options: Any) -> np.ndarray:
         data, done = self.data, 0
-        rows_per_layer = sum(data.graph.num_nodes.values())
-        total = rows_per_layer * (self.model.num_layers - 1) + nodes.size
+        is_sampled = self.config.is_sampled_evaluation
+        total = nodes.size + (0 if is_sampled else sum(data.graph.num_nodes.values()) * (self.model.num_layers - 1))
 
         def advance(count: int) -> None:
             nonlocal done
@@ -285,6 +309,9 @@ class _Run:
             self.observer.evaluating(done, total)
 
         self.model.eval()
+        if is_sampled:
+            beside = self.loader.beside((data.target, nodes))
+            return infer_sampled(lambda batch: self._forward(self.model, batch), beside, advance=advance, **options)
         options |= {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
         if isinstance(self.model, GNN):
             return infer(self.model, data.graph, data.x[NODE], nodes, self.folder, **options)

@@ -16,7 +16,7 @@ CODE = """
 import sys
 from penstock.sources import open_source
 from penstock.sources.generate import generate
-from penstock.store.budget import peak_resident_bytes
+from penstock.store.process_memory import peak_resident_bytes
 
 def peak_mb():
     return peak_resident_bytes() / (1 << 20)

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BudgetError, UsageError
-from penstock.store.budget import MIB, format_bytes, free_bytes, parse_bytes, plan_budget
+from penstock.store.budget import MIB, format_bytes, parse_bytes, plan_budget
 from penstock.store.build import PLAN_CELL_BYTES
 from penstock.store.histogram import DegreeHistogram
 from penstock.store.prefetch import prefetch
+from penstock.store.process_memory import free_bytes
 from penstock.store.spill import plan_buckets
 
 

@@ -129,6 +129,11 @@ class DiskTier:
         """Buffers of all channels."""
         return self._channels.resident_bytes
 
+    @property
+    def most_bytes(self) -> int:
+        """What `resident_bytes` may come to when all channels are in use."""
+        return int(1.25 * self.options.max_channels * self.options.depth * self.options.max_read_bytes)
+
     def describe(self) -> str:
         """How it is read, in a few words."""
         ways = sorted({"direct I/O" if file.is_direct else "through the page cache" for file in self._files})

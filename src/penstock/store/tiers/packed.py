@@ -39,6 +39,11 @@ class PackedTier:
         return self._rows.nbytes + self.tier.resident_bytes
 
     @property
+    def most_bytes(self) -> int:
+        """What `resident_bytes` may come to."""
+        return self._rows.nbytes + getattr(self.tier, "most_bytes", self.tier.resident_bytes)
+
+    @property
     def stats(self) -> TierStats:
         """Those of the tier beneath."""
         return self.tier.stats

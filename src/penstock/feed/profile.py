@@ -1,0 +1,116 @@
+"""A short profile of a loader: a few batches sampled, to learn what they take and what they ask for.
+
+In: what makes batches. Out: sizes, visits, and the rows that each batch asks for, thinned out: one node in eight, chosen by a hash, stands
+for all (Waldspurger et al. 2015: a cache of an eighth the size sees an eighth of the misses).
+The draws are not those of training, and nothing is gathered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.cache.presample import distinct_nodes, draw_apart, lists_read
+from penstock.errors import UsageError
+from penstock.feed.held import HeldSubgraph, hold
+from penstock.feed.maker import BatchMaker
+from penstock.feed.subgraph import subgraph_of
+from penstock.records import EdgeType, NodeType, Sample
+
+MAX_BATCHES = 64
+MAX_SECONDS = 20.0
+MIN_BATCHES = 4
+THINNING = 8
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(slots=True)
+class Profile:
+    """What was learnt.
+
+    Attributes:
+        num_batches: sampled.
+        num_nodes: node type -> most nodes of a batch.
+        num_edges: most edges of a batch.
+        sample_bytes, held_bytes: of a sample at most, as it is and held ahead.
+        row_visits: node type -> uint8[num_nodes], batches that ask for each row (255 and more are one).
+        list_visits: edge type -> uint8[num_dst], batches that read anything of each list, likewise.
+        traces: node type -> per batch int32[n]: distinct rows asked for among the chosen nodes, numbered anew from 0.
+        trace_visits: node type -> uint8[m]: of the chosen nodes that occur.
+        workspace_bytes: of one sampling thread.
+    """
+
+    num_batches: int = 0
+    num_nodes: dict[NodeType, int] = field(default_factory=dict)
+    num_edges: int = 0
+    sample_bytes: int = 0
+    held_bytes: int = 0
+    row_visits: dict[NodeType, np.ndarray] = field(default_factory=dict)
+    list_visits: dict[EdgeType, np.ndarray] = field(default_factory=dict)
+    traces: dict[NodeType, list[np.ndarray]] = field(default_factory=dict)
+    trace_visits: dict[NodeType, np.ndarray] = field(default_factory=dict)
+    workspace_bytes: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the profile itself takes."""
+        arrays = [*self.row_visits.values(), *self.list_visits.values(), *self.trace_visits.values()]
+        return sum(a.nbytes for a in arrays) + sum(a.nbytes for trace in self.traces.values() for a in trace)
+
+
+def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
+    """Sample batches of the first epoch for a while; rows are followed for some node types."""
+    if maker.sampler.induced:
+        raise UsageError("a budget is fitted to sampled edges: take subgraph_type='directional', or give the caches' sizes in the plan")
+    graph, sampler, profile = maker.sampler.graph, draw_apart(maker.sampler), Profile()
+    workspace = sampler.workspace()
+    profile.row_visits = {t: np.zeros(graph.num_nodes[t], np.uint8) for t in node_types}
+    profile.list_visits = {e: np.zeros(csc.num_dst, np.uint8) for e, csc in graph.adjacency.items()}
+    chosen: dict[NodeType, list[np.ndarray]] = {t: [] for t in profile.row_visits}
+    started, num_batches = time.perf_counter(), min(MAX_BATCHES, maker.order.num_batches(maker.batch_size, False))
+    for index in range(num_batches):
+        if index >= MIN_BATCHES and time.perf_counter() - started > MAX_SECONDS:
+            break
+        seeds = np.ascontiguousarray(maker.seeds.ids[maker.order.batch(0, index, maker.batch_size)], np.int64)
+        sample = sampler.sample(maker.seeds.node_type, seeds, epoch=0, batch=index, workspace=workspace)
+        _measure(profile, sample, maker)
+        for t, ids in distinct_nodes(sampler, sample).items():
+            if t in chosen:
+                _count(ids, profile.row_visits[t])
+                chosen[t].append(ids[_is_chosen(ids)])
+        for e, visits in profile.list_visits.items():
+            _count(np.unique(lists_read(sample, e)), visits)
+        profile.num_batches += 1
+    for t, trace in chosen.items():
+        known, numbers = np.unique(np.concatenate(trace), return_inverse=True)
+        profile.traces[t] = np.split(numbers.astype(np.int32), np.cumsum([ids.size for ids in trace])[:-1])
+        profile.trace_visits[t] = profile.row_visits[t][known]
+    profile.workspace_bytes = workspace.num_bytes
+    return profile
+
+
+def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
+    graph = maker.sampler.graph
+    subgraph = subgraph_of(sample)
+    edges = sum(one.edge_index.nbytes + one.row_ptr.nbytes + one.positions.nbytes for one in sample.edges.values())
+    numbered = sum(one.positions.nbytes for e, one in sample.edges.items() if graph.adjacency[e].edge_ids is not None)
+    whole = sum(ids.nbytes for ids in sample.nodes.values()) + edges + numbered
+    held = hold(subgraph, graph, np.empty)
+    profile.sample_bytes = max(profile.sample_bytes, whole)
+    profile.held_bytes = max(profile.held_bytes, held.num_bytes if isinstance(held, HeldSubgraph) else whole)
+    profile.num_edges = max(profile.num_edges, sum(one.positions.size for one in sample.edges.values()))
+    for t, ids in sample.nodes.items():
+        profile.num_nodes[t] = max(profile.num_nodes.get(t, 0), ids.size)
+
+
+def _count(ids: np.ndarray, visits: np.ndarray) -> None:
+    """One more visit of distinct ids; 255 stays."""
+    seen = visits[ids]
+    visits[ids] = seen + (seen < 255)
+
+
+def _is_chosen(ids: np.ndarray) -> np.ndarray:
+    return (ids.astype(np.uint64) * _GOLDEN) >> np.uint64(32) < np.uint64((1 << 32) // THINNING)

@@ -1,0 +1,105 @@
+"""What this process holds and what is left, looked at from within: for budgets that cover all of it.
+
+In: nothing, or a piece of work. Out: bytes. Linux says them exactly; elsewhere the figures are the coarser ones that the system has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+_HEADER = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+\s*(.*)")
+_forgotten_peak = 0
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process holds now."""
+    return psutil.Process().memory_info().rss
+
+
+def peak_resident_bytes() -> int:
+    """Return the most memory that this process ever held.
+
+    `getrusage` would count what the parent held when it forked: a small process begun by a large one seems to be large.
+    """
+    peak = _current_peak()
+    if peak is not None:
+        return max(_forgotten_peak, peak)
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage if sys.platform == "darwin" else usage * 1024
+
+
+def free_bytes() -> int:
+    """Return the memory that this machine, or the container around this process, has left."""
+    return min([psutil.virtual_memory().available, *_container_limits()])
+
+
+def resident_bytes_outside(suffix: str) -> int:
+    """Return the memory that this process holds now, less the pages of mapped files whose names end so: the system may drop those."""
+    total, counts = 0, True
+    for line in _read_lines(Path("/proc/self/smaps")):
+        if line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024 if counts else 0
+        elif match := _HEADER.fullmatch(line):
+            counts = not match[1].endswith(suffix)
+    return total or resident_bytes()
+
+
+def peak_growth(work: Callable[[], object]) -> int:
+    """Do some work, and return by how many bytes memory grew while it was done, at its peak."""
+    global _forgotten_peak
+    before = resident_bytes()
+    _forgotten_peak = peak_resident_bytes()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the system counts the peak anew from now on
+    work()
+    return max(0, (_current_peak() or resident_bytes()) - before)
+
+
+def give_back_freed_memory() -> None:
+    """Ask malloc to return to the system what is free, also in the middle of its heap (glibc; elsewhere nothing happens)."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return
+
+
+def _current_peak() -> int | None:
+    """The most memory since the process began, or since the system was told to forget; None where it does not say."""
+    peak = [line.split()[1] for line in _read_lines(Path("/proc/self/status")) if line.startswith("VmHWM")]
+    return int(peak[0]) * 1024 if peak else None
+
+
+def _container_limits() -> list[int]:
+    """Limits of control groups less what is in use; page cache counts as free, it gives way."""
+    root = Path("/sys/fs/cgroup")
+    found = []
+    for line in _read_lines(Path("/proc/self/cgroup")):
+        _, controllers, group = line.split(":", 2)
+        if controllers == "memory":
+            folders, names = [root / "memory" / group.lstrip("/"), root / "memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            cached = "total_cache"
+        elif controllers == "":
+            folders, names, cached = [root / group.lstrip("/"), root], ("memory.max", "memory.current"), "file"
+        else:
+            continue
+        for folder in folders:
+            limit, used = (next(iter(_read_lines(folder / name)), "") for name in names)
+            cache = [line.split()[1] for line in _read_lines(folder / "memory.stat") if line.split()[0] == cached]
+            if limit.isdigit() and used.isdigit():
+                found.append(max(0, int(limit) - int(used) + int(cache[0] if cache else 0)))
+    return found
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

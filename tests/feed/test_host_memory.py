@@ -1,0 +1,155 @@
+"""A budget of host memory in a loader: the same batches bit for bit, whatever it comes to; too small ones are refused with the sum."""
+
+import numpy as np
+import pytest
+import torch
+
+import penstock
+from penstock.errors import BudgetError, UsageError
+from penstock.feed.held import HeldSubgraph, hold, release
+from penstock.feed.subgraph import number_edges, subgraph_of
+from penstock.plan import RECIPES, Plan, make_plan
+from penstock.plan.visited import VisitedLists
+from penstock.records import CSC, EDGE
+from penstock.sample import NeighborSampler
+from penstock.store import ingest
+from penstock.store.process_memory import resident_bytes
+from tests.feed.inputs import homogeneous_data, typed_data
+from tests.feed.test_disk_plans import loader_of
+from tests.feed.test_plans import digests
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("budget")
+    return {kind: ingest(data, folder / kind, memory="4GiB") for kind, data in (("plain", homogeneous_data()), ("typed", typed_data()))}
+
+
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(host_memory="8GiB"),
+        make_plan("bgl", host_memory="8GiB"),
+        make_plan("gnnlab", host_memory="8GiB", features="disk"),
+        make_plan("mmap", host_memory="8GiB"),
+        make_plan("ali+pg", host_memory="8GiB", topology="disk"),
+    ],
+    ids=lambda plan: plan.recipe,
+)
+def test_same_batches_within_a_budget(kind, plan, stores):
+    loader = loader_of(stores[kind], plan=plan, num_workers=2)
+    order = loader_of(stores[kind], plan=make_plan(None, order=plan.order))
+    assert digests(loader) == digests(order)
+    stats = loader.stats()
+    assert stats.memory.startswith("8.0 GiB = ")
+    assert "left for caches" in stats.memory
+    if plan.recipe == "custom":  # nothing said: that of ginex
+        assert any("cache" in name for name in stats.tiers)
+        assert stats.disks
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize("hold", ["samples", "ids"])
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_what_is_held_ahead_changes_nothing(kind, hold, num_workers, stores):
+    plan = make_plan("ginex", hold=hold, window=3)
+    loader = loader_of(stores[kind], plan=plan, num_workers=num_workers)
+    expected = loader_of(stores[kind])
+    assert digests(loader) == digests(expected)
+    assert digests(loader) == digests(expected)  # the second epoch
+
+
+def test_a_step_is_tried_and_counted(stores):
+    sizes = []
+
+    def step(batch):
+        sizes.append(batch.batch_size)
+        torch.ones(30_000_000)  # 120 MB
+
+    loader = loader_of(stores["plain"], plan=Plan(host_memory="16GiB"), step=step)
+    assert sizes == [1, 2]
+    words = loader.stats().memory
+    assert "step" in words
+    amount, unit = words.split(" step")[0].split("+")[-1].split()
+    assert float(amount) * {"MiB": 1, "GiB": 1024}[unit] > 110
+
+
+def test_too_small_a_budget_is_refused_with_the_sum(stores):
+    with pytest.raises(BudgetError) as refused:
+        loader_of(stores["plain"], plan=Plan(host_memory="64MiB"))
+    message = str(refused.value)
+    assert message.startswith("host_memory of 64.0 MiB does not hold one batch: ")
+    assert "process" in message
+    assert "at least" in message
+    least = float(message.split(" at least")[0].split("= ")[-1].split()[0])
+    unit = message.split(" at least")[0].split()[-1]
+    least *= {"MiB": 1 << 20, "GiB": 1 << 30}[unit]
+    assert resident_bytes() * 0.5 < least < resident_bytes() * 1.5 + (300 << 20)
+
+
+def test_what_a_budget_is_not_for():
+    with pytest.raises(UsageError, match="number of bytes"):
+        Plan(host_memory="much")
+    with pytest.raises(UsageError, match="hold must be one of samples, ids"):
+        Plan(hold="all")
+    assert make_plan(None, host_memory="2GiB").policy == RECIPES["ginex"].policy
+    assert make_plan("mmap", host_memory="2GiB").policy is None
+
+
+def test_an_induced_subgraph_is_not_profiled(stores):
+    with pytest.raises(UsageError, match="directional"):
+        loader_of(stores["plain"], plan=Plan(host_memory="8GiB"), subgraph_type="induced")
+
+
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+@pytest.mark.parametrize("plan", ["ginex", "gnnlab", "bgl", "mmap"])
+def test_a_loader_beside_another(kind, plan, stores):
+    loader = loader_of(stores[kind], plan=make_plan(plan), num_workers=2)
+    nodes = np.arange(40)[::-1].copy()
+    wanted = nodes if kind == "plain" else ("paper", nodes)
+    batches = iter(loader)
+    first = penstock.digest(next(batches))
+    expected = digests(loader_of(stores[kind], input_nodes=wanted, shuffle=False))
+    assert digests(loader.beside(wanted)) == expected
+    rest = [first, *(penstock.digest(batch) for batch in batches)]  # the pass it was beside goes on undisturbed
+    assert rest == digests(loader_of(stores[kind], plan=Plan(order=make_plan(plan).order)))[: len(loader)]
+    with pytest.raises(UsageError, match="empty"):
+        loader.beside(nodes[:0] if kind == "plain" else ("paper", nodes[:0]))
+
+
+def test_held_samples_come_back_bit_for_bit(stores):
+    rng = np.random.default_rng(0)
+    for store in stores.values():
+        graph = store.graph()
+        seed_type = "node" if store.is_homogeneous else "paper"
+        sampler = NeighborSampler(graph, [3, 2], seed=1)
+        for index in range(5):
+            seeds = rng.integers(0, graph.num_nodes[seed_type], 9)
+            sample = sampler.sample(seed_type, seeds, epoch=0, batch=index, workspace=sampler.workspace())
+            subgraph = subgraph_of(sample)
+            number_edges(subgraph, graph, np.empty)
+            held = hold(subgraph, graph, np.empty)
+            assert isinstance(held, HeldSubgraph)
+            again = release(held, graph, np.empty)
+            for t, ids in subgraph.nodes.items():
+                assert again.nodes[t].dtype == ids.dtype
+                assert torch.equal(again.nodes[t], ids)
+            for e, one in subgraph.edges.items():
+                for name in ("edge_index", "row_ptr", "positions", "edge_ids"):
+                    assert torch.equal(getattr(again.edges[e], name), getattr(one, name)), (e, name)
+                assert again.edges[e].num_per_hop == one.num_per_hop
+            assert again.num_nodes_per_hop == subgraph.num_nodes_per_hop
+            assert held.num_bytes < sum(one.edge_index.nbytes + one.positions.nbytes for one in subgraph.edges.values())
+
+
+def test_visited_lists_against_all_subsets():
+    indptr = np.array([0, 3, 3, 4, 9, 11])
+    csc = CSC(indptr, np.zeros(11, np.int32), None)
+    visits = {EDGE: np.array([6, 5, 1, 10, 0], np.uint8)}  # node 1 has no list, node 4 is never read
+    lists = VisitedLists(visits, {EDGE: csc})
+    assert lists.num_bytes == (3 + 1 + 5) * 4
+    ranking = [0, 3, 2]  # reads per edge: 2, 2, 1
+    for count, num_bytes in ((0, 0), (0, 11), (1, 12), (1, 31), (2, 32), (3, 36), (3, 1000)):
+        assert lists.keep(num_bytes)[EDGE].tolist() == ranking[:count]
+        assert lists.misses(num_bytes) == 17 - sum([6, 10, 1][:count])
