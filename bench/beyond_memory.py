@@ -18,9 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import penstock
+from bench import common
 from bench.beyond_group import run_in_group
 from bench.beyond_stores import STORES, make
-from bench.common import RESULTS, foreign_load, write_result
+from bench.common import foreign_load, write_result
 from bench.disk import run_fio
 
 SHARE = 0.1
@@ -40,16 +42,17 @@ MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
 }
+WINDOWS, MEMORY, SIZES = (2, 4, 8, 16, 32, 64, 128), (0.75, 1.0, 1.5, 2.0), (32, 64, 128, 256)
 GINEX = dict(window=16, presample_batches=16)
-LISTS = 0.25
-"""Share of the budget that `ginex` gives to neighbour lists."""
+GINEX_SPLITS = (0.05, 0.2, 0.4)
+"""Tried for `ginex`, which keeps both caches at the same time."""
 
 
 class Notebook:
     """The results so far, kept in the file after every run."""
 
     def __init__(self, name: str) -> None:
-        self.name, path = name, RESULTS / f"{name}.json"
+        self.name, path = name, common.RESULTS / f"{name}.json"
         self.values: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"stores": {}}
 
     def page(self, *keys: str) -> dict[str, Any]:
@@ -75,8 +78,10 @@ class Bench:
     def __init__(self, name: str, path: Path, notes: Notebook, options: argparse.Namespace) -> None:
         self.name, self.path, self.notes, self.options = name, path, notes, options
         self.store_bytes = sum(file.stat().st_size for file in path.rglob("*.npy"))
-        self.limit = int(SHARE * self.store_bytes)
-        notes.page(name).update(store_bytes=self.store_bytes, limit_bytes=self.limit, made_by=STORES[name].words, dim=STORES[name].dim)
+        self.limit, store = int(SHARE * self.store_bytes), penstock.open(path)
+        sizes = dict(num_nodes=sum(store.num_nodes.values()), num_edges=sum(store.num_edges.values()))
+        made = dict(made_by=STORES[name].words, dim=STORES[name].dim)
+        notes.page(name).update(store_bytes=self.store_bytes, limit_bytes=self.limit, **sizes, **made)
 
     def run(self, where: tuple[str, ...], settings: dict[str, Any], limit: int | None = None, keep: str = "runs") -> dict[str, Any]:
         """Run once, add it to the list at `where`, and print a line."""
@@ -105,7 +110,7 @@ class Bench:
         if key not in page:
             plan = dict(features="disk", topology="disk", window=1)
             result = self.run(("profile", key), {**settings, "plan": plan, "warmup": 4, "warmup_s": 0, "batches": 2}, limit=2 * self.limit)
-            page[key] = result["group_peak_bytes"] if "error" not in result else None
+            page[key] = result["own_bytes"] + result["row_pointer_bytes"] if "error" not in result else None
             self.notes.keep()
         return page[key]
 
@@ -134,7 +139,7 @@ def ali_pg_plan(threads: int, budget: int, share: float) -> dict[str, Any]:
     return plan | dict(cache="0 rows" if share == 1 else kib((1 - share) * budget))
 
 
-def ginex_plan(budget: int, share: float = LISTS, **changes: Any) -> dict[str, Any]:
+def ginex_plan(budget: int, share: float, **changes: Any) -> dict[str, Any]:
     """Belady over direct reads; `share` of the budget for neighbour lists."""
     lists = kib(share * budget) if share else "0 lists"
     return {"recipe": "ginex", **GINEX, "neighbor_cache": lists, "cache": kib((1 - share) * budget), **changes}
@@ -162,15 +167,19 @@ def best_of(bench: Bench, *where: str, by: str = "samples_per_s") -> Any:
 PILOT = dict(warmup=4, warmup_s=20, batches=4)
 
 
-def pilot(bench: Bench) -> tuple[int, float]:
-    """Find the number of threads of the maps (by time) and the split of ali+pg (by pages read), on GraphSAGE."""
+def pilot(bench: Bench) -> tuple[int, float, float]:
+    """Find the number of threads of the maps (by time), the splits of ali+pg (by pages read) and of ginex (by reads), on GraphSAGE."""
     threads = bench.options.map_threads or pilot_threads(bench)
     settings = MODELS["sage"](bench.name)
     budget = bench.budget("sage", settings)
     for share in SPLITS:
         if not bench.is_done("pilot ali+pg", str(share)):
             bench.run(("pilot ali+pg", str(share)), {**settings, **PILOT, "plan": ali_pg_plan(threads, budget, share)})
-    return threads, float(best_of(bench, "pilot ali+pg", by="major_faults"))
+    for share in GINEX_SPLITS:
+        if not bench.is_done("pilot ginex", str(share)):
+            bench.run(("pilot ginex", str(share)), {**settings, **PILOT, "plan": ginex_plan(budget, share)})
+    splits = [best_of(bench, f"pilot {name}", by=by) for name, by in (("ali+pg", "major_faults"), ("ginex", "requests"))]
+    return threads, *map(float, splits)
 
 
 def pilot_threads(bench: Bench) -> int:
@@ -183,7 +192,7 @@ def pilot_threads(bench: Bench) -> int:
 
 def part_main(bench: Bench) -> None:
     """mmap, ali+pg, ginex in alternation, for both models; fio between them."""
-    threads, split = pilot(bench)
+    threads, split, lists = pilot(bench)
     for model in bench.options.models:
         settings = MODELS[model](bench.name)
         budget = bench.budget(model, settings)
@@ -191,7 +200,7 @@ def part_main(bench: Bench) -> None:
             plans = {
                 "mmap": mmap_plan(threads),
                 "ali+pg": ali_pg_plan(threads, budget, split),
-                "ginex": budget_plan(bench.limit),
+                "ginex": ginex_plan(budget, lists),
             }
             for name, plan in plans.items():
                 if not bench.is_done("main", model, name, count=number + 1):
@@ -202,19 +211,21 @@ def part_main(bench: Bench) -> None:
 def measure_fio(bench: Bench) -> None:
     """What the device gives at this moment: 4 KiB at random, depth 128, over the features."""
     path = bench.path / "nodes" / "node" / "x.npy"
-    found = run_fio(path, {"rw": "randread", "bs": "4k", "iodepth": "128", "readonly": "1"})
+    found = run_fio(path, {"rw": "randread", "bs": "4k", "iodepth": "128"})
     bench.notes.page(bench.name).setdefault("fio", []).append({"at": time.strftime("%H:%M:%S"), **found})
 
 
 def part_ours(bench: Bench) -> None:
     """Parts of our own recipe, one added after the other."""
     settings = MODELS["sage"](bench.name)
-    budget = bench.budget("sage", settings)
+    budget, (_, _, lists) = bench.budget("sage", settings), pilot(bench)
     steps: dict[str, dict[str, Any]] = {
         "direct reads, no caches": dict(features="disk", topology="disk", window=1),
-        "ginex: window 16, a quarter for lists by ratio": ginex_plan(budget),
-        "window and caches fitted, lists by visits": budget_plan(bench.limit),
-        "proximity order": budget_plan(bench.limit, order="proximity"),
+        "ginex": ginex_plan(budget, lists),
+        "window 64": ginex_plan(budget, lists, window=64),
+        "lists by visits": ginex_plan(budget, lists, window=64, neighbor_policy="presample"),
+        "proximity order": ginex_plan(budget, lists, window=64, neighbor_policy="presample", order="proximity"),
+        "host_memory: all fitted": budget_plan(bench.limit),
     }
     for number in range(bench.options.rounds):
         for name, plan in steps.items():
@@ -224,24 +235,24 @@ def part_ours(bench: Bench) -> None:
 
 def part_sensitivity(bench: Bench) -> None:
     """Window, memory and batch size; the dimension is what the stores differ by."""
-    threads, split = pilot(bench)
+    threads, split, lists = pilot(bench)
     base = MODELS["sage"](bench.name)
     budget = bench.budget("sage", base)
-    for window in (2, 4, 8, 16, 32, 64, 128):
+    for window in WINDOWS:
         if not bench.is_done("window", str(window)):
-            bench.run(("window", str(window)), {**base, "plan": ginex_plan(budget, window=window)})
-    for factor in (0.75, 1.0, 1.5, 2.0):
+            bench.run(("window", str(window)), {**base, "plan": ginex_plan(budget, lists, window=window)})
+    for factor in MEMORY:
         limit = int(factor * bench.limit)
         plans = {"mmap": mmap_plan(threads), "ali+pg": None, "ginex": None}
         here = bench.budget("sage", base, limit)
-        plans |= {"ali+pg": ali_pg_plan(threads, here, split), "ginex": budget_plan(limit)}
+        plans |= {"ali+pg": ali_pg_plan(threads, here, split), "ginex": ginex_plan(here, lists)}
         for name, plan in plans.items():
             if not bench.is_done("memory", str(factor), name):
                 bench.run(("memory", str(factor), name), {**base, "plan": plan}, limit=limit)
-    for size in (32, 64, 128, 256):
+    for size in SIZES:
         settings = {**base, "batch_size": size}
         here = bench.budget("sage", settings)
-        plans = {"mmap": mmap_plan(threads), "ali+pg": ali_pg_plan(threads, here, split), "ginex": budget_plan(bench.limit)}
+        plans = {"mmap": mmap_plan(threads), "ali+pg": ali_pg_plan(threads, here, split), "ginex": ginex_plan(here, lists)}
         for name, plan in plans.items():
             if not bench.is_done("batch size", str(size), name):
                 bench.run(("batch size", str(size), name), {**settings, "plan": plan})

@@ -38,9 +38,8 @@ def render(result: dict[str, Any], table: Table, where: str) -> str:
     stores = result["stores"]
     some = next(run for store in stores.values() for runs in store["main"]["sage"].values() for run in runs["runs"] if "error" not in run)
     sizes = sorted({run["settings"]["batch_size"] for store in stores.values() for run in runs_of(store, "main", "gcn", "ginex")})
-    head = HEAD.format(
-        batches=len(some["batch_s"]), sage=some["settings"]["batch_size"], gcn=" or ".join(f"{size:,}" for size in sizes) or "?"
-    )
+    seeds = " or ".join(f"{size:,}" for size in sizes) or "?"
+    head = HEAD.format(batches=len(some["batch_s"]), sage=some["settings"]["batch_size"], gcn=seeds)
     lines = [*head.splitlines(), ""]
     lines += ["## The stores", "", *table(["store", "", "nodes", "edges", "features", "GB", "memory, MiB"], store_rows(stores)), ""]
     lines += ["## Samples per second", "", *verdict(stores), "", *table(SPEED, speed_rows(stores)), ""]
@@ -75,10 +74,12 @@ def middle(runs: list[dict[str, Any]], value: Callable[[dict[str, Any]], float])
 def store_rows(stores: dict[str, Any]) -> list[list[str]]:
     """What the stores are."""
     return [
-        [name, store["made_by"], f"{store['num_nodes']:,}", f"{store['num_edges']:,}", str(store["dim"]), f"{store['store_bytes'] / 1e9:.1f}",
-         f"{store['limit_bytes'] / 2**20:,.0f}"]
+        [
+            *(name, store["made_by"], f"{store['num_nodes']:,}", f"{store['num_edges']:,}", str(store["dim"])),
+            *(f"{store['store_bytes'] / 1e9:.1f}", f"{store['limit_bytes'] / 2**20:,.0f}"),
+        ]
         for name, store in stores.items()
-    ]  # fmt: skip
+    ]
 
 
 SPEED = ["store", "model", "mmap", "ali+pg", "ginex", "over mmap", "over ali+pg"]
@@ -129,21 +130,7 @@ def verdict(stores: dict[str, Any]) -> list[str]:
     return words
 
 
-WORK = [
-    "store",
-    "model",
-    "",
-    "s",
-    "step, s",
-    "rows",
-    "rows that hit",
-    "lists",
-    "lists that hit",
-    "MB read",
-    "requests",
-    "s to build",
-    "MiB, peak",
-]
+WORK = ["store", "model", "", "s", "step, s", "rows", "that hit", "lists", "that hit", "MB read", "requests", "s to build", "MiB, peak"]
 
 
 def work_rows(stores: dict[str, Any]) -> list[list[str]]:
@@ -153,13 +140,14 @@ def work_rows(stores: dict[str, Any]) -> list[list[str]]:
         for contender, runs in found.items():
             if not runs:
                 continue
+            per_batch = {
+                name: middle(runs, lambda run, name=name: run[name]) for name in ("seconds", "step_s", "rows", "lists", "read_bytes")
+            }
             requests = middle(runs, lambda run: run["requests"] or run["major_faults"])
-            rows.append(
-                [name, MODELS[model], contender, f"{middle(runs, lambda run: run['seconds']):.2f}", f"{middle(runs, lambda run: run['step_s']):.2f}",
-                 f"{middle(runs, lambda run: run['rows']):,.0f}", share(runs, "row"), f"{middle(runs, lambda run: run['lists']):,.0f}",
-                 share(runs, "list"), f"{middle(runs, lambda run: run['read_bytes']) / 1e6:,.0f}", f"{requests:,.0f}",
-                 f"{median(run['build_s'] for run in runs):.0f}", f"{max(run['group_peak_bytes'] for run in runs) / 2**20:,.0f}"]
-            )  # fmt: skip
+            cells_of_run = [f"{per_batch['seconds']:.2f}", f"{per_batch['step_s']:.2f}", f"{per_batch['rows']:,.0f}", share(runs, "row")]
+            cells_of_run += [f"{per_batch['lists']:,.0f}", share(runs, "list"), f"{per_batch['read_bytes'] / 1e6:,.0f}", f"{requests:,.0f}"]
+            build = [f"{median(run['build_s'] for run in runs):.0f}", f"{max(run['group_peak_bytes'] for run in runs) / 2**20:,.0f}"]
+            rows.append([name, MODELS[model], contender, *cells_of_run, *build])
     return rows
 
 
@@ -175,9 +163,9 @@ DEVICE = ["store", "model", "s a batch", "requests", "fio, requests/s", "s at fi
 def device_words() -> list[str]:
     """What the ratio is."""
     return [
-        "Time of `ginex` per batch over the time that fio (4 KiB at random, depth 128, the same file, in the same run) would take for as many",
-        f"requests as were made for what was missed; {DEVICE_TARGET:g} at most was wanted. Requests are counted after near ones were merged, so that a",
-        "long one counts as one of 4 KiB.",
+        "Time of `ginex` per batch over the time that fio (4 KiB at random, depth 128, the same file, in the same run) would take for as",
+        f"many requests as were made for what was missed; {DEVICE_TARGET:g} at most was wanted. Requests are counted after near ones were",
+        "merged, so that a long one counts as one of 4 KiB.",
     ]
 
 
@@ -202,8 +190,8 @@ PAPER = {
     "memory": "Ginex, figure 18: half the memory leaves little between the two caches, both poor; twice the memory brings both forward.",
     "batch size": "Ginex, figure 19: faster than Ali+PG at every size from 500 on, not at 250.",
     "dimension": (
-        "Ginex, figure 17: the wider the rows, the less there is between the three, from 128 over 256 to 512; more again at 768, where a row lies "
-        "on two pages."
+        "Ginex, figure 17: the wider the rows, the less there is between the three, from 128 over 256 to 512; more again at 768, where a "
+        "row lies on two pages."
     ),
 }
 
@@ -295,10 +283,10 @@ def draw_sensitivity(stores: dict[str, Any]) -> Any:
             there = [point for point in points if runs_of(stores[name], *keys[point])]
             heights = [rate(runs_of(stores[name], *keys[point])) for point in there]
             panel.plot([float(p) for p in there], heights, color=COLOURS[contender], marker="o", ms=3.5, label=contender)
+        finish(panel, name, [float(point) for point in points], xlabel=what, top=None)
+        panel.set_xlim(float(points[0]) / 1.2, float(points[-1]) * 1.25)
         panel.set_xscale("log", base=2)
         panel.set_xticks([float(point) for point in points], points)
-        finish(panel, name, [float(point) for point in points], xlabel=what, top=None)
-        panel.set_xlim(float(points[0]) / 1.2, float(points[-1]) * 1.2)
         panel.set_ylim(bottom=0)
     figure.axes[0].set_ylabel("samples/s", fontsize=9)
     figure.axes[-1].legend(frameon=False, fontsize=8)

@@ -117,8 +117,10 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
     loader.load_state_dict({**state, "batch": min(settings.first, len(loader) // 2)})
     batches, warm_s = iter(loader), time.perf_counter()
     times: list[float] = []
+    own_bytes = 0
     while len(times) < settings.warmup or (time.perf_counter() - warm_s < settings.warmup_s and not is_full(loader, before)):
         times.append(take(batches, trainer if settings.step else None))
+        own_bytes = max(own_bytes, measures()["own_bytes"])
     result |= {"warmup_batches": len(times), "warmup_s": time.perf_counter() - warm_s, "warmup_batch_s": times}
     first, counted = measures(), counts(loader)
     if settings.step:
@@ -136,7 +138,8 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
         **{name: later[name] - counted[name] for name in later},
         "losses": trainer.losses[-2:],
         "stats": {name: value for name, value in loader.stats().as_dict().items() if name in KEPT},
-        "rss_bytes": last["rss_bytes"],
+        "own_bytes": max(own_bytes, last["own_bytes"]),
+        "row_pointer_bytes": sum(csc.indptr.nbytes for csc in source.graph.adjacency.values()),
     }
     return result
 
@@ -187,15 +190,16 @@ def counts(loader: Any) -> dict[str, float]:
 
 
 def measures() -> dict[str, Any]:
-    """Bytes that this process had read from devices, processor time, faults, resident memory."""
+    """Bytes that this process had read from devices, processor time, faults, memory of its own: not of files."""
     io = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     fields = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
+    memory = {line.split(":")[0]: line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Rss")}
     ticks = os.sysconf("SC_CLK_TCK")
     return {
         "read_bytes": int(io["read_bytes"]),
         "cpu_s": (int(fields[11]) + int(fields[12])) / ticks,
         "major_faults": int(fields[9]),
-        "rss_bytes": int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        "own_bytes": 1024 * (int(memory["RssAnon"]) + int(memory["RssShmem"])),
     }
 
 
