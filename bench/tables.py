@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench import caching_page, caching_pictures, layout_page, lists_page
+from bench import beyond_page, caching_page, caching_pictures, layout_page, lists_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT
@@ -223,6 +223,10 @@ def main() -> None:
     layout = read("layout")
     if layout is not None:
         (folder / "layout.md").write_text(layout_page.render(layout, table, machine(layout)))
+    beyond = read("beyond_memory")
+    if beyond is not None:
+        (folder / "disk.md").write_text(beyond_page.render(beyond, table, machine(beyond)))
+        beyond_page.draw(beyond, ROOT / "docs" / "pictures")
     readme = ROOT / "README.md"
     rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
     before, rest = readme.read_text().split("<!-- speed -->\n")

@@ -1,6 +1,7 @@
 """Tiers of the host: the contract, and what is their own."""
 
 import time
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -35,10 +36,24 @@ class TestMappedTier(TierContract):
     def _folder(self, tmp_path):
         self.folder = tmp_path
 
+    options: ClassVar[dict[str, int]] = {}
+
     def make(self, arrays):
         for number, array in enumerate(arrays):
             np.save(self.folder / f"{number}.npy", array)
-        return MappedTier([np.load(self.folder / f"{number}.npy", mmap_mode="r") for number in range(len(arrays))])
+        return MappedTier([np.load(self.folder / f"{number}.npy", mmap_mode="r") for number in range(len(arrays))], **self.options)
+
+
+class TestMappedTierOnThreads(TestMappedTier):
+    @pytest.fixture(autouse=True)
+    def _few_rows_each(self, monkeypatch):
+        monkeypatch.setattr("penstock.store.tiers.host.LEAST_ROWS", 2)
+
+    options: ClassVar[dict[str, int]] = dict(num_threads=3)
+
+    def test_a_number_of_threads(self):
+        with pytest.raises(UsageError, match="must not be negative, got -1"):
+            MappedTier([np.arange(3)], num_threads=-1)
 
 
 class TestSlowTier(TierContract):

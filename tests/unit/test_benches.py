@@ -6,8 +6,13 @@ import re
 import sys
 
 import pytest
+import torch
 from bench import (
     accuracy,
+    beyond_memory,
+    beyond_page,
+    beyond_stores,
+    beyond_worker,
     caching,
     caching_claims,
     caching_page,
@@ -92,6 +97,41 @@ def test_weighted(toy, monkeypatch):
     result = json.loads((toy / "results" / "weighted.json").read_text())
     assert 8.5 <= result["bytes_per_edge"] < 8.51
     assert result["weighted_over_uniform_without_replacement"]["median"] > 0
+
+
+def test_beyond_memory(toy, monkeypatch):
+    def run_here(store, settings, limit):
+        plan = {**settings["plan"], **({"host_memory": "1TiB"} if "host_memory" in settings["plan"] else {})}
+        quick = {**settings, "plan": plan, "batch_size": 16, "warmup": 1, "warmup_s": 0, "batches": 2, "hidden": 8, "first": 2}
+        result = beyond_worker.run(str(store), beyond_worker.Settings(**quick))
+        return json.loads(json.dumps({**result, "limit_bytes": limit, "group_peak_bytes": limit, "killed": 0}))
+
+    small = beyond_stores.Recipe(kind="zipf", dim=8, num_nodes=2000, num_edges=16_000, words="toy")
+    monkeypatch.setattr(beyond_memory, "STORES", {"toy": small})
+    monkeypatch.setattr(beyond_stores, "STORES", {"toy": small})
+    monkeypatch.setattr(beyond_memory, "SEEDS", {"toy": 16})
+    for name, value in dict(WINDOWS=(2, 4), MEMORY=(1.0,), SIZES=(8,), SPLITS=(0.0, 0.5), GINEX_SPLITS=(0.2,)).items():
+        monkeypatch.setattr(beyond_memory, name, value)
+    monkeypatch.setattr(beyond_memory, "run_in_group", run_here)
+    monkeypatch.setattr(beyond_memory, "run_fio", lambda path, options: {"requests_per_s": 5e4})
+    monkeypatch.setattr(beyond_memory.Bench, "budget", lambda *arguments: 1 << 20)
+    threads = torch.get_num_threads()
+    try:
+        arguments = [str(toy), str(toy), "--part", "main", "ours", "sensitivity", "--rounds", "1", "--threads", "2"]
+        beyond_memory.main(arguments)
+        result = json.loads((toy / "results" / "beyond_memory.json").read_text())
+        beyond_memory.main(arguments)  # what is there is not measured again
+    finally:
+        torch.set_num_threads(threads)
+    again = json.loads((toy / "results" / "beyond_memory.json").read_text())
+    assert again["stores"]["toy"]["main"] == result["stores"]["toy"]["main"]
+    runs = [page["runs"] for model in ("sage", "gcn") for page in result["stores"]["toy"]["main"][model].values()]
+    assert [len(each) for each in runs] == [1] * 6
+    assert all(run["samples_per_s"] > 0 and run["rows"] > 0 for each in runs for run in each)
+    page = beyond_page.render(result, tables.table, tables.machine(result))
+    assert page.count("| toy | GraphSAGE |") == page.count("| toy | GCN |") == 5
+    beyond_page.draw(result, toy / "pictures")
+    assert (toy / "pictures" / "disk-main.png").stat().st_size > 1000
 
 
 def test_layout(toy, monkeypatch):

@@ -40,6 +40,7 @@ class Workload:
         seed_type, seeds: node type and int64 ids of the set of seeds.
         order: of the seeds.
         batch_size: seeds per batch.
+        max_batches: that are sampled of an epoch to find out what is hot, spread evenly over it; None: all.
     """
 
     sampler: NeighborSampler
@@ -47,14 +48,16 @@ class Workload:
     seeds: np.ndarray
     order: Order
     batch_size: int
+    max_batches: int | None = None
     _visits: dict[int, Visits] = field(default_factory=dict, repr=False, compare=False)
 
     def visits(self, num_epochs: int = 1) -> Visits:
         """Mean visits per epoch of every row and list; sampled once."""
         if num_epochs not in self._visits:
             self._visits[num_epochs] = presample_visits(
-                self.sampler, self.seed_type, self.seeds, self.order, batch_size=self.batch_size, num_epochs=num_epochs
-            )
+                self.sampler, self.seed_type, self.seeds, self.order,
+                batch_size=self.batch_size, num_epochs=num_epochs, max_batches=self.max_batches,
+            )  # fmt: skip
         return self._visits[num_epochs]
 
 

@@ -35,16 +35,29 @@ def sample_batches(
 
 
 def iterate_samples(
-    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int, epochs: Iterable[int]
+    sampler: NeighborSampler,
+    seed_type: NodeType,
+    seeds: np.ndarray,
+    order: Order,
+    *,
+    batch_size: int,
+    epochs: Iterable[int],
+    max_batches: int | None = None,
 ) -> Iterator[Sample]:
-    """Sample epochs and yield every batch; arguments as in `sample_batches`."""
+    """Sample epochs and yield every batch, or `max_batches` spread evenly over each epoch; other arguments as in `sample_batches`."""
     if order.num_seeds != len(seeds):
         raise UsageError(f"the order is over {order.num_seeds} seeds, given are {len(seeds)}")
     workspace = sampler.workspace()
     for epoch in epochs:
-        for batch in range(order.num_batches(batch_size, False)):
+        for batch in _spread(order.num_batches(batch_size, False), max_batches):
             chosen = np.ascontiguousarray(seeds[order.batch(epoch, batch, batch_size)], dtype=np.int64)
             yield sampler.sample(seed_type, chosen, epoch=epoch, batch=batch, workspace=workspace)
+
+
+def _spread(count: int, most: int | None) -> list[int]:
+    """Numbers of at most so many of `count` batches, evenly apart."""
+    chosen = count if most is None else min(most, count)
+    return [(2 * i + 1) * count // (2 * chosen) for i in range(chosen)]
 
 
 def distinct_nodes(sampler: NeighborSampler, sample: Sample) -> dict[NodeType, np.ndarray]:
@@ -71,7 +84,14 @@ class Visits:
 
 
 def presample_visits(
-    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int, num_epochs: int = 1
+    sampler: NeighborSampler,
+    seed_type: NodeType,
+    seeds: np.ndarray,
+    order: Order,
+    *,
+    batch_size: int,
+    num_epochs: int = 1,
+    max_batches: int | None = None,
 ) -> Visits:
     """Sample `num_epochs` epochs and count visits of rows and of neighbour lists. Other draws than training's.
 
@@ -79,13 +99,15 @@ def presample_visits(
         sampler: gives graph, fanouts and seed; the draws come from another seed, derived from its own.
         seed_type, seeds, order, batch_size: as in `sample_batches`.
         num_epochs: 1 or 2 are enough (GNNLab).
+        max_batches: sampled of each epoch, spread evenly over it, where a whole epoch takes too long; visits are those of these batches.
     """
     if num_epochs < 1:
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
     apart, graph = draw_apart(sampler), sampler.graph
     nodes = {t: np.zeros(count, np.int64) for t, count in graph.num_nodes.items()}
     lists = {e: np.zeros(csc.num_dst, np.int64) for e, csc in graph.adjacency.items()}
-    for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(num_epochs)):
+    epochs = range(num_epochs)
+    for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=epochs, max_batches=max_batches):
         for node_type, ids in distinct_nodes(apart, sample).items():
             placement.count_keys(ids, 0, nodes[node_type])
         for edge_type in graph.adjacency:

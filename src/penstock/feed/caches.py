@@ -29,7 +29,7 @@ from penstock.gather.table import stack_of
 from penstock.plan import SAME, SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
 from penstock.records import NODE, Allocator, EdgeType, Graph
 from penstock.sample.lists import Lists, with_lists
-from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, SlowTier, Tier
+from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, SlowTier, Tier, advise_random
 
 if TYPE_CHECKING:
     from penstock.feed.fit import Fitted
@@ -181,7 +181,7 @@ def make_caches(
     if plan.host_memory is None:
         # what is sampled to find out what is hot must not fill the page cache
         read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
-        workload, fitted = replace(workload, sampler=workload.sampler.over(read_from)), None
+        workload, fitted = replace(workload, sampler=workload.sampler.over(read_from), max_batches=plan.presample_batches), None
         choices, kept = _share_out(plan, over, bottom.beneath, workload)
     else:
         assert fit is not None
@@ -191,6 +191,9 @@ def make_caches(
     for node_type, choice in choices.items():
         table = tables[node_type]
         tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
+    if plan.map_threads and is_mapped:  # after the passes in order that choices take
+        for csc in bottom.graph.adjacency.values():
+            advise_random(csc.indices)
     window = max((choice.window for choice in choices.values()), default=0)
     graph = with_lists(bottom.graph, make_lists(plan, bottom.graph, bottom.beneath, kept))
     hold = plan.hold if fitted is None else fitted.memory.ahead.hold
@@ -224,8 +227,8 @@ def _lay_out(
         if plan.features == "memory" and is_mapped:
             loaded_bytes += sum(table.num_rows * sum(table.tier.row_bytes) for table in ours.values())
     bottoms: dict[EdgeType, Tier] = {}
-    if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk":
-        is_file = is_mapped and plan.topology == "given"
+    is_file = is_mapped and plan.topology == "given"
+    if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk" or (plan.map_threads and is_file):
         bottoms = {
             e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link, max_readers=max_readers)
             for e, csc in graph.adjacency.items()
@@ -314,7 +317,9 @@ def _bottom(
     if plan.features == "disk":
         tier: Tier = _disk(arrays, packed([one.name for one in fields]), max_readers)
     else:
-        tier = MappedTier(arrays) if is_mapped else HostTier(arrays)
+        for array in arrays if plan.map_threads and is_mapped else ():
+            advise_random(array)
+        tier = MappedTier(arrays, num_threads=plan.map_threads) if is_mapped else HostTier(arrays)
     if plan.slow is not None:
         tier = SlowTier(tier, link=link, **slow_options(plan.slow))
     return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])

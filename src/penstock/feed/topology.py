@@ -34,7 +34,7 @@ def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool, link: Link | None 
         file = file_behind(csc.indices, "topology", "neighbour lists")
         tier: Tier = DiskTier([file], csc.num_edges, options=DiskOptions(max_channels=max_readers))
     else:
-        tier = MappedTier([csc.indices]) if is_mapped else HostTier([csc.indices])
+        tier = MappedTier([csc.indices], num_threads=plan.map_threads) if is_mapped else HostTier([csc.indices])
     device = plan.slow if plan.slow_topology == SAME else plan.slow_topology
     return tier if device is None else SlowTier(tier, link=link, **slow_options(device, "slow_topology"))
 

@@ -20,6 +20,7 @@ ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory", "disk")
 TOPOLOGIES = ("given", "memory", "disk")
 HOLDS = ("samples", "ids")
+MAX_MAP_THREADS = 256
 SAME = "same"
 """A made-up device beneath the lists that is that of the rows."""
 
@@ -50,6 +51,10 @@ class Plan:
         host_memory: a budget for the whole process: "2GiB". What is kept (`cache`, `neighbor_cache`), `window` and `hold` then follow from
             a short profile, and so does the number of batches made at once; lists are ranked by the visits in it. A plan that
             says nothing else becomes that of the recipe ginex.
+        map_threads: threads that read rows and neighbours from maps at the same time, for stores beyond memory: a row that is not in the
+            page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
+            chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
+        presample_batches: how many batches of an epoch are sampled at most to find out what is hot; None: all of them.
     """
 
     recipe: str = "custom"
@@ -67,6 +72,8 @@ class Plan:
     slow_topology: str | None = None
     hold: str = "samples"
     host_memory: str | None = None
+    map_threads: int = 0
+    presample_batches: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -81,6 +88,10 @@ class Plan:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(policies)}; got {getattr(self, name)!r}")
         if self.window < 1 or self.presample_epochs < 1:
             raise UsageError(f"{argument('window')} and presample_epochs must be at least 1")
+        if self.presample_batches is not None and self.presample_batches < 1:
+            raise UsageError(f"{argument('presample_batches')} must be at least 1, got {self.presample_batches}")
+        if not 0 <= self.map_threads <= MAX_MAP_THREADS:
+            raise UsageError(f"{argument('map_threads')} must lie in [0, {MAX_MAP_THREADS}], got {self.map_threads}")
         parse_capacity(self.cache)
         if self.host_memory is not None:
             parse_bytes(self.host_memory)
@@ -112,12 +123,12 @@ class Plan:
     @property
     def has_plain_features(self) -> bool:
         """Nothing stands between the loader and the arrays of features."""
-        return self.policy is None and self.features == "given" and self.slow is None
+        return self.policy is None and self.features == "given" and self.slow is None and not self.map_threads
 
     @property
     def has_plain_topology(self) -> bool:
         """Nothing stands between the sampler and the arrays of neighbours."""
-        return self.neighbor_policy is None and self.topology == "given" and self.slow_topology is None
+        return self.neighbor_policy is None and self.topology == "given" and self.slow_topology is None and not self.map_threads
 
     @property
     def is_plain(self) -> bool:

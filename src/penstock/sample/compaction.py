@@ -14,6 +14,9 @@ DIRECT_LIMIT = 1 << 25
 """Up to this many nodes a direct table (4 bytes a node and thread) is the faster (32M against 25M sampled edges/s at 8M nodes);
 beyond, a hash table sized by the batch keeps the memory of a thread small."""
 
+SPARE_LIMIT = 1 << 22
+"""The same where neighbour lists are not in memory: the table is not what takes the time then, and memory is dear."""
+
 
 class DirectTable:
     """A position for every node of the graph: int32[num_nodes]."""
@@ -90,6 +93,7 @@ class HashTable:
         cpu.add_seeds_hashed(nodes, self._table, self._base, nodes)
 
 
-def make_table(num_nodes: int, *, wide_keys: bool) -> DirectTable | HashTable:
-    """Choose the table for a node type. `wide_keys`: keys are not node ids (disjoint sampling packs the tree into them)."""
-    return HashTable() if wide_keys or num_nodes > DIRECT_LIMIT else DirectTable(num_nodes)
+def make_table(num_nodes: int, *, wide_keys: bool, spare: bool = False) -> DirectTable | HashTable:
+    """Choose the table for a node type. `wide_keys`: keys are not node ids (disjoint sampling packs the tree into them). `spare`: memory
+    counts more than time."""
+    return HashTable() if wide_keys or num_nodes > (SPARE_LIMIT if spare else DIRECT_LIMIT) else DirectTable(num_nodes)

@@ -63,7 +63,8 @@ class Workspace:
     """Scratch memory of one sampling thread: compaction tables and buffers that never leave it."""
 
     def __init__(self, graph: Graph, *, disjoint: bool) -> None:
-        self.tables = {node_type: make_table(count, wide_keys=disjoint) for node_type, count in graph.num_nodes.items()}
+        spare = any(csc.lists is not None for csc in graph.adjacency.values())
+        self.tables = {t: make_table(count, wide_keys=disjoint, spare=spare) for t, count in graph.num_nodes.items()}
         self.hints: dict[object, int] = {}
         self._neighbors: dict[np.dtype, np.ndarray] = {}
         self._bitmap = _NO_BITMAP

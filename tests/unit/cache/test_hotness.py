@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import cache
+from penstock.cache.presample import presample_visits
 from penstock.errors import CorruptStoreError, InputError, NodeIdError, UsageError
 from penstock.kernels.inclusion import cpu as inclusion_cpu
 from penstock.kernels.inclusion import reference as inclusion_reference
@@ -186,3 +187,18 @@ def test_inclusion_of_certain_seeds_and_all_neighbours():
         cache.inclusion_probability(NeighborSampler(graph, [-1]), NODE, np.array([0]), batch_size=0)
     with pytest.raises(NodeIdError):
         cache.inclusion_probability(NeighborSampler(graph, [-1]), NODE, np.array([9]), batch_size=1)
+
+
+def test_presampling_a_part_of_an_epoch():
+    graph = homogeneous_graph(np.random.default_rng(5))
+    seeds = np.arange(graph.num_nodes[NODE])
+    sampler, order = NeighborSampler(graph, [3], seed=1), SequentialOrder(seeds.size)
+    common = dict(seed_type=NODE, seeds=seeds, order=order, batch_size=2)
+    num_batches = order.num_batches(2, False)
+    whole = presample_visits(sampler, **common).nodes[NODE]
+    assert (presample_visits(sampler, **common, max_batches=10**6).nodes[NODE] == whole).all()
+    part = presample_visits(sampler, **common, max_batches=3).nodes[NODE]
+    assert (part <= whole).all()
+    assert 0 < part.sum() < whole.sum()
+    middles = [(2 * i + 1) * num_batches // 6 for i in range(3)]
+    assert all(part[2 * batch] == 1 for batch in middles)  # seeds of a batch are read by it

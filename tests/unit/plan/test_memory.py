@@ -34,7 +34,9 @@ def test_the_window_that_misses_least():
     ways = [Ahead(window, "samples", window * 10 * MIB) for window in (1, 2, 4, 8, 16, 200)]
     plan = plan_memory(1000 * MIB, needs, ways, misses)
     assert plan.ahead == min(ways[:-1], key=lambda way: misses(way, 850 * MIB - way.num_bytes)) == ways[3]
-    assert str(plan) == ("1000.0 MiB = 100.0 MiB process + 50.0 MiB reserve + 80.0 MiB for 8 batches held ahead + 770.0 MiB left for caches")
+    assert str(plan) == (
+        "1000.0 MiB = 100.0 MiB process + 50.0 MiB reserve + 80.0 MiB for 8 batches held ahead + 770.0 MiB left for caches"
+    )
 
 
 def test_the_smaller_way_where_none_misses_less():

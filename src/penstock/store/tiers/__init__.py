@@ -2,7 +2,7 @@
 
 from penstock.store.tiers.disk import DiskOptions, DiskStats, DiskTier
 from penstock.store.tiers.disk_files import RowFile
-from penstock.store.tiers.host import HostTier, MappedTier
+from penstock.store.tiers.host import HostTier, MappedTier, advise_random
 from penstock.store.tiers.packed import PackedTier
 from penstock.store.tiers.slow import Link, SlowTier
 from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats
@@ -21,4 +21,5 @@ __all__ = [
     "SlowTier",
     "Tier",
     "TierStats",
+    "advise_random",
 ]

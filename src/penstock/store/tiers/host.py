@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError
 from penstock.kernels.move_rows import cpu
 from penstock.store.tiers.tier import Deferred, Read, TierStats, check_rows
+
+LEAST_ROWS = 64
+"""That a thread is asked for."""
 
 
 class HostTier:
@@ -40,11 +47,14 @@ class HostTier:
 
     def _copy(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
         started = time.perf_counter()
-        for source, out, row_bytes in zip(self.buffers, outs, self.row_bytes, strict=True):
-            cpu.move_rows(source, rows, out, places, row_bytes)
+        self._move(rows, outs, places)
         num_bytes = rows.size * sum(self.row_bytes)
         self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
         return num_bytes
+
+    def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
+        for source, out, row_bytes in zip(self.buffers, outs, self.row_bytes, strict=True):
+            cpu.move_rows(source, rows, out, places, row_bytes)
 
     def write(self, rows: np.ndarray, sources: Sequence[np.ndarray], source_rows: np.ndarray) -> None:
         """Replace rows (distinct) by rows `source_rows` of `sources`, uint8 per field."""
@@ -53,11 +63,46 @@ class HostTier:
 
 
 class MappedTier(HostTier):
-    """Arrays mapped from files: what of them is in memory is up to the page cache, and not counted here."""
+    """Arrays mapped from files: what of them is in memory is up to the page cache, and not counted here.
 
-    def __init__(self, arrays: Sequence[np.ndarray], name: str = "mmap") -> None:
+    Args:
+        arrays, name: as of every tier of the host.
+        num_threads: that copy parts of a read at the same time, 0 for the thread that waits. A row that is not in memory holds up
+            the thread that touches it, so that as many requests are under way as threads.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray], name: str = "mmap", *, num_threads: int = 0) -> None:
+        if num_threads < 0:
+            raise UsageError(f"{name}: a number of threads must not be negative, got {num_threads}")
         super().__init__(arrays, name)
-        self.resident_bytes = 0
+        self.resident_bytes, self.num_threads = 0, num_threads
+        self._executor: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    def _copy(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
+        count = min(self.num_threads, rows.size // LEAST_ROWS)
+        if count < 2:
+            return super()._copy(rows, outs, places)
+        if self._executor is None or self._pid != os.getpid():  # threads do not come along into a forked child
+            self._executor, self._pid = ThreadPoolExecutor(self.num_threads, thread_name_prefix="penstock-map"), os.getpid()
+        started, copy = time.perf_counter(), super()._move
+        pieces = [(rows[i::count], places[i::count]) for i in range(count)]
+        for done in [self._executor.submit(copy, np.ascontiguousarray(r), outs, np.ascontiguousarray(p)) for r, p in pieces]:
+            done.result()
+        num_bytes = rows.size * sum(self.row_bytes)
+        self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
+        return num_bytes
+
+
+def advise_random(array: np.ndarray) -> bool:
+    """Switch the system's read-ahead off for the file that an array is a map of; returns whether it is one."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_RANDOM"):
+        return False
+    owner.madvise(mmap.MADV_RANDOM)
+    return True
 
 
 def row_bytes_of(array: np.ndarray) -> int:

@@ -1,0 +1,295 @@
+"""Training on stores ten times as large as memory: `ginex` against `mmap` (PyG+) and `ali+pg`, all under one limit; what it depends on.
+
+    python -m bench.beyond_memory FOLDER DATA [--store NAME ...] [--part main|ours|sensitivity ...] [--rounds 3] [--batches 8]
+
+Makes FOLDER/<store> if it is not there (`bench.beyond_stores`; --remove removes it afterwards). Every measured run is a process in a
+control group of its own, whose limit is a tenth of the store and which counts the page cache; the page cache is empty before. Contenders
+alternate. What is measured is added to `bench/results/beyond_memory.json` piece by piece, so that what was stopped goes on where it was:
+a piece that is there is not measured again (--again). Needs root (control groups), fio and FOLDER on the disk that is meant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import penstock
+from bench import common
+from bench.beyond_group import run_in_group
+from bench.beyond_stores import STORES, make
+from bench.common import foreign_load, write_result
+from bench.disk import run_fio
+
+SHARE = 0.1
+"""Memory over store."""
+
+RESERVE = 0.08
+"""Share of the limit that no cache is given: fluctuations, and some page cache for whoever reads maps."""
+
+SPLITS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Of one budget between neighbour lists and rows: Ginex 5.1 tuned Ali+PG by these."""
+
+THREADS = (8, 16, 32, 64)
+"""Threads that read maps, tried for `mmap`."""
+
+SEEDS = {"zipf-256": 128, "twitter-128": 128, "cnr-768": 128, "rmat-64": 128}
+MODELS = {
+    "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
+    "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
+}
+WINDOWS, MEMORY, SIZES = (2, 4, 8, 16, 32, 64, 128), (0.75, 1.0, 1.5, 2.0), (32, 64, 128, 256)
+GINEX = dict(window=16, presample_batches=16)
+GINEX_SPLITS = (0.05, 0.2, 0.4)
+"""Tried for `ginex`, which keeps both caches at the same time."""
+
+
+class Notebook:
+    """The results so far, kept in the file after every run."""
+
+    def __init__(self, name: str) -> None:
+        self.name, path = name, common.RESULTS / f"{name}.json"
+        self.values: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"stores": {}}
+
+    def page(self, *keys: str) -> dict[str, Any]:
+        """A dictionary of dictionaries, made where it is missing."""
+        at = self.values["stores"]
+        for key in keys:
+            at = at.setdefault(key, {})
+        return at
+
+    def keep(self) -> None:
+        """Write."""
+        stamped = {key: value for key, value in self.values.items() if key not in ("commit", "date", "machine")}
+        write_result(self.name, stamped)
+
+
+class Bench:
+    """Runs of one store.
+
+    Args:
+        name, path: of the store. notes: where results go. options: of the command line.
+    """
+
+    def __init__(self, name: str, path: Path, notes: Notebook, options: argparse.Namespace) -> None:
+        self.name, self.path, self.notes, self.options = name, path, notes, options
+        self.store_bytes = sum(file.stat().st_size for file in path.rglob("*.npy"))
+        self.limit, store = int(SHARE * self.store_bytes), penstock.open(path)
+        sizes = dict(num_nodes=sum(store.num_nodes.values()), num_edges=sum(store.num_edges.values()))
+        made = dict(made_by=STORES[name].words, dim=STORES[name].dim)
+        notes.page(name).update(store_bytes=self.store_bytes, limit_bytes=self.limit, **sizes, **made)
+
+    def run(self, where: tuple[str, ...], settings: dict[str, Any], limit: int | None = None, keep: str = "runs") -> dict[str, Any]:
+        """Run once, add it to the list at `where`, and print a line."""
+        result = run_in_group(self.path, {"batches": self.options.batches, **settings}, limit or self.limit)
+        page = self.notes.page(self.name, *where)
+        page.setdefault(keep, []).append({"settings": settings, **result})
+        self.notes.keep()
+        if "error" in result:
+            print(f"{self.name} {'/'.join(where)}: FAILED {result['error'][-300:]}", flush=True)
+            return result
+        rows, lists, count = max(result["rows"], 1), max(result["lists"], 1), len(result["batch_s"])
+        print(
+            f"{self.name} {'/'.join(where)}: {result['samples_per_s']:.1f} samples/s, {result['seconds'] / count:.2f} s/batch "
+            f"(step {result['step_s'] / count:.2f}), rows hit {result['row_hits'] / rows:.0%} of {rows:,}, lists "
+            f"{result['list_hits'] / lists:.0%}, {result['requests']:,} requests, read {result['read_bytes'] / 1e6:,.0f} MB, build "
+            f"{result['build_s']:.0f} s, warm-up {result['warmup_batches']} in {result['warmup_s']:.0f} s, peak "
+            f"{result['group_peak_bytes'] / 2**20:,.0f} of {(limit or self.limit) / 2**20:,.0f} MiB",
+            flush=True,
+        )
+        return result
+
+    def needed(self, model: str, settings: dict[str, Any]) -> int:
+        """Bytes that a run takes without caches, measured once per model and settings: direct reads, nothing kept."""
+        key = f"{model} {settings.get('batch_size')}"
+        page = self.notes.page(self.name, "needed")
+        if key not in page:
+            plan = dict(features="disk", topology="disk", window=1)
+            result = self.run(("profile", key), {**settings, "plan": plan, "warmup": 4, "warmup_s": 0, "batches": 2}, limit=2 * self.limit)
+            page[key] = result["own_bytes"] + result["row_pointer_bytes"] if "error" not in result else None
+            self.notes.keep()
+        return page[key]
+
+    def budget(self, model: str, settings: dict[str, Any], limit: int | None = None) -> int:
+        """Bytes for caches: of all contenders the same."""
+        whole = limit or self.limit
+        return int((1 - RESERVE) * whole) - self.needed(model, settings)
+
+    def is_done(self, *where: str, count: int = 1) -> bool:
+        """Whether so many runs are there."""
+        return len(self.notes.page(self.name, *where).get("runs", [])) >= count and not self.options.again
+
+
+def mmap_plan(threads: int) -> dict[str, Any]:
+    """PyG+."""
+    return dict(recipe="mmap", map_threads=threads)
+
+
+def ali_pg_plan(threads: int, budget: int, share: float) -> dict[str, Any]:
+    """Static caches over maps; `share` of the budget for neighbour lists."""
+    plan: dict[str, Any] = dict(recipe="ali+pg", map_threads=threads)
+    if share == 0:
+        plan |= dict(neighbor_cache="0 lists")
+    else:
+        plan |= dict(neighbor_cache=kib(share * budget))
+    return plan | dict(cache="0 rows" if share == 1 else kib((1 - share) * budget))
+
+
+def ginex_plan(budget: int, share: float, **changes: Any) -> dict[str, Any]:
+    """Belady over direct reads; `share` of the budget for neighbour lists."""
+    lists = kib(share * budget) if share else "0 lists"
+    return {"recipe": "ginex", **GINEX, "neighbor_cache": lists, "cache": kib((1 - share) * budget), **changes}
+
+
+def budget_plan(limit: int, **changes: Any) -> dict[str, Any]:
+    """The recipe ginex within a budget for the whole process: window and caches are fitted."""
+    return {"recipe": "ginex", "host_memory": kib(limit), **changes}
+
+
+def kib(number: float) -> str:
+    """Bytes as a capacity."""
+    return f"{int(number) >> 10}KiB"
+
+
+def best_of(bench: Bench, *where: str, by: str = "samples_per_s") -> Any:
+    """The key of the page whose first run was the best: the fastest, or that read least by a count that noise leaves alone."""
+    page = bench.notes.page(bench.name, *where)
+    runs = {key: each["runs"][0] for key, each in page.items() if each.get("runs") and "error" not in each["runs"][0]}
+    if by == "samples_per_s":
+        return max(runs, key=lambda key: runs[key][by])
+    return min(runs, key=lambda key: runs[key][by] / len(runs[key]["batch_s"]))
+
+
+PILOT = dict(warmup=4, warmup_s=20, batches=4)
+
+
+def pilot(bench: Bench) -> tuple[int, float, float]:
+    """Find the number of threads of the maps (by time), the splits of ali+pg (by pages read) and of ginex (by reads), on GraphSAGE."""
+    threads = bench.options.map_threads or pilot_threads(bench)
+    settings = MODELS["sage"](bench.name)
+    budget = bench.budget("sage", settings)
+    for share in SPLITS:
+        if not bench.is_done("pilot ali+pg", str(share)):
+            bench.run(("pilot ali+pg", str(share)), {**settings, **PILOT, "plan": ali_pg_plan(threads, budget, share)})
+    for share in GINEX_SPLITS:
+        if not bench.is_done("pilot ginex", str(share)):
+            bench.run(("pilot ginex", str(share)), {**settings, **PILOT, "plan": ginex_plan(budget, share)})
+    splits = [best_of(bench, f"pilot {name}", by=by) for name, by in (("ali+pg", "major_faults"), ("ginex", "requests"))]
+    return threads, *map(float, splits)
+
+
+def pilot_threads(bench: Bench) -> int:
+    """The number of threads at which maps are read fastest."""
+    for threads in bench.options.threads:
+        if not bench.is_done("pilot mmap", str(threads)):
+            bench.run(("pilot mmap", str(threads)), {**MODELS["sage"](bench.name), **PILOT, "plan": mmap_plan(threads)})
+    return int(best_of(bench, "pilot mmap"))
+
+
+def part_main(bench: Bench) -> None:
+    """mmap, ali+pg, ginex in alternation, for both models; fio between them."""
+    threads, split, lists = pilot(bench)
+    for model in bench.options.models:
+        settings = MODELS[model](bench.name)
+        budget = bench.budget(model, settings)
+        for number in range(bench.options.rounds):
+            plans = {
+                "mmap": mmap_plan(threads),
+                "ali+pg": ali_pg_plan(threads, budget, split),
+                "ginex": ginex_plan(budget, lists),
+            }
+            for name, plan in plans.items():
+                if not bench.is_done("main", model, name, count=number + 1):
+                    measure_fio(bench)
+                    bench.run(("main", model, name), {**settings, "plan": plan})
+
+
+def measure_fio(bench: Bench) -> None:
+    """What the device gives at this moment: 4 KiB at random, depth 128, over the features."""
+    path = bench.path / "nodes" / "node" / "x.npy"
+    found = run_fio(path, {"rw": "randread", "bs": "4k", "iodepth": "128"})
+    bench.notes.page(bench.name).setdefault("fio", []).append({"at": time.strftime("%H:%M:%S"), **found})
+
+
+def part_ours(bench: Bench) -> None:
+    """Parts of our own recipe, one added after the other."""
+    settings = MODELS["sage"](bench.name)
+    budget, (_, _, lists) = bench.budget("sage", settings), pilot(bench)
+    steps: dict[str, dict[str, Any]] = {
+        "direct reads, no caches": dict(features="disk", topology="disk", window=1),
+        "ginex": ginex_plan(budget, lists),
+        "window 64": ginex_plan(budget, lists, window=64),
+        "lists by visits": ginex_plan(budget, lists, window=64, neighbor_policy="presample"),
+        "proximity order": ginex_plan(budget, lists, window=64, neighbor_policy="presample", order="proximity"),
+        "host_memory: all fitted": budget_plan(bench.limit),
+    }
+    for number in range(bench.options.rounds):
+        for name, plan in steps.items():
+            if not bench.is_done("ours", name, count=number + 1):
+                bench.run(("ours", name), {**settings, "plan": plan})
+
+
+def part_sensitivity(bench: Bench) -> None:
+    """Window, memory and batch size; the dimension is what the stores differ by."""
+    threads, split, lists = pilot(bench)
+    base = MODELS["sage"](bench.name)
+    budget = bench.budget("sage", base)
+    for window in WINDOWS:
+        if not bench.is_done("window", str(window)):
+            bench.run(("window", str(window)), {**base, "plan": ginex_plan(budget, lists, window=window)})
+    for factor in MEMORY:
+        limit = int(factor * bench.limit)
+        plans = {"mmap": mmap_plan(threads), "ali+pg": None, "ginex": None}
+        here = bench.budget("sage", base, limit)
+        plans |= {"ali+pg": ali_pg_plan(threads, here, split), "ginex": ginex_plan(here, lists)}
+        for name, plan in plans.items():
+            if not bench.is_done("memory", str(factor), name):
+                bench.run(("memory", str(factor), name), {**base, "plan": plan}, limit=limit)
+    for size in SIZES:
+        settings = {**base, "batch_size": size}
+        here = bench.budget("sage", settings)
+        plans = {"mmap": mmap_plan(threads), "ali+pg": ali_pg_plan(threads, here, split), "ginex": ginex_plan(here, lists)}
+        for name, plan in plans.items():
+            if not bench.is_done("batch size", str(size), name):
+                bench.run(("batch size", str(size), name), {**settings, "plan": plan})
+
+
+PARTS = {"threads": pilot_threads, "pilot": pilot, "main": part_main, "ours": part_ours, "sensitivity": part_sensitivity}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure what is asked for; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("data", type=Path, help="graphs that are expanded")
+    parser.add_argument("--store", nargs="*", default=list(STORES), choices=list(STORES), dest="stores")
+    parser.add_argument("--part", nargs="*", default=["main", "ours", "sensitivity"], choices=list(PARTS), dest="parts")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--threads", nargs="*", type=int, default=list(THREADS), help="tried for mmap")
+    parser.add_argument("--map-threads", type=int, help="for maps; default: the best of --threads")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the stores, for trying it out")
+    parser.add_argument("--name", default="beyond_memory", help="of the result")
+    parser.add_argument("--again", action="store_true", help="measure also what is there")
+    parser.add_argument("--remove", action="store_true", help="remove each store after it")
+    options = parser.parse_args(arguments)
+    notes = Notebook(options.name)
+    notes.values["command"] = "python -m bench.beyond_memory FOLDER DATA"
+    notes.values.setdefault("foreign_load_percent", []).append(round(foreign_load(), 1))
+    for name in options.stores:
+        bench = Bench(name, make(name, options.folder, options.data, options.scale), notes, options)
+        for part in options.parts:
+            PARTS[part](bench)
+        notes.keep()
+        if options.remove:
+            shutil.rmtree(bench.path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
