@@ -102,10 +102,13 @@ def fit_memory(
     while in_flight > 1 and (in_flight + 1) * batch > BATCHES_SHARE * budget:
         in_flight -= 1
     step_bytes = int(STEP_BYTES_PER_ROW_BYTE * gathered) if step is None else _try_step(maker, profile, make_batch, step)
-    process_bytes = _process_bytes() - profile.num_bytes
+    maker.let_go()
+    give_back_freed_memory()
+    process_bytes = resident_bytes_outside(".npy") - profile.num_bytes
     search = _Search(plan, graph, profile, {t: row_bytes[t] for t in kept_types})
 
-    def share_out(num_threads: int, *, with_pointers: bool) -> MemoryPlan:
+    def share_out(num_threads: int, *, with_lists: bool, with_pointers: bool) -> MemoryPlan:
+        search.use_lists(with_lists)
         needs = Needs(
             process=process_bytes,
             step=step_bytes,
@@ -113,23 +116,36 @@ def fit_memory(
             sampling=num_threads * profile.workspace_bytes,
             batches=(in_flight + 1) * batch + num_threads * sample * (plan.policy == Belady.name),
             reading=caches.most_disk_bytes(num_threads) + min(num_threads, in_flight) * READ_BYTES_PER_ROW * asked,
-            tables=_table_bytes(plan, graph, kept_types),
+            tables=_table_bytes(plan, graph, kept_types, with_lists),
         )
         return plan_memory(budget, needs, search.ways(num_threads), search.misses)
 
-    threads = max(num_workers, 1)
-    try:
-        memory = share_out(threads, with_pointers=True)
-    except BudgetError:  # with one thread, and with what the page cache can hold of the row pointers within the reserve
-        threads = 1
+    refusal: BudgetError | None = None
+    for threads, with_lists, with_pointers in _ways_out(max(num_workers, 1), plan):
         try:
-            memory = share_out(threads, with_pointers=True)
-        except BudgetError:
-            memory = share_out(threads, with_pointers=False)
-    lists, rows = search.divide(memory.cache_bytes)
-    return Fitted(
-        memory=memory, num_workers=min(num_workers, threads), max_in_flight=in_flight, rows=rows, lists=lists, hotness=profile.row_visits
-    )
+            memory = share_out(threads, with_lists=with_lists, with_pointers=with_pointers)
+        except BudgetError as error:
+            refusal = error
+            continue
+        lists, rows = search.divide(memory.cache_bytes)
+        return Fitted(
+            memory=memory,
+            num_workers=min(num_workers, threads),
+            max_in_flight=in_flight,
+            rows=rows,
+            lists=lists,
+            hotness=profile.row_visits,
+        )
+    assert refusal is not None
+    raise refusal
+
+
+def _ways_out(num_threads: int, plan: Plan) -> list[tuple[int, bool, bool]]:
+    """What is given up, one after the other, before a budget is refused: threads; kept lists and their table; row pointers that stay in
+    memory, of which the page cache then has what it can within the reserve."""
+    has_lists = plan.neighbor_policy is not None
+    ways = [(num_threads, has_lists, True), (1, has_lists, True), (1, False, True), (1, False, False)]
+    return list(dict.fromkeys(ways))
 
 
 def _try_step(maker: BatchMaker, profile: Profile, make_batch: Callable[[np.ndarray], Any], step: Callable[[Any], object]) -> int:
@@ -139,22 +155,13 @@ def _try_step(maker: BatchMaker, profile: Profile, make_batch: Callable[[np.ndar
     batch = make_batch(positions[: max(1, int(PROBED_SHARE * positions.size))])
     give_back_freed_memory()
     grown = peak_growth(lambda: step(batch))
-    return int(MARGIN * grown * max(1.0, sum(profile.num_nodes.values()) / max(_num_rows(batch), 1)))
+    return int(MARGIN * grown * max(1.0, sum(profile.num_nodes.values()) / max(int(batch.num_nodes), 1)))
 
 
-def _num_rows(batch: Any) -> int:
-    return int(batch.num_nodes)
-
-
-def _process_bytes() -> int:
-    give_back_freed_memory()
-    return resident_bytes_outside(".npy")
-
-
-def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType]) -> int:
+def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType], with_lists: bool) -> int:
     """Directories and states of every node, whether its row is kept or not; the table that finds kept lists."""
     per_node = STATIC_DIRECTORY_BYTES_PER_NODE if plan.policy in STATIC else DIRECTORY_BYTES_PER_NODE + 1
-    lists = table_bytes(graph.adjacency) if plan.neighbor_policy is not None else 0
+    lists = table_bytes(graph.adjacency) if with_lists else 0
     return per_node * sum(graph.num_nodes[t] for t in kept_types) + lists
 
 
@@ -162,13 +169,18 @@ class _Search:
     """What is missed with so many bytes for caches: lists by the visits of the profile, rows by the simulator over its trace."""
 
     def __init__(self, plan: Plan, graph: Graph, profile: Profile, row_bytes: Mapping[NodeType, int]) -> None:
-        self._plan, self._profile = plan, profile
+        self._plan, self._profile, self._graph = plan, profile, graph
         self._row_bytes = {t: width + STATE_BYTES_PER_ROW for t, width in row_bytes.items()}
         self._num_nodes = {t: graph.num_nodes[t] for t in row_bytes}
-        self._lists = VisitedLists(profile.list_visits, graph.adjacency) if plan.neighbor_policy is not None else None
+        self._lists: VisitedLists | None = None
         self._share: float | None = None
         self._known: dict[Any, float] = {}
         self._windows = [window for window in WINDOWS if window <= max(WINDOWS[0], profile.num_batches // 2)]
+
+    def use_lists(self, with_lists: bool) -> None:
+        """Whether neighbour lists may be kept."""
+        self._lists = VisitedLists(self._profile.list_visits, self._graph.adjacency) if with_lists else None
+        self._share = None
 
     def ways(self, num_threads: int) -> list[Ahead]:
         """To look ahead; of what is sampled again, threads that make batches sample too."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import queue
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -252,7 +253,7 @@ class NeighborLoader:
 
         def fit(bottom: Caches) -> Fitted:
             assert bottom.graph is not None
-            apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool())
+            apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool(), _workspaces=queue.SimpleQueue())
             batches = {"num_workers": options.num_workers, "max_in_flight": options.max_in_flight}
             return fit_memory(plan, apart, bottom, **batches, make_batch=lambda at: _make_one(apart, bottom, at, 0, 0), step=step)
 

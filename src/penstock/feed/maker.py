@@ -164,6 +164,15 @@ class BatchMaker:
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
         return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds)
 
+    def let_go(self) -> None:
+        """Give up memory that nobody uses now."""
+        self.pool = BufferPool()
+        while True:
+            try:
+                self._workspaces.get_nowait()
+            except queue.Empty:
+                return
+
     def _sample(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> Sampled:
         clock.enter("sample")
         input_id = torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])

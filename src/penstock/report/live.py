@@ -72,9 +72,10 @@ def _kept(description: dict[str, Any]) -> str:
     share, parts = "a share" if is_shared or is_fitted else plan["cache"], [f"{plan['order']} order"]
     if plan["policy"]:
         parts.append(f"{plan['policy']} keeps {share} of the rows: {words.num_bytes(row_bytes)} with directory and state")
-    if plan["neighbor_policy"]:
+    if plan["neighbor_policy"] and list_bytes:
         share = share if is_shared or is_fitted else plan["neighbor_cache"]
-        parts.append(f"{plan['neighbor_policy']} keeps {share} of the neighbour lists: {words.num_bytes(list_bytes)} with their table")
+        ranking = "presample" if is_fitted else plan["neighbor_policy"]
+        parts.append(f"{ranking} keeps {share} of the neighbour lists: {words.num_bytes(list_bytes)} with their table")
     if loaded_bytes:
         parts.append(f"read into memory: {words.num_bytes(loaded_bytes)}")
     if sum(amount > 0 for amount in (row_bytes, list_bytes, loaded_bytes)) > 1:
