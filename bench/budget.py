@@ -1,0 +1,100 @@
+"""Training within a budget of memory, in a control group that limits it, page cache included: a fifth, a tenth, a twentieth of the store.
+
+    python -m bench.budget FOLDER [--store PATH] [--seconds 0]
+
+Makes the store FOLDER/budget (18.5M nodes, 296M edges, 256 features, labels: 20 GB) if it is not there; --store takes another one with
+labels. Each run is `penstock train --host-memory B` in a group of exactly B bytes, store dropped from the page cache first: one epoch with
+evaluation. With --seconds a run is interrupted (Ctrl-C) after so long. Last comes a budget that is too small, which must be refused.
+Needs root: control groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.common import ROOT, write_result
+from bench.ingest_bounded import MemoryGroup, drop_from_page_cache
+
+CASES = (
+    (1 / 5, ["--num-neighbors", "10,10,10", "--batch-size", "1024"]),
+    (1 / 10, ["--num-neighbors", "10,10,10", "--batch-size", "512"]),
+    (1 / 20, ["--num-neighbors", "10,10", "--batch-size", "256"]),
+    (1 / 40, ["--num-neighbors", "10,10", "--batch-size", "256"]),
+)
+REFUSED = 2
+
+
+def make(path: Path) -> Path:
+    """Generate the store if it is not there."""
+    from penstock.store import generate
+
+    if not (path / "manifest.json").exists():
+        generate(
+            "zipf", path, num_nodes=18_500_000, num_edges=296_000_000, feature_dim=256, num_classes=16, train=0.001, val=0.0002,
+            test=0.0002, memory="4GiB", overwrite=True,
+        )  # fmt: skip
+    return path
+
+
+def train(store: Path, out: Path, limit_bytes: int, options: list[str], seconds: float) -> dict[str, Any]:
+    """Train one epoch in a group of its own."""
+    for file in store.rglob("*.npy"):
+        drop_from_page_cache(file)
+    subprocess.run(["rm", "-rf", str(out)], check=True)
+    arguments = ["train", str(store), "--host-memory", f"{limit_bytes}B", "--epochs", "1", "--hidden", "64", *options]
+    command = [sys.executable, "-m", "penstock", *arguments, "--out", str(out), "--json"]
+    group, started = MemoryGroup(limit_bytes), time.perf_counter()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=group.enter, env=environment
+        )
+        try:
+            printed, said = process.communicate(timeout=seconds or None)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            printed, said = process.communicate()
+        usage = group.usage()
+    finally:
+        group.remove()
+    lines = said.strip().splitlines()
+    return {
+        "command": " ".join(["penstock", *arguments[:1], "STORE", *arguments[2:]]),
+        "limit_bytes": limit_bytes,
+        **usage,
+        "exit_code": process.returncode,
+        "seconds": round(time.perf_counter() - started, 1),
+        "memory": next((line for line in lines if line.startswith("memory: ")), ""),
+        "last_line": lines[-1] if lines else "",
+        "result": json.loads(printed) if process.returncode == 0 else None,
+    }
+
+
+def main() -> None:
+    """Run all cases, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--seconds", type=float, default=0)
+    chosen = parser.parse_args()
+    store = chosen.store or make(chosen.folder / "budget")
+    size, runs = sum(file.stat().st_size for file in store.rglob("*.npy")), []
+    for share, options in CASES:
+        run = train(store, chosen.folder / "budget-run", int(size * share), options, chosen.seconds)
+        runs.append({"share": share, **run})
+        print(json.dumps(runs[-1], indent=1), flush=True)
+    write_result("budget", {"command": "python -m bench.budget FOLDER", "store_bytes": size, "runs": runs})
+    if any(run["killed"] for run in runs) or runs[-1]["exit_code"] != REFUSED:
+        sys.exit("a run was killed, or the smallest budget was not refused")
+
+
+if __name__ == "__main__":
+    main()
