@@ -22,6 +22,7 @@ NORMALIZATIONS = ("none", "rows")
 PLAN_SETTINGS = (
     "order", "features", "policy", "cache", "window", "slow",
     "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology", "hold", "host_memory",
+    "map_threads", "presample_batches",
 )  # fmt: skip
 
 
@@ -84,6 +85,8 @@ class TrainConfig:
     slow_topology: str | None = None
     hold: str | None = None
     host_memory: str | None = None
+    map_threads: int | None = None
+    presample_batches: int | None = None
     evaluation: str = "auto"
     num_workers: int = 2
     torch_threads: int = 0
