@@ -22,8 +22,8 @@ HEAD = """# Stores beyond memory
 many threads at once) and `ali+pg` (over the same maps, a static cache of lists by out/in ratio and one of rows by degree, the best of
 five splits). Every run is a process in a control group whose limit is a tenth of the store and counts the page cache; row pointers are
 in that memory too. Caches get what is left of the limit after the same run without caches, and 8 % are kept in reserve. The page cache is
-empty at the start; batches are warmed up until what fills by and by is full, then {batches} or more, for 8 s at least, are timed from end to
-end: waiting and the step of the model, which is 64 wide and takes one thread, there being no GPU and two cores. Labels are made of
+empty at the start; batches are warmed up until what fills by and by is full, then {batches} or more, for 8 s at least, are timed from
+end to end: waiting and the step of the model, which is 64 wide and takes one thread, there being no GPU and two cores. Labels are made of
 node numbers. The seeds timed are none of those that were sampled to find out what is hot. Contenders alternate.
 `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
