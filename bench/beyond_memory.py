@@ -109,7 +109,9 @@ class Bench:
         page = self.notes.page(self.name, "needed")
         if key not in page:
             plan = dict(features="disk", topology="disk", window=1)
-            result = self.run(("profile", key), {**settings, "plan": plan, "warmup": 4, "warmup_s": 0, "batches": 2}, limit=2 * self.limit)
+            result = self.run(
+                ("profile", key), {**settings, "plan": plan, "warmup": 4, "warmup_s": 0, "batches": 2, "least_s": 0}, limit=2 * self.limit
+            )
             page[key] = result["own_bytes"] + result["row_pointer_bytes"] if "error" not in result else None
             self.notes.keep()
         return page[key]
@@ -164,7 +166,7 @@ def best_of(bench: Bench, *where: str, by: str = "samples_per_s") -> Any:
     return min(runs, key=lambda key: runs[key][by] / len(runs[key]["batch_s"]))
 
 
-PILOT = dict(warmup=4, warmup_s=20, batches=4)
+PILOT = dict(warmup=4, warmup_s=20, batches=4, least_s=3)
 
 
 def pilot(bench: Bench) -> tuple[int, float, float]:

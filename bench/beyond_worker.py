@@ -32,7 +32,7 @@ class Settings:
         plan: of the loader, as keywords; `recipe` names what they change.
         model, fanouts, hidden, batch_size, num_workers, prefetch: as usual. num_classes: of the labels, which are made up of node numbers.
         warmup: batches before the timed ones, at least; warmup_s: seconds after which no more is warmed up.
-        batches: timed.
+        batches, least_s: timed, and the seconds that they take at least; there are more of them if need be.
         step: whether the model takes part.
         first: batch of the epoch to begin with; what is sampled to find out what is hot may come from the beginning.
     """
@@ -48,6 +48,7 @@ class Settings:
     warmup: int = 8
     warmup_s: float = 60.0
     batches: int = 8
+    least_s: float = 8.0
     step: bool = True
     first: int = 200
     seed: int = 1
@@ -126,13 +127,15 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
     if settings.step:
         trainer.seconds = 0.0
     started = time.perf_counter()
-    timed = [take(batches, trainer if settings.step else None) for _ in range(settings.batches)]
+    timed: list[float] = []
+    while len(timed) < settings.batches or time.perf_counter() - started < settings.least_s:
+        timed.append(take(batches, trainer if settings.step else None))
     seconds = time.perf_counter() - started
     last, later = measures(), counts(loader)
     result |= {
         "seconds": seconds,
         "batch_s": timed,
-        "samples_per_s": settings.batches * settings.batch_size / seconds,
+        "samples_per_s": len(timed) * settings.batch_size / seconds,
         "step_s": trainer.seconds,
         **{name: last[name] - first[name] for name in ("read_bytes", "cpu_s", "major_faults")},
         **{name: later[name] - counted[name] for name in later},

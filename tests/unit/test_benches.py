@@ -102,7 +102,17 @@ def test_weighted(toy, monkeypatch):
 def test_beyond_memory(toy, monkeypatch):
     def run_here(store, settings, limit):
         plan = {**settings["plan"], **({"host_memory": "1TiB"} if "host_memory" in settings["plan"] else {})}
-        quick = {**settings, "plan": plan, "batch_size": 16, "warmup": 1, "warmup_s": 0, "batches": 2, "hidden": 8, "first": 2}
+        quick = {
+            **settings,
+            "plan": plan,
+            "batch_size": 16,
+            "warmup": 1,
+            "warmup_s": 0,
+            "batches": 2,
+            "least_s": 0,
+            "hidden": 8,
+            "first": 2,
+        }
         result = beyond_worker.run(str(store), beyond_worker.Settings(**quick))
         return json.loads(json.dumps({**result, "limit_bytes": limit, "group_peak_bytes": limit, "killed": 0}))
 

@@ -64,9 +64,11 @@ def train(
     slow_topology: Annotated[
         str | None, typer.Option(help="Play a slower device beneath the neighbour lists: '1GB/s,100us,4KiB blocks'; same: that of --slow.")
     ] = None,
-    map_threads: Annotated[int | None, typer.Option(help="Threads that read mapped files at once, read-ahead off; 0 as they are.")] = None,
+    map_threads: Annotated[
+        int | None, typer.Option(help="Threads that read mapped files at once, read-ahead off: for stores beyond memory.")
+    ] = None,
     presample_batches: Annotated[
-        int | None, typer.Option(help="Batches sampled at most to find out what is hot. (default: an epoch)")
+        int | None, typer.Option(help="Batches of an epoch that are sampled to find out what is hot. (default: all of them)")
     ] = None,
     host_memory: Annotated[
         str | None,
@@ -97,7 +99,8 @@ def train(
         split=split, metric=metric, weight=weight,
         recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
         topology=topology, neighbor_policy=neighbor_policy, neighbor_cache=neighbor_cache, neighbor_layout=neighbor_layout,
-        slow_topology=slow_topology, map_threads=map_threads, presample_batches=presample_batches, host_memory=host_memory, hold=hold, evaluation=evaluation,
+        slow_topology=slow_topology, map_threads=map_threads, presample_batches=presample_batches,
+        host_memory=host_memory, hold=hold, evaluation=evaluation,
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
         checkpoint_every_s=checkpoint_every,
     )  # fmt: skip

@@ -21,7 +21,8 @@ METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
 PLAN_SETTINGS = (
     "order", "features", "policy", "cache", "window", "slow",
-    "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology", "map_threads", "presample_batches", "hold", "host_memory",
+    "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology", "hold", "host_memory",
+    "map_threads", "presample_batches",
 )  # fmt: skip
 
 
@@ -82,10 +83,10 @@ class TrainConfig:
     neighbor_cache: str | None = None
     neighbor_layout: str | None = None
     slow_topology: str | None = None
-    map_threads: int | None = None
-    presample_batches: int | None = None
     hold: str | None = None
     host_memory: str | None = None
+    map_threads: int | None = None
+    presample_batches: int | None = None
     evaluation: str = "auto"
     num_workers: int = 2
     torch_threads: int = 0
