@@ -1,10 +1,10 @@
 """Training within a budget of memory, in a control group that limits it, page cache included: a fifth, a tenth, a twentieth of the store.
 
-    python -m bench.budget FOLDER [--store PATH] [--seconds 0]
+    python -m bench.budget FOLDER [--store PATH]
 
 Makes the store FOLDER/budget (18.5M nodes, 296M edges, 256 features, labels: 20 GB) if it is not there; --store takes another one with
 labels. Each run is `penstock train --host-memory B` in a group of exactly B bytes, store dropped from the page cache first: one epoch with
-evaluation. With --seconds a run is interrupted (Ctrl-C) after so long. Last comes a budget that is too small, which must be refused.
+evaluation. Last comes a budget that is too small, which must be refused.
 Needs root: control groups.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -44,7 +43,7 @@ def make(path: Path) -> Path:
     return path
 
 
-def train(store: Path, out: Path, limit_bytes: int, options: list[str], seconds: float) -> dict[str, Any]:
+def train(store: Path, out: Path, limit_bytes: int, options: list[str]) -> dict[str, Any]:
     """Train one epoch in a group of its own."""
     for file in store.rglob("*.npy"):
         drop_from_page_cache(file)
@@ -57,11 +56,7 @@ def train(store: Path, out: Path, limit_bytes: int, options: list[str], seconds:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=group.enter, env=environment
         )
-        try:
-            printed, said = process.communicate(timeout=seconds or None)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            printed, said = process.communicate()
+        printed, said = process.communicate()
         usage = group.usage()
     finally:
         group.remove()
@@ -83,12 +78,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--store", type=Path)
-    parser.add_argument("--seconds", type=float, default=0)
     chosen = parser.parse_args()
     store = chosen.store or make(chosen.folder / "budget")
     size, runs = sum(file.stat().st_size for file in store.rglob("*.npy")), []
     for share, options in CASES:
-        run = train(store, chosen.folder / "budget-run", int(size * share), options, chosen.seconds)
+        run = train(store, chosen.folder / "budget-run", int(size * share), options)
         runs.append({"share": share, **run})
         print(json.dumps(runs[-1], indent=1), flush=True)
     write_result("budget", {"command": "python -m bench.budget FOLDER", "store_bytes": size, "runs": runs})
