@@ -6,6 +6,7 @@ configuration, seed, e, i); thread count and look-ahead change nothing but the t
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from penstock.feed.options import LoaderOptions, choose_seed, read_options
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.state import check_state, describe_graph, fingerprint, make_state
 from penstock.feed.stats import BatchStats, LoaderStats
+from penstock.feed.timeline import Recording
 from penstock.feed.turns import Turns
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder, proximity_order
@@ -144,6 +146,7 @@ class NeighborLoader:
         self._caches = self._make_caches(plan, features or {})
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
         self._stats = LoaderStats()
+        self._recording: Recording | None = None
         self._configuration: dict[str, Any] | None = None
         self._epoch, self._delivered = 0, 0
         self._is_fresh = True
@@ -216,6 +219,10 @@ class NeighborLoader:
         self._stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
         return self._stats
 
+    def timeline(self) -> dict[str, Any] | None:
+        """Return what overlapped with what in the middle of the latest epoch, see `penstock.feed.timeline`; None before that."""
+        return None if self._recording is None else self._recording.as_dict()
+
     def _make_caches(self, plan: Plan, features: Mapping[Any, TieredTable]) -> Caches:
         maker = self._maker
         workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
@@ -226,9 +233,11 @@ class NeighborLoader:
         return caches
 
     def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
+        started = time.perf_counter()
         ids = {key: assembler.ids_of(sampled.subgraph, key) for key in self._caches.caches}
         is_plain = {key: sampled.are_distinct and isinstance(key, str) for key in ids}
         self._caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
+        sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))
 
     def _configure(self) -> dict[str, Any]:
         """Everything that decides what the batches are."""
@@ -289,6 +298,7 @@ class _Epoch:
                 turns.skip(turn)
 
         self._results = _run(make, indices, loader._workers, options)
+        self._recording = Recording(epoch, first, len(loader))
 
     def __iter__(self) -> _Epoch:
         return self
@@ -298,7 +308,12 @@ class _Epoch:
 
     def __next__(self) -> Any:
         loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
-        batch, stats = next(self._results)
+        asked = time.perf_counter()
+        try:
+            batch, stats = next(self._results)
+        except StopIteration:
+            self._recording.over(self._next, asked)
+            raise
         started = time.perf_counter()
         batch = loader._transformed(batch, self._next * loader.num_ranks + loader.rank)
         if loader._options.pin_memory:
@@ -306,6 +321,9 @@ class _Epoch:
         stats.stage_s["deliver"] = time.perf_counter() - started
         loader._stats.add(stats)
         loader._stats.wait_s += getattr(self._results, "wait_s", 0.0) - waited_s
+        self._recording.delivered(self._next, asked, started, stats.spans)
+        if self._recording.has_begun:
+            loader._recording = self._recording
         self._next += 1
         if loader._epoch == self._epoch:
             loader._delivered = self._next

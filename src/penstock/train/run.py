@@ -50,6 +50,7 @@ class Result:
         weights_digest: of the final weights.
         history: one record per epoch.
         description: what was trained on what.
+        timeline: what overlapped with what in the middle of the last epoch, see `penstock.feed.timeline`; None where nothing was trained.
     """
 
     metric: str
@@ -62,6 +63,7 @@ class Result:
     weights_digest: str
     history: list[EpochRecord]
     description: dict[str, Any]
+    timeline: dict[str, Any] | None = None
 
 
 def train(
@@ -349,6 +351,7 @@ class _Run:
             weights_digest=checkpoint.weights_digest(self.model.state_dict()),
             history=self.history,
             description=self.describe(),
+            timeline=self.loader.timeline(),
         )
 
 
