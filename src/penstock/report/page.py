@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.errors import StoreError
+from penstock.errors import StoreError, argument
 from penstock.report import plots, timeline, words
 from penstock.train import Result
 
@@ -198,4 +199,7 @@ def _write(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
         os.replace(aside, path)
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        again = f"the training is over and saved; free some space, and {argument('resume', True)} writes the report again"
+        raise StoreError(f"cannot write {path}: {error.strerror or error}: {again}") from error
