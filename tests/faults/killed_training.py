@@ -3,9 +3,9 @@
     python killed_training.py STORE FOLDER MODEL SEED KILLS WITHIN [SETTINGS]
 
 Forks one child per attempt (imports are done once), kills it with SIGKILL and lets the next one resume. One kill in five comes after a
-random time of at most WITHIN seconds, and mostly meets the set-up; the others come some batches after training has begun. SETTINGS, as JSON,
-go into the configuration, such as a recipe. Prints, as JSON, the weights' digest, the losses, how many children were killed, how many of them after their first checkpoint, and the seconds of the
-attempt that came to the end.
+random time of at most WITHIN seconds, and mostly meets the set-up; the others come some batches after training has begun. SETTINGS, as
+JSON, go into the configuration, such as a recipe. Prints, as JSON, the weights' digest, the losses, how many children were killed, how
+many of them after their first checkpoint, and the seconds of the attempt that came to the end.
 """
 
 import json

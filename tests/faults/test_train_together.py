@@ -30,8 +30,8 @@ def begin(number, others):
     child = os.fork()
     if child == 0:
         torch.set_num_threads(1)
-        config = TrainConfig(store=store, num_neighbors=(4, 3), batch_size=16, hidden=8, epochs=4, dropout=0.3, torch_threads=1, **plans[number])
-        result = train(config, folder / str(number), observer=Meets(number, others))
+        config = dict(num_neighbors=(4, 3), batch_size=16, hidden=8, epochs=4, dropout=0.3, torch_threads=1, **plans[number])
+        result = train(TrainConfig(store=store, **config), folder / str(number), observer=Meets(number, others))
         (folder / f"digest-{number}").write_text(result.weights_digest)
         os._exit(0)
     return child
