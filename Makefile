@@ -3,14 +3,16 @@
 #   make train    generate a graph, train on it, write a report          make test     the default tests
 #   make check    format, lint, types, layers                            make deep     the long tests
 #   make bench    the benchmarks that need no other library              make compat   PyG's own tests of its loader, on ours
+#   make soak     an hour of training under a bound on memory (MINUTES=60)
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
+MINUTES ?= 60
 CONSTRAINTS := $(VENV)/constraints.txt
 
-.PHONY: train test check deep bench compat clean
+.PHONY: train test check deep soak bench compat clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +41,9 @@ check: $(VENV)/installed-for-tests
 
 deep: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -m deep
+
+soak: $(VENV)/installed-for-tests
+	PENSTOCK_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest -m soak -s
 
 bench: $(VENV)/installed-for-tests
 	$(BIN)/python -m bench

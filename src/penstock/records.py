@@ -21,6 +21,9 @@ EDGE: EdgeType = ("node", "to", "node")
 Allocator = Callable[[int, Any], np.ndarray]
 """(number of elements, dtype) -> one-dimensional array, contents undefined. `numpy.empty` is one; a buffer pool is another."""
 
+Span = tuple[str, float, float, int]
+"""A piece of work: (kind, begin, end, ident of the thread), times of `time.perf_counter`."""
+
 
 @dataclass(frozen=True, slots=True)
 class CSC:

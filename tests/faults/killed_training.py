@@ -1,11 +1,11 @@
 """A training run that is killed again and again until it ends: the process of `test_train_killed.py`.
 
-    python killed_training.py STORE FOLDER MODEL SEED KILLS WITHIN
+    python killed_training.py STORE FOLDER MODEL SEED KILLS WITHIN [SETTINGS]
 
 Forks one child per attempt (imports are done once), kills it with SIGKILL and lets the next one resume. One kill in five comes after a
-random time of at most WITHIN seconds, and mostly meets the set-up; the others come some batches after training has begun. Prints, as JSON,
-the weights' digest, the losses, how many children were killed, how many of them after their first checkpoint, and the seconds of the
-attempt that came to the end.
+random time of at most WITHIN seconds, and mostly meets the set-up; the others come some batches after training has begun. SETTINGS, as
+JSON, go into the configuration, such as a recipe. Prints, as JSON, the weights' digest, the losses, how many children were killed, how
+many of them after their first checkpoint, and the seconds of the attempt that came to the end.
 """
 
 import json
@@ -15,17 +15,19 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from penstock.train import Observer, TrainConfig, train
 
 
-def configure(store: str, model: str) -> TrainConfig:
-    return TrainConfig(
-        store=store, model=model, num_neighbors=(4, 3), batch_size=16, hidden=16, epochs=6, lr=0.01, dropout=0.3,
-        num_workers=2, torch_threads=1, checkpoint_every_s=0.05,
+def configure(store: str, model: str, settings: dict[str, Any]) -> TrainConfig:
+    usual = dict(
+        num_neighbors=(4, 3), batch_size=16, hidden=16, epochs=6, lr=0.01, dropout=0.3, num_workers=2, torch_threads=1,
+        checkpoint_every_s=0.05,
     )  # fmt: skip
+    return TrainConfig(store=store, model=model, **{**usual, **settings})
 
 
 class Beats(Observer):
@@ -38,10 +40,10 @@ class Beats(Observer):
         os.write(self.pipe, b".")
 
 
-def attempt(store: str, folder: Path, model: str, pipe: int) -> None:
+def attempt(config: TrainConfig, folder: Path, pipe: int) -> None:
     """The child: train to the end, or until the kill."""
     torch.set_num_threads(1)
-    result = train(configure(store, model), folder, resume=True, observer=Beats(pipe))
+    result = train(config, folder, resume=True, observer=Beats(pipe))
     (folder / "result.json").write_text(json.dumps({"digest": result.weights_digest, "losses": [r.loss for r in result.history]}))
     os._exit(0)
 
@@ -57,7 +59,7 @@ def wait_for_the_moment(beats: int, within: float) -> None:
     time.sleep(random.uniform(0, 0.02))
 
 
-def main(store: str, folder: Path, model: str, seed: int, kills: int, within: float) -> None:
+def main(config: TrainConfig, folder: Path, seed: int, kills: int, within: float) -> None:
     random.seed(seed)
     killed, at_checkpoint = 0, 0
     while True:
@@ -66,7 +68,7 @@ def main(store: str, folder: Path, model: str, seed: int, kills: int, within: fl
         child = os.fork()
         if child == 0:
             os.close(beats)
-            attempt(store, folder, model, pipe)
+            attempt(config, folder, pipe)
         os.close(pipe)
         if killed < kills:
             wait_for_the_moment(beats, within)
@@ -94,4 +96,5 @@ def main(store: str, folder: Path, model: str, seed: int, kills: int, within: fl
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))
+    config = configure(sys.argv[1], sys.argv[3], json.loads(sys.argv[7]) if len(sys.argv) > 7 else {})
+    main(config, Path(sys.argv[2]), int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))

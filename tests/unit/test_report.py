@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from penstock.report.timeline import LANES, stack
 from tests.train.stores import make_store
 
 TRAIN = ["--num-neighbors", "3,2", "--batch-size", "32", "--epochs", "3", "--num-workers", "1", "--torch-threads", "1"]
@@ -68,6 +69,36 @@ def test_curves_and_stages_are_pictures(finished):
     assert len(pictures) >= 4
     for picture in pictures:
         ElementTree.fromstring(picture)
+
+
+def test_what_overlapped_is_a_picture_and_words(tmp_path):
+    make_store(tmp_path / "store")
+    plan = ["--features", "disk", "--policy", "belady", "--cache", "20%", "--window", "3"]
+    train(tmp_path, *plan, capture_output=True)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    timeline, page = report["timeline"], (tmp_path / "run" / "report.html").read_text()
+    assert {stage for stage, *_ in timeline["spans"]} == set(LANES)
+    assert timeline["epoch"] == 2
+    ElementTree.fromstring(page[page.index("<svg", page.index("at the same time")) :].partition("</svg>")[0] + "</svg>")
+    text = " ".join(page[page.index("at the same time") :].split())
+    for said in (
+        r"of epoch 3, in [\d.]+ m?s: ",
+        r"Rows were being read in [\d.]+ m?s of this time; \d+ % of that was hidden",
+        r"The stall that is left: [\d.]+ m?s, \d+ %",
+        r"per batch: sampling [\d.]+ ms, deciding what to keep \([^)]*inspect\) [\d.]+ ms, ",
+        r", updating the cache \([^)]*\) [\d.e-]+ ms, waiting",
+    ):
+        assert re.search(said, text), said
+    inspect = sum(counts["decide_s"] for record in report["history"] for counts in record["tiers"].values())
+    assert 0 < inspect < sum(record["train_s"] for record in report["history"]) * 3
+
+
+def test_bars_that_overlap_lie_side_by_side():
+    assert stack([(0, 2), (1, 3), (2, 4), (2.5, 5)]) == ([0, 1, 0, 2], 3)
+    assert stack([(0, 1), (1, 2)]) == ([0, 0], 1)
+    rows, num_rows = stack([(0, 10)] * 20)
+    assert num_rows == max(rows) + 1 <= 6
+    assert stack([]) == ([], 1)
 
 
 def test_json_has_what_scripts_read(finished):

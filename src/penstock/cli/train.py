@@ -89,6 +89,7 @@ def train(
 ) -> None:
     """Train a standard model on a store; ends with a report. Killed, it goes on with --resume to the very same weights."""
     fanouts = parse_fanouts(num_neighbors, layers)
+    from penstock.kernels.bus_error import explain_bus_errors
     from penstock.report import choose_observer, write_report
     from penstock.train import TrainConfig
     from penstock.train import train as run
@@ -105,6 +106,7 @@ def train(
         checkpoint_every_s=checkpoint_every,
     )  # fmt: skip
     folder = out or default_folder(store.resolve().name, resume)
+    explain_bus_errors()
     with choose_observer() as observer:
         result = run(config, folder, resume=resume, observer=observer, predictions=predictions)
     page = write_report(result, folder)

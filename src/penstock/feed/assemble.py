@@ -6,6 +6,8 @@ Beyond PyG, each edge store carries `row_ptr`: the edges into destination i are 
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,7 +20,7 @@ from penstock.feed.fields import Field
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
-from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType
+from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
 
 
 class Place(NamedTuple):
@@ -60,15 +62,21 @@ class Assembler:
             raise
         return under_way
 
-    def gather(self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay) -> tuple[list[tuple[Field | Place, Any]], int]:
-        """Return ([(its place, rows)], bytes moved)."""
+    def gather(
+        self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay, spans: list[Span]
+    ) -> tuple[list[tuple[Field | Place, Any]], int]:
+        """Return ([(its place, rows)], bytes moved), and append what was done to `spans`."""
         try:
+            started = time.perf_counter()
             rows, num_bytes = self._gather_plain(subgraph, allocate)
+            if rows:
+                spans.append(("gather", started, time.perf_counter(), threading.get_ident()))
             while under_way:
                 key, pending = under_way.pop(0)
                 for kind, values in zip(self._tables[key].kinds, pending.wait(), strict=True):
                     rows.append((Place(None if self._is_homogeneous else key, kind.name), _as_tensor(kind, values)))
                     num_bytes += values.nbytes
+                spans += pending.spans
         except BaseException:
             _abandon(under_way)
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import queue
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,26 +21,28 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.cache.choose import Workload
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import UsageError
+from penstock.feed.arguments import choose_order, order_of, refuse_unsupported, unwrap, weigh
 from penstock.feed.array_input import no_packed
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches, make_caches
 from penstock.feed.fit import Fitted, fit_memory
-from penstock.feed.inputs import Input, Seeds, open_input
+from penstock.feed.inputs import open_input
 from penstock.feed.lookahead import LookAhead
 from penstock.feed.maker import BatchMaker, HeldSample, Sampled, locate
 from penstock.feed.options import LoaderOptions, choose_seed, read_options
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.state import check_state, describe_graph, fingerprint, make_state
 from penstock.feed.stats import BatchStats, LoaderStats
+from penstock.feed.timeline import Recording
 from penstock.feed.turns import Turns
 from penstock.gather import TieredTable
-from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder, proximity_order
+from penstock.order import Order, SequentialOrder
 from penstock.plan import Plan, make_plan
-from penstock.records import NODE, EdgeType, Graph
+from penstock.records import NODE
 from penstock.sample import NeighborSampler
-from penstock.sample.weights import weight_bytes, with_weights
+from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory
 
 Batch = Data | HeteroData
@@ -109,7 +112,7 @@ class NeighborLoader:
         step: Callable[[Any], object] | None = None,
         **kwargs: Any,
     ) -> None:
-        _refuse_unsupported(
+        refuse_unsupported(
             input_time=input_time, time_attr=time_attr, neighbor_sampler=neighbor_sampler,
             temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
         )  # fmt: skip
@@ -129,8 +132,8 @@ class NeighborLoader:
         if seeds.ids.size == 0:
             raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
         sampler = NeighborSampler(
-            source.graph if weight_attr is None else _weigh(source, weight_attr),
-            _unwrap(num_neighbors, source.graph.edge_types) if isinstance(num_neighbors, NumNeighbors) else num_neighbors,
+            source.graph if weight_attr is None else weigh(source, weight_attr),
+            unwrap(num_neighbors, source.graph.edge_types) if isinstance(num_neighbors, NumNeighbors) else num_neighbors,
             replace=replace,
             disjoint=disjoint,
             induced=SubgraphType(subgraph_type) == SubgraphType.induced,
@@ -140,7 +143,7 @@ class NeighborLoader:
         self._maker = BatchMaker(
             source=source,
             seeds=seeds,
-            order=_choose_order(order or _order_of(plan, self._options), self._options, source, seeds, self.seed),
+            order=choose_order(order or order_of(plan, self._options), self._options, source, seeds, self.seed),
             sampler=sampler,
             batch_size=self._options.batch_size,
             subgraph_type=SubgraphType(subgraph_type),
@@ -158,6 +161,7 @@ class NeighborLoader:
             self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, self._options.num_workers))
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
         self._stats = LoaderStats()
+        self._recording: Recording | None = None
         self._configuration: dict[str, Any] | None = None
         self._epoch, self._delivered = 0, 0
         self._is_fresh = True
@@ -241,9 +245,13 @@ class NeighborLoader:
         maker.sampler.check_seeds(seeds.node_type, seeds.ids)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(seeds.ids.size))
         other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
-        other._caches, other._stats, other._configuration = self._caches.aside(), LoaderStats(), None
+        other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
         other._epoch, other._delivered, other._is_fresh = 0, 0, True
         return other
+
+    def timeline(self) -> dict[str, Any] | None:
+        """Return what overlapped with what in the middle of the latest epoch, see `penstock.feed.timeline`; None before that."""
+        return None if self._recording is None else self._recording.as_dict()
 
     def _make_caches(self, plan: Plan, features: Mapping[Any, TieredTable], step: Callable[[Any], object] | None) -> Caches:
         maker, options = self._maker, self._options
@@ -267,9 +275,11 @@ class NeighborLoader:
         return caches
 
     def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
+        started = time.perf_counter()
         ids = {key: assembler.ids_of(sampled.subgraph, key) for key in self._caches.caches}
         is_plain = {key: sampled.are_distinct and isinstance(key, str) for key in ids}
         self._caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
+        sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))
 
     def _configure(self) -> dict[str, Any]:
         """Everything that decides what the batches are."""
@@ -336,6 +346,7 @@ class _Epoch:
                 turns.skip(turn)
 
         self._results = _run(make, indices, loader._workers, options)
+        self._recording = Recording(epoch, first, len(loader))
 
     def __iter__(self) -> _Epoch:
         return self
@@ -345,7 +356,12 @@ class _Epoch:
 
     def __next__(self) -> Any:
         loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
-        batch, stats = next(self._results)
+        asked = time.perf_counter()
+        try:
+            batch, stats = next(self._results)
+        except StopIteration:
+            self._recording.over(self._next, asked)
+            raise
         started = time.perf_counter()
         batch = loader._transformed(batch, self._next * loader.num_ranks + loader.rank)
         if loader._options.pin_memory:
@@ -353,6 +369,9 @@ class _Epoch:
         stats.stage_s["deliver"] = time.perf_counter() - started
         loader._stats.add(stats)
         loader._stats.wait_s += getattr(self._results, "wait_s", 0.0) - waited_s
+        self._recording.delivered(self._next, asked, started, stats.spans)
+        if self._recording.has_begun:
+            loader._recording = self._recording
         self._next += 1
         if loader._epoch == self._epoch:
             loader._delivered = self._next
@@ -370,45 +389,3 @@ def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, opt
     if workers.num_workers == 0:
         return map(work, indices)
     return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s)
-
-
-def _weigh(source: Input, name: str) -> Graph:
-    """The graph of an input, with the weights of that name."""
-    weights_of = getattr(source, "weights", None)
-    if weights_of is None:
-        raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
-    return with_weights(source.graph, weights_of(name))
-
-
-def _order_of(plan: Plan, options: LoaderOptions) -> str | None:
-    """A plan's order stands in for a random one; `shuffle=False` keeps the seeds as they are."""
-    return plan.order if options.shuffle and plan.order in ("proximity", "community") else None
-
-
-def _choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
-    num_seeds = seeds.ids.size
-    if order in ("proximity", "community"):
-        graph, by_community = getattr(source, "store", source.graph), order == "community"  # a store has labels
-        return proximity_order(graph, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size, by_community=by_community)
-    if isinstance(order, str):
-        raise UsageError(f'order must be "proximity", "community" or an order of penstock.order, got {order!r} (random: shuffle=True)')
-    if order is not None:
-        return order
-    if options.sampler is not None or options.batch_sampler is not None:
-        return GivenOrder(num_seeds, sampler=options.sampler, batch_sampler=options.batch_sampler)
-    return RandomOrder(num_seeds, seed) if options.shuffle else SequentialOrder(num_seeds)
-
-
-def _unwrap(num_neighbors: NumNeighbors, edge_types: list[EdgeType]) -> dict[EdgeType, list[int]]:
-    """PyG's own wrapper of fanouts, which keeps edge types as strings."""
-    mapped = num_neighbors.get_mapped_values(edge_types)
-    return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
-
-
-def _refuse_unsupported(**arguments: Any) -> None:
-    reasons = {
-        "neighbor_sampler": "Penstock samples itself; use torch_geometric.loader.NodeLoader for a sampler of your own",
-    }
-    for name, value in arguments.items():
-        if value is not None:
-            raise NotSupportedError(f"{name} is not supported yet: {reasons.get(name, 'temporal sampling is not there yet')}")

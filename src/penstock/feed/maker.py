@@ -7,6 +7,7 @@ says in which stage of which batch it happened; reads from tiers are submitted i
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,20 +25,22 @@ from penstock.feed.inputs import Input, Seeds
 from penstock.feed.stats import BatchStats
 from penstock.feed.subgraph import Subgraph, number_edges, subgraph_of, through_pyg
 from penstock.order import Order
+from penstock.records import Span
 from penstock.sample import NeighborSampler, Workspace
 
 Transform = Callable[[Any], Any]
 
 
 class StageClock:
-    """Which stage a batch is in, and the seconds of those before."""
+    """Which stage a batch is in, and the seconds of those before; `spans` say of the finer parts when they were done."""
 
-    __slots__ = ("_since", "seconds", "stage")
+    __slots__ = ("_since", "seconds", "spans", "stage")
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
         self._since: float | None = time.perf_counter()
         self.seconds: dict[str, float] = {}
+        self.spans: list[Span] = []
 
     def enter(self, stage: str) -> None:
         """End the stage, if one is running, and begin the next."""
@@ -47,7 +50,10 @@ class StageClock:
     def rest(self) -> None:
         """End the stage; what follows belongs to none."""
         if self._since is not None:
-            self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + time.perf_counter() - self._since
+            now = time.perf_counter()
+            self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + now - self._since
+            if self.stage != "gather":  # its parts have spans of their own
+                self.spans.append((self.stage, self._since, now, threading.get_ident()))
             self._since = None
 
 
@@ -153,7 +159,7 @@ class BatchMaker:
         """Make the second half: rows and the batch."""
         clock, subgraph = sampled.clock, sampled.subgraph
         with located(clock, sampled.index):
-            rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way)
+            rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans)
             clock.enter("assemble")
             batch = assembler.assemble(subgraph, rows, self.seeds.node_type, sampled.input_id)
             if self.transform is not None:
@@ -162,7 +168,7 @@ class BatchMaker:
             clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds)
+        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans)
 
     def let_go(self) -> None:
         """Give up memory that nobody uses now."""

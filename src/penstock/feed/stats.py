@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from penstock.records import Span
+
 
 @dataclass(slots=True)
 class BatchStats:
@@ -15,6 +17,7 @@ class BatchStats:
     num_edges: int = 0
     gathered_bytes: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
 
 
 @dataclass(slots=True)

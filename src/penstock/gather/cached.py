@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,10 @@ from penstock.cache.belady import Belady
 from penstock.cache.policy import Change, Policy
 from penstock.cache.static import Static
 from penstock.errors import TierError, UsageError
+from penstock.records import Span
 from penstock.store.tiers import HostTier, Read, Tier, TierStats
+
+T = TypeVar("T")
 
 _PATIENCE_S = 60.0
 _FILLED_AT_ONCE = 1 << 18
@@ -94,37 +97,44 @@ class CachedTier:
         with self._turn:
             started = time.perf_counter()
             change = self.policy.access(rows)
-            self.stats.add_deciding(time.perf_counter() - started)
+            decided = time.perf_counter()
+            self.stats.add_deciding(decided - started)
             self._num_announced -= self._num_announced > 0
             number = self._num_decided
             self._num_decided += not self.is_static
         try:
             misses = np.flatnonzero(change.hit_slots < 0)
             beneath = self.slow.submit(rows[misses], outs, places[misses])
-            return _CachedRead(self, number, change, rows, outs, places, beneath)
+            spans = [("decide", started, decided, threading.get_ident())]
+            return _CachedRead(self, number, change, rows, outs, places, beneath, spans)
         except BaseException:
             self._lose(number)
             raise
 
-    def _commit(self, number: int, change: Change, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
+    def _commit(
+        self, number: int, change: Change, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span]
+    ) -> int:
         """Hits out, kept misses in, once all reads decided before have done so."""
         hits = np.flatnonzero(change.hit_slots >= 0)
         copy = self._fast.submit(change.hit_slots[hits].astype(np.int64), outs, places[hits])
         if self.is_static:
-            return copy.wait()
+            return _timed(copy.wait, "gather", spans)
         with self._turn:
             while self._num_committed < number:
                 if not self._turn.wait(_PATIENCE_S) and self._num_committed < number:
                     raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
             if number >= self._first_valid:
                 try:
-                    moved = copy.wait()
-                    self._fast.write(change.into.astype(np.int64), outs, places[change.inserted])
+                    moved = _timed(copy.wait, "gather", spans)
+                    into, inserted = change.into.astype(np.int64), places[change.inserted]
+                    _timed(lambda: self._fast.write(into, outs, inserted), "update", spans)
+                    self.stats.add_updating(spans[-1][2] - spans[-1][1])
                     return moved
                 finally:
                     self._num_committed = number + 1
                     self._turn.notify_all()
-        return self.slow.submit(rows[hits], outs, places[hits]).wait()  # the content that it was promised is gone
+        again = self.slow.submit(rows[hits], outs, places[hits])  # the content that it was promised is gone
+        return _timed(again.wait, "read", spans, again.since)
 
     def _lose(self, number: int) -> None:
         """A read failed: rows that the directory holds for present never came. Begin again with an empty cache."""
@@ -154,18 +164,35 @@ class CachedTier:
         return self.policy
 
 
-class _CachedRead:
-    """A read of a cached tier under way."""
+def _timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | None = None) -> T:
+    """Do some work, and note when it was done; `since`: it has begun before."""
+    started = time.perf_counter() if since is None else since
+    done = work()
+    spans.append((kind, started, time.perf_counter(), threading.get_ident()))
+    return done
 
-    def __init__(self, tier: CachedTier, number: int, change: Change, rows: Any, outs: Any, places: Any, beneath: Read) -> None:
+
+class _CachedRead:
+    """A read of a cached tier under way.
+
+    Attributes:
+        since: as of every read.
+        spans: what was done of it so far.
+    """
+
+    def __init__(
+        self, tier: CachedTier, number: int, change: Change, rows: Any, outs: Any, places: Any, beneath: Read, spans: list[Span]
+    ) -> None:
         self._tier, self._number, self._change, self._rows = tier, number, change, rows
-        self._outs, self._places, self._beneath = outs, places, beneath
+        self._outs, self._places, self._beneath, self.spans = outs, places, beneath, spans
+        self.since = beneath.since if change.hit_slots.size > np.count_nonzero(change.hit_slots >= 0) else None
 
     def wait(self) -> int:
         """End it."""
         try:
-            missed = self._beneath.wait()
+            missed = _timed(self._beneath.wait, "read", self.spans, self.since)
+            self.spans += getattr(self._beneath, "spans", ())
         except BaseException:
             self._tier._lose(self._number)
             raise
-        return missed + self._tier._commit(self._number, self._change, self._rows, self._outs, self._places)
+        return missed + self._tier._commit(self._number, self._change, self._rows, self._outs, self._places, self.spans)

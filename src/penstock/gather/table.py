@@ -5,13 +5,15 @@ In: ids. Out: arrays in the order of the ids. Invariant: equal to indexing the p
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.errors import InputError
-from penstock.records import Allocator
+from penstock.records import Allocator, Span
 from penstock.store.tiers import Read, Tier, TierStats
 
 
@@ -78,14 +80,23 @@ class TieredTable:
 
 
 class RowsUnderWay:
-    """A gather begun."""
+    """A gather begun.
+
+    Attributes:
+        spans: what was done of it so far, see `penstock.records.Span`.
+    """
 
     def __init__(self, table: TieredTable, read: Read, outs: list[np.ndarray], again: np.ndarray | None) -> None:
         self._table, self._read, self._outs, self._again = table, read, outs, again
+        self.spans: list[Span] = getattr(read, "spans", [])
 
     def wait(self) -> list[np.ndarray]:
         """End it: per field dtype[n, *shape]."""
+        waited = time.perf_counter()
         self._read.wait()
+        if not self.spans:  # no cache stands above, which would know more
+            since = waited if self._read.since is None else self._read.since
+            self.spans.append(("read", since, time.perf_counter(), threading.get_ident()))
         rows = [out.view(kind.dtype).reshape(-1, *kind.shape) for out, kind in zip(self._outs, self._table.kinds, strict=True)]
         return rows if self._again is None else [values[self._again.reshape(-1)] for values in rows]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import os
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.errors import StoreError
-from penstock.report import plots, words
+from penstock.errors import StoreError, argument
+from penstock.report import plots, timeline, words
 from penstock.train import Result
 
 _STYLE = """
@@ -19,7 +20,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1d2433; background: #f6f7f9; margin: 0; }
 main { max-width: 46rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.35rem; margin: .5rem 0 0; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 0 0 .5rem; }
-p.sub { color: #5b6475; margin: .1rem 0 1rem; overflow-wrap: anywhere; }
+p { margin: .4rem 0 0; font-size: .9rem; } p.sub { color: #5b6475; margin: .1rem 0 1rem; overflow-wrap: anywhere; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .6rem; margin-bottom: 1rem; }
 .figure { background: #fff; border-radius: .6rem; padding: .7rem .9rem; }
 .figure b { display: block; font-size: 1.3rem; } .figure span { color: #5b6475; font-size: .85rem; }
@@ -60,6 +61,7 @@ def render(result: Result) -> str:
     sections = [
         ("Learning", f'<div class="pair">{plots.draw_loss(result.history)}{plots.draw_scores(result.history, result.metric)}</div>'),
         ("Where the time went", plots.draw_stages(result.history, description["num_workers"]) + _stage_tables(result)),
+        *([("What went on at the same time", _timeline(result))] if result.timeline else []),
         *[
             (f"Where {what} came from", plots.draw_tiers(result.history, kind) + _tier_table(result, kind))
             for kind, what in (("tiers", "rows"), ("lists", "neighbour lists"))
@@ -77,6 +79,11 @@ def render(result: Result) -> str:
         + "".join(f"<section><h2>{html.escape(name)}</h2>{body}</section>" for name, body in sections)
         + f'<p class="sub">Penstock {penstock.__version__}, weights {result.weights_digest}</p></main></body></html>\n'
     )
+
+
+def _timeline(result: Result) -> str:
+    shown = result.timeline or {}
+    return timeline.draw_timeline(shown) + f"<p>{html.escape(timeline.describe(shown, result.history))}</p>"
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:
@@ -125,10 +132,18 @@ def _tier_table(result: Result, kind: str) -> str:
         for tier, counts in getattr(record, kind).items():
             total = sums.setdefault(tier, dict.fromkeys(counts, 0.0))
             for name, value in counts.items():
-                total[name] += value
+                total[name] = total.get(name, 0.0) + value
     columns = ("num_rows",) if kind == "tiers" else ("num_lists", "num_edges")
     asked = sum(counts[columns[0]] for counts in sums.values()) or 1.0
-    names = [columns[0].removeprefix("num_"), "of all", *(name.removeprefix("num_") for name in columns[1:]), "bytes", "waited", "deciding"]
+    names = [
+        columns[0].removeprefix("num_"),
+        "of all",
+        *(name.removeprefix("num_") for name in columns[1:]),
+        "bytes",
+        "waited",
+        "deciding",
+        "updating",
+    ]
     names += ["requests", "read", "per byte asked"] * any("read_bytes" in one for one in sums.values())
     heads = "".join(f'<th class="number">{name}</th>' for name in names)
     rows = "".join(
@@ -141,7 +156,7 @@ def _tier_table(result: Result, kind: str) -> str:
                 *(words.count(counts[name]) for name in columns[1:]),
                 words.num_bytes(counts["num_bytes"]),
                 words.seconds(counts["seconds"]),
-                words.seconds(counts["decide_s"]) if counts.get("decide_s") else "",
+                *(words.seconds(counts[name]) if counts.get(name) else "" for name in ("decide_s", "update_s")),
                 *_disk_cells(counts),
             )
         )
@@ -184,4 +199,7 @@ def _write(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
         os.replace(aside, path)
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        again = f"the training is over and saved; free some space, and {argument('resume', True)} writes the report again"
+        raise StoreError(f"cannot write {path}: {error.strerror or error}: {again}") from error

@@ -17,7 +17,8 @@ STAGE_COLOURS = {"order": PURPLE, "sample": BLUE, "gather": GREEN, "assemble": O
 CALLER_COLOURS = {"model step": BLUE, "waiting for batches": RED, "evaluation": ORANGE, "other": GREY}
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches."""
     from matplotlib.figure import Figure  # not needed to import Penstock, nor before the end of a run
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -27,7 +28,8 @@ def _marker(history: list[EpochRecord]) -> dict[str, Any]:
     return {"marker": "o", "markersize": 3} if len(history) < 40 else {}
 
 
-def _svg(figure: Figure) -> str:
+def as_svg(figure: Figure) -> str:
+    """The text of an SVG: letters as paths, the same bytes for the same figure."""
     import matplotlib as mpl
 
     text = io.StringIO()
@@ -49,16 +51,16 @@ def _style(axes: Axes, title: str) -> None:
 
 def draw_loss(history: list[EpochRecord]) -> str:
     """Training loss over epochs."""
-    figure = _figure(3.8, 2.7)
+    figure = new_figure(3.8, 2.7)
     axes = figure.subplots()
     axes.plot([record.epoch + 1 for record in history], [record.loss for record in history], color=BLUE, **_marker(history))
     _style(axes, "training loss")
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def draw_scores(history: list[EpochRecord], metric: str) -> str:
     """The metric over epochs: training, val and test."""
-    figure = _figure(3.8, 2.7)
+    figure = new_figure(3.8, 2.7)
     axes, marker = figure.subplots(), _marker(history)
     epochs = [record.epoch + 1 for record in history]
     axes.plot(epochs, [100 * record.train_score for record in history], color=GREY, label="train (sampled, dropout)", **marker)
@@ -68,14 +70,14 @@ def draw_scores(history: list[EpochRecord], metric: str) -> str:
             axes.plot(*zip(*points, strict=True), color=colour, label=name, **marker)
     axes.legend(frameon=False, fontsize=8)
     _style(axes, f"{metric}, %")
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def draw_tiers(history: list[EpochRecord], kind: str = "tiers") -> str:
     """Share of the rows ("tiers") or neighbour lists ("lists") that each tier served, epoch by epoch."""
     counted = "num_rows" if kind == "tiers" else "num_lists"
     counts = [{tier: each[counted] for tier, each in getattr(record, kind).items()} for record in history]
-    figure = _figure(5.6, 2.3)
+    figure = new_figure(5.6, 2.3)
     axes = figure.subplots()
     epochs, below = [record.epoch + 1 for record in history], [0.0] * len(history)
     for tier, colour in zip(counts[-1], (GREEN, GREY, BLUE, ORANGE, PURPLE, RED) * 4, strict=False):
@@ -84,13 +86,13 @@ def draw_tiers(history: list[EpochRecord], kind: str = "tiers") -> str:
         below = [low + share for low, share in zip(below, shares, strict=True)]
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     _style(axes, f"{counted.removeprefix('num_')} by tier, %")
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def draw_stages(history: list[EpochRecord], num_workers: int) -> str:
     """Where the time went: one bar for the caller's thread, one for the sampling threads."""
     caller, feeding = split_caller(history), split_feeding(history, num_workers)
-    figure = _figure(5.6, 2.3)
+    figure = new_figure(5.6, 2.3)
     axes = figure.subplots()
     bars = [("caller", caller, CALLER_COLOURS)]
     if num_workers:
@@ -110,17 +112,17 @@ def draw_stages(history: list[EpochRecord], num_workers: int) -> str:
     axes.set_xlabel("share of the time, %")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def draw_throughput(history: list[EpochRecord]) -> str:
     """Seeds per second of each epoch."""
-    figure = _figure(5.6, 1.9)
+    figure = new_figure(5.6, 1.9)
     axes = figure.subplots()
     axes.bar([record.epoch + 1 for record in history], [record.seeds_per_s for record in history], color=BLUE, width=0.8)
     _style(axes, "seeds trained per second")
     axes.yaxis.set_major_formatter(lambda value, position: words.count(value))
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def split_caller(history: list[EpochRecord]) -> dict[str, float]:

@@ -153,6 +153,7 @@ class ArrayFile:
         finally:
             os.close(descriptor)
         pages.path, pages.inode = Path(str(self._store), self.spec.file), (found.st_dev, found.st_ino)
+        pages.written_ns = found.st_mtime_ns
         return np.ndarray(self.spec.shape, dtype=self.spec.storage_dtype, buffer=pages, offset=DATA_OFFSET)
 
     def read(self, first_row: int, num_rows: int, *, keep_pages: bool = False) -> np.ndarray:

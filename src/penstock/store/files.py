@@ -33,10 +33,12 @@ class MappedPages(mmap.mmap):
     Attributes:
         path: of the file.
         inode: (device, number).
+        written_ns: when it was last written to, as of the mapping.
     """
 
     path: Path
     inode: tuple[int, int]
+    written_ns: int
 
 
 def as_bytes(array: np.ndarray) -> memoryview:

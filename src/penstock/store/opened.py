@@ -117,6 +117,19 @@ class Store:
             array = self._maps[spec.file] = self.array_file(spec).map()
         return array
 
+    @property
+    def mapped(self) -> list[np.ndarray]:
+        """The maps made so far."""
+        return list(self._maps.values())
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the folder that is open is the one at the path."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._folder))
+        except OSError:
+            return False
+
     def node_entry(self, node_type: NodeType | None) -> NodeEntry:
         """Return all that the manifest says of a node type (None: the only type)."""
         nodes = self.manifest.nodes

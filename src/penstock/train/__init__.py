@@ -3,6 +3,7 @@
 from penstock.train.config import METRICS, MODELS, TrainConfig
 from penstock.train.memory import keep_freed_memory
 from penstock.train.observer import EpochRecord, Observer
-from penstock.train.run import DivergedError, Result, train
+from penstock.train.result import Result
+from penstock.train.run import DivergedError, train
 
 __all__ = ["METRICS", "MODELS", "DivergedError", "EpochRecord", "Observer", "Result", "TrainConfig", "keep_freed_memory", "train"]

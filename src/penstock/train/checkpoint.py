@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ def save(path: Path, state: dict[str, Any]) -> None:
             os.fsync(file.fileno())
         os.replace(aside, path)
     except (OSError, RuntimeError) as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         hint = f"The one before it is untouched; free some space and go on by {argument('resume', True)}"
-        raise StoreError(f"cannot write the checkpoint {path}: {error}. {hint}") from error
+        raise StoreError(f"cannot write the checkpoint {path}: {str(error).splitlines()[0]}. {hint}") from error
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
         aside.write_text(json.dumps(values, indent=2) + "\n")
         os.replace(aside, path)
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        hint = f"free some space, or choose another {argument('out')}"
+        raise StoreError(f"cannot write {path}: {error.strerror or error}: {hint}") from error
 
 
 @contextmanager

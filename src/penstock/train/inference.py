@@ -7,6 +7,7 @@ The batches come from the same loader as in training, with fanout -1 and one hop
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from penstock.errors import StoreError, argument
 from penstock.feed import NeighborLoader, layers
 from penstock.feed.array_input import ArrayInput
 from penstock.records import CSC, EDGE, NODE, Graph, NodeType
@@ -36,8 +38,20 @@ def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
     if rows * width * 4 <= MEMORY_BYTES:
         yield np.empty((rows, width), dtype=np.float32)
         return
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".inference-") as file:
-        yield np.memmap(file.name, dtype=np.float32, mode="w+", shape=(rows, width))
+    num_bytes = rows * width * 4
+    try:
+        file = tempfile.NamedTemporaryFile(dir=folder, prefix=".inference-")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise StoreError(f"cannot write in {folder}: {error.strerror or error}") from error
+    with file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)  # a map that the disk has no room for would end the process without a word
+        except OSError as error:
+            raise StoreError(
+                f"evaluation keeps a layer of {num_bytes / 2**30:.1f} GiB in {folder}: {error.strerror}; free some space and go on by "
+                f"{argument('resume', True)}"
+            ) from error
+        yield np.memmap(file.name, dtype=np.float32, mode="r+", shape=(rows, width))
 
 
 def degrees_of(adjacency: CSC, nodes: torch.Tensor) -> torch.Tensor:

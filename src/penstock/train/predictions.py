@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,8 @@ def write_predictions(path: Path, classes: np.ndarray, store: Store, node_type: 
             _write_csv(aside, classes, store, node_type)
         os.replace(aside, path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
 
 

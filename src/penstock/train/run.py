@@ -12,14 +12,14 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from penstock.errors import DivergedError, MissingFieldError, StateError, UsageError, argument
+from penstock.errors import CorruptStoreError, DivergedError, MissingFieldError, StateError, StoreError, UsageError, argument
 from penstock.feed import NeighborLoader, layers
 from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.plan import Plan
@@ -27,6 +27,7 @@ from penstock.records import EDGE, NODE
 from penstock.store import Store
 from penstock.store.manifest import MANIFEST
 from penstock.store.process_memory import peak_resident_bytes
+from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
@@ -36,34 +37,9 @@ from penstock.train.memory import keep_freed_memory
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer
 from penstock.train.predictions import predictions_path, write_predictions
+from penstock.train.result import Result
 
 CHECKPOINT = "checkpoint.pt"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What a run came to.
-
-    Attributes:
-        metric: its name. val, test: at the best epoch by val (the last epoch where there is no val); None without such nodes.
-        best_epoch, epochs: from 0, and how many were trained.
-        seeds_per_s: trained, evaluation left out.
-        peak_memory_bytes: of the process.
-        weights_digest: of the final weights.
-        history: one record per epoch.
-        description: what was trained on what.
-    """
-
-    metric: str
-    val: float | None
-    test: float | None
-    best_epoch: int
-    epochs: int
-    seeds_per_s: float
-    peak_memory_bytes: int
-    weights_digest: str
-    history: list[EpochRecord]
-    description: dict[str, Any]
 
 
 def train(
@@ -168,7 +144,9 @@ class _Run:
         while self.record.epoch < self.config.epochs and not self._is_over():
             if self.record.num_batches < len(self.loader):  # else the checkpoint stood between the last batch and the evaluation
                 self._train_epoch()
+            self._check_store()
             is_best = self._evaluate()
+            self._check_bytes()
             self.history.append(self.record)
             self.observer.epoch_done(self.record, is_best)
             self.record = EpochRecord(self.record.epoch + 1)
@@ -216,12 +194,31 @@ class _Run:
                 if interrupted or time.monotonic() - saved_at >= self.config.checkpoint_every_s:
                     self._count_feed(before)
                     before = self.loader.stats().as_dict()
+                    self._check_store()
                     self._save()
                     saved_at = time.monotonic()
                 if interrupted:
                     self.observer.note(f"saved at epoch {record.epoch + 1}, batch {record.num_batches}: --resume goes on from there")
                     raise KeyboardInterrupt
         self._count_feed(before)
+
+    def _check_bytes(self) -> None:
+        """Raise if a file of the store was written to: what was read since the last checkpoint is not to be trusted, nor saved."""
+        try:
+            check_bytes(self.store)
+        except CorruptStoreError as error:
+            again = f"put the file back or make the store again, and go on from the last checkpoint by {argument('resume', True)}"
+            raise CorruptStoreError(f"{error}: {again}") from error
+
+    def _check_store(self) -> None:
+        """Raise if the store is not there any more. What is open keeps its bytes, so what was trained is sound, and saved first."""
+        self._check_bytes()
+        try:
+            check_place(self.store)
+        except StoreError as error:
+            self._save()
+            saved = f"saved at epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
+            raise StoreError(f"{error}: {saved}; put the store back, and {argument('resume', True)} goes on") from error
 
     def _step(self, batch: Any) -> None:
         labels, logits = self._labels(batch), self._forward(self.model, batch)
@@ -331,6 +328,7 @@ class _Run:
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
             "order": self.plan.order,
+            "store": self.store.digest,
             "loader": self.loader.state_dict(),
             "record": self.record.as_dict(),
             "history": [record.as_dict() for record in self.history],
@@ -352,6 +350,11 @@ class _Run:
             raise StateError(
                 f"{self.folder} was trained with {argument(name, saved.get(name))}, not {now[name]!r}: resume with the same, "
                 f"or take a new {argument('out')}"
+            )
+        if state.get("store", self.store.digest) != self.store.digest:  # runs of before have none
+            raise StateError(
+                f"{self.folder} was trained on a store of digest {state['store']}, {self.store.path} has {self.store.digest}: put that one "
+                f"back, or take a new {argument('out')}"
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -376,6 +379,7 @@ class _Run:
             weights_digest=checkpoint.weights_digest(self.model.state_dict()),
             history=self.history,
             description=self.describe(),
+            timeline=self.loader.timeline(),
         )
 
 

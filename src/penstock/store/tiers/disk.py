@@ -224,7 +224,7 @@ class _DiskRead:
 
     def __init__(self, tier: DiskTier, parts: list[_Part], num_rows: int, started: float) -> None:
         self._tier, self._parts, self._num_rows, self._pid = tier, parts, num_rows, os.getpid()
-        self._seconds = -started
+        self._seconds, self.since = -started, started
 
     def begin(self) -> None:
         """Submit what channels are there for."""

@@ -86,8 +86,8 @@ class SlowTier:
             ready_at = self._link.take(busy_s)
         if self._short(number):
             rows, places = rows[:-1], places[:-1]
-        beneath = self._tier.submit(rows, outs, places)
-        return Deferred(lambda: self._end(number, beneath, ready_at, rows.size, num_bytes))
+        beneath, since = self._tier.submit(rows, outs, places), time.perf_counter()
+        return Deferred(lambda: self._end(number, beneath, ready_at, rows.size, num_bytes), since)
 
     def _end(self, number: int, beneath: Read, ready_at: float, num_rows: int, num_bytes: int) -> int:
         started = time.perf_counter()

@@ -25,6 +25,7 @@ class TierStats:
     Attributes:
         num_reads, num_rows, num_bytes, seconds: totals.
         decide_s: seconds that a policy took to decide what is kept here; 0 where none does.
+        update_s: seconds that rows worth keeping took to be copied in.
     """
 
     num_reads: int = 0
@@ -32,6 +33,7 @@ class TierStats:
     num_bytes: int = 0
     seconds: float = 0.0
     decide_s: float = 0.0
+    update_s: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, num_rows: int, num_bytes: int, seconds: float) -> None:
@@ -47,14 +49,24 @@ class TierStats:
         with self._lock:
             self.decide_s += seconds
 
+    def add_updating(self, seconds: float) -> None:
+        """Count the time of one more update."""
+        with self._lock:
+            self.update_s += seconds
+
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain values."""
         with self._lock:
-            return {name: getattr(self, name) for name in ("num_reads", "num_rows", "num_bytes", "seconds", "decide_s")}
+            return {name: getattr(self, name) for name in ("num_reads", "num_rows", "num_bytes", "seconds", "decide_s", "update_s")}
 
 
 class Read(Protocol):
     """A read under way."""
+
+    @property
+    def since(self) -> float | None:
+        """When a device began with it (`time.perf_counter`); None: nothing is done before somebody waits."""
+        ...
 
     def wait(self) -> int:
         """End it, once: the rows are in place. Returns the bytes moved; raises TierError."""
@@ -98,12 +110,17 @@ class Tier(Protocol):
 
 
 class Deferred:
-    """A read that does its work when it is waited for, on the thread that waits."""
+    """A read that does its work when it is waited for, on the thread that waits.
 
-    __slots__ = ("_work",)
+    Args:
+        work: to be done.
+        since: when a device began with it (`time.perf_counter`); None: nothing is done before somebody waits.
+    """
 
-    def __init__(self, work: Callable[[], int]) -> None:
-        self._work = work
+    __slots__ = ("_work", "since")
+
+    def __init__(self, work: Callable[[], int], since: float | None = None) -> None:
+        self._work, self.since = work, since
 
     def wait(self) -> int:
         """Do it."""

@@ -1,0 +1,59 @@
+"""What the arguments of a loader come to: weights of edges, the order of the seeds, fanouts, and what is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch_geometric.sampler.base import NumNeighbors
+
+from penstock.errors import NotSupportedError, UsageError
+from penstock.feed.inputs import Input, Seeds
+from penstock.feed.options import LoaderOptions
+from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder, proximity_order
+from penstock.plan import Plan
+from penstock.records import EdgeType, Graph
+from penstock.sample.weights import with_weights
+
+
+def weigh(source: Input, name: str) -> Graph:
+    """The graph of an input, with the weights of that name."""
+    weights_of = getattr(source, "weights", None)
+    if weights_of is None:
+        raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
+    return with_weights(source.graph, weights_of(name))
+
+
+def order_of(plan: Plan, options: LoaderOptions) -> str | None:
+    """A plan's order stands in for a random one; `shuffle=False` keeps the seeds as they are."""
+    return plan.order if options.shuffle and plan.order in ("proximity", "community") else None
+
+
+def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
+    """The order of the seeds: by name, the user's own, or as `shuffle` and the samplers say."""
+    num_seeds = seeds.ids.size
+    if order in ("proximity", "community"):
+        graph, by_community = getattr(source, "store", source.graph), order == "community"  # a store has labels
+        return proximity_order(graph, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size, by_community=by_community)
+    if isinstance(order, str):
+        raise UsageError(f'order must be "proximity", "community" or an order of penstock.order, got {order!r} (random: shuffle=True)')
+    if order is not None:
+        return order
+    if options.sampler is not None or options.batch_sampler is not None:
+        return GivenOrder(num_seeds, sampler=options.sampler, batch_sampler=options.batch_sampler)
+    return RandomOrder(num_seeds, seed) if options.shuffle else SequentialOrder(num_seeds)
+
+
+def unwrap(num_neighbors: NumNeighbors, edge_types: list[EdgeType]) -> dict[EdgeType, list[int]]:
+    """PyG's own wrapper of fanouts, which keeps edge types as strings."""
+    mapped = num_neighbors.get_mapped_values(edge_types)
+    return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
+
+
+def refuse_unsupported(**arguments: Any) -> None:
+    """Raise for an argument of PyG's that is given and has no meaning here yet."""
+    reasons = {
+        "neighbor_sampler": "Penstock samples itself; use torch_geometric.loader.NodeLoader for a sampler of your own",
+    }
+    for name, value in arguments.items():
+        if value is not None:
+            raise NotSupportedError(f"{name} is not supported yet: {reasons.get(name, 'temporal sampling is not there yet')}")

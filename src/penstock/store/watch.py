@@ -1,0 +1,54 @@
+"""Whether a store that is open is still what it was, and where it was: for whoever works on it for hours.
+
+In: a store and the arrays that were mapped of it. Out: nothing, or an error that says what happened. What is mapped or open keeps its bytes
+when files are deleted, moved or replaced, so what was read is sound and only the path is gone (`StoreError`). A file that is written to or
+truncated where it lies changes under the map, and what was read since is not to be trusted (`CorruptStoreError`).
+Cost: one `stat` per array; nothing is read. A file truncated between two looks is met by the map first: see `kernels/bus_error`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from penstock.errors import CorruptStoreError, StoreError
+from penstock.store.files import MappedPages
+from penstock.store.opened import Store
+
+
+def check_bytes(store: Store) -> None:
+    """Raise CorruptStoreError if a file that is mapped was truncated or written to."""
+    for pages in _pages(store):
+        if pages.size() < len(pages):
+            raise CorruptStoreError(f"{pages.path} was truncated while it was in use: {pages.size()} bytes are left of {len(pages)}")
+        found = _stat(pages)
+        if found is not None and (found.st_dev, found.st_ino) == pages.inode and found.st_mtime_ns != pages.written_ns:
+            raise CorruptStoreError(f"{pages.path} was written to while it was in use")
+
+
+def check_place(store: Store) -> None:
+    """Raise StoreError if the store was deleted, moved or replaced by another. One that is equal to it may take its place."""
+    if not store.path.exists():
+        raise StoreError(f"{store.path} was deleted or moved while it was in use")
+    if not store.is_in_place:
+        try:
+            is_equal = Store(store.path).digest == store.digest
+        except StoreError:
+            is_equal = False
+        if not is_equal:
+            raise StoreError(f"{store.path} was replaced by something else while it was in use")
+        return
+    for pages in _pages(store):
+        found = _stat(pages)
+        if found is None or (found.st_dev, found.st_ino) != pages.inode:
+            raise StoreError(f"{pages.path} was {'deleted' if found is None else 'replaced'} while it was in use")
+
+
+def _pages(store: Store) -> list[MappedPages]:
+    return [array.base for array in store.mapped if isinstance(array.base, MappedPages)]
+
+
+def _stat(pages: MappedPages) -> os.stat_result | None:
+    try:
+        return os.stat(pages.path)
+    except OSError:
+        return None

@@ -1,0 +1,133 @@
+"""A disk that is full, or becomes read-only, under a training: one clear line, exit code 2, and the last checkpoint kept."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from tests.train.stores import make_store
+from tests.unit.cli.test_bad_input import assert_in_table, call, refused, said
+
+from penstock.cli.console import as_typed
+from penstock.errors import StoreError
+from penstock.train import Observer, TrainConfig, train
+
+SETTINGS = dict(
+    num_neighbors=(4, 3), batch_size=32, hidden=8, epochs=3, num_workers=2, lr=0.01, torch_threads=1, recipe="ginex", window=3
+)  # fmt: skip
+COMMAND = ("--num-neighbors", "3,2", "--batch-size", "32", "--epochs", "1", "--num-workers", "0", "--hidden", "8", "--recipe", "ginex")
+
+
+def mount(folder, *options):
+    """A file system of its own in the place of a folder."""
+    folder.mkdir(exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", ",".join(("size=1m", *options)), "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+
+
+def unmount(folder):
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 1 MiB."""
+    mount(tmp_path / "disk")
+    yield tmp_path / "disk"
+    unmount(tmp_path / "disk")
+
+
+def fill(disk, leave=0):
+    """Nothing but some bytes is free from here on."""
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize
+    (disk / "filler").write_bytes(bytes(free - leave))
+
+
+def free(disk):
+    (disk / "filler").unlink()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("data") / "store").path
+
+
+@pytest.fixture(scope="module")
+def expected(store, tmp_path_factory):
+    """The weights of a training that nothing happens to."""
+    return train(TrainConfig(store=str(store), **SETTINGS), tmp_path_factory.mktemp("whole")).weights_digest
+
+
+class AtBatch(Observer):
+    """Does something once, in the middle of a window of the second epoch."""
+
+    def __init__(self, deed):
+        self.deed, self.is_done = deed, False
+
+    def batch_done(self, record, batches_per_epoch):
+        if not self.is_done and record.epoch == 1 and record.num_batches == 3:
+            self.is_done = True
+            self.deed()
+
+
+def run(store, folder, deed=lambda: None, **settings):
+    config = TrainConfig(store=str(store), **{**SETTINGS, **settings})
+    return train(config, folder, resume=(folder / "checkpoint.pt").exists(), observer=AtBatch(deed))
+
+
+@pytest.mark.parametrize("leave", [0, 8192])
+def test_a_disk_that_fills_up(leave, store, expected, disk):
+    folder, seen = disk / "run", []
+
+    def deed():
+        seen.append((folder / "checkpoint.pt").read_bytes())
+        fill(disk, leave)
+
+    with pytest.raises(StoreError, match=r"cannot write the checkpoint .*No space left on device") as caught:
+        run(store, folder, deed, checkpoint_every_s=0)
+    assert_in_table(caught.value.spelled(as_typed))
+    assert (folder / "checkpoint.pt").read_bytes() == seen[0]
+    assert not list(folder.glob(".*.partial"))
+    free(disk)
+    assert run(store, folder).weights_digest == expected
+
+
+def test_a_disk_that_is_full_from_the_start(store, disk, capfd):
+    fill(disk)
+    assert "config.json" in said(capfd, "train", store, "--out", disk / "run", *COMMAND)
+    assert not list((disk / "run").glob(".*.partial"))
+    free(disk)
+    assert call(capfd, "train", store, "--out", disk / "run", *COMMAND)[0] == 0
+
+
+def test_a_disk_that_is_full_at_the_report(store, disk, capfd):
+    command = ("train", store, "--out", disk / "run", *COMMAND)
+    assert call(capfd, *command)[0] == 0
+    before = {path.name: path.read_bytes() for path in (disk / "run").glob("*.*")}
+    (disk / "run" / "report.html").unlink()
+    fill(disk, leave=4096)
+    assert "report" in said(capfd, *command, "--resume")
+    assert not list((disk / "run").glob(".*.partial"))
+    assert (disk / "run" / "checkpoint.pt").read_bytes() == before["checkpoint.pt"]
+    free(disk)
+    code, _ = call(capfd, *command, "--resume")
+    assert code == 0
+    assert json.loads((disk / "run" / "report.json").read_text())["weights_digest"] == json.loads(before["report.json"])["weights_digest"]
+    assert (disk / "run" / "report.html").exists()
+
+
+def test_a_folder_that_becomes_read_only(store, expected, tmp_path):
+    """The folder's place is taken by a file system that cannot be written; underneath, the checkpoint stays what it was."""
+    folder, seen = tmp_path / "run", []
+
+    def deed():
+        seen.append((folder / "checkpoint.pt").read_bytes())
+        mount(folder, "ro")
+
+    try:
+        assert "Read-only file system" in refused(StoreError, run, store, folder, deed, checkpoint_every_s=0)
+    finally:
+        unmount(folder)
+    assert (folder / "checkpoint.pt").read_bytes() == seen[0]
+    assert run(store, folder).weights_digest == expected
