@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 
+import numpy as np
 import pytest
 import torch
 from tests.train.stores import make_data, make_store
@@ -17,6 +18,8 @@ from tests.unit.cli.test_bad_input import assert_in_table, refused, said
 from penstock.errors import CorruptStoreError, StateError, StoreError, TierError
 from penstock.kernels import bus_error
 from penstock.store import Store, ingest
+from penstock.store.change import StoreChange
+from penstock.store.packing import pack
 from penstock.train import Observer, TrainConfig, train
 
 SETTINGS = dict(num_neighbors=(4, 3), batch_size=32, hidden=8, epochs=3, num_workers=2, lr=0.01, torch_threads=1)
@@ -94,6 +97,18 @@ def test_an_equal_store_may_take_its_place(recipe, origin, store, tmp_path):
     result = run(store, tmp_path / "run", lambda: ingest(make_data(), store, overwrite=True, memory="4GiB"), **RECIPES[recipe])
     assert os.stat(store).st_ino != before
     assert result.weights_digest == origin[1]
+
+
+@pytest.mark.parametrize("features", ["given", "disk"])
+def test_packed_copies_may_come_and_go(features, origin, store, tmp_path):
+    def pack_again():
+        with StoreChange(store) as change:
+            pack(change, "node", np.arange(400)[::-1].copy(), ["x"], made={}, work_bytes=1 << 20)
+
+    pack_again()
+    before = set(store.rglob("*packed*"))
+    assert run(store, tmp_path / "run", pack_again, features=features).weights_digest == origin[1]
+    assert before.isdisjoint(store.rglob("*packed*"))
 
 
 def test_other_features_on_the_same_graph_are_another_store(store, tmp_path):

@@ -118,9 +118,9 @@ class Store:
         return array
 
     @property
-    def mapped(self) -> list[np.ndarray]:
-        """The maps made so far."""
-        return list(self._maps.values())
+    def mapped(self) -> Mapping[str, np.ndarray]:
+        """The maps made so far, by file."""
+        return MappingProxyType(self._maps)
 
     @property
     def is_in_place(self) -> bool:

@@ -17,7 +17,7 @@ from penstock.store.opened import Store
 
 def check_bytes(store: Store) -> None:
     """Raise CorruptStoreError if a file that is mapped was truncated or written to."""
-    for pages in _pages(store):
+    for pages in _pages(store).values():
         if pages.size() < len(pages):
             raise CorruptStoreError(f"{pages.path} was truncated while it was in use: {pages.size()} bytes are left of {len(pages)}")
         found = _stat(pages)
@@ -26,7 +26,8 @@ def check_bytes(store: Store) -> None:
 
 
 def check_place(store: Store) -> None:
-    """Raise StoreError if the store was deleted, moved or replaced by another. One that is equal to it may take its place."""
+    """Raise StoreError if the store was deleted, moved or replaced by another. One that is equal to it may take its place, and packed
+    copies of fields may come and go."""
     if not store.path.exists():
         raise StoreError(f"{store.path} was deleted or moved while it was in use")
     if not store.is_in_place:
@@ -37,14 +38,15 @@ def check_place(store: Store) -> None:
         if not is_equal:
             raise StoreError(f"{store.path} was replaced by something else while it was in use")
         return
-    for pages in _pages(store):
+    files = {spec.file for spec in store.manifest.arrays()}
+    for pages in (pages for file, pages in _pages(store).items() if file in files):
         found = _stat(pages)
         if found is None or (found.st_dev, found.st_ino) != pages.inode:
             raise StoreError(f"{pages.path} was {'deleted' if found is None else 'replaced'} while it was in use")
 
 
-def _pages(store: Store) -> list[MappedPages]:
-    return [array.base for array in store.mapped if isinstance(array.base, MappedPages)]
+def _pages(store: Store) -> dict[str, MappedPages]:
+    return {file: array.base for file, array in store.mapped.items() if isinstance(array.base, MappedPages)}
 
 
 def _stat(pages: MappedPages) -> os.stat_result | None:
