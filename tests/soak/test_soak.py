@@ -147,7 +147,7 @@ def test_memory_threads_and_handles_stay_flat(tmp_path):
     assert said.count("\nepoch") >= 2, f"too short to meet every part of an epoch twice: {said[-2000:]}"
     assert "--resume goes on from there" in said or "interrupted" in said
     third = len(looks) // 3
-    before, after = looks[third : 2 * third], looks[2 * third :]
+    before, after = looks[: 2 * third], looks[2 * third :]  # evaluations are short: any third alone may have seen none
     assert most(after, "own_bytes") <= 1.03 * most(before, "own_bytes") + SLACK_BYTES
     for name in ("threads", "handles", "maps"):
         assert most(after, name) <= most(before, name) + (8 if name == "maps" else 0), name
