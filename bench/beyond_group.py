@@ -13,7 +13,8 @@ from bench.common import ROOT
 from bench.ingest_bounded import MemoryGroup, drop_from_page_cache
 
 TIMEOUT_S = 400.0
-MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
+SET_UP = 3.0
+MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": str(4 << 20)}
 """What is freed goes back to the system, so that many threads and large arrays leave no holes that count against the limit."""
 
 
@@ -23,14 +24,14 @@ def run_in_group(store: Path, settings: dict[str, Any], limit_bytes: int, timeou
     Args:
         store: its files are dropped from the page cache before.
         settings: of `bench.beyond_worker.Settings`.
-        limit_bytes: of the group, page cache included.
+        limit_bytes: of the group from the first batch on, page cache included. Before, where nodes are ranked, it has `SET_UP` times that.
     Returns:
         what the worker printed, with peak and kills of the group; or {"error": ...}.
     """
     for file in store.rglob("*.npy"):
         drop_from_page_cache(file)
-    group = MemoryGroup(limit_bytes)
-    command = [sys.executable, "-m", "bench.beyond_worker", str(store), json.dumps(settings)]
+    group = MemoryGroup(int(SET_UP * limit_bytes))
+    command = [sys.executable, "-m", "bench.beyond_worker", str(store), json.dumps({**settings, "limit_bytes": limit_bytes})]
     environment = {**os.environ, **MALLOC, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     try:
         process = subprocess.Popen(

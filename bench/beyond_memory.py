@@ -28,7 +28,7 @@ from bench.disk import run_fio
 SHARE = 0.1
 """Memory over store."""
 
-RESERVE = 0.08
+RESERVE = 0.12
 """Share of the limit that no cache is given: fluctuations, and some page cache for whoever reads maps."""
 
 SPLITS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -174,10 +174,10 @@ def pilot(bench: Bench) -> tuple[int, float, float]:
     threads = bench.options.map_threads or pilot_threads(bench)
     settings = MODELS["sage"](bench.name)
     budget = bench.budget("sage", settings)
-    for share in SPLITS:
+    for share in bench.options.splits:
         if not bench.is_done("pilot ali+pg", str(share)):
             bench.run(("pilot ali+pg", str(share)), {**settings, **PILOT, "plan": ali_pg_plan(threads, budget, share)})
-    for share in GINEX_SPLITS:
+    for share in bench.options.ginex_splits:
         if not bench.is_done("pilot ginex", str(share)):
             bench.run(("pilot ginex", str(share)), {**settings, **PILOT, "plan": ginex_plan(budget, share)})
     splits = [best_of(bench, f"pilot {name}", by=by) for name, by in (("ali+pg", "major_faults"), ("ginex", "requests"))]
@@ -273,6 +273,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--threads", nargs="*", type=int, default=list(THREADS), help="tried for mmap")
     parser.add_argument("--map-threads", type=int, help="for maps; default: the best of --threads")
+    parser.add_argument("--splits", nargs="*", type=float, default=list(SPLITS), help="of ali+pg")
+    parser.add_argument("--ginex-splits", nargs="*", type=float, default=list(GINEX_SPLITS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--scale", type=float, default=1.0, help="of the stores, for trying it out")

@@ -34,6 +34,7 @@ class Settings:
         warmup: batches before the timed ones, at least; warmup_s: seconds after which no more is warmed up.
         batches, least_s: timed, and the seconds that they take at least; there are more of them if need be.
         step: whether the model takes part.
+        limit_bytes: that the group has from the first batch on; 0 leaves it as it is.
         first: batch of the epoch to begin with; what is sampled to find out what is hot may come from the beginning.
     """
 
@@ -48,33 +49,32 @@ class Settings:
     warmup: int = 8
     warmup_s: float = 60.0
     batches: int = 8
-    least_s: float = 8.0
+    least_s: float = 5.0
     step: bool = True
     first: int = 200
     seed: int = 1
+    limit_bytes: int = 0
 
 
 class Trainer:
     """A model and its step."""
 
-    def __init__(self, settings: Settings, width: int, degrees: np.ndarray) -> None:
+    def __init__(self, settings: Settings, width: int, indptr: np.ndarray) -> None:
         from penstock.train.models import GNN
 
         torch.manual_seed(0)
         sizes = [width, *[settings.hidden] * (len(settings.fanouts) - 1), settings.num_classes]
         self.model = GNN(settings.model, sizes, dropout=0.0, input_dropout=0.0, heads=1)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3)
-        self.indptr, self.num_classes, self.seconds, self.losses = degrees, settings.num_classes, 0.0, []
+        self.degrees = torch.from_numpy(np.diff(indptr).astype(np.float32)) if self.model.needs_degree else None
+        self.num_classes, self.seconds, self.losses = settings.num_classes, 0.0, []
 
     def step(self, batch: Any) -> None:
         """Learn from a batch."""
         from penstock.feed import layers
 
         started = time.perf_counter()
-        degree = None
-        if self.model.needs_degree:
-            ids = batch.n_id.numpy()
-            degree = torch.from_numpy((self.indptr[ids + 1] - self.indptr[ids]).astype(np.float32))
+        degree = None if self.degrees is None else self.degrees[batch.n_id]
         out = self.model(batch.x, layers(batch), degree)
         labels = batch.n_id[: batch.batch_size] % self.num_classes
         loss = torch.nn.functional.cross_entropy(out, labels)
@@ -112,6 +112,7 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
     trainer = Trainer(settings, penstock.open(store).node_fields()["x"].shape[1], next(iter(source.graph.adjacency.values())).indptr)
     gc.collect()
     give_back_freed_memory()
+    tighten(settings.limit_bytes)
     built = measures()
     result: dict[str, Any] = {"build_s": time.perf_counter() - began, "build_read_bytes": built["read_bytes"] - before["read_bytes"]}
     state = loader.state_dict()
@@ -119,7 +120,8 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
     batches, warm_s = iter(loader), time.perf_counter()
     times: list[float] = []
     own_bytes = 0
-    while len(times) < settings.warmup or (time.perf_counter() - warm_s < settings.warmup_s and not is_full(loader, before)):
+    limit = settings.limit_bytes
+    while len(times) < settings.warmup or (time.perf_counter() - warm_s < settings.warmup_s and not is_full(loader, before, limit)):
         times.append(take(batches, trainer if settings.step else None))
         own_bytes = max(own_bytes, measures()["own_bytes"])
     result |= {"warmup_batches": len(times), "warmup_s": time.perf_counter() - warm_s, "warmup_batch_s": times}
@@ -156,7 +158,7 @@ def take(batches: Any, trainer: Trainer | None) -> float:
     return time.perf_counter() - started
 
 
-def is_full(loader: Any, began: dict[str, Any]) -> bool:
+def is_full(loader: Any, began: dict[str, Any], limit_bytes: int) -> bool:
     """Whether what fills by and by is full: the rows of a dynamic cache; where rows come from maps, the page cache of the group."""
     for cache in loader._caches.caches.values():
         if not cache.is_static:
@@ -164,7 +166,7 @@ def is_full(loader: Any, began: dict[str, Any]) -> bool:
             return int(np.count_nonzero(slots >= 0)) >= 0.98 * cache.policy.num_slots
     if any(tier.startswith("disk") for tier in loader.stats().tiers):
         return True
-    return measures()["read_bytes"] - began["read_bytes"] > group_limit()
+    return measures()["read_bytes"] - began["read_bytes"] > limit_bytes
 
 
 def counts(loader: Any) -> dict[str, float]:
@@ -206,16 +208,25 @@ def measures() -> dict[str, Any]:
     }
 
 
-def group_limit() -> int:
-    """Limit of the group that this process is in."""
+def limit_file() -> Path | None:
+    """Where the limit of the group is that this process is in."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "memory":
-            return int((GROUP / path.lstrip("/") / "memory.limit_in_bytes").read_text())
+            return GROUP / path.lstrip("/") / "memory.limit_in_bytes"
         if not controllers:
-            text = (Path("/sys/fs/cgroup") / path.lstrip("/") / "memory.max").read_text().strip()
-            return 1 << 62 if text == "max" else int(text)
-    return 1 << 62
+            return Path("/sys/fs/cgroup") / path.lstrip("/") / "memory.max"
+    return None
+
+
+def tighten(limit_bytes: int) -> None:
+    """Lower the limit of the group, and count its peak from here on."""
+    file = limit_file()
+    if limit_bytes and file is not None:
+        file.write_text(str(limit_bytes))
+        peak = file.with_name("memory.max_usage_in_bytes")
+        if peak.exists():
+            peak.write_text("0")
 
 
 def main() -> None:

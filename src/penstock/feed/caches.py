@@ -191,9 +191,12 @@ def make_caches(
     for node_type, choice in choices.items():
         table = tables[node_type]
         tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
-    if plan.map_threads and is_mapped:  # after the passes in order that choices take
+    if is_mapped and (plan.map_threads or plan.topology == "disk"):  # after the passes in order that choices take
         for csc in bottom.graph.adjacency.values():
-            advise_random(csc.indices)
+            if plan.map_threads:
+                advise_random(csc.indices)
+            csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
+            advise_random(csc.indptr)
     window = max((choice.window for choice in choices.values()), default=0)
     graph = with_lists(bottom.graph, make_lists(plan, bottom.graph, bottom.beneath, kept))
     hold = plan.hold if fitted is None else fitted.memory.ahead.hold
