@@ -167,8 +167,8 @@ def device_words() -> list[str]:
     """What the ratio is."""
     return [
         "Time of `ginex` per batch over the time that fio would take for what was missed: 4 KiB at random, depth 128, the same file,",
-        f"between the runs. {DEVICE_TARGET:g} at most was wanted. Requests are counted after near rows were put into one, holes of up to 32",
-        "KiB read along, so that one of 64 KiB counts as one of fio's; pages are the bytes that were read, holes included.",
+        f"between the runs. {DEVICE_TARGET:g} at most was wanted. Requests are counted after near rows were put into one, holes of up",
+        "to 32 KiB read along, so that one of 64 KiB counts as one of fio's; pages are the bytes that were read, holes included.",
     ]
 
 
