@@ -31,8 +31,8 @@ out what is hot. Contenders alternate and read the same batches.
 `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts
-10, 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}, which read about as many rows of the
-memory's share as Ginex's do.
+10, 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. Runs were taken in pieces within an hour;
+where a cell has no spread it is one run.
 """
 
 
@@ -46,6 +46,7 @@ REMARKS = """## Remarks
   16 batches that asks for more rows than it holds, and 16 sampled batches to say who is hot. `ginex` is faster all the same. Beginning
   with the hottest rows in place of none is not built.
 - On cnr-768 `ali+pg` is slower than `mmap`; why was not looked into.
+- Under "Beyond Ginex" proximity order was tried too, and its process was killed for memory while the order was made, at three times the limit.
 """.splitlines()
 
 
