@@ -174,14 +174,14 @@ def pilot(bench: Bench) -> tuple[int, float, float]:
     threads = bench.options.map_threads or pilot_threads(bench)
     settings = MODELS["sage"](bench.name)
     budget = bench.budget("sage", settings)
-    for share in bench.options.splits:
-        if not bench.is_done("pilot ali+pg", str(share)):
-            bench.run(("pilot ali+pg", str(share)), {**settings, **PILOT, "plan": ali_pg_plan(threads, budget, share)})
-    for share in bench.options.ginex_splits:
-        if not bench.is_done("pilot ginex", str(share)):
-            bench.run(("pilot ginex", str(share)), {**settings, **PILOT, "plan": ginex_plan(budget, share)})
-    splits = [best_of(bench, f"pilot {name}", by=by) for name, by in (("ali+pg", "major_faults"), ("ginex", "requests"))]
-    return threads, *map(float, splits)
+    splits = []
+    for name, shares, by in (("ali+pg", bench.options.splits, "major_faults"), ("ginex", bench.options.ginex_splits, "requests")):
+        for share in shares if len(shares) > 1 else ():
+            if not bench.is_done(f"pilot {name}", str(share)):
+                plan = ali_pg_plan(threads, budget, share) if name == "ali+pg" else ginex_plan(budget, share)
+                bench.run((f"pilot {name}", str(share)), {**settings, **PILOT, "plan": plan})
+        splits.append(float(best_of(bench, f"pilot {name}", by=by)) if len(shares) > 1 else shares[0])
+    return threads, splits[0], splits[1]
 
 
 def pilot_threads(bench: Bench) -> int:
@@ -200,9 +200,9 @@ def part_main(bench: Bench) -> None:
         budget = bench.budget(model, settings)
         for number in range(bench.options.rounds):
             plans = {
+                "ginex": ginex_plan(budget, lists),
                 "mmap": mmap_plan(threads),
                 "ali+pg": ali_pg_plan(threads, budget, split),
-                "ginex": ginex_plan(budget, lists),
             }
             for name, plan in plans.items():
                 if not bench.is_done("main", model, name, count=number + 1):

@@ -47,7 +47,7 @@ class Settings:
     prefetch: int = 1
     num_classes: int = 50
     warmup: int = 8
-    warmup_s: float = 60.0
+    warmup_s: float = 25.0
     batches: int = 8
     least_s: float = 5.0
     step: bool = True

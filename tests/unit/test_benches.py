@@ -222,6 +222,8 @@ def test_pages_of_results_are_what_the_results_say():
     assert (common.ROOT / "docs" / "results" / "speed.md").read_text() == tables.speed_page()
     result = tables.read("caching")
     assert (common.ROOT / "docs" / "results" / "caching.md").read_text() == tables.caching_page_of(result)
+    result = tables.read("beyond_memory")
+    assert (common.ROOT / "docs" / "results" / "disk.md").read_text() == beyond_page.render(result, tables.table, tables.machine(result))
     lists, budget = tables.read("slow_lists"), tables.read("slow_budget")
     assert (common.ROOT / "docs" / "results" / "neighbor_lists.md").read_text() == tables.lists_page_of(lists, budget)
     result = tables.read("layout")
