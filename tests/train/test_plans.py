@@ -159,6 +159,6 @@ def test_resumed_under_another_budget(stores, tmp_path):
 def test_a_budget_and_sizes_exclude_each_other(stores, tmp_path):
     with pytest.raises(UsageError, match="host_memory decides cache: give one of the two"):
         run(tmp_path, stores["plain"], host_memory="8GiB", cache="10%")
-    with pytest.raises(UsageError, match="host_memory of 100.0 MiB does not hold one batch"):
+    with pytest.raises(UsageError, match=r"host_memory of 100\.0 MiB does not hold one batch"):
         run(tmp_path, stores["plain"], host_memory="100MiB")
     assert not list(tmp_path.iterdir())
