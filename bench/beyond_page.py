@@ -46,7 +46,7 @@ REMARKS = """## Remarks
   16 batches that asks for more rows than it holds, and 16 sampled batches to say who is hot. `ginex` is faster all the same. Beginning
   with the hottest rows in place of none is not built.
 - On cnr-768 `ali+pg` is slower than `mmap`; why was not looked into.
-- Under "Beyond Ginex" proximity order was tried too, and its process was killed for memory while the order was made, at three times the limit.
+- Under "Beyond Ginex" proximity order was tried too: its process was killed (signal 9, as for memory) and gave no figure.
 """.splitlines()
 
 
