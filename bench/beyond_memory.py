@@ -207,7 +207,8 @@ def part_main(bench: Bench) -> None:
             for name, plan in plans.items():
                 if not bench.is_done("main", model, name, count=number + 1):
                     measure_fio(bench)
-                    bench.run(("main", model, name), {**settings, "plan": plan})
+                    warm = {"warmup": 3 * GINEX["window"]} if name == "ginex" else {}
+                    bench.run(("main", model, name), {**settings, **warm, "plan": plan})
 
 
 def measure_fio(bench: Bench) -> None:
