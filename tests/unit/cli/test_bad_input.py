@@ -399,7 +399,7 @@ def test_plans(store, capfd):
     assert "'fast' of --slow-topology" in train("--slow-topology", "fast")
     assert "there is none" in train("--slow-topology", "same")
     assert "a block" in train("--slow-topology", "1GB/s,4 rows,4KiB blocks")
-    assert "MiB process" in train("--host-memory", "64MiB")
+    assert "iB process" in train("--host-memory", "64MiB")
     assert "--host-memory decides --window" in train("--host-memory", "4GiB", "--window", "3")
     assert "--evaluation must be one of" in train("--evaluation", "never")
     assert "--hold must be one of" in train("--hold", "all")
