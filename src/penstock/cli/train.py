@@ -70,6 +70,10 @@ def train(
     presample_batches: Annotated[
         int | None, typer.Option(help="Batches of an epoch that are sampled to find out what is hot. (default: all of them)")
     ] = None,
+    huge_pages: Annotated[
+        bool | None,
+        typer.Option(help="Move mapped files into huge pages of memory where plenty is free; no: leave them to the page cache."),
+    ] = None,
     host_memory: Annotated[
         str | None,
         typer.Option(
@@ -100,7 +104,7 @@ def train(
         split=split, metric=metric, weight=weight,
         recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
         topology=topology, neighbor_policy=neighbor_policy, neighbor_cache=neighbor_cache, neighbor_layout=neighbor_layout,
-        slow_topology=slow_topology, map_threads=map_threads, presample_batches=presample_batches,
+        slow_topology=slow_topology, map_threads=map_threads, presample_batches=presample_batches, huge_pages=huge_pages,
         host_memory=host_memory, hold=hold, evaluation=evaluation,
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
         checkpoint_every_s=checkpoint_every,

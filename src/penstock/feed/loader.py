@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches, make_caches
 from penstock.feed.fit import Fitted, fit_memory
+from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.lookahead import LookAhead
 from penstock.feed.maker import BatchMaker, HeldSample, Sampled, locate
@@ -160,6 +162,7 @@ class NeighborLoader:
             self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
             self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, self._options.num_workers))
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
+        self._huge_pages = HugePages(partial(read_at_random, plan, source), self)
         self._stats = LoaderStats()
         self._recording: Recording | None = None
         self._configuration: dict[str, Any] | None = None
@@ -225,7 +228,7 @@ class NeighborLoader:
         self._stats.cache_bytes, self._stats.list_bytes, self._stats.loaded_bytes = (
             caches.resident_bytes,
             caches.list_bytes,
-            caches.loaded_bytes,
+            caches.loaded_bytes + self._huge_pages.num_bytes,
         )
         self._stats.tiers, self._stats.lists = caches.stats(), caches.list_stats()
         self._stats.memory = "" if caches.fitted is None else str(caches.fitted.memory)
@@ -375,6 +378,7 @@ class _Epoch:
         self._next += 1
         if loader._epoch == self._epoch:
             loader._delivered = self._next
+        loader._huge_pages.batch_delivered()
         return batch
 
 

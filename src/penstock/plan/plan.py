@@ -55,6 +55,8 @@ class Plan:
             page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
             chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
         presample_batches: how many batches of an epoch are sampled at most to find out what is hot; None: all of them.
+        huge_pages: move a store's maps that are read as they are into huge pages of memory, beside the batches, where they take no more
+            than an eighth of what is free. False leaves them to the page cache, which several processes share.
     """
 
     recipe: str = "custom"
@@ -74,6 +76,7 @@ class Plan:
     host_memory: str | None = None
     map_threads: int = 0
     presample_batches: int | None = None
+    huge_pages: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""

@@ -10,7 +10,7 @@ from penstock.plan.plan import Plan
 
 RECIPES = {
     "pyg": Plan(features="memory", topology="memory"),
-    "mmap": Plan(),
+    "mmap": Plan(huge_pages=False),
     "pagraph": Plan(policy="degree", cache="20%"),
     "gnnlab": Plan(policy="presample", cache="10%"),
     "bgl": Plan(policy="fifo", cache="10%", order="proximity"),
@@ -31,8 +31,7 @@ def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
             raise UsageError(f"{argument('recipe')} must be one of {', '.join(RECIPES)}; got {plan!r}")
         plan = RECIPES[plan]
     given = {name: value for name, value in changes.items() if value is not None}
-    made = replace(plan or RECIPES["mmap"], **given)
-    says_nothing_else = replace(made, host_memory=None) == (Plan() if plan else RECIPES["mmap"])
-    if made.host_memory is not None and says_nothing_else:
+    made = replace(plan or Plan(), **given)
+    if made.host_memory is not None and replace(made, host_memory=None) == Plan():
         return replace(RECIPES["ginex"], host_memory=made.host_memory)
     return made

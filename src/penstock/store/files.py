@@ -34,11 +34,13 @@ class MappedPages(mmap.mmap):
         path: of the file.
         inode: (device, number).
         written_ns: when it was last written to, as of the mapping.
+        is_moved: its pages were copied into memory where they lie, or are being so (see `huge_pages`).
     """
 
     path: Path
     inode: tuple[int, int]
     written_ns: int
+    is_moved: bool = False
 
 
 def as_bytes(array: np.ndarray) -> memoryview:

@@ -22,7 +22,7 @@ NORMALIZATIONS = ("none", "rows")
 PLAN_SETTINGS = (
     "order", "features", "policy", "cache", "window", "slow",
     "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology", "hold", "host_memory",
-    "map_threads", "presample_batches",
+    "map_threads", "presample_batches", "huge_pages",
 )  # fmt: skip
 
 
@@ -87,6 +87,7 @@ class TrainConfig:
     host_memory: str | None = None
     map_threads: int | None = None
     presample_batches: int | None = None
+    huge_pages: bool | None = None
     evaluation: str = "auto"
     num_workers: int = 2
     torch_threads: int = 0

@@ -1,0 +1,67 @@
+"""Which maps of a loader are moved into huge pages, and when: beside the batches, once it is seen that there will be many.
+
+In: the arrays that batches are read from. Out: nothing but time: batches are the same, bit for bit. Invariant: all that is moved takes at
+most `SHARE` of the memory that is free at that moment; the topology comes first, for it is read most.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from penstock.feed.fields import TensorRows
+from penstock.feed.inputs import Input
+from penstock.plan import Plan
+from penstock.store.huge_pages import are_available, can_move, move_to_huge_pages
+from penstock.store.process_memory import free_bytes
+
+SHARE = 1 / 8
+"""Of the free memory: other processes on the machine may do the same."""
+AFTER_BATCHES = 8
+"""Batches delivered before anything is moved: whoever looks at a few does not wait for it."""
+
+
+class HugePages:
+    """Moves maps, in a thread that ends with its work or with the loader.
+
+    Args:
+        arrays: returns what batches are read from, the most important first.
+        owner: the loader.
+    Attributes:
+        num_bytes: moved so far.
+    """
+
+    def __init__(self, arrays: Callable[[], Iterable[np.ndarray]], owner: object) -> None:
+        self.num_bytes, self._num_batches, self._arrays = 0, 0, arrays
+        self._is_over = threading.Event()
+        weakref.finalize(owner, self._is_over.set)
+
+    def batch_delivered(self) -> None:
+        """Count a batch; the thread is started when there were some."""
+        self._num_batches += 1
+        if self._num_batches == AFTER_BATCHES and are_available():
+            arrays = [array for array in self._arrays() if can_move(array)]
+            if arrays:
+                threading.Thread(target=self._move, args=(arrays,), name="penstock-huge-pages", daemon=True).start()
+
+    def _move(self, arrays: list[np.ndarray]) -> None:
+        left = free_bytes() * SHARE
+        for array in arrays:
+            if array.nbytes <= left:
+                left -= array.nbytes
+                self.num_bytes += move_to_huge_pages(array, lambda: not self._is_over.is_set())
+
+
+def read_at_random(plan: Plan, source: Input) -> list[np.ndarray]:
+    """The arrays that a loader with this plan reads as they are: topology, then fields of nodes and edges."""
+    if not plan.huge_pages or plan.host_memory is not None:
+        return []
+    arrays: list[np.ndarray | None] = []
+    if plan.has_plain_topology:
+        arrays += [array for csc in source.graph.adjacency.values() for array in (csc.indices, csc.indptr, csc.edge_ids)]
+    if plan.has_plain_features:
+        arrays += [field.source.array for part in source.fields() for field in part if isinstance(field.source, TensorRows)]
+    return [array for array in arrays if array is not None]

@@ -1,0 +1,91 @@
+"""Maps of files that are read at random, moved into huge pages of memory where they lie.
+
+In: a map of ours. Out: the same array at the same address with the same bytes, in pages of 2 MiB. Why: a map of a file has pages of 4 KiB,
+and a read at random then misses the processor's table of addresses too, which on a virtual machine costs more than the read itself.
+How: a piece is copied into fresh huge pages, and `mremap` puts them in the place of the file's pages. Whoever reads meanwhile waits for
+that call at most, and sees the same bytes before and after. The memory is no longer the page cache's to drop: for maps that fit easily.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from penstock.store.files import MappedPages
+
+HUGE = 2 << 20
+PIECE = 16 * HUGE
+LEAST_BYTES = 4 * HUGE
+"""Of an array that is moved: smaller ones find room in the processor's tables as they are."""
+_ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+_MOVE_AND_REPLACE = 1 | 2  # MREMAP_MAYMOVE | MREMAP_FIXED
+_FAILED = ctypes.c_void_p(-1).value
+_one_at_a_time = threading.Lock()
+
+if sys.platform == "linux":
+    _libc = ctypes.CDLL(None, use_errno=True)
+    _libc.mmap.restype = _libc.mremap.restype = ctypes.c_void_p
+    _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    _libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def are_available() -> bool:
+    """Whether this system gives huge pages to who asks for them."""
+    try:
+        return sys.platform == "linux" and "[never]" not in _ENABLED.read_text()
+    except OSError:
+        return False
+
+
+def can_move(array: np.ndarray) -> bool:
+    """Whether an array is a map of ours that is large enough and was not moved before."""
+    return isinstance(array.base, MappedPages) and not array.base.is_moved and array.nbytes >= LEAST_BYTES
+
+
+def move_to_huge_pages(array: np.ndarray, is_wanted: Callable[[], bool] = lambda: True) -> int:
+    """Move an array for which `can_move` holds, piece by piece as long as `is_wanted`. Returns the bytes moved.
+
+    Safe beside threads that read the array; it is moved once, whoever asks. A system that refuses is let be: the rest stays a map.
+    """
+    pages = array.base
+    assert isinstance(pages, MappedPages)
+    moved = 0
+    with _one_at_a_time:
+        if pages.is_moved:
+            return 0
+        pages.is_moved = True
+        first = -(-array.ctypes.data // HUGE) * HUGE
+        last = (array.ctypes.data + array.nbytes) // HUGE * HUGE
+        while first < last and is_wanted():
+            length = min(PIECE, last - first)
+            if not _replace(first, length):
+                break
+            first, moved = first + length, moved + length
+    return moved
+
+
+def _replace(address: int, length: int) -> bool:
+    """Put huge pages with the same bytes in the place of some pages; both ends are multiples of a huge page."""
+    block_bytes = length + HUGE
+    block = _libc.mmap(None, block_bytes, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1, 0)
+    if block in (None, _FAILED):
+        return False
+    fresh = -(-block // HUGE) * HUGE
+    _libc.madvise(fresh, length, mmap.MADV_HUGEPAGE)
+    ctypes.memmove(fresh, address, length)
+    _libc.mprotect(fresh, length, mmap.PROT_READ)
+    is_done = _libc.mremap(fresh, length, length, _MOVE_AND_REPLACE, address) == address
+    _libc.munmap(block, fresh - block)
+    rest = fresh if not is_done else fresh + length
+    _libc.munmap(rest, block + block_bytes - rest)
+    return is_done
