@@ -16,7 +16,7 @@ CONSTRAINTS := $(VENV)/constraints.txt
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	@if command -v nvidia-smi >/dev/null; then grep -v '^torch==' constraints.txt; else cat constraints.txt; fi > $(CONSTRAINTS)
+	@if command -v nvidia-smi >/dev/null; then grep -v -e '^torch==' -e '^triton==' constraints.txt; else cat constraints.txt; fi > $(CONSTRAINTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable .
 	@touch $@
 

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels of the GPU run in Triton's interpreter; `TRITON_INTERPRET=0 pytest -m gpu` on one
+
 import pytest
 from hypothesis import HealthCheck, settings
 
