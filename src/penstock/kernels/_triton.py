@@ -1,0 +1,78 @@
+"""What the kernels for a device share: whether Triton is there, where their tensors must be, and launching them from any thread.
+
+In: nothing is imported before it is needed; `gpu.py` files import Triton at their top, and are themselves imported by who launches them,
+after `tensor_device`. Invariant: with `TRITON_INTERPRET=1` set before the first of them is imported, kernels run in Triton's interpreter on
+CPU tensors, which is how they are tested without a device.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import NotSupportedError, UsageError, argument
+
+if TYPE_CHECKING:
+    import torch
+
+_one_at_a_time = threading.Lock()
+"""The interpreter keeps its state in module globals; on a device a launch takes microseconds, and the first one compiles."""
+
+
+def is_installed() -> bool:
+    """Whether Triton can be imported."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def is_interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "on", "true", "yes", "y")
+
+
+def tensor_device(device: Any = "cuda") -> torch.device:
+    """Return where the tensors of kernels must be for a device that a user named: that device, or the CPU under the interpreter.
+
+    Args:
+        device: "cuda", "cuda:1", or a `torch.device`.
+    Raises:
+        UsageError: no device of CUDA is named, or not one that is there.
+        NotSupportedError: kernels cannot run on this machine; the message says what is missing.
+    """
+    import torch
+
+    try:
+        named = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise UsageError(f"{argument('device')} must be cpu, cuda or cuda:0, cuda:1, ...; got {device!r}") from None
+    if named.type != "cuda":
+        raise NotSupportedError(f"{argument('device', str(device))} is not supported: kernels are for cuda, everything else for cpu")
+    needs = f"{argument('device', str(device))} needs"
+    if not is_installed():
+        raise NotSupportedError(f"{needs} Triton, which is not installed: pip install 'penstock[gpu]'; or use the CPU")
+    if is_interpreted():
+        return torch.device("cpu")
+    if not torch.backends.cuda.is_built():
+        raise NotSupportedError(f"{needs} a torch that is built for CUDA, this one is {torch.__version__}: install that, or use the CPU")
+    if not torch.cuda.is_available():
+        raise NotSupportedError(f"{needs} a GPU, and torch finds none: look at its driver (nvidia-smi), or use the CPU")
+    if named.index is not None and named.index >= torch.cuda.device_count():
+        raise UsageError(
+            f"{argument('device', str(device))} is not there: this machine has {torch.cuda.device_count()} of them, from cuda:0"
+        )
+    return torch.device("cuda", torch.cuda.current_device() if named.index is None else named.index)
+
+
+def launch(kernel: Any, num_programs: int, device: torch.device, *arguments: Any, **constants: Any) -> None:
+    """Run a kernel on `device` (see `tensor_device`), on its current stream; from any thread. A grid of none does nothing."""
+    if num_programs < 1:
+        return
+    with _one_at_a_time:
+        if device.type == "cpu":
+            kernel[(num_programs,)](*arguments, **constants)
+            return
+        import torch
+
+        with torch.cuda.device(device):
+            kernel[(num_programs,)](*arguments, **constants)
