@@ -1,0 +1,71 @@
+"""Memory of the host that a device reads: registered with the driver, and where the device finds it. Nothing here is imported from CUDA.
+
+The driver's own library is called, not the runtime's: a refusal there leaves no error behind for torch to find at its next launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import TierError
+
+if TYPE_CHECKING:
+    import torch
+
+PORTABLE, MAPPED, READ_ONLY = 1, 2, 8
+_DEVICE_POINTER = 3  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+
+
+@functools.cache
+def driver() -> Any:
+    """The driver's library; OSError where there is none."""
+    library = ctypes.CDLL("libcuda.so.1")
+    library.cuMemHostRegister_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
+    library.cuMemHostUnregister.argtypes = [ctypes.c_void_p]
+    library.cuPointerGetAttribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
+    library.cuGetErrorString.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
+    return library
+
+
+def make_current(device: torch.device) -> None:
+    """Make the context of torch on a device that of this thread, which the driver's calls need."""
+    import torch
+
+    with torch.cuda.device(device):
+        torch.zeros(1, device=device)
+
+
+def register(address: int, num_bytes: int, flags: int) -> str | None:
+    """Lock pages of the host in memory and show them to the devices. Returns why the driver refuses, None where it does not."""
+    return _error(driver().cuMemHostRegister_v2(address, num_bytes, flags))
+
+
+def unregister(address: int) -> None:
+    """Undo `register`; a context that is gone has undone it."""
+    driver().cuMemHostUnregister(address)
+
+
+def device_address(tensor: torch.Tensor, device: torch.device) -> int:
+    """Where a device finds the first byte of a tensor: its own, or of the host and pinned or registered.
+
+    Raises:
+        TierError: the device cannot read it.
+    """
+    address = tensor.data_ptr()
+    if tensor.device == device or tensor.numel() == 0:  # under the interpreter, the device is the CPU
+        return address
+    found = ctypes.c_uint64()
+    error = _error(driver().cuPointerGetAttribute(ctypes.addressof(found), _DEVICE_POINTER, address))
+    if error is not None:
+        raise TierError(f"{device} cannot read memory of {tensor.device} that is not pinned or registered: {error}")
+    return int(found.value)
+
+
+def _error(code: int) -> str | None:
+    if code == 0:
+        return None
+    text = ctypes.c_char_p()
+    driver().cuGetErrorString(code, ctypes.byref(text))
+    return (text.value or b"unknown error").decode() + f" (CUDA error {code})"

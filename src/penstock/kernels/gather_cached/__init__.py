@@ -1,0 +1,1 @@
+"""Rows by id, out of a cache where they are in it."""

@@ -1,0 +1,46 @@
+"""Rows of a table by id, read by the device. Same result as `reference.py`, byte for byte."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of
+from penstock.kernels._triton import launch
+
+MAX_PROGRAMS = 1024
+"""Where rows come from the device's own memory; over the link fewer do, see `store.tiers.PinnedTier`."""
+
+
+@triton.jit
+def _gather_rows(
+    table, ids, out, num_rows, INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr,
+    ELEMENT: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    for block in range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
+        places = block * ROWS + tl.arange(0, ROWS)
+        are_there = places < num_rows
+        rows = tl.load(ids.to(tl.pointer_type(INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
+        copy_rows(
+            table + rows * ROW_BYTES, out + places.to(tl.int64) * ROW_BYTES, are_there,
+            ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED,
+        )  # fmt: skip
+
+
+def gather_rows(table: torch.Tensor, row_bytes: int, ids: torch.Tensor, out: torch.Tensor, *, max_programs: int = MAX_PROGRAMS) -> None:
+    """Copy rows `ids` of `table` to `out`, on the current stream of `out`'s device.
+
+    Args:
+        table: uint8[num_rows * row_bytes], contiguous, of the device or of the host and readable by it.
+        row_bytes: bytes of a row.
+        ids: int64[n] or int32[n] on the device, in range.
+        out: uint8[n * row_bytes] on the device, contiguous.
+        max_programs: that copy at the same time; each goes over several pieces.
+    """
+    if ids.numel() == 0 or row_bytes == 0:
+        return
+    table_at, ids_at, out_at = addresses_of(out.device, table, ids, out)
+    layout = layout_of(row_bytes, table_at, out_at)
+    num_programs = min(max_programs, triton.cdiv(ids.numel(), layout["ROWS"]))
+    launch(_gather_rows, num_programs, out.device, table_at, ids_at, out_at, ids.numel(), INTEGER=integer_of(ids), **layout)

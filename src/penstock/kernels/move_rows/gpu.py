@@ -1,0 +1,54 @@
+"""Rows of one table to places in another, moved by the device. Same result as `reference.py`, byte for byte."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of
+from penstock.kernels._triton import launch
+from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
+
+
+@triton.jit
+def _move_rows(
+    source, source_rows, target, target_rows, num_rows, SOURCE_INTEGER: tl.constexpr, TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr,
+    WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    for block in range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
+        places = block * ROWS + tl.arange(0, ROWS)
+        are_there = places < num_rows
+        taken = tl.load(source_rows.to(tl.pointer_type(SOURCE_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
+        given = tl.load(target_rows.to(tl.pointer_type(TARGET_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
+        copy_rows(
+            source + taken * ROW_BYTES, target + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED
+        )  # fmt: skip
+
+
+def move_rows(
+    source: torch.Tensor,
+    source_rows: torch.Tensor,
+    target: torch.Tensor,
+    target_rows: torch.Tensor,
+    row_bytes: int,
+    *,
+    max_programs: int = MAX_PROGRAMS,
+) -> None:
+    """Copy rows `source_rows` of `source` to rows `target_rows` of `target`, on the current stream of `target`'s device.
+
+    Args:
+        source, target: uint8 vectors of whole rows; target on the device, source there or readable by it.
+        source_rows, target_rows: int64[n] or int32[n] on the device, in range; target_rows distinct.
+        row_bytes: bytes of a row.
+        max_programs: that copy at the same time; each goes over several pieces.
+    """
+    if source_rows.numel() == 0 or row_bytes == 0:
+        return
+    addresses = addresses_of(target.device, source, source_rows, target, target_rows)
+    layout = layout_of(row_bytes, addresses[0], addresses[2])
+    num_programs = min(max_programs, triton.cdiv(source_rows.numel(), layout["ROWS"]))
+    launch(
+        _move_rows, num_programs, target.device, *addresses, source_rows.numel(),
+        SOURCE_INTEGER=integer_of(source_rows), TARGET_INTEGER=integer_of(target_rows), **layout,
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""Kernels that copy rows on a device, against their references, into poisoned output, byte for byte. Marked `gpu` they run on one."""
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.kernels import _triton
+from penstock.kernels.gather_cached import reference as gather_cached_reference
+from penstock.kernels.gather_rows import reference as gather_rows_reference
+from penstock.kernels.move_rows import reference as move_rows_reference
+from tests.devices import DEVICES, address_rows, on_device, poisoned_on
+
+SHAPES = [(1, 0), (2, 2), (3, 1), (6, 2), (12, 4), (20, 4), (24, 8), (48, 16), (100, 4), (128, 0), (131, 3), (512, 0), (520, 8), (2049, 1)]
+"""(bytes of a row, offset of the first): every width of words, aligned to lines and not, rows wider than a tile."""
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return _triton.tensor_device(request.param)
+
+
+@pytest.mark.parametrize(("row_bytes", "offset"), SHAPES)
+def test_gather_rows(row_bytes, offset, device):
+    from penstock.kernels.gather_rows import gpu
+
+    random = np.random.default_rng(row_bytes)
+    table, rows = address_rows(random, 70, row_bytes, offset)
+    for count, max_programs in [(0, 4), (1, 4), (90, 1), (1200, 3)]:
+        ids = random.integers(0, 70, count)
+        out = poisoned_on(device, count * row_bytes)
+        gpu.gather_rows(on_device(table, device), row_bytes, on_device(ids, device), out, max_programs=max_programs)
+        assert out.cpu().numpy().tobytes() == gather_rows_reference.gather_rows(rows, ids).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("row_bytes", "offset"), SHAPES)
+def test_move_rows(row_bytes, offset, dtype, device):
+    from penstock.kernels.move_rows import gpu
+
+    random = np.random.default_rng(row_bytes)
+    table, rows = address_rows(random, 70, row_bytes, offset)
+    for count in (0, 1, 50):
+        taken, given = random.integers(0, 70, count).astype(dtype), random.permutation(60)[:count]
+        target = poisoned_on(device, 60 * row_bytes)
+        expected = target.cpu().numpy().reshape(60, row_bytes).copy()
+        move_rows_reference.move_rows(rows, taken, expected, given)
+        gpu.move_rows(on_device(table, device), on_device(taken, device), target, on_device(given, device), row_bytes)
+        assert target.cpu().numpy().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("by_position", [False, True])
+@pytest.mark.parametrize(("row_bytes", "offset"), SHAPES)
+def test_gather_cached(row_bytes, offset, by_position, device):
+    from penstock.kernels.gather_cached import gpu
+
+    random = np.random.default_rng(row_bytes)
+    table, rows = address_rows(random, 70, row_bytes, offset)
+    cache, kept = address_rows(random, 20, row_bytes, 0)  # other bytes than the table's, to see where a row comes from
+    num_hits, expected_hits = torch.zeros(1, dtype=torch.int64, device=device), 0
+    for count, max_programs in [(0, 4), (1, 4), (90, 1), (1200, 3)]:
+        ids, slots = random.integers(0, 70, count), np.full(70, -1, np.int32)
+        slots[random.permutation(70)[:20]] = random.permutation(20)
+        given = slots[ids] if by_position else slots
+        expected, hits = gather_cached_reference.gather_cached(rows, kept, given, ids, by_position)
+        out, expected_hits = poisoned_on(device, count * row_bytes), expected_hits + hits
+        gpu.gather_cached(
+            on_device(table, device), on_device(cache, device), on_device(given, device), on_device(ids, device), row_bytes, out, num_hits,
+            by_position=by_position, max_programs=max_programs,
+        )  # fmt: skip
+        assert out.cpu().numpy().tobytes() == expected.tobytes()
+        assert int(num_hits) == expected_hits
+
+
+def test_nothing_but_the_rows_is_read_or_written(device):
+    """A table at the very end of a page that can be read, before one that cannot (host memory; on a device only the writes are checked)."""
+    from penstock.kernels.gather_rows import gpu
+
+    random = np.random.default_rng(0)
+    for row_bytes in (1, 7, 12, 48, 100, 130):
+        table, rows = address_rows(random, 40, row_bytes, 0, fenced=device.type == "cpu")
+        ids, margin = np.arange(40)[::-1].copy(), 256
+        space = poisoned_on(device, 40 * row_bytes + 2 * margin)
+        before = space.cpu().numpy().copy()
+        out = space[margin : margin + 40 * row_bytes]
+        gpu.gather_rows(on_device(table, device), row_bytes, on_device(ids, device), out)
+        before[margin : margin + 40 * row_bytes] = rows[ids].reshape(-1)
+        assert (space.cpu().numpy() == before).all()
+
+
+def test_no_row_is_no_launch(device):
+    from penstock.kernels.gather_rows import gpu
+
+    gpu.gather_rows(poisoned_on(device, 0), 0, on_device(np.arange(5), device), poisoned_on(device, 0))
+
+
+def test_words_are_as_wide_as_the_addresses_allow():
+    from penstock.kernels._device_rows import layout_of
+
+    for row_bytes, source, target, word, is_shifted in [
+        (512, 4096, 256, 16, False), (512, 4096, 8, 8, False), (48, 4096, 0, 16, True), (512, 4100, 0, 4, True), (512, 4224, 64, 16, False),
+        (100, 0, 0, 4, True), (6, 128, 0, 2, True), (7, 0, 0, 1, True), (130, 0, 0, 2, True),
+    ]:  # fmt: skip
+        layout = layout_of(row_bytes, source, target)
+        assert (layout["WORD"], layout["SHIFTED"]) == (word, is_shifted)
