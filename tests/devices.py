@@ -31,7 +31,7 @@ def poisoned_on(device, num_bytes):
 
 
 def address_rows(random, num_rows, row_bytes, offset, *, fenced=False):
-    """(uint8 vector that begins `offset` bytes after a line of 128, the same as rows). `fenced`: it ends where a page ends, and the next one
+    """(uint8 vector that begins `offset` bytes after a line of 128, the same as rows). `fenced`: it ends where a page ends, before one that
     cannot be touched."""
     num_bytes = num_rows * row_bytes
     if fenced:

@@ -22,20 +22,30 @@ class TierContract:
         random = np.random.default_rng(11)
         return [random.random((50, 3), np.float32), random.integers(0, 99, 50), random.integers(0, 9, (50, 2, 2)).astype(np.int16)]
 
+    rows_are_on = "cpu"
+
+    def empty(self, num_bytes):
+        """Where a tier puts its rows; undefined content."""
+        return np.full(num_bytes, POISON, np.uint8)
+
+    def as_array(self, out):
+        """What is in it."""
+        return out
+
     def read(self, tier, arrays, rows, places, num_places):
-        outs = [np.full(num_places * width, POISON, np.uint8) for width in tier.row_bytes]
+        outs = [self.empty(num_places * width) for width in tier.row_bytes]
         moved = tier.submit(rows, outs, places).wait()
         assert moved == rows.size * sum(tier.row_bytes)
         for array, out, width in zip(arrays, outs, tier.row_bytes, strict=True):
             expected = np.full((num_places, width), POISON, np.uint8)
             expected[places] = np.frombuffer(array[rows].tobytes(), np.uint8).reshape(-1, width)
-            assert (out == expected.reshape(-1)).all()
+            assert (self.as_array(out) == expected.reshape(-1)).all()
 
     def test_it_says_what_it_is(self, arrays):
         tier = self.make(arrays)
         assert tier.num_rows == 50
         assert tuple(tier.row_bytes) == (12, 8, 8)
-        assert tier.device == "cpu"
+        assert tier.device == self.rows_are_on
         assert tier.name
         assert tier.resident_bytes >= 0
 
@@ -51,17 +61,17 @@ class TierContract:
     def test_several_reads_under_way(self, arrays):
         tier, random = self.make(arrays), np.random.default_rng(4)
         batches = [random.permutation(50)[:20] for _ in range(6)]
-        outs = [[np.empty(20 * width, np.uint8) for width in tier.row_bytes] for _ in batches]
+        outs = [[self.empty(20 * width) for width in tier.row_bytes] for _ in batches]
         reads = [tier.submit(rows, out, np.arange(20)) for rows, out in zip(batches, outs, strict=True)]
         for read in reads:
             read.wait()
         for rows, out in zip(batches, outs, strict=True):
-            assert (out[1].view(np.int64) == arrays[1][rows]).all()
+            assert (self.as_array(out[1]).view(np.int64) == arrays[1][rows]).all()
 
     def test_reads_end_on_other_threads_in_any_order(self, arrays):
         tier, random = self.make(arrays), np.random.default_rng(4)
         batches = [random.permutation(50)[:20] for _ in range(8)]
-        outs = [[np.empty(20 * width, np.uint8) for width in tier.row_bytes] for _ in batches]
+        outs = [[self.empty(20 * width) for width in tier.row_bytes] for _ in batches]
         reads = [tier.submit(rows, out, np.arange(20)) for rows, out in zip(batches, outs, strict=True)]
         threads = [threading.Thread(target=read.wait) for read in reversed(reads)]
         for thread in threads:
@@ -70,11 +80,11 @@ class TierContract:
             thread.join(30)
             assert not thread.is_alive()
         for rows, out in zip(batches, outs, strict=True):
-            assert (out[1].view(np.int64) == arrays[1][rows]).all()
+            assert (self.as_array(out[1]).view(np.int64) == arrays[1][rows]).all()
 
     def test_rows_out_of_range_are_refused(self, arrays):
         tier = self.make(arrays)
-        outs = [np.empty(width, np.uint8) for width in tier.row_bytes]
+        outs = [self.empty(width) for width in tier.row_bytes]
         for row in (-1, 50):
             with pytest.raises(TierError, match=f"row {row}"):
                 tier.submit(np.array([row]), outs, np.zeros(1, np.int64)).wait()

@@ -1,12 +1,13 @@
 """Rows of bytes, copied by the programs of a kernel for a device: what `gather_rows`, `gather_cached` and `move_rows` share.
 
 Everything is addressed by number: a kernel gets addresses as 64-bit integers, so that it reads memory of the host, mapped files and the
-device's own in the same way, whatever object owns it. In: addresses of rows. Out: their bytes elsewhere. Invariant: no byte outside the rows
-is read or written, at any row size and alignment.
+device's own in the same way, whatever object owns it. In: addresses of rows. Out: their bytes elsewhere. Invariant: no byte outside the
+rows is read or written, at any row size and alignment.
 
-A copy goes in the widest words that all addresses and the row's size are multiples of: 16 bytes as two of 8, which the compiler joins, else
-8, 4, 2 or 1. A row that does not begin at a multiple of 128 bytes is read from the boundary before it on, with the lanes before its first byte
-idle: each request over the link then is for whole lines (UVA: 88-93 % of the link's bandwidth in place of 78-82 %).
+A copy goes in the widest words that all addresses and the row's size are multiples of: 16 bytes as two of 8, which the compiler joins,
+else 8, 4, 2 or 1. A row that does not begin at a multiple of 128 bytes is read from the boundary before it on, with the lanes before its
+first byte idle, so that requests over the link are for whole lines. Source: UVA, which reports 88-93 % of the link's bandwidth with that
+and 78-82 % without.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """Tiers: where rows live, and how they are read. Bytes only; which rows live where is decided elsewhere."""
 
+from penstock.store.tiers.device import DeviceTier
 from penstock.store.tiers.disk import DiskOptions, DiskStats, DiskTier
 from penstock.store.tiers.disk_files import RowFile
 from penstock.store.tiers.host import HostTier, MappedTier, advise_random
 from penstock.store.tiers.packed import PackedTier
+from penstock.store.tiers.pinned import PinnedTier
 from penstock.store.tiers.slow import Link, SlowTier
 from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats
 
 __all__ = [
     "Deferred",
+    "DeviceTier",
     "DiskOptions",
     "DiskStats",
     "DiskTier",
@@ -16,6 +19,7 @@ __all__ = [
     "Link",
     "MappedTier",
     "PackedTier",
+    "PinnedTier",
     "Read",
     "RowFile",
     "SlowTier",

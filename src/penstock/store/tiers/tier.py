@@ -103,7 +103,7 @@ class Tier(Protocol):
 
         Args:
             rows: int64[n], in [0, num_rows).
-            outs: per field uint8[m * row_bytes], where rows go.
+            outs: per field uint8[m * row_bytes], where rows go: arrays; of a tier with a `reader`, tensors on that device.
             places: int64[n], distinct, in [0, m): rows[i] goes to row places[i] of each of `outs`.
         """
         ...

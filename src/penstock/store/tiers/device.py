@@ -1,0 +1,64 @@
+"""Rows in a device's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import BudgetError, argument
+from penstock.store.budget import format_bytes
+from penstock.store.tiers.host import row_bytes_of
+from penstock.store.tiers.pinned import ReadByDevice, to_device
+from penstock.store.tiers.tier import TierStats
+
+if TYPE_CHECKING:
+    import torch
+
+
+class DeviceTier(ReadByDevice):
+    """Rows on a device, allocated once.
+
+    Args:
+        num_rows, row_bytes: of each field; what is in them is undefined.
+        reader: the device, from `tensor_device`.
+        name: for messages and reports.
+    """
+
+    def __init__(self, num_rows: int, row_bytes: Sequence[int], reader: torch.device, name: str = "device") -> None:
+        import torch
+
+        from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
+
+        self.name, self.reader, self.device, self.stats = name, reader, str(reader), TierStats()
+        self.num_rows, self.row_bytes, self.max_programs = num_rows, tuple(row_bytes), MAX_PROGRAMS
+        self.resident_bytes = num_rows * sum(self.row_bytes)
+        try:
+            self.tables = [torch.empty(num_rows * width, dtype=torch.uint8, device=reader) for width in self.row_bytes]
+        except torch.OutOfMemoryError as error:
+            raise BudgetError(
+                f"{name}: {format_bytes(self.resident_bytes)} of rows do not fit on {reader}; give {argument('device_cache')} less"
+            ) from error
+
+    @classmethod
+    def of(cls, arrays: Sequence[np.ndarray], reader: torch.device, name: str = "device") -> DeviceTier:
+        """A tier with the rows of arrays, copied."""
+        tier = cls(len(arrays[0]), [row_bytes_of(array) for array in arrays], reader, name)
+        for table, array in zip(tier.tables, arrays, strict=True):
+            table.copy_(to_device(array.reshape(-1).view(np.uint8), reader))
+        return tier
+
+    def write(self, rows: Any, sources: Sequence[torch.Tensor], source_rows: Any) -> None:
+        """Replace rows by others, after all that was asked of the current stream before, readers of these rows among it.
+
+        Args:
+            rows: int32 or int64[n], distinct; an array, or a tensor on the device.
+            sources: per field uint8, on the device or readable by it.
+            source_rows: int32 or int64[n], where in `sources` each comes from; likewise.
+        """
+        from penstock.kernels.move_rows import gpu
+
+        given, taken = (to_device(one, self.reader) if isinstance(one, np.ndarray) else one for one in (rows, source_rows))
+        for table, source, row_bytes in zip(self.tables, sources, self.row_bytes, strict=True):
+            gpu.move_rows(source, taken, table, given, row_bytes)

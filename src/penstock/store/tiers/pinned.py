@@ -1,0 +1,219 @@
+"""Rows in memory of the host that a device reads by itself (zero-copy): registered with its driver where they lie, or copied once.
+
+In: arrays, mapped files among them. Out: rows on the device, read over the link. Invariant: equals the arrays; the device touches nothing
+but the rows it is asked for, and writes nothing. Source: UVA.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import BudgetError, InputError, TierError
+from penstock.kernels import _cuda
+from penstock.store.budget import format_bytes
+from penstock.store.process_memory import free_bytes
+from penstock.store.tiers.host import row_bytes_of
+from penstock.store.tiers.tier import Read, TierStats, check_rows
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("penstock")
+
+PROGRAMS_PER_PROCESSOR = 1
+"""Programs of a read over the link, per multiprocessor: a small share of a device saturates the link (UVA), the rest is the model's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Memory of the host that a device reads.
+
+    Attributes:
+        tensor: uint8 over all of it.
+        how: in a few words.
+        copied_bytes: memory that it takes beyond what was there.
+    """
+
+    tensor: torch.Tensor
+    how: str
+    copied_bytes: int = 0
+
+
+class _Bytes:
+    """Owner of the memory of a tensor: the array beneath, and what is to be done when the last view is gone."""
+
+    def __init__(self, array: np.ndarray, on_end: Callable[[], object] | None = None) -> None:
+        self._array = array
+        # said to be writable, or torch would warn of every map: kernels only read it
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (array.nbytes,), "data": (array.ctypes.data, False)}
+        if on_end is not None:
+            weakref.finalize(self, on_end)
+
+
+def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
+    """Make an array readable by a device: where it lies if the driver takes it, else in a copy.
+
+    Args:
+        array: C-contiguous; kept alive by the result.
+        device: from `tensor_device`.
+        name: for messages.
+    Raises:
+        BudgetError: a machine with too little memory for it.
+        TierError: the driver refuses the copy too.
+    """
+    if device.type == "cpu" or array.nbytes == 0:
+        return Pinned(_tensor(array), "read where it lies by the interpreter")
+    if _is_pinned(_tensor(array)):
+        return Pinned(_tensor(array), "pinned before")
+    if array.nbytes > free_bytes():
+        raise BudgetError(
+            f"{name}: {format_bytes(array.nbytes)} that the device is to read must stay in memory, and {format_bytes(free_bytes())} are "
+            "free: use the CPU, or a machine with more memory"
+        )
+    _cuda.make_current(device)
+    kind = "map" if not array.flags.owndata and not array.flags.writeable else "memory"
+    refused = _register(array)
+    if not isinstance(refused, str):
+        return Pinned(refused, f"registered {kind}, read where it lies")
+    copy = np.frombuffer(mmap.mmap(-1, array.nbytes), np.uint8)
+    copy[:] = array.reshape(-1).view(np.uint8)
+    pinned = _register(copy)
+    if isinstance(pinned, str):
+        raise TierError(
+            f"{name}: the driver registers neither the {kind} ({refused}) nor a copy of {format_bytes(array.nbytes)} ({pinned}): see "
+            "`ulimit -l`, or use the CPU"
+        )
+    logger.warning(
+        "%s: the driver does not register the %s (%s): copied once into %s of pinned memory", name, kind, refused, format_bytes(copy.nbytes)
+    )
+    return Pinned(pinned, f"copied into pinned memory, for the driver refused the {kind}: {refused}", copy.nbytes)
+
+
+def _is_pinned(tensor: torch.Tensor) -> bool:
+    return tensor.is_pinned()
+
+
+def _register(array: np.ndarray) -> torch.Tensor | str:
+    """A tensor over registered memory, which is let go with its last view; or why the driver refuses."""
+    flags = _cuda.PORTABLE | _cuda.MAPPED | (0 if array.flags.writeable else _cuda.READ_ONLY)
+    address = array.ctypes.data
+    refused = _cuda.register(address, array.nbytes, flags)
+    return _tensor(array, lambda: _cuda.unregister(address)) if refused is None else refused
+
+
+def _tensor(array: np.ndarray, on_end: Callable[[], object] | None = None) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.asarray(_Bytes(array, on_end)))
+
+
+class DeviceRead:
+    """A read that a device does in the order of its stream. Once it is waited for, whatever the waiting thread asks of the device comes
+    after it; the processor waits for nothing."""
+
+    since = None
+
+    def __init__(self, device: torch.device, num_bytes: int) -> None:
+        self._num_bytes, self._event, self._device = num_bytes, None, device
+        if device.type == "cuda":
+            import torch
+
+            self._event = torch.cuda.current_stream(device).record_event()
+
+    def wait(self) -> int:
+        """End it."""
+        if self._event is not None:
+            import torch
+
+            torch.cuda.current_stream(self._device).wait_event(self._event)
+        return self._num_bytes
+
+
+class ReadByDevice:
+    """What tiers share whose rows a device copies: `outs` are uint8 tensors on it. Subclasses set `tables` and what a tier says of itself.
+
+    Attributes:
+        reader: the device whose kernels copy the rows.
+        tables: per field uint8[num_rows * row_bytes], readable by it.
+        max_programs: of a read.
+    """
+
+    name: str
+    num_rows: int
+    row_bytes: tuple[int, ...]
+    reader: torch.device
+    tables: list[torch.Tensor]
+    max_programs: int
+    stats: TierStats
+
+    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
+        """Begin to read, on the stream that is current on this thread."""
+        from penstock.kernels.move_rows import gpu
+
+        check_rows(self, rows)  # pyright: ignore[reportArgumentType]
+        started = time.perf_counter()
+        taken, given = to_device(rows, self.reader), to_device(places, self.reader)
+        for table, out, row_bytes in zip(self.tables, outs, self.row_bytes, strict=True):
+            gpu.move_rows(table, taken, out, given, row_bytes, max_programs=self.max_programs)
+        num_bytes = rows.size * sum(self.row_bytes)
+        self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
+        return DeviceRead(self.reader, num_bytes)
+
+
+class PinnedTier(ReadByDevice):
+    """Arrays in memory of the host that a device reads over the link.
+
+    Args:
+        arrays: per field [num_rows, ...], C-contiguous, equal num_rows; mapped files too.
+        reader: the device, from `tensor_device`.
+        name: for messages and reports.
+        max_programs: of a read; None: a small share of the device.
+    Attributes:
+        how: in a few words, how each field became readable.
+    """
+
+    device = "cpu"
+
+    def __init__(
+        self, arrays: Sequence[np.ndarray], reader: torch.device, name: str = "pinned", *, max_programs: int | None = None
+    ) -> None:
+        if len({len(array) for array in arrays}) != 1:
+            raise InputError(f"{name}: fields of one tier must have equally many rows, got {[len(array) for array in arrays]}")
+        for array in arrays:
+            if not array.flags.c_contiguous or array.dtype.hasobject:
+                raise InputError(f"{name}: rows must be contiguous arrays of numbers, got {array.dtype} with strides {array.strides}")
+        self.name, self.reader, self.num_rows, self.stats = name, reader, len(arrays[0]), TierStats()
+        self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
+        pinned = [pin(array, reader, name) for array in arrays]
+        self.tables, self.how = [one.tensor for one in pinned], [one.how for one in pinned]
+        self.resident_bytes = sum(one.copied_bytes for one in pinned)
+        self.max_programs = share_of(reader) if max_programs is None else max_programs
+
+    def describe(self) -> str:
+        """How it is read, in a few words."""
+        return f"{format_bytes(self.num_rows * sum(self.row_bytes))} read by {self.reader}: {'; '.join(dict.fromkeys(self.how))}"
+
+
+def share_of(device: torch.device) -> int:
+    """Programs that read over the link at once."""
+    if device.type == "cpu":
+        return 1
+    import torch
+
+    return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Row numbers as a tensor on a device; they may be changed as soon as this returns."""
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(numbers))
+    return tensor.to(device)

@@ -1,0 +1,162 @@
+"""Tiers that a device reads keep the contract of tiers; what is their own: how memory of the host becomes readable, and updates."""
+
+import gc
+import logging
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.errors import BudgetError, InputError, TierError
+from penstock.kernels import _cuda, _triton
+from penstock.store.tiers import DeviceTier, PinnedTier
+from penstock.store.tiers import pinned as pinning
+from tests.contract.tiers import POISON, TierContract
+from tests.devices import DEVICES
+
+
+class OnDevice(TierContract):
+    @pytest.fixture(autouse=True, params=DEVICES)
+    def _reader(self, request):
+        self.reader = _triton.tensor_device(request.param)
+
+    def empty(self, num_bytes):
+        return torch.full((num_bytes,), POISON, dtype=torch.uint8, device=self.reader)
+
+    def as_array(self, out):
+        return out.cpu().numpy()
+
+
+class TestPinnedTier(OnDevice):
+    def make(self, arrays):
+        return PinnedTier(arrays, self.reader)
+
+    def test_it_says_how_it_is_read(self, arrays):
+        assert "read by" in self.make(arrays).describe()
+        with pytest.raises(InputError, match=r"equally many rows, got \[3, 4\]"):
+            self.make([np.zeros(3), np.zeros(4)])
+        with pytest.raises(InputError, match="contiguous"):
+            self.make([np.zeros((4, 4))[:, ::2]])
+
+
+class TestPinnedMaps(OnDevice):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder = tmp_path
+
+    def make(self, arrays):
+        for number, array in enumerate(arrays):
+            np.save(self.folder / f"{number}.npy", array)
+        return PinnedTier([np.load(self.folder / f"{number}.npy", mmap_mode="r") for number in range(len(arrays))], self.reader)
+
+
+class TestDeviceTier(OnDevice):
+    @pytest.fixture(autouse=True)
+    def _device(self, _reader):
+        self.rows_are_on = str(self.reader)
+
+    def make(self, arrays):
+        return DeviceTier.of(arrays, self.reader)
+
+    def test_write(self, arrays):
+        tier = self.make(arrays)
+        sources = [torch.from_numpy(array.reshape(-1).view(np.uint8)).to(self.reader) for array in arrays]
+        tier.write(np.array([7, 3]), sources, np.array([20, 21]))
+        tier.write(torch.tensor([9], device=self.reader), sources, torch.tensor([7], device=self.reader))
+        expected = [array.copy() for array in arrays]
+        for array, before in zip(expected, arrays, strict=True):
+            array[[7, 3, 9]] = before[[20, 21, 7]]
+        self.read(tier, expected, np.arange(50), np.arange(50), 50)
+
+    def test_its_memory_is_counted(self, arrays):
+        assert self.make(arrays).resident_bytes == sum(array.nbytes for array in arrays)
+
+
+class Driver:
+    """Plays a driver that registers what it is told to."""
+
+    def __init__(self, monkeypatch, refuses):
+        self.refuses, self.registered = refuses, {}
+        monkeypatch.setattr(_cuda, "make_current", lambda device: None)
+        monkeypatch.setattr(_cuda, "register", self.register)
+        monkeypatch.setattr(_cuda, "unregister", self.registered.pop)
+        monkeypatch.setattr(pinning, "_is_pinned", lambda tensor: False)
+
+    def register(self, address, num_bytes, flags):
+        if self.refuses(flags):
+            return "operation not supported (CUDA error 801)"
+        self.registered[address] = num_bytes, flags
+        return None
+
+
+CUDA: Any = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(600, dtype=np.float32).reshape(100, 6))
+    return np.load(tmp_path / "x.npy", mmap_mode="r")
+
+
+def test_maps_are_registered_read_only_where_they_lie(mapped, monkeypatch):
+    driver = Driver(monkeypatch, lambda flags: False)
+    found = pinning.pin(mapped, CUDA, "x")
+    assert found.how == "registered map, read where it lies"
+    assert found.copied_bytes == 0
+    assert driver.registered == {mapped.ctypes.data: (2400, 1 | 2 | 8)}
+    view = found.tensor[5:]
+    del found
+    gc.collect()
+    assert driver.registered  # as long as anything looks at it
+    del view
+    gc.collect()
+    assert not driver.registered
+    owned = np.arange(10)
+    assert pinning.pin(owned, CUDA, "x").how == "registered memory, read where it lies"
+
+
+def test_a_refused_map_is_copied_and_said_so(mapped, monkeypatch, caplog):
+    driver = Driver(monkeypatch, lambda flags: flags & 8)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        found = pinning.pin(mapped, CUDA, "features")
+    assert "features: the driver does not register the map (operation not supported" in caplog.text
+    assert found.copied_bytes == 2400
+    assert "copied into pinned memory" in found.how
+    assert found.tensor.numpy().tobytes() == mapped.tobytes()
+    assert list(driver.registered) == [found.tensor.data_ptr()]
+
+
+def test_what_cannot_be_is_refused(mapped, monkeypatch):
+    Driver(monkeypatch, lambda flags: True)
+    with pytest.raises(TierError, match=r"features: the driver registers neither the map \(.*\) nor a copy of 2 KiB .*ulimit -l"):
+        pinning.pin(mapped, CUDA, "features")
+    monkeypatch.setattr(pinning, "free_bytes", lambda: 1000)
+    with pytest.raises(BudgetError, match=r"features: 2 KiB that the device is to read must stay in memory, and 1000 B are free"):
+        pinning.pin(mapped, CUDA, "features")
+
+
+def test_memory_that_no_device_reads(monkeypatch):
+    """What a kernel says of a tensor of the host that is neither pinned nor registered."""
+
+    def attribute(found, which, address):
+        return 1
+
+    def text(code, out):
+        out._obj.value = b"invalid argument"
+
+    monkeypatch.setattr(_cuda, "driver", lambda: types.SimpleNamespace(cuPointerGetAttribute=attribute, cuGetErrorString=text))
+    with pytest.raises(
+        TierError, match=r"cuda:0 cannot read memory of cpu that is not pinned or registered: invalid argument \(CUDA error 1\)"
+    ):
+        _cuda.device_address(torch.zeros(4), CUDA)
+
+
+def test_a_device_that_is_full(monkeypatch):
+    def full(*shape, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "empty", full)
+    with pytest.raises(BudgetError, match=r"cache: 98 KiB of rows do not fit on cpu; give device_cache less"):
+        DeviceTier(1000, [100], torch.device("cpu"), "cache")

@@ -1,0 +1,101 @@
+"""Ten lines before all else: can a Triton kernel read memory of the host by its pointer?
+
+Needs a GPU, torch and Triton, and nothing of Penstock: `TRITON_INTERPRET=0 python -m pytest -m gpu tests/gpu/test_pinned.py`, or, where
+pytest is missing, `python tests/gpu/test_pinned.py`.
+"""
+
+import ctypes
+import mmap
+import tempfile
+
+import torch
+import triton
+import triton.language as tl
+
+try:
+    import pytest
+except ImportError:
+    pytest = None
+else:
+    pytestmark = pytest.mark.gpu
+
+NUM = 100_000
+PORTABLE, MAPPED, READ_ONLY = 1, 2, 8  # cudaHostRegister*
+
+
+@triton.jit
+def _copy(source, target, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + at, tl.load(source + at, mask=at < count), mask=at < count)
+
+
+@triton.jit
+def _copy_from_address(address, target, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + at, tl.load(address.to(tl.pointer_type(tl.int64)) + at, mask=at < count), mask=at < count)
+
+
+def read_by_kernel(tensor):
+    """The content as a kernel on the device sees it: given as a tensor, and as a number."""
+    grid, targets = (triton.cdiv(NUM, 1024),), [torch.zeros(NUM, dtype=torch.int64, device="cuda") for _ in range(2)]
+    _copy[grid](tensor, targets[0], NUM, BLOCK=1024, enable_fp_fusion=False)
+    _copy_from_address[grid](device_pointer(tensor.data_ptr()), targets[1], NUM, BLOCK=1024, enable_fp_fusion=False)
+    torch.cuda.synchronize()
+    return [target.cpu() for target in targets]
+
+
+def device_pointer(address):
+    """Where the device finds memory of the host."""
+    found = ctypes.c_uint64()
+    code = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute(ctypes.byref(found), 3, ctypes.c_uint64(address))
+    assert code == 0, f"cuPointerGetAttribute: CUDA error {code}"
+    return found.value
+
+
+def test_a_kernel_reads_a_pinned_tensor():
+    pinned = torch.arange(NUM).pin_memory()
+    for seen in read_by_kernel(pinned):
+        assert torch.equal(seen, pinned)
+
+
+def read_registered_map(access, flags):
+    expected = torch.arange(NUM) * 3
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(expected.numpy().tobytes())
+        file.flush()
+        pages = mmap.mmap(file.fileno(), NUM * 8, flags=mmap.MAP_SHARED, prot=access)
+        if access & mmap.PROT_WRITE:
+            tensor = torch.frombuffer(pages, dtype=torch.int64)
+        else:
+            import numpy as np
+
+            array = np.frombuffer(pages, dtype=np.int64)
+            owner = type("Owner", (), {"__array_interface__": {**array.__array_interface__, "data": (array.ctypes.data, False)}})()
+            tensor = torch.from_numpy(np.asarray(owner))
+        torch.zeros(1, device="cuda")
+        runtime = torch.cuda.cudart()
+        said = runtime.cudaHostRegister(tensor.data_ptr(), NUM * 8, flags)
+        assert int(said) == 0, f"cudaHostRegister of a map with flags {flags}: {runtime.cudaGetErrorString(said)} ({int(said)})"
+        try:
+            for seen in read_by_kernel(tensor):
+                assert torch.equal(seen, expected)
+        finally:
+            runtime.cudaHostUnregister(tensor.data_ptr())
+
+
+def test_a_kernel_reads_a_registered_map():
+    read_registered_map(mmap.PROT_READ | mmap.PROT_WRITE, PORTABLE | MAPPED)
+
+
+def test_a_kernel_reads_a_registered_map_that_is_read_only():
+    read_registered_map(mmap.PROT_READ, PORTABLE | MAPPED | READ_ONLY)
+
+
+if __name__ == "__main__":
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            try:
+                test()
+                print(name, "ok")
+            except Exception as error:
+                print(name, "FAILED:", error)
