@@ -12,7 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.errors import NotSupportedError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -45,10 +45,10 @@ def tensor_device(device: Any = "cuda") -> torch.device:
     try:
         named = torch.device(device)
     except (RuntimeError, TypeError):
-        raise UsageError(f"{argument('device')} must be cpu, cuda or cuda:0, cuda:1, ...; got {device!r}") from None
+        raise UsageError(f"device must be cpu, cuda or cuda:0, cuda:1, ...; got {device!r}") from None
     if named.type != "cuda":
-        raise NotSupportedError(f"{argument('device', str(device))} is not supported: kernels are for cuda, everything else for cpu")
-    needs = f"{argument('device', str(device))} needs"
+        raise NotSupportedError(f"device={str(device)!r} is not supported: kernels are for cuda, everything else for cpu")
+    needs = f"device={str(device)!r} needs"
     if not is_installed():
         raise NotSupportedError(f"{needs} Triton, which is not installed: pip install 'penstock[gpu]'; or use the CPU")
     if is_interpreted():
@@ -58,9 +58,7 @@ def tensor_device(device: Any = "cuda") -> torch.device:
     if not torch.cuda.is_available():
         raise NotSupportedError(f"{needs} a GPU, and torch finds none: look at its driver (nvidia-smi), or use the CPU")
     if named.index is not None and named.index >= torch.cuda.device_count():
-        raise UsageError(
-            f"{argument('device', str(device))} is not there: this machine has {torch.cuda.device_count()} of them, from cuda:0"
-        )
+        raise UsageError(f"device={str(device)!r} is not there: this machine has {torch.cuda.device_count()} of them, from cuda:0")
     return torch.device("cuda", torch.cuda.current_device() if named.index is None else named.index)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import BudgetError, argument
+from penstock.errors import BudgetError
 from penstock.store.budget import format_bytes
 from penstock.store.tiers.host import row_bytes_of
 from penstock.store.tiers.pinned import ReadByDevice, to_device
@@ -38,7 +38,7 @@ class DeviceTier(ReadByDevice):
             self.tables = [torch.empty(num_rows * width, dtype=torch.uint8, device=reader) for width in self.row_bytes]
         except torch.OutOfMemoryError as error:
             raise BudgetError(
-                f"{name}: {format_bytes(self.resident_bytes)} of rows do not fit on {reader}; give {argument('device_cache')} less"
+                f"{name}: {format_bytes(self.resident_bytes)} of rows do not fit on {reader}; give device_cache less"
             ) from error
 
     @classmethod

@@ -1,0 +1,16 @@
+"""`penstock doctor`: what this machine has of all that Penstock can use."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from penstock.cli.console import AsJson, show
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Say what is available on this machine, what each missing part would bring, and why it is missing."""
+    from penstock import __version__
+    from penstock.report.doctor import examine
+
+    parts = examine()
+    show({"version": __version__, "parts": [asdict(part) for part in parts]}, lambda: "\n".join(map(str, parts)), as_json)

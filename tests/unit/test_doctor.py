@@ -1,0 +1,86 @@
+"""What is said of a machine, and of what it lacks."""
+
+import importlib.metadata
+import json
+import os
+
+import pytest
+import torch
+
+from penstock.cli import run
+from penstock.report import doctor
+from penstock.store import huge_pages
+from penstock.store.tiers import disk_uring
+
+
+def find(name):
+    return next(part for part in doctor.examine() if part.name == name)
+
+
+def test_the_command(capfd):
+    assert run(["doctor"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == len(doctor.PARTS)
+    assert all(line.startswith(("ok       ", "missing  ")) for line in lines)
+    assert f"ok       torch: {importlib.metadata.version('torch')}" in lines
+    assert run(["doctor", "--json"]) == 0
+    said = json.loads(capfd.readouterr().out)
+    assert [part["name"] for part in said["parts"]] == [name for name, _, _ in doctor.PARTS]
+    for part in said["parts"]:
+        assert part["brings"]
+        assert bool(part["found"]) == part["is_there"] != bool(part["why_missing"])
+
+
+def test_what_is_missing_says_why_and_what_it_would_bring(monkeypatch, tmp_path):
+    def missing(package):
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    def refuse(*arguments):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.setattr(disk_uring, "UringDevice", refuse)
+    monkeypatch.setattr(huge_pages, "are_available", lambda: False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert str(find("Triton")).startswith("missing  Triton: not installed: pip install 'penstock[gpu]'. It would bring the kernels")
+    assert "the kernel refuses it (Operation not permitted): allow it" in str(find("io_uring"))
+    assert "transparent_hugepage/enabled to madvise" in str(find("huge pages"))
+    assert "torch finds none: look at its driver (nvidia-smi)" in str(find("GPU"))
+    assert "there is no GPU to read them" in str(find("mapped files on the GPU"))
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert "is not built for it: install a torch that is" in str(find("CUDA in torch"))
+
+
+def test_a_gpu_is_named_with_its_memory(monkeypatch):
+    class Properties:
+        name, total_memory = "Some GPU", 80 << 30
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: Properties)
+    assert str(find("GPU")) == "ok       GPU: Some GPU with 80 GiB, Some GPU with 80 GiB"
+
+
+def test_the_kernel_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("PENSTOCK_CACHE_DIR", str(tmp_path / "cache"))
+    assert find("kernel cache").found.endswith("made when a kernel is first used")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PENSTOCK_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert "file cannot be written: set PENSTOCK_CACHE_DIR" in str(find("kernel cache"))
+    assert os.listdir(tmp_path) == ["file"]  # looking made nothing
+
+
+@pytest.mark.parametrize("limit", [-1, 8 << 20, 1 << 16])
+def test_the_limit_on_locked_memory(limit, monkeypatch):
+    monkeypatch.setattr(doctor.resource, "getrlimit", lambda which: (limit, -1))
+    expected = {-1: "no limit", 8 << 20: "8 MiB (`ulimit -l`)", 1 << 16: "the limit is 64 KiB: raise it by `ulimit -l`"}[limit]
+    assert expected in str(find("locked memory"))
+
+
+def test_looking_never_fails(monkeypatch):
+    def broken():
+        raise RuntimeError("driver\nis broken")
+
+    monkeypatch.setattr(torch.cuda, "is_available", broken)
+    assert find("GPU").why_missing == "looking for it failed: RuntimeError: driver is broken"
