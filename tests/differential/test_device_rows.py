@@ -62,12 +62,15 @@ def test_gather_cached(row_bytes, offset, by_position, device):
         slots[random.permutation(70)[:20]] = random.permutation(20)
         given = slots[ids] if by_position else slots
         expected, hits = gather_cached_reference.gather_cached(rows, kept, given, ids, by_position)
-        out, expected_hits = poisoned_on(device, count * row_bytes), expected_hits + hits
+        out, expected_hits = poisoned_on(device, (count + 5) * row_bytes), expected_hits + hits
+        places = random.permutation(count + 5)[:count] if by_position else np.arange(count)
+        whole = out.cpu().numpy().reshape(count + 5, row_bytes).copy()
+        whole[places] = expected
         gpu.gather_cached(
             on_device(table, device), on_device(cache, device), on_device(given, device), on_device(ids, device), row_bytes, out, num_hits,
-            by_position=by_position, max_programs=max_programs,
+            by_position=by_position, places=on_device(places, device) if by_position else None, max_programs=max_programs,
         )  # fmt: skip
-        assert out.cpu().numpy().tobytes() == expected.tobytes()
+        assert out.cpu().numpy().tobytes() == whole.tobytes()
         assert int(num_hits) == expected_hits
 
 

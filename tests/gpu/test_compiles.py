@@ -32,7 +32,7 @@ for row_bytes, source, width in [(512, 0, 16), (48, 0, 16), (400, 128, 16), (512
     if row_bytes in (48, 100):
         assert widths(_move_rows, SOURCE_INTEGER=tl.int64, TARGET_INTEGER=tl.int32, **layout) == {width}
         for by_position in (False, True):
-            assert width in widths(_gather_cached, BY_POSITION=by_position, **layout)
+            assert width in widths(_gather_cached, BY_POSITION=by_position, HAS_TARGETS=by_position, **layout)
 """
 
 

@@ -88,4 +88,4 @@ def _time_lists(line: _Line, bottom: Tier, sample: Sample, edge_type: EdgeType, 
 def _time_rows(line: _Line, table: TieredTable, ids: np.ndarray, random: np.random.Generator) -> None:
     for share in SHARES:
         missed = ids[random.random(ids.size) < share]
-        line.add(missed.size, lambda missed=missed: table.submit(missed).wait())
+        line.add(missed.size, lambda missed=missed: (table.submit(missed).wait(), table.settle()))

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,10 @@ from penstock.cache.policy import Change, Policy
 from penstock.cache.static import Static
 from penstock.errors import TierError, UsageError
 from penstock.records import Span
-from penstock.store.tiers import HostTier, Read, Tier, TierStats
+from penstock.store.tiers import DeviceTier, HostTier, Read, Tier, TierStats
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -35,22 +38,34 @@ _DRAIN_S = 2.0
 
 
 class CachedTier:
-    """Rows of a slower tier, some of them kept in memory.
+    """Rows of a slower tier, some of them kept in memory, of the host or of a device.
 
     Args:
         make_policy: makes an empty policy over the rows of `slow`; called again where the content is lost.
         slow: where all rows are.
         content: int64 ids to begin with, best first; read at once.
         name: of the fast tier.
+        reader: the device (see `tensor_device`) that the fast tier is on, and whose memory `slow` reads into; None: both are the host's.
     """
 
-    device = "cpu"
-
-    def __init__(self, make_policy: Callable[[], Policy], slow: Tier, content: np.ndarray | None = None, name: str = "cache") -> None:
+    def __init__(
+        self,
+        make_policy: Callable[[], Policy],
+        slow: Tier,
+        content: np.ndarray | None = None,
+        name: str = "cache",
+        *,
+        reader: torch.device | None = None,
+    ) -> None:
         self.slow, self.name, self.num_rows, self.row_bytes = slow, name, slow.num_rows, slow.row_bytes
         self._make_policy, self.policy = make_policy, make_policy()
         num_slots = min(self.policy.capacity, slow.num_rows)
-        self._fast = HostTier([np.empty((num_slots, width), np.uint8) for width in slow.row_bytes], name)
+        self._fast: HostTier | DeviceTier
+        if reader is None:
+            self._fast = HostTier([np.empty((num_slots, width), np.uint8) for width in slow.row_bytes], name)
+        else:
+            self._fast, self.reader = DeviceTier(num_slots, slow.row_bytes, reader, name), reader
+        self.device = self._fast.device
         self._pid, self._turn = os.getpid(), threading.Condition()
         self._num_decided = self._num_committed = self._first_valid = self._num_announced = 0
         self.is_static = isinstance(self.policy, Static)
@@ -64,8 +79,13 @@ class CachedTier:
 
     @property
     def resident_bytes(self) -> int:
-        """Rows kept, and what the policy needs to keep them."""
-        return self._fast.resident_bytes + self.policy.state_bytes
+        """Memory of the host: rows kept, and what the policy needs to keep them."""
+        return self.policy.state_bytes + (self._fast.resident_bytes if isinstance(self._fast, HostTier) else 0)
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of a device."""
+        return 0 if isinstance(self._fast, HostTier) else self._fast.resident_bytes
 
     def _fill(self, ids: np.ndarray) -> None:
         self.policy.fill(ids)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,10 +70,22 @@ class TieredTable:
             around: leave the topmost cache alone, where reads change it, and read what is beneath.
         """
         wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
-        outs = [allocate(wanted.size * kind.row_bytes, np.uint8)[: wanted.size * kind.row_bytes] for kind in self.kinds]
+        outs = self.make_room(wanted.size, allocate)
         around = around and not getattr(self.tier, "is_static", False)
         tier: Tier = getattr(self.tier, "slow", self.tier) if around else self.tier
         return RowsUnderWay(self, tier.submit(wanted, outs, np.arange(wanted.size)), outs, again)
+
+    def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
+        """Return per field room for so many rows, as bytes."""
+        return [allocate(num_rows * kind.row_bytes, np.uint8)[: num_rows * kind.row_bytes] for kind in self.kinds]
+
+    def shaped(self, outs: list[Any], again: np.ndarray | None) -> list[Any]:
+        """Return rows that have come, as arrays of their fields; `again`: int64[n], which of them each row of the result is."""
+        rows = [out.view(kind.dtype).reshape(-1, *kind.shape) for out, kind in zip(outs, self.kinds, strict=True)]
+        return rows if again is None else [values[again] for values in rows]
+
+    def settle(self) -> None:
+        """Wait until all reads that were waited for are over on a device too."""
 
     def stats(self) -> dict[str, TierStats]:
         """What each tier of the stack was asked for, from the top down."""
@@ -86,19 +99,18 @@ class RowsUnderWay:
         spans: what was done of it so far, see `penstock.records.Span`.
     """
 
-    def __init__(self, table: TieredTable, read: Read, outs: list[np.ndarray], again: np.ndarray | None) -> None:
+    def __init__(self, table: TieredTable, read: Read, outs: list[Any], again: np.ndarray | None) -> None:
         self._table, self._read, self._outs, self._again = table, read, outs, again
         self.spans: list[Span] = getattr(read, "spans", [])
 
-    def wait(self) -> list[np.ndarray]:
+    def wait(self) -> list[Any]:
         """End it: per field dtype[n, *shape]."""
         waited = time.perf_counter()
         self._read.wait()
         if not self.spans:  # no cache stands above, which would know more
             since = waited if self._read.since is None else self._read.since
             self.spans.append(("read", since, time.perf_counter(), threading.get_ident()))
-        rows = [out.view(kind.dtype).reshape(-1, *kind.shape) for out, kind in zip(self._outs, self._table.kinds, strict=True)]
-        return rows if self._again is None else [values[self._again.reshape(-1)] for values in rows]
+        return self._table.shaped(self._outs, None if self._again is None else self._again.reshape(-1))
 
 
 def stack_of(tier: Tier | None) -> list[Tier]:

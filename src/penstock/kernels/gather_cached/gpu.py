@@ -13,8 +13,9 @@ from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
 @triton.jit
 def _gather_cached(
-    table, cache, slots, ids, out, num_hits, num_rows, BY_POSITION: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr,
-    TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
+    table, cache, slots, ids, out, targets, num_hits, num_rows, BY_POSITION: tl.constexpr, HAS_TARGETS: tl.constexpr,
+    ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr,
+    SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     for block in range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
         places = block * ROWS + tl.arange(0, ROWS)
@@ -23,8 +24,9 @@ def _gather_cached(
         of_slot = places if BY_POSITION else rows
         slot = tl.load(slots.to(tl.pointer_type(tl.int32)) + of_slot, mask=are_there, other=-1).to(tl.int64)
         sources = tl.where(slot >= 0, cache + slot * ROW_BYTES, table + rows * ROW_BYTES)
+        given = tl.load(targets.to(tl.pointer_type(tl.int64)) + places, mask=are_there, other=0) if HAS_TARGETS else places.to(tl.int64)
         copy_rows(
-            sources, out + places.to(tl.int64) * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED
+            sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED
         )  # fmt: skip
         tl.atomic_add(num_hits.to(tl.pointer_type(tl.int64)), tl.sum((slot >= 0).to(tl.int64)))
 
@@ -39,6 +41,7 @@ def gather_cached(
     num_hits: torch.Tensor,
     *,
     by_position: bool,
+    places: torch.Tensor | None = None,
     max_programs: int = MAX_PROGRAMS,
 ) -> None:
     """Write rows of `cache` or `table` to `out`, on the current stream of `out`'s device.
@@ -49,14 +52,17 @@ def gather_cached(
         slots: int32 on the device: slot of each node, negative where it has none; of each id, if `by_position`.
         ids: int64[n] on the device, in range.
         row_bytes: bytes of a row.
-        out: uint8[n * row_bytes] on the device, contiguous.
+        out: uint8[m * row_bytes] on the device, contiguous.
         num_hits: int64[1] on the device; the number of hits is added to it.
         by_position: slots are those of ids[0], ids[1], ...: what a policy has decided for a batch.
+        places: int64[n] on the device, distinct: rows of `out` that are written; None for 0, 1, ...
         max_programs: that copy at the same time; each goes over several pieces.
     """
     if ids.numel() == 0 or row_bytes == 0:
         return
-    addresses = addresses_of(out.device, table, cache, slots, ids, out, num_hits)
+    addresses = addresses_of(out.device, table, cache, slots, ids, out, ids if places is None else places, num_hits)
     layout = layout_of(row_bytes, addresses[0], addresses[1], addresses[4])
     num_programs = min(max_programs, triton.cdiv(ids.numel(), layout["ROWS"]))
-    launch(_gather_cached, num_programs, out.device, *addresses, ids.numel(), BY_POSITION=by_position, **layout)
+    launch(
+        _gather_cached, num_programs, out.device, *addresses, ids.numel(), BY_POSITION=by_position, HAS_TARGETS=places is not None, **layout
+    )

@@ -8,6 +8,7 @@ from penstock.store.tiers.packed import PackedTier
 from penstock.store.tiers.pinned import PinnedTier
 from penstock.store.tiers.slow import Link, SlowTier
 from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats
+from penstock.store.tiers.upload import UploadTier
 
 __all__ = [
     "Deferred",
@@ -25,5 +26,6 @@ __all__ = [
     "SlowTier",
     "Tier",
     "TierStats",
+    "UploadTier",
     "advise_random",
 ]

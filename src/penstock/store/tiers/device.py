@@ -35,7 +35,7 @@ class DeviceTier(ReadByDevice):
         self.num_rows, self.row_bytes, self.max_programs = num_rows, tuple(row_bytes), MAX_PROGRAMS
         self.resident_bytes = num_rows * sum(self.row_bytes)
         try:
-            self.tables = [torch.empty(num_rows * width, dtype=torch.uint8, device=reader) for width in self.row_bytes]
+            self.buffers = [torch.empty(num_rows * width, dtype=torch.uint8, device=reader) for width in self.row_bytes]
         except torch.OutOfMemoryError as error:
             raise BudgetError(
                 f"{name}: {format_bytes(self.resident_bytes)} of rows do not fit on {reader}; give device_cache less"
@@ -45,7 +45,7 @@ class DeviceTier(ReadByDevice):
     def of(cls, arrays: Sequence[np.ndarray], reader: torch.device, name: str = "device") -> DeviceTier:
         """A tier with the rows of arrays, copied."""
         tier = cls(len(arrays[0]), [row_bytes_of(array) for array in arrays], reader, name)
-        for table, array in zip(tier.tables, arrays, strict=True):
+        for table, array in zip(tier.buffers, arrays, strict=True):
             table.copy_(to_device(array.reshape(-1).view(np.uint8), reader))
         return tier
 
@@ -60,5 +60,5 @@ class DeviceTier(ReadByDevice):
         from penstock.kernels.move_rows import gpu
 
         given, taken = (to_device(one, self.reader) if isinstance(one, np.ndarray) else one for one in (rows, source_rows))
-        for table, source, row_bytes in zip(self.tables, sources, self.row_bytes, strict=True):
+        for table, source, row_bytes in zip(self.buffers, sources, self.row_bytes, strict=True):
             gpu.move_rows(source, taken, table, given, row_bytes)

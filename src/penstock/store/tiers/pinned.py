@@ -138,11 +138,11 @@ class DeviceRead:
 
 
 class ReadByDevice:
-    """What tiers share whose rows a device copies: `outs` are uint8 tensors on it. Subclasses set `tables` and what a tier says of itself.
+    """What tiers share whose rows a device copies: `outs` are uint8 tensors on it. Subclasses set `buffers` and what a tier says of itself.
 
     Attributes:
         reader: the device whose kernels copy the rows.
-        tables: per field uint8[num_rows * row_bytes], readable by it.
+        buffers: per field uint8[num_rows * row_bytes], readable by it.
         max_programs: of a read.
     """
 
@@ -150,19 +150,23 @@ class ReadByDevice:
     num_rows: int
     row_bytes: tuple[int, ...]
     reader: torch.device
-    tables: list[torch.Tensor]
+    buffers: list[torch.Tensor]
     max_programs: int
     stats: TierStats
 
     def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
         """Begin to read, on the stream that is current on this thread."""
-        from penstock.kernels.move_rows import gpu
+        from penstock.kernels.gather_rows.gpu import gather_rows
+        from penstock.kernels.move_rows.gpu import move_rows
 
         check_rows(self, rows)  # pyright: ignore[reportArgumentType]
         started = time.perf_counter()
-        taken, given = to_device(rows, self.reader), to_device(places, self.reader)
-        for table, out, row_bytes in zip(self.tables, outs, self.row_bytes, strict=True):
-            gpu.move_rows(table, taken, out, given, row_bytes, max_programs=self.max_programs)
+        taken, given = to_device(rows, self.reader), None if are_in_order(places) else to_device(places, self.reader)
+        for table, out, row_bytes in zip(self.buffers, outs, self.row_bytes, strict=True):
+            if given is None:
+                gather_rows(table, row_bytes, taken, out[: rows.size * row_bytes], max_programs=self.max_programs)
+            else:
+                move_rows(table, taken, out, given, row_bytes, max_programs=self.max_programs)
         num_bytes = rows.size * sum(self.row_bytes)
         self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
         return DeviceRead(self.reader, num_bytes)
@@ -193,7 +197,7 @@ class PinnedTier(ReadByDevice):
         self.name, self.reader, self.num_rows, self.stats = name, reader, len(arrays[0]), TierStats()
         self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
         pinned = [pin(array, reader, name) for array in arrays]
-        self.tables, self.how = [one.tensor for one in pinned], [one.how for one in pinned]
+        self.buffers, self.how = [one.tensor for one in pinned], [one.how for one in pinned]
         self.resident_bytes = sum(one.copied_bytes for one in pinned)
         self.max_programs = share_of(reader) if max_programs is None else max_programs
 
@@ -211,9 +215,20 @@ def share_of(device: torch.device) -> int:
     return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def are_in_order(places: np.ndarray) -> bool:
+    """Whether places are 0, 1, 2, ..."""
+    return places.size == 0 or bool(places[0] == 0 and places[-1] == places.size - 1 and (np.diff(places) == 1).all())
+
+
 def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Row numbers as a tensor on a device; they may be changed as soon as this returns."""
+    """An array as a tensor on a device, there for what is asked of the current stream from now on; the array may be changed at once."""
     import torch
 
-    tensor = torch.from_numpy(np.ascontiguousarray(numbers))
-    return tensor.to(device)
+    return move_tensor(torch.from_numpy(np.ascontiguousarray(numbers)), device)
+
+
+def move_tensor(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor on a device, likewise. Through pinned memory of torch's, which it uses again when the copy is over: nobody waits."""
+    if tensor.device == device:
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True) if tensor.device.type == "cpu" else tensor.to(device, non_blocking=True)

@@ -44,6 +44,12 @@ class TierStats:
             self.num_bytes += num_bytes
             self.seconds += seconds
 
+    def count(self, num_rows: int, num_bytes: int) -> None:
+        """Count rows of reads that were counted before."""
+        with self._lock:
+            self.num_rows += num_rows
+            self.num_bytes += num_bytes
+
     def add_deciding(self, seconds: float) -> None:
         """Count the time of one more decision."""
         with self._lock:

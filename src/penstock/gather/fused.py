@@ -1,0 +1,130 @@
+"""A cached tier whose cache is on a device, over memory of the host that the device reads: hits and misses in one launch.
+
+In: rows. Out: the same rows as of any `CachedTier`, in memory of the device; its rules, with less to do. A static content is looked up by
+the device, in a table of slots; a dynamic one is decided on the host, and the slots go along with the rows. What a decision brings in is
+copied into the cache right behind the reads of its batch: one stream does all of it in order, so that no reader of this batch or of one
+before finds a row overwritten, and a decision is carried out as soon as it is made.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.cache.policy import Change, Policy
+from penstock.gather.cached import CachedTier
+from penstock.records import Span
+from penstock.store.tiers import PinnedTier, Read, TierStats
+from penstock.store.tiers.pinned import DeviceRead, are_in_order, to_device
+from penstock.store.tiers.tier import check_rows
+
+if TYPE_CHECKING:
+    import torch
+
+
+class FusedCache(CachedTier):
+    """Rows of pinned memory, some of them kept on the device that reads it. Every read must be asked for on the same stream.
+
+    Args:
+        make_policy, content, name: as of a `CachedTier`.
+        slow: where all rows are.
+    """
+
+    def __init__(self, make_policy: Callable[[], Policy], slow: PinnedTier, content: np.ndarray | None = None, name: str = "cache") -> None:
+        super().__init__(make_policy, slow, content, name, reader=slow.reader)
+        import torch
+
+        self._pinned, self._reader = slow, slow.reader
+        self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field, and of all others
+        self._asked = self._asked_before = self._hits_before = 0
+        self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of the device: rows, and the table of slots."""
+        return super().device_bytes + (0 if self._slots is None else self._slots.nbytes)
+
+    @property
+    def stats(self) -> TierStats:
+        """Hits. Those of a static content are counted on the device, which is waited for here; misses are the slower tier's."""
+        if self.is_static and self._asked != self._asked_before:
+            with self._turn:
+                _synchronize(self._reader)
+                hits, width = int(self._hits[0]), sum(self.row_bytes)
+                new_hits, new_asked = hits - self._hits_before, self._asked - self._asked_before
+                self._hits_before, self._asked_before = hits, self._asked
+            for stats, count in ((self._fast.stats, new_hits), (self._pinned.stats, new_asked - new_hits)):
+                stats.count(count, count * width)
+        return self._fast.stats
+
+    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
+        """Decide and read, on the stream that is current on this thread. Batches in order; a read may be waited for in any."""
+        check_rows(self, rows)
+        self._take_over_after_fork()
+        thread = threading.get_ident()
+        with self._turn:
+            started, change = time.perf_counter(), None if self.is_static else self.policy.access(rows)
+            decided = time.perf_counter()
+            try:
+                self._gather(rows, change, outs, places)
+                spans = [("decide", started, decided, thread), ("gather", decided, time.perf_counter(), thread)]
+                if change is None:
+                    self._asked += rows.size
+                    self._fast.stats.add(0, 0, spans[-1][2] - decided)
+                else:
+                    self._update(change, outs, places, spans)
+            except BaseException:
+                if not self.is_static:
+                    self._begin_again()
+                raise
+        return _FusedRead(self._reader, rows.size * sum(self.row_bytes), spans)
+
+    def _gather(self, rows: np.ndarray, change: Change | None, outs: Sequence[Any], places: np.ndarray) -> None:
+        from penstock.kernels.gather_cached import gpu
+
+        ids, slots = to_device(rows, self._reader), self._slots if change is None else to_device(change.hit_slots, self._reader)
+        given = None if are_in_order(places) else to_device(places, self._reader)
+        fields = zip(self._pinned.buffers, self._fast.buffers, self.row_bytes, outs, strict=True)
+        for number, (table, cache, row_bytes, out) in enumerate(fields):
+            hits = self._hits[min(number, 1) :]
+            gpu.gather_cached(
+                table, cache, slots, ids, row_bytes, out, hits,
+                by_position=change is not None, places=given, max_programs=self._pinned.max_programs,
+            )  # fmt: skip
+
+    def _update(self, change: Change, outs: Sequence[Any], places: np.ndarray, spans: list[Span]) -> None:
+        """Kept misses into the cache, behind the reads of this batch; and count."""
+        started, width = time.perf_counter(), sum(self.row_bytes)
+        self._fast.write(change.into, outs, places[change.inserted])
+        spans.append(("update", started, time.perf_counter(), threading.get_ident()))
+        num_hits = int(np.count_nonzero(change.hit_slots >= 0))
+        self._fast.stats.add(num_hits, num_hits * width, spans[1][2] - spans[1][1])
+        self._fast.stats.add_deciding(spans[0][2] - spans[0][1])
+        self._fast.stats.add_updating(spans[2][2] - started)
+        self._pinned.stats.add(change.hit_slots.size - num_hits, (change.hit_slots.size - num_hits) * width, 0.0)
+        self._num_announced -= self._num_announced > 0
+        self._num_decided += 1
+        self._num_committed = self._num_decided
+
+
+class _FusedRead(DeviceRead):
+    """A read under way.
+
+    Attributes:
+        spans: what was done of it.
+    """
+
+    def __init__(self, device: torch.device, num_bytes: int, spans: list[Span]) -> None:
+        super().__init__(device, num_bytes)
+        self.spans = spans
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(device)

@@ -1,0 +1,57 @@
+"""A table whose rows come in memory of a device: `TieredTable` over tiers that deliver there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import InputError
+from penstock.gather.table import RowKind, TieredTable
+from penstock.records import Allocator
+from penstock.store.tiers import Tier
+from penstock.store.tiers.pinned import to_device
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+
+class DeviceTable(TieredTable):
+    """Fields of one node or edge type over a stack of tiers that deliver to a device; rows come as tensors.
+
+    Args:
+        tier: the topmost, with a `reader`.
+        kinds: the fields, in the tier's order.
+    """
+
+    def __init__(self, tier: Tier, kinds: Sequence[RowKind]) -> None:
+        super().__init__(tier, kinds)
+        reader = getattr(tier, "reader", None)
+        if reader is None:
+            raise InputError(f"tier {tier.name} delivers to the host: put an UploadTier over it")
+        self.reader: torch.device = reader
+
+    def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
+        """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked."""
+        import torch
+
+        return [torch.empty(num_rows * kind.row_bytes, dtype=torch.uint8, device=self.reader) for kind in self.kinds]
+
+    def shaped(self, outs: list[Any], again: np.ndarray | None) -> list[Any]:
+        """Return rows that have come, as tensors of their fields."""
+        import torch
+
+        rows = []
+        for out, kind in zip(outs, self.kinds, strict=True):
+            dtype, num_rows = torch.from_numpy(np.empty(0, kind.dtype)).dtype, out.numel() // max(1, kind.row_bytes)
+            rows.append(out.view(dtype).view(num_rows, *kind.shape))
+        return rows if again is None else [values[to_device(again, self.reader)] for values in rows]
+
+    def settle(self) -> None:
+        """Wait until all reads that were waited for are over on the device."""
+        if self.reader.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self.reader)

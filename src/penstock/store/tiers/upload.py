@@ -1,0 +1,66 @@
+"""Rows of a tier of the host on their way to a device: read into pinned memory, then copied over the link.
+
+For tiers that no device reads by itself: disks, slow tiers, maps read by threads. In: rows. Out: the rows in memory of the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.store.tiers.pinned import DeviceRead, to_device
+from penstock.store.tiers.tier import Read, Tier, TierStats
+
+if TYPE_CHECKING:
+    import torch
+
+
+class UploadTier:
+    """Rows of another tier, delivered to a device.
+
+    Args:
+        slow: where the rows are.
+        reader: the device, from `tensor_device`.
+    """
+
+    def __init__(self, slow: Tier, reader: torch.device) -> None:
+        self.name, self.device, self.num_rows, self.row_bytes = f"upload of {slow.name}", slow.device, slow.num_rows, slow.row_bytes
+        self.slow, self.reader, self.stats = slow, reader, TierStats()
+
+    @property
+    def resident_bytes(self) -> int:
+        """What the tier beneath takes."""
+        return self.slow.resident_bytes
+
+    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
+        """Begin to read; the rows go to the device when they are waited for, on the stream that is current then."""
+        staged = [np.empty(rows.size * width, np.uint8) for width in self.row_bytes]
+        return _Upload(self, self.slow.submit(rows, staged, np.arange(rows.size)), staged, outs, places)
+
+    def upload(self, staged: Sequence[np.ndarray], outs: Sequence[Any], places: np.ndarray) -> None:
+        """Copy rows to their places on the device."""
+        from penstock.kernels.move_rows import gpu
+
+        started = time.perf_counter()
+        taken, given = to_device(np.arange(places.size), self.reader), to_device(places, self.reader)
+        for source, out, row_bytes in zip(staged, outs, self.row_bytes, strict=True):
+            gpu.move_rows(to_device(source, self.reader), taken, out, given, row_bytes)
+        self.stats.add(places.size, places.size * sum(self.row_bytes), time.perf_counter() - started)
+
+
+class _Upload:
+    """A read under way."""
+
+    def __init__(self, tier: UploadTier, read: Read, staged: list[np.ndarray], outs: Sequence[Any], places: np.ndarray) -> None:
+        self._tier, self._read, self._staged, self._outs, self._places = tier, read, staged, outs, places
+        self.since = read.since
+
+    def wait(self) -> int:
+        """End it."""
+        moved = self._read.wait()
+        self._tier.upload(self._staged, self._outs, self._places)
+        DeviceRead(self._tier.reader, moved).wait()
+        return moved

@@ -1,0 +1,112 @@
+"""Caches on a device keep the contract of tiers, count what caches of the host count, and give the same rows."""
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.cache import FIFO, LRU, Static
+from penstock.errors import InputError
+from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
+from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
+from tests.contract.test_device_tiers import OnDevice
+
+POLICIES = {"static": Static, "fifo": FIFO, "lru": LRU}
+
+
+class TestUploadTier(OnDevice):
+    def make(self, arrays):
+        return UploadTier(SlowTier(HostTier(arrays), delay_s=1e-4), self.reader)
+
+
+class Cached(OnDevice):
+    capacity = 17
+
+    @pytest.fixture(autouse=True, params=POLICIES)
+    def _policy(self, request, _reader):
+        self.policy = POLICIES[request.param]
+        self.rows_are_on = str(self.reader)
+
+    def slow(self, arrays):
+        return PinnedTier(arrays, self.reader)
+
+    def cache(self, slow):
+        return FusedCache(lambda: self.policy(50, self.capacity), slow, np.arange(49, 10, -1))
+
+    def make(self, arrays):
+        return self.cache(self.slow(arrays))
+
+    def rows_counted(self, tier):
+        filled = min(self.capacity, 39)
+        return tier.stats.num_rows + tier.slow.stats.num_rows - filled
+
+    def test_it_counts_as_a_cache_of_the_host(self, arrays):
+        random = np.random.default_rng(5)
+        ours = self.make(arrays)
+        theirs = CachedTier(lambda: self.policy(50, self.capacity), HostTier(arrays), np.arange(49, 10, -1))
+        for _ in range(8):
+            rows = random.permutation(50)[: random.integers(0, 40)]
+            self.read(ours, arrays, rows, random.permutation(60)[: rows.size], 60)
+            theirs.submit(rows, [np.empty(rows.size * width, np.uint8) for width in theirs.row_bytes], np.arange(rows.size)).wait()
+            for left, right in ((ours.stats, theirs.stats), (ours.slow.stats, theirs.slow.stats)):
+                assert (left.num_rows, left.num_bytes) == (right.num_rows, right.num_bytes)
+        assert ours.stats.num_rows > 0
+
+    def test_memory_is_counted_where_it_is(self, arrays):
+        tier = self.make(arrays)
+        slots = 4 * 50 if isinstance(tier, FusedCache) and tier.is_static else 0
+        assert tier.device_bytes == self.capacity * 28 + slots
+        assert tier.resident_bytes == tier.policy.state_bytes
+
+
+class TestFusedCache(Cached):
+    pass
+
+
+class TestFusedCacheOfNothing(Cached):
+    capacity = 0
+
+    def test_it_counts_as_a_cache_of_the_host(self, arrays):
+        tier = self.make(arrays)
+        self.read(tier, arrays, np.arange(9), np.arange(9), 9)
+        assert (tier.stats.num_rows, tier.slow.stats.num_rows) == (0, 9)
+
+
+class TestFusedCacheOfAll(Cached):
+    capacity = 99
+
+    def rows_counted(self, tier):
+        return tier.stats.num_rows + tier.slow.stats.num_rows - 39
+
+    def test_memory_is_counted_where_it_is(self, arrays):
+        assert self.make(arrays).device_bytes >= 50 * 28
+
+
+class TestCacheOverUploads(Cached):
+    """A cache on the device over a tier that it cannot read, by the general path."""
+
+    def slow(self, arrays):
+        return UploadTier(HostTier(arrays), self.reader)
+
+    def cache(self, slow):
+        return CachedTier(lambda: self.policy(50, self.capacity), slow, np.arange(49, 10, -1), reader=self.reader)
+
+
+class TestDeviceTable(OnDevice):
+    def make(self, arrays):
+        return PinnedTier(arrays, self.reader)
+
+    @pytest.mark.parametrize("are_distinct", [True, False])
+    def test_rows_come_as_tensors_of_their_fields(self, arrays, are_distinct):
+        kinds = [RowKind(name, array.dtype, array.shape[1:]) for name, array in zip("abc", arrays, strict=True)]
+        table, host = DeviceTable(self.make(arrays), kinds), TieredTable(HostTier(arrays), kinds)
+        ids = np.array([3, 9, 49, 0]) if are_distinct else np.array([3, 9, 3, 49, 0, 0])
+        for ours, theirs in zip(
+            table.submit(ids, are_distinct=are_distinct).wait(), host.submit(ids, are_distinct=False).wait(), strict=True
+        ):
+            assert ours.device == self.reader
+            assert torch.equal(ours.cpu(), torch.from_numpy(theirs))
+        table.settle()
+
+    def test_tiers_of_the_host_are_refused(self, arrays):
+        with pytest.raises(InputError, match="tier host delivers to the host: put an UploadTier over it"):
+            DeviceTable(HostTier(arrays), [RowKind(name, array.dtype, array.shape[1:]) for name, array in zip("abc", arrays, strict=True)])
