@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.cache import FIFO, LRU, Static
-from penstock.errors import InputError
+from penstock.cache import FIFO, Static
+from penstock.errors import InputError, NodeIdError
 from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
 from tests.contract.test_device_tiers import OnDevice
 
-POLICIES = {"static": Static, "fifo": FIFO, "lru": LRU}
+POLICIES = {"static": Static, "fifo": FIFO}
 
 
 class TestUploadTier(OnDevice):
@@ -86,6 +86,12 @@ class TestCacheOverUploads(Cached):
 
     def slow(self, arrays):
         return UploadTier(HostTier(arrays), self.reader)
+
+    def test_rows_out_of_range_are_refused(self, arrays):
+        tier = self.make(arrays)
+        for row in (-1, 50):
+            with pytest.raises(NodeIdError, match=rf"ids\[0\] = {row}"):
+                tier.submit(np.array([row]), [self.empty(width) for width in tier.row_bytes], np.zeros(1, np.int64))
 
     def cache(self, slow):
         return CachedTier(lambda: self.policy(50, self.capacity), slow, np.arange(49, 10, -1), reader=self.reader)

@@ -18,6 +18,8 @@ from tests.devices import DEVICES
 
 
 class OnDevice(TierContract):
+    num_reads = 4  # the interpreter takes its time
+
     @pytest.fixture(autouse=True, params=DEVICES)
     def _reader(self, request):
         self.reader = _triton.tensor_device(request.param)
@@ -81,7 +83,7 @@ class Driver:
         self.refuses, self.registered = refuses, {}
         monkeypatch.setattr(_cuda, "make_current", lambda device: None)
         monkeypatch.setattr(_cuda, "register", self.register)
-        monkeypatch.setattr(_cuda, "unregister", self.registered.pop)
+        monkeypatch.setattr(_cuda, "unregister", lambda address, device: self.registered.pop(address))
         monkeypatch.setattr(pinning, "_is_pinned", lambda tensor: False)
 
     def register(self, address, num_bytes, flags):

@@ -23,6 +23,7 @@ class TierContract:
         return [random.random((50, 3), np.float32), random.integers(0, 99, 50), random.integers(0, 9, (50, 2, 2)).astype(np.int16)]
 
     rows_are_on = "cpu"
+    num_reads = 20
 
     def empty(self, num_bytes):
         """Where a tier puts its rows; undefined content."""
@@ -51,7 +52,7 @@ class TierContract:
 
     def test_rows_arrive_at_their_places(self, arrays):
         tier, random = self.make(arrays), np.random.default_rng(3)
-        for _ in range(20):
+        for _ in range(self.num_reads):
             count = int(random.integers(0, 40))
             self.read(tier, arrays, random.permutation(50)[:count], random.permutation(60)[:count], 60)
 

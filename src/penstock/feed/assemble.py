@@ -148,8 +148,8 @@ class Assembler:
         store._orig_edge_index = edges.original
 
 
-def _as_tensor(kind: RowKind, rows: np.ndarray) -> torch.Tensor:
-    tensor = torch.from_numpy(rows)
+def _as_tensor(kind: RowKind, rows: Any) -> torch.Tensor:
+    tensor = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
     return tensor.view(torch.bfloat16) if kind.is_bfloat16 else tensor
 
 

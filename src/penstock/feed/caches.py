@@ -24,14 +24,28 @@ from penstock.feed.array_input import FindPacked, no_packed
 from penstock.feed.fields import Field, TensorRows
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import bottom_of_lists, file_behind, make_lists, read_topology
-from penstock.gather import CachedTier, RowKind, RowsUnderWay, TieredTable
+from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, RowsUnderWay, TieredTable
 from penstock.gather.table import stack_of
 from penstock.plan import SAME, SHARED, Plan, plan_lists, plan_rows, plan_shared, slow_options
 from penstock.records import NODE, Allocator, EdgeType, Graph
 from penstock.sample.lists import Lists, with_lists
-from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, SlowTier, Tier, advise_random
+from penstock.store.tiers import (
+    DiskOptions,
+    DiskTier,
+    HostTier,
+    Link,
+    MappedTier,
+    PackedTier,
+    PinnedTier,
+    SlowTier,
+    Tier,
+    UploadTier,
+    advise_random,
+)
 
 if TYPE_CHECKING:
+    import torch
+
     from penstock.feed.fit import Fitted
     from penstock.store.packing import Packed
 
@@ -120,6 +134,17 @@ class Caches:
         }
         return {name: tier for name, tier in tiers.items() if isinstance(getattr(tier, "tier", tier), DiskTier)}
 
+    @property
+    def devices(self) -> dict[str, str]:
+        """How rows reach a device, by what they are."""
+        found = {f"features, {self._label(key)}{t.name}": t for key, table in self.tables.items() for t in stack_of(table.tier)}
+        return {name: tier.describe() for name, tier in found.items() if isinstance(tier, PinnedTier)}
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of a device that kept rows and their tables take."""
+        return sum(cache.device_bytes for cache in self.caches.values())
+
     def most_disk_bytes(self, num_readers: int) -> int:
         """What the buffers of disks may come to with so many threads that read."""
         return sum(tier.most_bytes(num_readers) for tier in self.disks.values())
@@ -147,7 +172,8 @@ class Caches:
     @property
     def resident_bytes(self) -> int:
         """Memory of all that is kept: rows, directories and states; neighbour lists and tables; buffers of disks."""
-        return self.list_bytes + sum(tier.resident_bytes for tier in (*self.caches.values(), *self.disks.values()))
+        pinned = [t for table in self.tables.values() for t in stack_of(table.tier) if isinstance(t, PinnedTier)]
+        return self.list_bytes + sum(tier.resident_bytes for tier in (*self.caches.values(), *self.disks.values(), *pinned))
 
 
 def make_caches(
@@ -160,6 +186,7 @@ def make_caches(
     packed: FindPacked = no_packed,
     max_readers: int = 8,
     fit: Callable[[Caches], Fitted] | None = None,
+    reader: torch.device | None = None,
 ) -> Caches:
     """Build what a plan asks for.
 
@@ -171,10 +198,13 @@ def make_caches(
         is_mapped: the arrays of the fields and of the graph are files.
         packed: finds copies of fields that are packed for a disk.
         max_readers: threads that read from a disk at once.
+        reader: the device that rows are for (see `tensor_device`); None: the CPU.
         fit: shares a budget of memory out, given where everything is; needed where the plan has one.
     """
-    bottom = _lay_out(plan, fields, workload.sampler.graph, features, is_mapped=is_mapped, packed=packed, max_readers=max_readers)
-    if plan.is_plain and plan.host_memory is None:
+    bottom = _lay_out(
+        plan, fields, workload.sampler.graph, features, is_mapped=is_mapped, packed=packed, max_readers=max_readers, reader=reader
+    )
+    if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
         return bottom
     assert bottom.graph is not None
     over = {key: table for key, table in bottom.tables.items() if isinstance(key, str)}
@@ -189,8 +219,7 @@ def make_caches(
         choices, kept = _chosen(plan, over, workload, fitted), fitted.lists
     tables = dict(bottom.tables)
     for node_type, choice in choices.items():
-        table = tables[node_type]
-        tables[node_type] = TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
+        tables[node_type] = _with_cache(plan, tables[node_type], choice, reader)
     if is_mapped and (plan.map_threads or plan.topology == "disk"):  # after the passes in order that choices take
         for csc in bottom.graph.adjacency.values():
             if plan.map_threads:
@@ -203,6 +232,15 @@ def make_caches(
     return Caches(tables, window, graph, bottom.loaded_bytes, bottom.beneath, hold, fitted)
 
 
+def _with_cache(plan: Plan, table: TieredTable, choice: Choice, reader: torch.device | None) -> TieredTable:
+    """A table with a cache above it: on the device where that reads the rows itself, or a policy of its own puts them there."""
+    if isinstance(table.tier, PinnedTier):
+        return DeviceTable(FusedCache(choice.make, table.tier, choice.content), table.kinds)
+    if plan.device_policy is not None and reader is not None:
+        return DeviceTable(CachedTier(choice.make, UploadTier(table.tier, reader), choice.content, reader=reader), table.kinds)
+    return TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
+
+
 def _lay_out(
     plan: Plan,
     fields: Sequence[Field],
@@ -212,20 +250,21 @@ def _lay_out(
     is_mapped: bool,
     packed: FindPacked,
     max_readers: int,
+    reader: torch.device | None,
 ) -> Caches:
     """Where all rows and lists are, with nothing kept of them."""
     tables = dict(features)
     _check_features(tables, given)
-    if plan.is_plain and plan.host_memory is None:
+    if plan.is_plain and plan.host_memory is None and reader is None:
         return Caches(tables)
     graph = read_topology(plan, given, is_mapped=is_mapped)
     loaded_bytes = 0 if graph is given else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
     link = Link() if plan.slow_topology == SAME else None
-    if not plan.has_plain_features:
+    if not plan.has_plain_features or reader is not None:
         unserved = [one for one in fields if (one.key or NODE) not in tables]
-        ours = _bottoms(plan, unserved, is_mapped=is_mapped, link=link, packed=packed, max_readers=max_readers)
+        ours = _bottoms(plan, unserved, is_mapped=is_mapped, link=link, packed=packed, max_readers=max_readers, reader=reader)
         tables |= ours
-        if not tables:
+        if not tables and not (plan.has_plain_features and plan.device_policy is None):
             raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
         if plan.features == "memory" and is_mapped:
             loaded_bytes += sum(table.num_rows * sum(table.tier.row_bytes) for table in ours.values())
@@ -271,13 +310,16 @@ def _share_out(
         )  # fmt: skip
         return {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
     kept, choices = {}, {}
+    policy, cache, name = plan.policy, plan.cache, "cache"
+    if plan.device_policy is not None:
+        policy, cache, name = plan.device_policy, plan.device_cache, "device_cache"
     if plan.neighbor_policy is not None:
         values = list_values(plan.neighbor_policy, workload, num_epochs=epochs)
         kept = plan_lists(plan.neighbor_cache, values, adjacency, plan.neighbor_layout)
-    if plan.policy is not None:
+    if policy is not None:
         num_rows = {t: table.num_rows for t, table in over.items()}
-        capacity = plan_rows(plan.cache, num_rows, row_bytes, is_static=plan.policy in STATIC)
-        choices = {t: choose_policy(plan.policy, workload, t, capacity[t], window=plan.window, num_epochs=epochs) for t in over}
+        capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
+        choices = {t: choose_policy(policy, workload, t, capacity[t], window=plan.window, num_epochs=epochs) for t in over}
     return choices, kept
 
 
@@ -296,7 +338,14 @@ def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
 
 
 def _bottoms(
-    plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None, packed: FindPacked, max_readers: int
+    plan: Plan,
+    fields: Sequence[Field],
+    *,
+    is_mapped: bool,
+    link: Link | None,
+    packed: FindPacked,
+    max_readers: int,
+    reader: torch.device | None,
 ) -> dict[Any, TieredTable]:
     """The fields of every node type that are arrays."""
     by_type: dict[Any, list[Field]] = {}
@@ -304,19 +353,29 @@ def _bottoms(
         if _is_held(one, plan):
             by_type.setdefault(one.key or NODE, []).append(one)
     return {
-        t: _bottom(plan, ours, is_mapped=is_mapped, link=link, packed=partial(packed, t), max_readers=max_readers)
+        t: _bottom(plan, ours, is_mapped=is_mapped, link=link, packed=partial(packed, t), max_readers=max_readers, reader=reader)
         for t, ours in by_type.items()
     }
 
 
 def _bottom(
-    plan: Plan, fields: Sequence[Field], *, is_mapped: bool, link: Link | None, packed: PackedFields, max_readers: int
+    plan: Plan,
+    fields: Sequence[Field],
+    *,
+    is_mapped: bool,
+    link: Link | None,
+    packed: PackedFields,
+    max_readers: int,
+    reader: torch.device | None,
 ) -> TieredTable:
-    """The fields of one type where they are, or read into memory, or from a disk, or made slow."""
+    """The fields of one type where they are, read by the device if there is one; or read into memory, from a disk, or made slow."""
     sources = [cast(TensorRows, one.source) for one in fields]
     arrays = [source.array for source in sources]
     if plan.features == "memory" and is_mapped:
         arrays, is_mapped = [np.array(array) for array in arrays], False
+    kinds = [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)]
+    if reader is not None and plan.is_read_by_device:
+        return DeviceTable(PinnedTier(arrays, reader), kinds)
     if plan.features == "disk":
         tier: Tier = _disk(arrays, packed([one.name for one in fields]), max_readers)
     else:
@@ -325,7 +384,7 @@ def _bottom(
         tier = MappedTier(arrays, num_threads=plan.map_threads) if is_mapped else HostTier(arrays)
     if plan.slow is not None:
         tier = SlowTier(tier, link=link, **slow_options(plan.slow))
-    return TieredTable(tier, [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)])
+    return TieredTable(tier, kinds)
 
 
 def _disk(arrays: Sequence[np.ndarray], packed: Packed | None, max_readers: int) -> Tier:

@@ -23,7 +23,7 @@ from torch_geometric.data import Data, HeteroData
 from penstock.errors import MissingFieldError
 from penstock.records import EdgeType, NodeType
 
-_ones = torch.ones(0)
+_ones: dict[torch.device, torch.Tensor] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Layer:
 
     def adj_t(self, values: torch.Tensor | None = None) -> torch.Tensor:
         """Return the transposed adjacency as a sparse CSR tensor [num_dst, num_src]; `values` float[num_edges], default ones."""
-        global _ones
         if values is None:
-            if _ones.numel() < self.sources.numel():
-                _ones = torch.ones(self.sources.numel() + self.sources.numel() // 4)
-            values = _ones[: self.sources.numel()]
+            ones = _ones.get(self.sources.device)
+            if ones is None or ones.numel() < self.sources.numel():
+                ones = _ones[self.sources.device] = torch.ones(self.sources.numel() * 5 // 4, device=self.sources.device)
+            values = ones[: self.sources.numel()]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks are implicitly)")
             return torch.sparse_csr_tensor(

@@ -33,6 +33,7 @@ from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.lookahead import LookAhead
 from penstock.feed.maker import BatchMaker, HeldSample, Sampled, locate
+from penstock.feed.on_device import choose_device
 from penstock.feed.options import LoaderOptions, choose_seed, read_options
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.state import check_state, describe_graph, fingerprint, make_state
@@ -75,6 +76,8 @@ class NeighborLoader:
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan keeps
             in tiers are read once: exchanging them between epochs has no effect.
+        device: "cuda" or "cuda:1": batches are delivered there, and features gathered there by the plan: out of memory of the host that
+            the device reads, the best rows kept on it. None, or "cpu": batches on the CPU.
         features: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -112,6 +115,7 @@ class NeighborLoader:
         plan: Plan | str | None = None,
         features: Mapping[Any, TieredTable] | None = None,
         step: Callable[[Any], object] | None = None,
+        device: Any = None,
         **kwargs: Any,
     ) -> None:
         refuse_unsupported(
@@ -119,6 +123,7 @@ class NeighborLoader:
             temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
         )  # fmt: skip
         plan = make_plan(plan)
+        stage = choose_device(device, plan)
         self.seed = choose_seed(seed, kwargs.get("generator"))
         self._options = read_options(kwargs)
         if not 0 <= rank < num_ranks:
@@ -151,6 +156,7 @@ class NeighborLoader:
             subgraph_type=SubgraphType(subgraph_type),
             transform_output=transform_sampler_output,
             transform=transform if filter_per_worker else None,
+            stage=stage,
         )
         self._num_batches = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
         if self._num_batches == 0:
@@ -162,7 +168,7 @@ class NeighborLoader:
             self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
             self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, self._options.num_workers))
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
-        self._huge_pages = HugePages(partial(read_at_random, plan, source), self)
+        self._huge_pages = HugePages(partial(read_at_random, plan, source, has_device=stage.device is not None), self)
         self._stats = LoaderStats()
         self._recording: Recording | None = None
         self._configuration: dict[str, Any] | None = None
@@ -230,6 +236,7 @@ class NeighborLoader:
             caches.list_bytes,
             caches.loaded_bytes + self._huge_pages.num_bytes,
         )
+        self._stats.device_bytes, self._stats.devices = caches.device_bytes, caches.devices
         self._stats.tiers, self._stats.lists = caches.stats(), caches.list_stats()
         self._stats.memory = "" if caches.fitted is None else str(caches.fitted.memory)
         self._stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
@@ -269,9 +276,12 @@ class NeighborLoader:
             return fit_memory(plan, apart, bottom, **batches, make_batch=lambda at: _make_one(apart, bottom, at, 0, 0), step=step)
 
         max_readers = max(1, options.num_workers) if plan.host_memory else 8
-        caches = make_caches(
-            plan, fields, workload, features, is_mapped=is_mapped, packed=packed, max_readers=max_readers, fit=fit
-        )  # fmt: skip
+        with maker.stage.working():
+            caches = make_caches(
+                plan, fields, workload, features, is_mapped=is_mapped, packed=packed, max_readers=max_readers, fit=fit,
+                reader=maker.stage.device,
+            )  # fmt: skip
+        maker.stage.settle()
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if plan.host_memory:
             give_back_freed_memory()
@@ -365,9 +375,9 @@ class _Epoch:
         except StopIteration:
             self._recording.over(self._next, asked)
             raise
-        started = time.perf_counter()
-        batch = loader._transformed(batch, self._next * loader.num_ranks + loader.rank)
-        if loader._options.pin_memory:
+        started, stage = time.perf_counter(), loader._maker.stage
+        batch = loader._transformed(stage.hand_over(batch, stats.mark), self._next * loader.num_ranks + loader.rank)
+        if loader._options.pin_memory and stage.device is None:
             batch = batch.pin_memory()
         stats.stage_s["deliver"] = time.perf_counter() - started
         loader._stats.add(stats)
@@ -385,7 +395,8 @@ class _Epoch:
 def _make_one(maker: BatchMaker, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
     """A batch of some seeds, here and now, outside any pass."""
     assembler, sampled = Assembler(maker.source, caches), maker.sample_of(positions, epoch, index)
-    return maker.finish(assembler, sampled, maker.submit(assembler, sampled))[0]
+    batch, stats = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
+    return maker.stage.hand_over(batch, stats.mark)
 
 
 def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions) -> Iterator[T]:

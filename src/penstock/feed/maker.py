@@ -22,6 +22,7 @@ from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool
 from penstock.feed.held import HeldSubgraph, hold, release
 from penstock.feed.inputs import Input, Seeds
+from penstock.feed.on_device import OnHost
 from penstock.feed.stats import BatchStats
 from penstock.feed.subgraph import Subgraph, number_edges, subgraph_of, through_pyg
 from penstock.order import Order
@@ -113,6 +114,7 @@ class BatchMaker:
         source, seeds, order, sampler, batch_size, subgraph_type: what decides the batches.
         transform_output: the user's, on PyG's `SamplerOutput`.
         transform: the user's, on the batch, where it shall run in the threads; else None.
+        stage: puts batches on a device, or leaves them where they are.
         pool: gives the memory of the batches.
     """
 
@@ -124,6 +126,7 @@ class BatchMaker:
     subgraph_type: SubgraphType
     transform_output: Transform | None = None
     transform: Transform | None = None
+    stage: OnHost = field(default_factory=OnHost)
     pool: BufferPool = field(default_factory=BufferPool)
     _workspaces: queue.SimpleQueue[Workspace] = field(default_factory=queue.SimpleQueue)
 
@@ -152,23 +155,27 @@ class BatchMaker:
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
         """Begin to read the rows that live in tiers: batches in order."""
         sampled.clock.enter("gather")
-        with located(sampled.clock, sampled.index):
+        with located(sampled.clock, sampled.index), self.stage.working():
             return assembler.submit(sampled.subgraph, self.pool.empty, are_distinct=sampled.are_distinct)
 
     def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay) -> tuple[Any, BatchStats]:
         """Make the second half: rows and the batch."""
         clock, subgraph = sampled.clock, sampled.subgraph
-        with located(clock, sampled.index):
+        with located(clock, sampled.index), self.stage.working():
             rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans)
             clock.enter("assemble")
             batch = assembler.assemble(subgraph, rows, self.seeds.node_type, sampled.input_id)
+            if self.stage.device is not None:
+                clock.enter("move")
+                batch = self.stage.move(batch)
             if self.transform is not None:
                 clock.enter("transform")
                 batch = self.transform(batch)
+            mark = self.stage.mark()
             clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans)
+        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, mark)
 
     def let_go(self) -> None:
         """Give up memory that nobody uses now."""

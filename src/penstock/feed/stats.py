@@ -10,7 +10,7 @@ from penstock.records import Span
 
 @dataclass(slots=True)
 class BatchStats:
-    """Counts of one batch, filled where it is made. Seconds are of the thread that worked."""
+    """Counts of one batch, filled where it is made. Seconds are of the thread that worked; `mark` is see `DeviceStage.mark`."""
 
     num_seeds: int = 0
     num_nodes: int = 0
@@ -18,6 +18,7 @@ class BatchStats:
     gathered_bytes: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
+    mark: Any = None
 
 
 @dataclass(slots=True)
@@ -26,12 +27,14 @@ class LoaderStats:
 
     Attributes:
         num_batches, num_seeds, num_nodes, num_edges, gathered_bytes: totals.
-        stage_s: seconds per stage, summed over the threads: order, sample, gather, assemble, transform (there); deliver, in the
-            caller's thread: transform (here), pinning.
+        stage_s: seconds per stage, summed over the threads: order, sample, gather, assemble, move (to a device), transform (there);
+            deliver, in the caller's thread: transform (here), pinning.
         wait_s: seconds the caller waited for a batch.
         buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
         cache_bytes: memory of all that the plan keeps: rows with their directories and states, neighbour lists with their tables, buffers
             of disks.
+        device_bytes: memory of a device that the plan keeps rows in.
+        devices: how rows reach it.
         list_bytes: the neighbour lists' part of it.
         weight_bytes: memory of the running sums that edges are drawn by.
         loaded_bytes: memory of rows and topology that were read in whole.
@@ -51,12 +54,14 @@ class LoaderStats:
     buffer_bytes: int = 0
     peak_buffer_bytes: int = 0
     cache_bytes: int = 0
+    device_bytes: int = 0
     weight_bytes: int = 0
     list_bytes: int = 0
     loaded_bytes: int = 0
     tiers: dict[str, dict[str, Any]] = field(default_factory=dict)
     lists: dict[str, dict[str, Any]] = field(default_factory=dict)
     disks: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)
     memory: str = ""
 
     def add(self, batch: BatchStats) -> None:

@@ -42,8 +42,11 @@ def register(address: int, num_bytes: int, flags: int) -> str | None:
     return _error(driver().cuMemHostRegister_v2(address, num_bytes, flags))
 
 
-def unregister(address: int) -> None:
-    """Undo `register`; a context that is gone has undone it."""
+def unregister(address: int, device: torch.device) -> None:
+    """Undo `register`, once the device has done all that was asked of it: it might be reading there."""
+    import torch
+
+    torch.cuda.synchronize(device)
     driver().cuMemHostUnregister(address)
 
 

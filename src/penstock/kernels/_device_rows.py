@@ -25,7 +25,7 @@ LINE: tl.constexpr = tl.constexpr(128)
 """Bytes of a request over the link."""
 TILE = 2048
 """Words that a program copies at once."""
-INTERPRETED_TILE = 1 << 16
+INTERPRETED_TILE = 1 << 13
 MAX_COLUMNS = 128
 _TYPES = {8: tl.int64, 4: tl.int32, 2: tl.int16, 1: tl.int8}
 

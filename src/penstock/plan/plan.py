@@ -55,6 +55,10 @@ class Plan:
             page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
             chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
         presample_batches: how many batches of an epoch are sampled at most to find out what is hot; None: all of them.
+        device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: those
+            that `policy` says, where the device itself reads all rows in memory of the host ("given" or "memory", nothing slow, no
+            `map_threads`); else none, and `policy` is for memory of the host.
+        device_cache: how many, as `cache`; with `device_policy`.
         huge_pages: move a store's maps that are read as they are into huge pages of memory, beside the batches, where they take no more
             than an eighth of what is free. False leaves them to the page cache, which several processes share.
     """
@@ -77,6 +81,8 @@ class Plan:
     map_threads: int = 0
     presample_batches: int | None = None
     huge_pages: bool = True
+    device_policy: str | None = None
+    device_cache: str = "0"
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -86,7 +92,7 @@ class Plan:
         for name, allowed in allowed_values.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
-        for name, policies in (("policy", POLICIES), ("neighbor_policy", LIST_POLICIES)):
+        for name, policies in (("policy", POLICIES), ("neighbor_policy", LIST_POLICIES), ("device_policy", POLICIES)):
             if getattr(self, name) is not None and getattr(self, name) not in policies:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(policies)}; got {getattr(self, name)!r}")
         if self.window < 1 or self.presample_epochs < 1:
@@ -103,7 +109,18 @@ class Plan:
                 slow_options(getattr(self, name), name)
         if self.slow_topology == SAME and self.slow is None:
             raise UsageError(f"{argument('slow_topology', SAME)} is the device of {argument('slow')}, and there is none")
+        self._check_device()
         self._check_lists()
+
+    def _check_device(self) -> None:
+        _, amount = parse_capacity(self.device_cache, "device_cache")
+        if amount and self.device_policy is None:
+            raise UsageError(f"device_cache={self.device_cache!r} keeps nothing without device_policy: choose one of {', '.join(POLICIES)}")
+        if self.device_policy is not None and self.policy is not None:
+            raise UsageError(
+                f"policy={self.policy!r} and device_policy={self.device_policy!r}: rows are kept in one place above the one where all "
+                "of them are; give one of the two"
+            )
 
     def _check_lists(self) -> None:
         if self.neighbor_cache != SHARED:
@@ -132,6 +149,11 @@ class Plan:
     def has_plain_topology(self) -> bool:
         """Nothing stands between the sampler and the arrays of neighbours."""
         return self.neighbor_policy is None and self.topology == "given" and self.slow_topology is None and not self.map_threads
+
+    @property
+    def is_read_by_device(self) -> bool:
+        """A device, where the loader has one, reads all rows by itself: they are in memory of the host, and nothing stands before them."""
+        return self.features != "disk" and self.slow is None and not self.map_threads
 
     @property
     def is_plain(self) -> bool:

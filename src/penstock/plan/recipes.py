@@ -11,6 +11,7 @@ from penstock.plan.plan import Plan
 RECIPES = {
     "pyg": Plan(features="memory", topology="memory"),
     "mmap": Plan(huge_pages=False),
+    "uva": Plan(),
     "pagraph": Plan(policy="degree", cache="20%"),
     "gnnlab": Plan(policy="presample", cache="10%"),
     "bgl": Plan(policy="fifo", cache="10%", order="proximity"),

@@ -11,7 +11,7 @@ from penstock.errors import BudgetError
 from penstock.store.budget import format_bytes
 from penstock.store.tiers.host import row_bytes_of
 from penstock.store.tiers.pinned import ReadByDevice, to_device
-from penstock.store.tiers.tier import TierStats
+from penstock.store.tiers.tier import Deferred, Read, TierStats, check_rows
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +40,12 @@ class DeviceTier(ReadByDevice):
             raise BudgetError(
                 f"{name}: {format_bytes(self.resident_bytes)} of rows do not fit on {reader}; give device_cache less"
             ) from error
+
+    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
+        """Begin to read. Done when it is waited for, as in memory of the host: rows may be replaced until then, and the new ones come."""
+        check_rows(self, rows)
+        beneath = super().submit
+        return Deferred(lambda: beneath(rows, outs, places).wait())
 
     @classmethod
     def of(cls, arrays: Sequence[np.ndarray], reader: torch.device, name: str = "device") -> DeviceTier:

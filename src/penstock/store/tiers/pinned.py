@@ -55,7 +55,7 @@ class _Bytes:
         # said to be writable, or torch would warn of every map: kernels only read it
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (array.nbytes,), "data": (array.ctypes.data, False)}
         if on_end is not None:
-            weakref.finalize(self, on_end)
+            weakref.finalize(self, on_end).atexit = False  # a process that ends needs nothing of it
 
 
 def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
@@ -80,12 +80,12 @@ def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
         )
     _cuda.make_current(device)
     kind = "map" if not array.flags.owndata and not array.flags.writeable else "memory"
-    refused = _register(array)
+    refused = _register(array, device)
     if not isinstance(refused, str):
         return Pinned(refused, f"registered {kind}, read where it lies")
     copy = np.frombuffer(mmap.mmap(-1, array.nbytes), np.uint8)
     copy[:] = array.reshape(-1).view(np.uint8)
-    pinned = _register(copy)
+    pinned = _register(copy, device)
     if isinstance(pinned, str):
         raise TierError(
             f"{name}: the driver registers neither the {kind} ({refused}) nor a copy of {format_bytes(array.nbytes)} ({pinned}): see "
@@ -101,12 +101,12 @@ def _is_pinned(tensor: torch.Tensor) -> bool:
     return tensor.is_pinned()
 
 
-def _register(array: np.ndarray) -> torch.Tensor | str:
+def _register(array: np.ndarray, device: torch.device) -> torch.Tensor | str:
     """A tensor over registered memory, which is let go with its last view; or why the driver refuses."""
     flags = _cuda.PORTABLE | _cuda.MAPPED | (0 if array.flags.writeable else _cuda.READ_ONLY)
     address = array.ctypes.data
     refused = _cuda.register(address, array.nbytes, flags)
-    return _tensor(array, lambda: _cuda.unregister(address)) if refused is None else refused
+    return _tensor(array, lambda: _cuda.unregister(address, device)) if refused is None else refused
 
 
 def _tensor(array: np.ndarray, on_end: Callable[[], object] | None = None) -> torch.Tensor:

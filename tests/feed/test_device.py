@@ -1,0 +1,221 @@
+"""Loaders that deliver to a device: the same batches as on the CPU, bit for bit, whatever is kept where; and what is refused.
+
+In the interpreter everything runs on CPU tensors; `TRITON_INTERPRET=0 pytest -m gpu` runs the same tests on a device.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import penstock
+from penstock.errors import NotSupportedError, UsageError
+from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
+from penstock.kernels import _triton
+from penstock.plan import RECIPES, Plan, make_plan
+from penstock.store import ingest
+from penstock.store.tiers import HostTier, PinnedTier
+from tests.devices import DEVICES
+from tests.feed.inputs import check_homogeneous, homogeneous_data, typed_data
+
+OPTIONS = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def make_loader(data, **options):
+    return penstock.NeighborLoader(
+        data, **{**OPTIONS, "input_nodes": data.get("train_mask") if isinstance(data, Data) else ("paper", "train"), **options}
+    )
+
+
+def digests(loader):
+    return [penstock.digest(batch) for batch in loader]
+
+
+def tensors_of(batch):
+    return [value for store in batch.stores for value in store.values() if isinstance(value, torch.Tensor)]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return {kind: digests(make_loader(data)) for kind, data in (("homogeneous", homogeneous_data()), ("typed", typed_data()))}
+
+
+@pytest.mark.parametrize("num_workers", [0, 3])
+@pytest.mark.parametrize(
+    "plan", [None, Plan(policy="degree", cache="20%"), Plan(policy="fifo", cache="40 rows")], ids=["none", "degree", "fifo"]
+)
+def test_same_batches_on_a_device(plain, policy, num_workers, device):
+    plan = None if policy is None else Plan(policy=policy, cache="40 rows")
+    for kind, data in (("homogeneous", homogeneous_data()), ("typed", typed_data())):
+        loader = make_loader(data, plan=plan, num_workers=num_workers, device=device)
+        seen = []
+        for batch in loader:
+            assert {tensor.device for tensor in tensors_of(batch)} == {_triton.tensor_device(device)}
+            seen.append(penstock.digest(batch))
+        assert seen == plain[kind]
+        for table in loader._caches.tables.values():
+            assert isinstance(table, DeviceTable)
+            assert isinstance(table.tier, PinnedTier if plan is None else FusedCache)
+
+
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name not in ("ginex", "pyg", "mmap")])
+def test_recipes_keep_their_rows_on_the_device(plain, recipe, device):
+    loader = make_loader(homogeneous_data(), plan=make_plan(recipe, order="random"), device=device, num_workers=1)
+    assert digests(loader) == plain["homogeneous"]
+    stats = loader.stats()
+    assert (stats.device_bytes > 0) == (recipe != "uva")
+    assert "read by" in stats.devices["features, pinned"]
+    asked = stats.num_nodes
+    assert sum(stats.tiers[name]["num_rows"] for name in ("cache", "pinned") if name in stats.tiers) >= asked
+
+
+@pytest.mark.parametrize("policy", ["presample", "fifo", "belady"])
+def test_it_counts_what_a_cache_of_the_host_counts(policy, device):
+    counted = []
+    for where in (None, device):
+        loader = make_loader(homogeneous_data(), plan=Plan(policy=policy, cache="15%", window=3), device=where, num_workers=2)
+        digests(loader)
+        hits = loader.stats().tiers["cache"]
+        counted.append((hits["num_rows"], hits["num_bytes"]))
+    assert counted[0] == counted[1]
+    assert counted[0][0] > 0
+
+
+@pytest.mark.parametrize(
+    ("plan", "tiers"),
+    [
+        (Plan(features="disk", device_policy="degree", device_cache="20%"), ["cache", "upload of disk", "disk"]),
+        (Plan(features="disk", policy="belady", cache="20%", window=3), ["cache", "disk"]),
+        (Plan(slow="1GB/s,10us,64 rows", device_policy="fifo", device_cache="50 rows"), ["cache", "upload of slow mmap", "slow mmap"]),
+        (Plan(features="memory", policy="presample", cache="9 KiB"), ["cache", "pinned"]),
+        (Plan(map_threads=2), ["mmap"]),
+        ("ginex", ["cache", "disk"]),
+    ],
+    ids=["kept above a disk", "kept in memory", "kept above a slow device", "read in", "read by threads", "ginex"],
+)
+def test_stores(plan, tiers, tmp_path, device):
+    """Mapped files, read by the device or not."""
+    store = ingest(homogeneous_data(), tmp_path / "store", memory="4GiB")
+    options = dict(OPTIONS, input_nodes="train", num_workers=2)
+    expected = digests(penstock.NeighborLoader(store, **options))
+    loader = penstock.NeighborLoader(store, **options, plan=plan, device=device)
+    assert digests(loader) == expected
+    assert list(loader.stats().tiers) == tiers
+    assert (loader.stats().device_bytes > 0) == (tiers[1:] not in ([], ["disk"]))
+
+
+def test_state_calls_and_loaders_beside(device):
+    data = homogeneous_data()
+    ours, theirs = (make_loader(data, plan=Plan(policy="fifo", cache="30 rows"), device=where, num_workers=2) for where in (device, None))
+    expected = digests(theirs)
+    iterator = iter(ours)
+    assert [penstock.digest(next(iterator)) for _ in range(2)] == expected[:2]
+    assert penstock.digest(ours([3, 1, 1])) == penstock.digest(theirs([3, 1, 1]))
+    assert digests(ours.beside(torch.arange(40))) == digests(theirs.beside(torch.arange(40)))
+    again = make_loader(data, plan="pagraph", device=device)
+    again.load_state_dict(ours.state_dict())
+    assert digests(again) == expected[2:]
+
+
+def test_transforms_see_the_batch_where_it_is(device):
+    seen = []
+
+    def transform(batch):
+        seen.append(batch.x.device)
+        batch.sums = batch.x.sum(dim=1)
+        return batch
+
+    expected = digests(make_loader(homogeneous_data(), transform=transform))
+    for in_threads in (False, True):
+        seen.clear()
+        loader = make_loader(homogeneous_data(), transform=transform, filter_per_worker=in_threads, num_workers=2, device=device)
+        assert digests(loader) == expected
+        assert set(seen) == {_triton.tensor_device(device)}
+
+
+def test_what_does_not_go_through_tables(device):
+    """A graph without features, disjoint trees, repeated seeds, tables of the user's, features that are no plain arrays."""
+    bare = Data(edge_index=homogeneous_data().edge_index, num_nodes=300)
+    data = homogeneous_data()
+    data.wide = torch.rand(600, 2)[::2]
+    data.x = data.x.to(torch.float16)
+    seeds = torch.tensor([5, 5, 9, 200, 5])
+    for given, options in ((bare, {}), (data, {}), (data, dict(disjoint=True)), (data, dict(subgraph_type="bidirectional"))):
+        options = dict(input_nodes=seeds, batch_size=3, **options)
+        assert digests(make_loader(given, **options, device=device)) == digests(make_loader(given, **options))
+    table = TieredTable(HostTier([np.arange(300.0)]), [RowKind("own", np.dtype(np.float64), ())])
+    loaders = [make_loader(bare, input_nodes=seeds, features={"node": table}, device=where) for where in (device, None)]
+    assert digests(loaders[0]) == digests(loaders[1])
+
+
+def test_layers_of_batches_on_a_device(device):
+    for batch, expected in zip(make_loader(homogeneous_data(), device=device), make_loader(homogeneous_data()), strict=True):
+        for ours, theirs in zip(penstock.layers(batch), penstock.layers(expected), strict=True):
+            assert ours.adj_t().device == _triton.tensor_device(device)
+            assert torch.equal(ours.adj_t().to_dense().cpu(), theirs.adj_t().to_dense())
+
+
+def test_a_read_that_fails_leaves_an_empty_cache_and_right_batches(plain, monkeypatch, device):
+    from penstock.kernels.gather_cached import gpu
+
+    loader, number, launch = make_loader(homogeneous_data(), plan=Plan(policy="fifo", cache="20%"), device=device), [0], gpu.launch
+
+    def fail_once(*arguments, **constants):
+        number[0] += 1
+        if number[0] == 5:
+            raise RuntimeError("launch failed")
+        launch(*arguments, **constants)
+
+    monkeypatch.setattr(gpu, "launch", fail_once)
+    with pytest.raises(penstock.errors.PipelineError, match="launch failed"):
+        digests(loader)
+    [tier] = loader._caches.caches.values()
+    assert (tier.policy.slots == -1).all()
+    loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 0})
+    assert digests(loader) == plain["homogeneous"]
+
+
+def test_the_cpu_is_as_before():
+    loader = make_loader(homogeneous_data(), plan="pagraph", device="cpu")
+    for batch in loader:
+        check_homogeneous(batch, homogeneous_data())
+    [tier] = loader._caches.caches.values()
+    assert type(tier) is CachedTier
+    assert loader.stats().device_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(plan=Plan(device_policy="fifo", device_cache="10%")), UsageError, "device_policy='fifo' keeps rows on a device"),
+        (dict(plan=Plan(host_memory="4GiB"), device="cuda"), NotSupportedError, "host_memory with a device is not supported yet"),
+        (dict(device="mps"), NotSupportedError, "device='mps' is not supported"),
+        (dict(device="gpu"), UsageError, "device must be cpu, cuda or cuda:0"),
+    ],
+    ids=["no device", "a budget", "another kind", "no kind"],
+)
+def test_what_cannot_be(options, error, message):
+    with pytest.raises(error, match=message):
+        make_loader(homogeneous_data(), **options)
+
+
+def test_plans_that_cannot_be():
+    with pytest.raises(UsageError, match="policy='fifo' and device_policy='lru': rows are kept in one place above"):
+        Plan(policy="fifo", device_policy="lru")
+    with pytest.raises(UsageError, match="device_cache='10%' keeps nothing without device_policy: choose one of random, degree"):
+        Plan(device_cache="10%")
+    with pytest.raises(UsageError, match="cannot read device_cache='much'"):
+        Plan(device_policy="fifo", device_cache="much")
+
+
+def test_without_a_device_it_is_one_clear_line(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(NotSupportedError, match=r"^device='cuda' needs a GPU, and torch finds none: .* or use the CPU$"):
+        make_loader(homogeneous_data(), device="cuda")
