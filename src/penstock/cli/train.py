@@ -41,7 +41,7 @@ def train(
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
     recipe: Annotated[
-        str | None, typer.Option(help="pyg, mmap, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: the settings below in one word.")
+        str | None, typer.Option(help="pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: the settings below in one word.")
     ] = None,
     order: Annotated[str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = None,
     features: Annotated[

@@ -18,7 +18,9 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.cli import run
+from penstock.errors import UsageError
 from penstock.feed import NeighborLoader
+from penstock.kernels import _triton
 from penstock.store import Store, ingest
 from tests.feed.inputs import typed_data
 from tests.train.stores import make_data, make_store
@@ -403,6 +405,29 @@ def test_plans(store, capfd):
     assert "--host-memory decides --window" in train("--host-memory", "4GiB", "--window", "3")
     assert "--evaluation must be one of" in train("--evaluation", "never")
     assert "--hold must be one of" in train("--hold", "all")
+
+
+def test_devices(store, monkeypatch):
+    def load(**options):
+        return refused(UsageError, NeighborLoader, store, [2], "train", **options)
+
+    assert "got 'gpu'" in load(device="gpu")
+    assert "'mps'" in load(device="mps")
+    assert "give device='cuda'" in load(plan=penstock.Plan(device_policy="fifo"))
+    assert "host_memory with a device" in load(plan=penstock.Plan(host_memory="4GiB"), device="cuda")
+    assert "give one of the two" in refused(UsageError, penstock.Plan, policy="fifo", device_policy="fifo")
+    assert "choose one of random" in refused(UsageError, penstock.Plan, device_cache="10%")
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert torch.__version__ in load(device="cuda")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "torch finds none" in load(device="cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert "has 1 of them" in load(device="cuda:1")
+    monkeypatch.setattr(_triton, "is_installed", lambda: False)
+    assert "pip install" in load(device="cuda")
 
 
 def test_studies(tmp_path, capfd):
