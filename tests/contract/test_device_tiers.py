@@ -119,6 +119,22 @@ def test_maps_are_registered_read_only_where_they_lie(mapped, monkeypatch):
     assert pinning.pin(owned, CUDA, "x").how == "registered memory, read where it lies"
 
 
+def test_an_array_is_registered_once_and_as_long_as_anybody_reads_it(monkeypatch):
+    driver, array = Driver(monkeypatch, lambda flags: False), np.arange(1000)
+    first, second, part = (pinning.pin(one, CUDA, "x") for one in (array, array, array[10:20]))
+    assert (second.how, part.how) == ("registered before, read where it lies",) * 2
+    assert part.tensor.numpy().tobytes() == array[10:20].tobytes()
+    del first, second
+    gc.collect()
+    assert len(driver.registered) == 1
+    whole = np.arange(2000)
+    half = pinning.pin(whole[:1000], CUDA, "x")
+    assert half.how == "registered memory, read where it lies"
+    del part
+    gc.collect()
+    assert list(driver.registered) == [whole.ctypes.data]
+
+
 def test_a_refused_map_is_copied_and_said_so(mapped, monkeypatch, caplog):
     driver = Driver(monkeypatch, lambda flags: flags & 8)
     with caplog.at_level(logging.WARNING, "penstock"):

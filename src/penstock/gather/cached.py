@@ -60,7 +60,7 @@ class CachedTier:
         self.slow, self.name, self.num_rows, self.row_bytes = slow, name, slow.num_rows, slow.row_bytes
         self._make_policy, self.policy = make_policy, make_policy()
         num_slots = min(self.policy.capacity, slow.num_rows)
-        self._fast: HostTier | DeviceTier
+        self._fast: Any  # HostTier or DeviceTier: their buffers are arrays or tensors, as are the `outs` of this tier
         if reader is None:
             self._fast = HostTier([np.empty((num_slots, width), np.uint8) for width in slow.row_bytes], name)
         else:

@@ -86,7 +86,10 @@ class FusedCache(CachedTier):
     def _gather(self, rows: np.ndarray, change: Change | None, outs: Sequence[Any], places: np.ndarray) -> None:
         from penstock.kernels.gather_cached import gpu
 
-        ids, slots = to_device(rows, self._reader), self._slots if change is None else to_device(change.hit_slots, self._reader)
+        ids, slots = to_device(rows, self._reader), self._slots
+        if change is not None:
+            slots = to_device(change.hit_slots, self._reader)
+        assert slots is not None
         given = None if are_in_order(places) else to_device(places, self._reader)
         fields = zip(self._pinned.buffers, self._fast.buffers, self.row_bytes, outs, strict=True)
         for number, (table, cache, row_bytes, out) in enumerate(fields):

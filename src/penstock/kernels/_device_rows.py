@@ -10,6 +10,9 @@ first byte idle, so that requests over the link are for whole lines. Source: UVA
 and 78-82 % without.
 """
 
+# types are constants of kernels here:
+# pyright: reportArgumentType=false, reportAssignmentType=false
+
 from __future__ import annotations
 
 from typing import Any

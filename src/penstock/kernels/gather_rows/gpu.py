@@ -1,5 +1,8 @@
 """Rows of a table by id, read by the device. Same result as `reference.py`, byte for byte."""
 
+# types are constants of kernels here:
+# pyright: reportArgumentType=false, reportAssignmentType=false
+
 from __future__ import annotations
 
 import torch

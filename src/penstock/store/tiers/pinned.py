@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -48,14 +49,19 @@ class Pinned:
 
 
 class _Bytes:
-    """Owner of the memory of a tensor: the array beneath, and what is to be done when the last view is gone."""
+    """Owner of the memory of a tensor: the array, what else must live as long, and what is to be done when the last view is gone."""
 
-    def __init__(self, array: np.ndarray, on_end: Callable[[], object] | None = None) -> None:
-        self._array = array
+    def __init__(self, array: np.ndarray, on_end: Callable[[], object] | None = None, beside: object = None) -> None:
+        self._array, self._beside = array, beside
+        self.first, self.end = array.ctypes.data, array.ctypes.data + array.nbytes
         # said to be writable, or torch would warn of every map: kernels only read it
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (array.nbytes,), "data": (array.ctypes.data, False)}
         if on_end is not None:
             weakref.finalize(self, on_end).atexit = False  # a process that ends needs nothing of it
+
+
+_registered: weakref.WeakSet[_Bytes] = weakref.WeakSet()
+_registering = threading.Lock()
 
 
 def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
@@ -70,15 +76,24 @@ def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
         TierError: the driver refuses the copy too.
     """
     if device.type == "cpu" or array.nbytes == 0:
-        return Pinned(_tensor(array), "read where it lies by the interpreter")
-    if _is_pinned(_tensor(array)):
-        return Pinned(_tensor(array), "pinned before")
+        return Pinned(_tensor(_Bytes(array)), "read where it lies by the interpreter")
     if array.nbytes > free_bytes():
         raise BudgetError(
             f"{name}: {format_bytes(array.nbytes)} that the device is to read must stay in memory, and {format_bytes(free_bytes())} are "
             "free: use the CPU, or a machine with more memory"
         )
+    with _registering:
+        return _pin(array, device, name)
+
+
+def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     _cuda.make_current(device)
+    first, end = array.ctypes.data, array.ctypes.data + array.nbytes
+    around = [owner for owner in _registered if owner.first < end and first < owner.end]
+    if around and around[0].first <= first and end <= around[0].end:  # two loaders over one array: it stays registered for both
+        return Pinned(_tensor(_Bytes(array, beside=around[0])), "registered before, read where it lies")
+    if not around and _is_pinned(_tensor(_Bytes(array))):
+        return Pinned(_tensor(_Bytes(array)), "pinned before")
     kind = "map" if not array.flags.owndata and not array.flags.writeable else "memory"
     refused = _register(array, device)
     if not isinstance(refused, str):
@@ -106,13 +121,17 @@ def _register(array: np.ndarray, device: torch.device) -> torch.Tensor | str:
     flags = _cuda.PORTABLE | _cuda.MAPPED | (0 if array.flags.writeable else _cuda.READ_ONLY)
     address = array.ctypes.data
     refused = _cuda.register(address, array.nbytes, flags)
-    return _tensor(array, lambda: _cuda.unregister(address, device)) if refused is None else refused
+    if refused is not None:
+        return refused
+    owner = _Bytes(array, lambda: _cuda.unregister(address, device))
+    _registered.add(owner)
+    return _tensor(owner)
 
 
-def _tensor(array: np.ndarray, on_end: Callable[[], object] | None = None) -> torch.Tensor:
+def _tensor(owner: _Bytes) -> torch.Tensor:
     import torch
 
-    return torch.from_numpy(np.asarray(_Bytes(array, on_end)))
+    return torch.from_numpy(np.asarray(owner))
 
 
 class DeviceRead:
