@@ -89,13 +89,14 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
     """
     if isinstance(batch, Data):
         known = _known_after(batch)
-        return [_cut(batch, known[-1 - i], known[-2 - i]) for i in range(len(known) - 1)]
+        return [_cut(batch, known[-1 - i], known[-2 - i], len(known) - 1 - i) for i in range(len(known) - 1)]
     known_by_type = {node_type: _known_after(batch[node_type]) for node_type in batch.node_types}
     cut = []
     for i in range(len(next(iter(known_by_type.values()))) - 1):
         num_src = {node_type: known[-1 - i] for node_type, known in known_by_type.items()}
         num_dst = {node_type: known[-2 - i] for node_type, known in known_by_type.items()}
-        edges = {e: _cut(batch[e], num_src[e[0]], num_dst[e[2]]) for e in batch.edge_types}
+        num_hops = len(next(iter(known_by_type.values()))) - 1 - i
+        edges = {e: _cut(batch[e], num_src[e[0]], num_dst[e[2]], num_hops) for e in batch.edge_types}
         cut.append(TypedLayer(num_src, num_dst, edges))
     return cut
 
@@ -107,11 +108,11 @@ def _known_after(store) -> list[int]:
     return list(accumulate(store.num_sampled_nodes))
 
 
-def _cut(store, num_src: int, num_dst: int) -> Layer:
+def _cut(store, num_src: int, num_dst: int, num_hops: int) -> Layer:
     if store.get("row_ptr") is None:
         raise MissingFieldError("no row_ptr: layers() takes batches of penstock.NeighborLoader, subgraph_type='directional'")
     row_ptr = store.row_ptr[: num_dst + 1]
-    num_edges = int(row_ptr[-1])
+    num_edges = sum(store.num_sampled_edges[:num_hops]) if row_ptr.is_cuda else int(row_ptr[-1])  # nobody waits for a device here
     edge_ids = store.get("e_id")
     edge_index = store.edge_index[:, :num_edges]
     return Layer(num_src, num_dst, row_ptr, edge_index[0], edge_index, None if edge_ids is None else edge_ids[:num_edges])
