@@ -78,12 +78,22 @@ class DeviceStage(OnHost):
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(mark)
 
-        def record(tensor: torch.Tensor) -> torch.Tensor:
-            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-                tensor.record_stream(stream)
-            return tensor
+        _record(batch, stream)
+        return batch
 
-        return batch.apply(record) if hasattr(batch, "apply") else batch
+
+def _record(value: Any, stream: Any) -> None:
+    """Tell the allocator of all tensors in a batch, or in what a transform made of it, that a stream uses them."""
+    if isinstance(value, torch.Tensor):
+        if value.is_cuda:
+            value.record_stream(stream)
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            _record(one, stream)
+    elif isinstance(value, dict):
+        _record(list(value.values()), stream)
+    elif hasattr(value, "stores"):
+        _record([list(store.values()) for store in value.stores], stream)
 
 
 def choose_device(device: Any, plan: Plan) -> OnHost:

@@ -1,0 +1,84 @@
+"""The order of work on a device, by streams that write down what they are asked: batches are marked, waited for, and kept while in use."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from penstock.feed import on_device
+from penstock.feed.on_device import DeviceStage, OnHost, choose_device
+from penstock.plan import Plan
+
+
+class Tensor(torch.Tensor):
+    """Says to be on a device, and who uses it."""
+
+    is_cuda = True
+
+    def record_stream(self, stream):
+        stream.asked.append("in use")
+
+
+class Stream:
+    def __init__(self, device=None):
+        self.asked = []
+
+    def record_event(self):
+        self.asked.append("mark")
+        return f"event after {len(self.asked)}"
+
+    def wait_event(self, event):
+        self.asked.append(f"wait for {event}")
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """(the user's stream, the stack of streams that are current)"""
+    current = [Stream()]
+
+    @contextmanager
+    def use(stream):
+        current.append(stream)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", use)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[-1])
+    return current[0], current
+
+
+def test_a_batch_is_handed_over_in_order(streams):
+    user, current = streams
+    stage = DeviceStage(torch.device("cuda", 0))
+    with stage.working():
+        assert current[-1] is stage._stream
+        current[-1].asked.append("gather")
+        mark = stage.mark()
+    assert stage._stream.asked == ["gather", "mark"]
+    batch = Data(x=torch.zeros(3).as_subclass(Tensor), y=torch.zeros(3), title="a batch")
+    assert stage.hand_over(batch, mark) is batch
+    assert user.asked == ["wait for event after 2", "in use"]
+    assert batch.title == "a batch"
+    made = {"of": [batch.x, "it"]}
+    assert stage.hand_over(made, mark) is made
+    assert user.asked[2:] == ["wait for event after 2", "in use"]
+
+
+def test_batches_are_moved_whole(streams, monkeypatch):
+    moved = []
+    monkeypatch.setattr(on_device, "move_tensor", lambda tensor, device: moved.append(device) or tensor)
+    stage = DeviceStage(torch.device("cuda", 0))
+    stage.move(Data(x=torch.zeros(3), edge_index=torch.zeros(2, 0), num_sampled_nodes=[1, 2], title="a batch"))
+    assert moved == [torch.device("cuda", 0)] * 2
+
+
+@pytest.mark.parametrize("device", [None, "cpu", torch.device("cpu")])
+def test_on_the_cpu_nothing_is_done(device):
+    stage = choose_device(device, Plan())
+    assert type(stage) is OnHost
+    batch = Data(x=torch.zeros(3))
+    with stage.working():
+        assert stage.hand_over(stage.move(batch), stage.mark()) is batch
+    stage.settle()
