@@ -59,26 +59,16 @@ class Cached(OnDevice):
 
 
 class TestFusedCache(Cached):
-    pass
-
-
-class TestFusedCacheOfNothing(Cached):
-    capacity = 0
-
-    def test_it_counts_as_a_cache_of_the_host(self, arrays):
+    @pytest.mark.parametrize("capacity", [0, 1, 50, 99])
+    def test_any_capacity(self, arrays, capacity):
+        self.capacity, random = capacity, np.random.default_rng(6)
         tier = self.make(arrays)
-        self.read(tier, arrays, np.arange(9), np.arange(9), 9)
-        assert (tier.stats.num_rows, tier.slow.stats.num_rows) == (0, 9)
-
-
-class TestFusedCacheOfAll(Cached):
-    capacity = 99
-
-    def rows_counted(self, tier):
-        return tier.stats.num_rows + tier.slow.stats.num_rows - 39
-
-    def test_memory_is_counted_where_it_is(self, arrays):
-        assert self.make(arrays).device_bytes >= 50 * 28
+        for _ in range(2):
+            rows = random.permutation(50)[:30]
+            self.read(tier, arrays, rows, np.arange(30), 30)
+        filled = min(capacity, 39)
+        assert tier.stats.num_rows + tier.slow.stats.num_rows - filled == 60
+        assert tier.stats.num_rows <= 60 * min(capacity, 50) / 30
 
 
 class TestCacheOverUploads(Cached):

@@ -45,8 +45,7 @@ def plain():
     return {kind: digests(make_loader(data)) for kind, data in (("homogeneous", homogeneous_data()), ("typed", typed_data()))}
 
 
-@pytest.mark.parametrize("num_workers", [0, 3])
-@pytest.mark.parametrize("policy", [None, "degree", "fifo"])
+@pytest.mark.parametrize(("policy", "num_workers"), [(None, 0), ("degree", 3), ("fifo", 0), ("fifo", 3)])
 def test_same_batches_on_a_device(plain, policy, num_workers, device):
     plan = None if policy is None else Plan(policy=policy, cache="40 rows")
     for kind, data in (("homogeneous", homogeneous_data()), ("typed", typed_data())):
