@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.common import ROOT, spread, write_result
 from bench.graphs import make
 
-ROUNDS = 9
+ROUNDS = 5
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
 SCRIPT = """
 import json, sys, time
