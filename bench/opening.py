@@ -69,15 +69,13 @@ def main() -> None:
     store = make("wide", Path(sys.argv[1]))
     pythons = {f"scipy {'installed' if has_scipy(python) else 'absent'}": python for python in [sys.executable, *sys.argv[2:]]}
     rounds: dict[str, list[dict[str, float]]] = {}
-    for number in range(ROUNDS + 1):
-        for label, python in pythons.items():
-            read_whole(store)
-            in_memory = measure(python, store)
-            drop_from_page_cache(store)
-            on_disk = measure(python, store)
-            if number:
-                rounds.setdefault(f"in memory, {label}", []).append(in_memory)
-                rounds.setdefault(f"on disk, {label}", []).append(on_disk)
+    for kind, prepare in (("in memory", read_whole), ("on disk", drop_from_page_cache)):
+        for number in range(ROUNDS + 1):
+            for label, python in pythons.items():
+                prepare(store)
+                measured = measure(python, store)
+                if number:
+                    rounds.setdefault(f"{kind}, {label}", []).append(measured)
     values = {
         "command": "python -m bench.opening FOLDER PYTHON",
         "store_bytes": sum(path.stat().st_size for path in store.rglob("*.npy")),

@@ -41,11 +41,15 @@ def __getattr__(name: str) -> Any:
 
 
 def _load(module: str) -> Any:
-    """Import a module with the garbage collector at rest: otherwise it walks through all of torch meanwhile, which takes 0.15 s."""
+    """Import a module, and all that its kernels need, with the garbage collector at rest: otherwise it walks through all of torch
+    meanwhile, which takes 0.15 s each time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return importlib.import_module(module)
+        loaded = importlib.import_module(module)
+        if module == "penstock.feed":
+            importlib.import_module("penstock.kernels._compile").load_compiler()
+        return loaded
     finally:
         if was_enabled:
             gc.enable()

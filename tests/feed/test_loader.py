@@ -1,5 +1,7 @@
 """NeighborLoader: what a batch holds, whatever it is made from and by however many threads."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ from torch_geometric.sampler.base import NumNeighbors
 import penstock
 from penstock.errors import NodeIdError, NotSupportedError, UsageError
 from penstock.feed import NeighborLoader
+from penstock.feed.pipeline import OrderedAhead, Workers
+from penstock.gather import RowTable
 from penstock.order import LocalOrder
 from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
 
@@ -290,3 +294,29 @@ def test_directed_false_is_induced_and_warns():
     with pytest.warns(UserWarning, match="deprecated"):
         loader = NeighborLoader(homogeneous_data(), [2], directed=False)
     assert "num_sampled_edges" not in loader([0])
+
+
+@pytest.mark.parametrize("row_bytes", [4, 100])
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 8])
+def test_rows_gathered_together_equal_the_array(monkeypatch, row_bytes, num_threads):
+    monkeypatch.setattr("penstock.gather.rows.LEAST_BYTES", 64)
+    random = np.random.default_rng()
+    array = random.integers(0, 256, (50, row_bytes)).astype(np.uint8)
+    for num_ids in (0, 1, 7, 1000):
+        ids = random.integers(0, 50, num_ids)
+        assert np.array_equal(RowTable(array, "x").gather(ids, np.empty, num_threads), array[ids])
+
+
+def test_the_first_batch_is_made_alone():
+    begun, may_end = [], threading.Event()
+
+    def make(index):
+        begun.append(index)
+        return index if may_end.wait(30) else None
+
+    ahead = OrderedAhead(make, iter(range(6)), Workers(3), 3, is_first_alone=True)
+    seen: list[int] = []
+    threading.Timer(0.3, lambda: (seen.extend(begun), may_end.set())).start()
+    assert next(ahead) == 0
+    assert seen == [0]
+    assert list(ahead) == [1, 2, 3, 4, 5]

@@ -63,12 +63,12 @@ class Assembler:
         return under_way
 
     def gather(
-        self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay, spans: list[Span]
+        self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay, spans: list[Span], num_threads: int = 1
     ) -> tuple[list[tuple[Field | Place, Any]], int]:
-        """Return ([(its place, rows)], bytes moved), and append what was done to `spans`."""
+        """Return ([(its place, rows)], bytes moved), and append what was done to `spans`. `num_threads` share plain fields."""
         try:
             started = time.perf_counter()
-            rows, num_bytes = self._gather_plain(subgraph, allocate)
+            rows, num_bytes = self._gather_plain(subgraph, allocate, num_threads)
             if rows:
                 spans.append(("gather", started, time.perf_counter(), threading.get_ident()))
             while under_way:
@@ -82,19 +82,19 @@ class Assembler:
             raise
         return rows, num_bytes
 
-    def _gather_plain(self, subgraph: Subgraph, allocate: Allocator) -> tuple[list[tuple[Field | Place, Any]], int]:
+    def _gather_plain(self, subgraph: Subgraph, allocate: Allocator, num_threads: int) -> tuple[list[tuple[Field | Place, Any]], int]:
         """The fields that do not live in tiers."""
         rows, num_bytes = [], 0
         for field in self.node_fields:
             if (field.key or NODE, field.name) not in self._served:
                 ids = self.ids_of(subgraph, field.key or NODE)
-                rows.append((field, field.source.gather(ids, allocate)))
+                rows.append((field, field.source.gather(ids, allocate, num_threads)))
                 num_bytes += ids.size * field.source.row_bytes
         for field in self.edge_fields:
             if (field.key or EDGE, field.name) not in self._served:
                 edges = subgraph.edges.get(cast(EdgeType, field.key or EDGE))
                 ids = None if edges is None else edges.positions if field.by_position else edges.edge_ids
-                rows.append((field, None if ids is None else field.source.gather(as_numpy(ids), allocate)))
+                rows.append((field, None if ids is None else field.source.gather(as_numpy(ids), allocate, num_threads)))
                 num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
 

@@ -26,8 +26,8 @@ class Source(Protocol):
 
     row_bytes: int
 
-    def gather(self, ids: np.ndarray, allocate: Allocator) -> Any:
-        """Return the rows of int64[n] `ids`."""
+    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> Any:
+        """Return the rows of int64[n] `ids`, in memory from `allocate`; `num_threads` may share the work."""
         ...
 
 
@@ -38,9 +38,9 @@ class TensorRows:
         self.array, self._table, self._dtype = array, RowTable(array, name), dtype
         self.row_bytes = self._table.row_bytes
 
-    def gather(self, ids: np.ndarray, allocate: Allocator) -> torch.Tensor:
+    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> torch.Tensor:
         """Return a tensor [n, *row_shape] in memory from `allocate`."""
-        rows = torch.from_numpy(self._table.gather(ids, allocate))
+        rows = torch.from_numpy(self._table.gather(ids, allocate, num_threads))
         return rows if self._dtype is None else rows.view(self._dtype)
 
     @property
@@ -57,7 +57,7 @@ class SelectedRows:
     def __init__(self, value: Any, dim: int) -> None:
         self._value, self._dim = value, dim
 
-    def gather(self, ids: np.ndarray, allocate: Allocator) -> Any:
+    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> Any:
         """Return the value cut to `ids` along its dimension."""
         return index_select(self._value, torch.from_numpy(ids), self._dim)
 

@@ -336,6 +336,7 @@ class _Epoch:
         assembler, turns = Assembler(maker.source, caches, number), Turns()
         indices = range(first * ranks + loader.rank, loader._num_batches, ranks)
         ahead: LookAhead[HeldSample | None] | None = None
+        is_first_alone = not caches.window and loader._stats.num_batches == 0  # its pages are touched for the first time: by all threads
         if caches.window:
             samples = _run(lambda index: maker.sample(epoch, index), indices, loader._samplers, loader._sampling)
 
@@ -354,11 +355,11 @@ class _Epoch:
                     sampled = maker.release(held) if held is not None else sampled
                     assert sampled is not None
                     under_way = maker.submit(assembler, sampled)
-                return maker.finish(assembler, sampled, under_way)
+                return maker.finish(assembler, sampled, under_way, options.num_workers if is_first_alone and turn == 0 else 1)
             finally:
                 turns.skip(turn)
 
-        self._results = _run(make, indices, loader._workers, options)
+        self._results = _run(make, indices, loader._workers, options, is_first_alone=is_first_alone)
         self._recording = Recording(epoch, first, len(loader))
 
     def __iter__(self) -> _Epoch:
@@ -399,8 +400,10 @@ def _make_one(maker: BatchMaker, caches: Caches, positions: np.ndarray, epoch: i
     return maker.stage.hand_over(batch, stats.mark)
 
 
-def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions) -> Iterator[T]:
+def _run(
+    work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions, *, is_first_alone: bool = False
+) -> Iterator[T]:
     """Results of `work` in order: made ahead by the workers, or here and now where there are none."""
     if workers.num_workers == 0:
         return map(work, indices)
-    return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s)
+    return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s, is_first_alone=is_first_alone)

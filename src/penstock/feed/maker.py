@@ -158,11 +158,11 @@ class BatchMaker:
         with located(sampled.clock, sampled.index), self.stage.working():
             return assembler.submit(sampled.subgraph, self.pool.empty, are_distinct=sampled.are_distinct)
 
-    def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay) -> tuple[Any, BatchStats]:
-        """Make the second half: rows and the batch."""
+    def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay, num_threads: int = 1) -> tuple[Any, BatchStats]:
+        """Make the second half: rows and the batch. `num_threads` share its rows, where nobody else is at work."""
         clock, subgraph = sampled.clock, sampled.subgraph
         with located(clock, sampled.index), self.stage.working():
-            rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans)
+            rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans, num_threads)
             clock.enter("assemble")
             batch = assembler.assemble(subgraph, rows, self.seeds.node_type, sampled.input_id)
             if self.stage.device is not None:

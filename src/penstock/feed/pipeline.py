@@ -50,15 +50,23 @@ class OrderedAhead(Generic[T]):
         indices: of the batches, in order.
         workers: the threads.
         max_in_flight: batches in the making or waiting, at most.
+        is_first_alone: no other is begun before the first batch is there.
         timeout_s: raise when a batch takes longer; 0 waits as long as its thread lives.
     """
 
     def __init__(
-        self, make: Callable[[int], T], indices: Iterator[int], workers: Workers, max_in_flight: int, timeout_s: float = 0.0
+        self,
+        make: Callable[[int], T],
+        indices: Iterator[int],
+        workers: Workers,
+        max_in_flight: int,
+        timeout_s: float = 0.0,
+        *,
+        is_first_alone: bool = False,
     ) -> None:
         self._make, self._indices, self._workers, self._timeout_s = make, indices, workers, timeout_s
         self._pending: deque[tuple[int, Future[T]]] = deque()
-        self._max_in_flight = max_in_flight
+        self._max_in_flight, self._room = max_in_flight, 1 if is_first_alone else max_in_flight
         self.wait_s = 0.0
         weakref.finalize(self, _cancel_all, self._pending)
 
@@ -78,6 +86,7 @@ class OrderedAhead(Generic[T]):
             raise
         self.wait_s += time.perf_counter() - started
         self._pending.popleft()
+        self._room = self._max_in_flight
         self._fill()
         return result
 
@@ -87,7 +96,7 @@ class OrderedAhead(Generic[T]):
         _cancel_all(self._pending)
 
     def _fill(self) -> None:
-        while len(self._pending) < self._max_in_flight:
+        while len(self._pending) < self._room:
             index = next(self._indices, None)
             if index is None:
                 return

@@ -5,11 +5,18 @@ In: ids. Out: their rows, written to the caller's buffer and nowhere else. Invar
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+
 import numpy as np
 
 from penstock.errors import InputError
 from penstock.kernels.gather_rows import cpu
 from penstock.records import Allocator
+
+LEAST_BYTES = 1 << 22
+"""That a thread is asked for."""
 
 
 class RowTable:
@@ -27,9 +34,25 @@ class RowTable:
         self.row_bytes = self.dtype.itemsize * int(np.prod(self.row_shape, dtype=np.int64))
         self._bytes = np.asarray(array).reshape(-1).view(np.uint8)
 
-    def gather(self, ids: np.ndarray, allocate: Allocator = np.empty) -> np.ndarray:
-        """Return the rows of int64[n] `ids` (in range, contiguous) as an array from `allocate`: dtype [n, *row_shape]."""
+    def gather(self, ids: np.ndarray, allocate: Allocator = np.empty, num_threads: int = 1) -> np.ndarray:
+        """Return the rows of int64[n] `ids` (in range, contiguous) as an array from `allocate`: dtype [n, *row_shape].
+
+        `num_threads`: that share the work where there is much of it; all but the caller's are started for it.
+        """
         out = allocate(ids.size * self.row_bytes, np.uint8)[: ids.size * self.row_bytes]
-        if out.size:
+        num_threads = min(num_threads, out.size // LEAST_BYTES)
+        if num_threads > 1:
+            self._gather_together(ids, out, num_threads)
+        elif out.size:
             cpu.gather_rows(self._bytes, self.row_bytes, ids, out)
         return out.view(self.dtype).reshape(ids.size, *self.row_shape)
+
+    def _gather_together(self, ids: np.ndarray, out: np.ndarray, num_threads: int) -> None:
+        ends = [ids.size * i // num_threads for i in range(num_threads + 1)]
+        pieces = [(ids[a:b], out[a * self.row_bytes : b * self.row_bytes]) for a, b in pairwise(ends)]
+        gather = partial(cpu.gather_rows, self._bytes, self.row_bytes)
+        with ThreadPoolExecutor(num_threads - 1, thread_name_prefix="penstock-gather") as others:
+            done = [others.submit(gather, *piece) for piece in pieces[1:]]
+            gather(*pieces[0])
+            for future in done:
+                future.result()

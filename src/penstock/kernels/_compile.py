@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import config
 from numba.core.caching import NullCache
 
@@ -79,6 +80,16 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return dispatcher
 
 
+def load_compiler() -> None:
+    """Call a kernel that does nothing. The first call of any makes Numba load half of itself: better at a moment of our choice."""
+    _do_nothing(np.empty(0, np.int64))
+
+
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a small function that kernels call; always inlined."""
     return numba.njit(nogil=True, boundscheck=CHECKED, forceinline=True)(function)
+
+
+@kernel
+def _do_nothing(array):
+    return array.size
