@@ -32,7 +32,7 @@ CLEAN = (1 << 63) - 1
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
-_TILE_ELEMENTS = 8192
+_TILE_ELEMENTS = 2048
 """Comparisons of one round of a tile, which a program holds in registers."""
 
 
@@ -85,7 +85,7 @@ def sample_neighbors(
 
 def _draw_tiles(indptr, indices, num_src, nodes, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
     lanes = max(4, triton.next_power_of_2(fanout))
-    rows = BLOCK // lanes if replace else max(2, min(128, _TILE_ELEMENTS // (lanes * lanes)))
+    rows = BLOCK // lanes if replace else max(1, min(128, _TILE_ELEMENTS // (lanes * lanes)))
     n = nodes.numel()
     arguments = (indptr, indices, num_src, nodes, n, fanout, *place, copies, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
     launch(
