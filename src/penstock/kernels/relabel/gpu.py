@@ -35,15 +35,6 @@ def add_seeds(ids, table, base, nodes):
     _claim_all(ids, table, base)
 
 
-def count_earlier(ids):
-    """Return int64[n]: how often the same id came before in `ids`."""
-    ordered, order = torch.sort(ids, stable=True)
-    number = torch.arange(ids.numel(), device=ids.device)
-    begins = torch.zeros_like(number)
-    begins[1:] = torch.where(ordered[1:] != ordered[:-1], number[1:], 0)
-    return torch.empty_like(number).index_copy_(0, order, number - begins.cummax(0).values)
-
-
 def relabel(ids, table, base, num_nodes, nodes, positions, first, ranks):
     """Map ids to positions; append new ids at nodes[num_nodes:].
 
