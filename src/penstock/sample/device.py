@@ -1,7 +1,8 @@
 """k-hop neighbour sampling over typed graphs, on a device. Same result as `penstock.sample.neighbor`, byte for byte.
 
-In: seeds and their place (seed, epoch, batch); a graph that the device reads. Out: a `DeviceSample`. Invariant: the sample is a pure function of
-(graph, seeds, fanouts, seed, epoch, batch), the same as on the CPU; a workspace holds scratch memory only and can be any. Imports Triton: to be imported after `kernels._triton.tensor_device`.
+In: seeds and their place (seed, epoch, batch); a graph that the device reads. Out: a `DeviceSample`. Invariant: the sample is a pure
+function of (graph, seeds, fanouts, seed, epoch, batch), the same as on the CPU; a workspace holds scratch memory only and can be any.
+Imports Triton, so it is imported after `kernels._triton.tensor_device` has said that this works here.
 
 The processor waits for the device twice per hop and edge type: for the number of edges, which memory is asked for, and for the number of
 new nodes. Damage is told with these numbers, and nothing is read through a damaged one before.

@@ -1,7 +1,7 @@
 """A table on a device that gives each node of a batch its position; compare `penstock.sample.compaction`. Imports Triton.
 
-In: global ids. Out: their positions, new ids appended to the batch's list. Invariant: see `penstock.kernels.relabel.gpu`: the numbers of a batch
-lie below those of all batches before. Where a batch needs more of them than it was given, or none are left, the table is filled anew.
+In: global ids. Out: their positions, new ids appended to the batch's list. Invariant: see `penstock.kernels.relabel.gpu`: the numbers of
+a batch lie below those of all batches before. Where it needs more than it was given, or none are left, the table is filled anew.
 """
 
 from __future__ import annotations

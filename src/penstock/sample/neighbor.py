@@ -339,7 +339,7 @@ def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int)
 
 def _outside(edge_type: EdgeType, num_src: int, positions: np.ndarray, neighbors: np.ndarray) -> CorruptStoreError:
     bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
-    return damaged_neighbor(edge_type, num_src, positions[bad], neighbors[bad])
+    return damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
 
 
 def damaged_neighbor(edge_type: EdgeType, num_src: int, position: int, neighbor: int) -> CorruptStoreError:

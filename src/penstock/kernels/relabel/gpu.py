@@ -63,7 +63,7 @@ def _claim_all(ids, table, claims):
 
 @triton.jit(do_not_specialize=("m", "table_size", "claims"))
 def _claim(ids, m, table, table_size, claims, BLOCK: tl.constexpr):
-    """Each occurrence claims its id; the smallest number stays. What is smaller already needs no claim, which spares hubs most of theirs."""
+    """Each occurrence claims its id; the smallest number stays. Seeing a smaller one, none is made: that spares hubs most of theirs."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
     node = tl.load(ids + number, mask=inside, other=0).to(tl.int64)

@@ -5,8 +5,9 @@ in the output follow from a running sum, never from the order of arrival.
 
 Up to `TILE_FANOUT` one program draws for a tile of nodes: all candidates at once, then Floyd's rule as a fixed point over the whole tile.
 A slot drawn before gives way to the last one of its range, and whether it was drawn before depends on earlier draws only; so after k
-rounds the first k draws are right, a round that changes nothing ends it, and two rounds are usual where one after the other takes as many as
-the fanout. Beyond, and where whole lists are taken, one lane is one edge, which finds its node by bisection: a hub is shared by many programs.
+rounds the first k draws are right, and a round that changes nothing ends it. Few rounds will do: it takes a chain of draws, each in the
+place of the one before, to need more than two. Beyond that fanout, and where whole lists are taken, one lane is one edge, which finds its
+node by bisection: a hub is shared by many programs.
 """
 
 from __future__ import annotations
@@ -115,9 +116,9 @@ def _draw_edges(indptr, indices, num_src, nodes, fanout, replace, place, copies,
 def _settle_long(indptr, nodes, fanout, row_ptr, positions):
     """Floyd's rule for lists of candidates of any length, by a stable sort.
 
-    Every candidate is among the slots drawn so far, whether it was taken or gave way. So draw i gives way where its candidate came before, or
-    is the last slot of the range of an earlier draw that gave way: a chain of draws, at whose end one has come before. Chains are followed by
-    doubling.
+    Every candidate is among the slots drawn so far, whether it was taken or gave way. So draw i gives way where its candidate came
+    before, or is the last slot of the range of an earlier draw that gave way: a chain of draws, at whose end one has come before.
+    Chains are followed by doubling.
     """
     m = positions.numel()
     rows = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), row_ptr.diff(), output_size=m)
@@ -147,9 +148,6 @@ def _signed(word: int) -> int:
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
-_PLACE = ("key_0", "key_1", "batch", "place")
-
-
 @triton.jit(do_not_specialize=("num_edges", "n", "fanout"))
 def _count(indptr, num_edges, nodes, n, fanout, row_ptr, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -162,6 +160,11 @@ def _count(indptr, num_edges, nodes, n, fanout, row_ptr, status, REPLACE: tl.con
     tl.store(row_ptr + 1 + row, _num_taken(degree, fanout, REPLACE), mask=inside)
     first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
     tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+
+
+@triton.jit
+def _any(flags):
+    return tl.max(flags.to(tl.int32), axis=0) != 0
 
 
 @triton.jit
@@ -210,9 +213,9 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
     earlier = (lane[None, :] < lane[:, None])[None, :, :]
     slots = candidates
     changed = 1
-    while changed > 0:
+    while changed != 0:
         same = (slots[:, None, :] == candidates[:, :, None]) & earlier
-        gives_way = tl.max(same.to(tl.int32), axis=2) > 0
+        gives_way = tl.max(same.to(tl.int32), axis=2) != 0
         settled = tl.where(gives_way & drawn, last, candidates)
         changed = tl.max((settled != slots).to(tl.int32).reshape(ROWS * LANES), axis=0)
         slots = settled
@@ -234,7 +237,7 @@ def _draw_tile(
     draws = inside & ((degree > 0) if REPLACE else (degree > fanout))
     slots = tl.broadcast_to(lane, (ROWS, LANES)).to(tl.uint32)
 
-    if tl.max(draws.to(tl.int32), axis=0) > 0:
+    if _any(draws):
         copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
         c0, c1, c3 = _words(node, copy, place)
         c2, k0, k1 = batch.to(tl.uint32), key_0.to(tl.uint32), key_1.to(tl.uint32)
@@ -245,7 +248,7 @@ def _draw_tile(
         word = tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(ROWS, LANES)
         drawn = tl.umulhi(word, bound)
         is_wide = degree >= _WIDE
-        if tl.max((draws & is_wide).to(tl.int32), axis=0) > 0:
+        if _any(draws & is_wide):
             v0, v1, v2, v3 = _tile_words(c0, c1, c2, c3, k0, k1, ROWS, LANES // 2)
             wide = _below_wide(tl.join(v0, v2).reshape(ROWS, LANES), tl.join(v1, v3).reshape(ROWS, LANES), bound)
             drawn = tl.where(is_wide[:, None], wide, drawn)
@@ -301,7 +304,7 @@ def _draw_edge(
     if not REPLACE:
         draws = draws & (degree > fanout)
     slot = draw
-    if tl.max(draws.to(tl.int32), axis=0) > 0:
+    if _any(draws):
         copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
         c0, c1, c3 = _words(node, copy, place)
         is_wide = degree >= _WIDE
