@@ -17,6 +17,7 @@ from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.records import CSC, EdgeType, Graph
 from penstock.sample.lists import PrefixLists
 from penstock.store.tiers import HostTier
+from penstock.store.tiers.pinned import pin
 
 if TYPE_CHECKING:
     from penstock.kernels.sample_neighbors.gpu import Kept
@@ -53,7 +54,7 @@ class DeviceGraph:
     Attributes:
         device: whose kernels read it.
         adjacency: edge type -> lists, in the order of the graph.
-        device_bytes, pinned_bytes: memory that it takes.
+        device_bytes: memory that it takes there. pinned_bytes: memory of the host that it reads.
     """
 
     device: torch.device
@@ -70,7 +71,8 @@ def place_graph(
     Args:
         graph: arrays in memory or mapped; read once.
         device: from `penstock.kernels._triton.tensor_device`.
-        topology: "device" or "pinned": where the neighbours are. Offsets are on the device.
+        topology: "device" or "pinned": where the neighbours are; pinned ones stay where they lie if the driver lets them (see
+            `penstock.store.tiers.pinned`). Offsets are on the device.
         kept: edge type -> int64 ids of the nodes whose lists are on the device too, best first; for topology="pinned".
     """
     if topology not in PLACES:
@@ -80,15 +82,17 @@ def place_graph(
     for edge_type, csc in graph.adjacency.items():
         if csc.sums is not None:
             raise NotSupportedError(f"sampling by weight is done on the CPU only, and edges {'/'.join(edge_type)} have weights")
-    adjacency = {e: _place(csc, device, topology, None if kept is None else kept.get(e)) for e, csc in graph.adjacency.items()}
-    tensors = [t for csc in adjacency.values() for t in (csc.indptr, *(csc.kept or ()))]
+    adjacency = {e: _place(e, csc, device, topology, None if kept is None else kept.get(e)) for e, csc in graph.adjacency.items()}
+    near = sum(tensor.nbytes for csc in adjacency.values() for tensor in (csc.indptr, *(csc.kept or ())))
     indices = sum(csc.indices.nbytes for csc in adjacency.values())
-    near = sum(tensor.nbytes for tensor in tensors) + (indices if topology == "device" else 0)
-    return DeviceGraph(device, adjacency, near, indices if topology == "pinned" else 0)
+    return DeviceGraph(device, adjacency, near + indices, 0) if topology == "device" else DeviceGraph(device, adjacency, near, indices)
 
 
-def _place(csc: CSC, device: torch.device, topology: str, chosen: np.ndarray | None) -> DeviceCSC:
-    indices = _copy(csc.indices, device) if topology == "device" else _pin(csc.indices, device)
+def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, chosen: np.ndarray | None) -> DeviceCSC:
+    if topology == "device":
+        indices = _copy(csc.indices, device)
+    else:
+        indices = pin(np.asarray(csc.indices), device, "/".join(edge_type)).tensor.view(_dtype(csc.indices))
     kept = None
     if chosen is not None and chosen.size:
         from penstock.kernels.sample_neighbors.gpu import Kept
@@ -102,12 +106,6 @@ def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
     target = torch.empty(array.size, dtype=_dtype(array), device=device)
     for first in range(0, array.size, _PIECE):
         target[first : first + _PIECE] = torch.from_numpy(np.array(array[first : first + _PIECE]))
-    return target
-
-
-def _pin(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    target = torch.empty(array.size, dtype=_dtype(array), pin_memory=device.type == "cuda")
-    np.copyto(target.numpy(), array)
     return target
 
 
