@@ -18,6 +18,9 @@ from penstock.kernels._triton import launch
 BLOCK = 1024
 """Elements per program."""
 
+_SLICES = ("ids", "first", "ranks", "nodes", "positions")
+"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+
 EMPTY = (1 << 31) - 1
 """What a table is filled with; larger than any claim."""
 
@@ -61,7 +64,7 @@ def _claim_all(ids, table, claims):
     launch(_claim, triton.cdiv(m, BLOCK), ids.device, ids, m, table, table.numel(), claims, BLOCK=BLOCK)
 
 
-@triton.jit(do_not_specialize=("m", "table_size", "claims"))
+@triton.jit(do_not_specialize=("m", "table_size", "claims"), do_not_specialize_on_alignment=_SLICES)
 def _claim(ids, m, table, table_size, claims, BLOCK: tl.constexpr):
     """Each occurrence claims its id; the smallest number stays. Seeing a smaller one, none is made: that spares hubs most of theirs."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -73,7 +76,7 @@ def _claim(ids, m, table, table_size, claims, BLOCK: tl.constexpr):
     tl.atomic_min(table + node, claim, mask=wanted, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=("m", "table_size", "claims"))
+@triton.jit(do_not_specialize=("m", "table_size", "claims"), do_not_specialize_on_alignment=_SLICES)
 def _find_first(ids, m, table, table_size, claims, first, ranks, BLOCK: tl.constexpr):
     """What the table says of each id, and 1 in `ranks` where an id is new and first seen."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -85,7 +88,7 @@ def _find_first(ids, m, table, table_size, claims, first, ranks, BLOCK: tl.const
     tl.store(ranks + number, (is_node & (value == claims + number)).to(tl.int32), mask=inside)
 
 
-@triton.jit(do_not_specialize=("m", "base", "num_nodes"))
+@triton.jit(do_not_specialize=("m", "base", "num_nodes"), do_not_specialize_on_alignment=_SLICES)
 def _place(ids, m, table, base, num_nodes, first, ranks, nodes, positions, BLOCK: tl.constexpr):
     """Give new ids their positions in the order of the first claims; tell every occurrence the position of its id."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

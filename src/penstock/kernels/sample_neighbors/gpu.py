@@ -33,6 +33,9 @@ CLEAN = (1 << 63) - 1
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
+_SLICES = ("nodes", "copies", "row_ptr", "positions", "neighbors")
+"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+
 _TILE_ELEMENTS = 2048
 """Comparisons of one round of a tile, which a program holds in registers."""
 
@@ -148,7 +151,7 @@ def _signed(word: int) -> int:
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
-@triton.jit(do_not_specialize=("num_edges", "n", "fanout"))
+@triton.jit(do_not_specialize=("num_edges", "n", "fanout"), do_not_specialize_on_alignment=_SLICES)
 def _count(indptr, num_edges, nodes, n, fanout, row_ptr, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = row < n
@@ -222,7 +225,9 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
     return slots
 
 
-@triton.jit(do_not_specialize=("num_src", "n", "fanout", "key_0", "key_1", "batch", "place", "num_kept"))
+@triton.jit(
+    do_not_specialize=("num_src", "n", "fanout", "key_0", "key_1", "batch", "place", "num_kept"), do_not_specialize_on_alignment=_SLICES
+)
 def _draw_tile(
     indptr, indices, num_src, nodes, n, fanout, key_0, key_1, batch, place, copies, ranks, prefix_ptr, num_kept, cached, row_ptr, positions,
     neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
@@ -286,7 +291,7 @@ def _find_row(row_ptr, base, n, steps, number, inside):
     return low
 
 
-@triton.jit(do_not_specialize=("n", "m", "steps", "fanout", "key_0", "key_1", "batch", "place"))
+@triton.jit(do_not_specialize=("n", "m", "steps", "fanout", "key_0", "key_1", "batch", "place"), do_not_specialize_on_alignment=_SLICES)
 def _draw_edge(
     indptr, nodes, n, m, steps, fanout, key_0, key_1, batch, place, copies, row_ptr, positions, REPLACE: tl.constexpr,
     HAS_COPIES: tl.constexpr, BLOCK: tl.constexpr,
@@ -319,7 +324,7 @@ def _draw_edge(
     tl.store(positions + number, start + slot, mask=inside)
 
 
-@triton.jit(do_not_specialize=("num_src", "n", "m", "steps", "num_kept"))
+@triton.jit(do_not_specialize=("num_src", "n", "m", "steps", "num_kept"), do_not_specialize_on_alignment=_SLICES)
 def _read_edge(
     indptr, indices, num_src, nodes, n, m, steps, ranks, prefix_ptr, num_kept, cached, row_ptr, positions, neighbors, status,
     HAS_KEPT: tl.constexpr, BLOCK: tl.constexpr,
