@@ -11,6 +11,7 @@ from penstock.kernels import _triton
 from penstock.kernels.relabel import gpu as relabel
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
+from penstock.sample import device as device_sampling
 from penstock.sample.device import DeviceSampler
 from penstock.sample.device_graph import place_graph
 from tests.devices import DEVICES
@@ -69,8 +70,10 @@ def test_typed_with_the_best_lists_on_the_device(device, seed, seed_type, replac
         compare(ours, sampler, seed_type, random.integers(0, graph.num_nodes[seed_type], 8), workspace, batch=batch)
 
 
-def test_workspaces_do_not_matter(device):
-    """One that has been used, also for a batch that failed; one in turn with another."""
+@pytest.mark.parametrize("uncounted", [0, 50, 1 << 22])
+def test_workspaces_do_not_matter(uncounted, device, monkeypatch):
+    """One that has been used, also for a batch that failed; one in turn with another. Nor does memory for more edges than come."""
+    monkeypatch.setattr(device_sampling, "UNCOUNTED", uncounted)
     random = np.random.default_rng()
     graph = homogeneous_graph(random, 200, 900)
     sampler = NeighborSampler(graph, [3, 2], seed=9)
@@ -79,7 +82,7 @@ def test_workspaces_do_not_matter(device):
     broken = DeviceSampler(sampler, place_graph(with_indices(graph, np.full(900, 999)), device))
     with pytest.raises(CorruptStoreError):
         broken.sample(NODE, np.arange(20), epoch=0, batch=0, workspace=workspaces[0])
-    for batch in range(6):
+    for batch in range(4):
         compare(ours, sampler, NODE, random.integers(0, 200, 20), workspaces[batch % 2], epoch=3, batch=batch)
 
 
@@ -109,7 +112,9 @@ def with_indices(graph, indices):
     return Graph(graph.num_nodes, {edge_type: CSC(csc.indptr, indices)}, True)
 
 
-def test_damaged_lists_are_the_errors_of_the_cpu(device):
+@pytest.mark.parametrize("uncounted", [0, 1 << 22])
+def test_damaged_lists_are_the_errors_of_the_cpu(uncounted, device, monkeypatch):
+    monkeypatch.setattr(device_sampling, "UNCOUNTED", uncounted)
     graph = homogeneous_graph(np.random.default_rng())
     csc, seeds = graph.adjacency[EDGE], np.arange(50)
     broken = [with_indices(graph, np.full_like(csc.indices, value)) for value in (-1, 500, np.iinfo(np.int32).min)]

@@ -4,8 +4,8 @@ In: seeds and their place (seed, epoch, batch); a graph that the device reads. O
 function of (graph, seeds, fanouts, seed, epoch, batch), the same as on the CPU; a workspace holds scratch memory only and can be any.
 Imports Triton, so it is imported after `kernels._triton.tensor_device` has said that this works here.
 
-The processor waits for the device twice per hop and edge type: for the number of edges, which memory is asked for, and for the number of
-new nodes. Damage is told with these numbers, and nothing is read through a damaged one before.
+The processor waits for the device once per hop and edge type, for the numbers of edges and of new nodes, and a second time where there is
+no small bound on the edges. Damage is told with these numbers; before they are looked at, nothing is read through what is damaged.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from penstock.records import EdgeType, NodeType, Sample, SampledEdges
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph
 from penstock.sample.device_table import DeviceTable
 from penstock.sample.neighbor import NeighborSampler, damaged_list, damaged_neighbor
+
+UNCOUNTED = 1 << 22
+"""Up to so many edges of a hop, memory is taken for what the fanout allows: that is less than it costs to ask how many there are."""
 
 
 @dataclass(slots=True)
@@ -103,15 +106,16 @@ class DeviceWorkspace:
 class _Growing:
     """A vector of int64 that grows; `values` is the part in use. Starts at the size that the batch before needed."""
 
-    __slots__ = ("_hints", "_name", "size", "whole")
+    __slots__ = ("_hints", "_most", "_name", "size", "whole")
 
     def __init__(self, name: object, device: torch.device, hints: dict[object, int]) -> None:
-        self._name, self._hints, self.size = name, hints, 0
+        self._name, self._hints, self._most, self.size = name, hints, 0, 0
         self.whole = torch.empty(hints.get(name, 0), dtype=torch.int64, device=device)
 
     def room(self, extra: int) -> torch.Tensor:
         """Return the `extra` elements after those in use."""
         needed = self.size + extra
+        self._most = max(self._most, needed)
         if needed > self.whole.numel():
             grown = self.whole.new_empty(max(needed, self.whole.numel() + self.whole.numel() // 4))
             grown[: self.size] = self.values
@@ -124,8 +128,8 @@ class _Growing:
         return self.whole[: self.size]
 
     def finish(self) -> torch.Tensor:
-        """Return the elements in use, and remember how many they were."""
-        self._hints[self._name] = max(self._hints.get(self._name, 0), self.size + self.size // 16)
+        """Return the elements in use, and remember how many there was room for."""
+        self._hints[self._name] = max(self._hints.get(self._name, 0), self._most + self._most // 16)
         return self.values
 
 
@@ -166,41 +170,49 @@ class _Run:
             self.nodes_per_hop[t].append(known.size - end[t])
 
     def _expand_edge_type(self, number: int, edge_type: EdgeType, csc: DeviceCSC, hop: int, frontier: torch.Tensor, copies: Any) -> None:
-        rows, positions, row_ptr = self.rows[edge_type], self.positions[edge_type], self.row_ptr[edge_type]
-        num_rows = frontier.numel()
+        row_ptr, fanout, num_rows = self.row_ptr[edge_type], self.host.fanouts[edge_type][hop], frontier.numel()
         row_ptr.room(num_rows)
         offsets = row_ptr.whole[row_ptr.size - 1 : row_ptr.size + num_rows]
-        status = self.workspace.status.fill_(draw.CLEAN)
-        count = self._count(edge_type, csc, hop, frontier, offsets, status)
-        if count:
-            taken, known = positions.room(count), self.nodes[edge_type[0]]
-            neighbors, num_src = torch.empty(count, dtype=csc.indices.dtype, device=self.graph.device), self.num_nodes[edge_type[0]]
-            draw.sample_neighbors(
-                csc.indptr, csc.indices, num_src, frontier, self.host.fanouts[edge_type][hop], self.host.replace, self.key, self.batch, hop,
-                number, copies, offsets, taken, neighbors, status, csc.kept,
-            )  # fmt: skip
-            known.room(count)
-            num_new = self.workspace.tables[edge_type[0]].relabel(neighbors, known.size, known.whole, rows.room(count))
-            num_new, bad = torch.cat([num_new, status[1:]]).tolist()
-            if bad != draw.CLEAN:
-                raise damaged_neighbor(edge_type, num_src, int(taken[bad]), int(neighbors[bad]))
-            known.size += num_new
-        rows.size += count
-        positions.size += count
         row_ptr.size += num_rows
+        count = 0
+        if num_rows and fanout:
+            count = self._take(edge_type, csc, frontier, fanout, (hop, number, copies), offsets)
+        else:
+            offsets[1:] = offsets[0]
+        self.rows[edge_type].size += count
+        self.positions[edge_type].size += count
         self.edges_per_hop[edge_type].append(count)
 
-    def _count(self, edge_type: EdgeType, csc: DeviceCSC, hop: int, frontier: torch.Tensor, offsets: torch.Tensor, status) -> int:
-        """Fill row offsets; returns how many edges will come."""
-        fanout = self.host.fanouts[edge_type][hop]
-        if frontier.numel() == 0 or fanout == 0:
-            offsets[1:] = offsets[0]
-            return 0
-        draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, self.host.replace, offsets, status)
-        end, bad = torch.cat([offsets[-1:], status[:1]]).tolist()
+    def _take(self, edge_type: EdgeType, csc: DeviceCSC, frontier: torch.Tensor, fanout: int, place, offsets: torch.Tensor) -> int:
+        """Sample from the lists of a frontier, and number what is found. Returns how many edges came."""
+        replace, taken, known = self.host.replace, self.positions[edge_type], self.nodes[edge_type[0]]
+        status = self.workspace.status.fill_(draw.CLEAN)
+        draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace, offsets, status)
+        most = frontier.numel() * fanout
+        if not 0 <= fanout <= draw.TILE_FANOUT or most > UNCOUNTED:
+            end, bad_list = torch.cat([offsets[-1:], status[:1]]).tolist()
+            self._check_list(edge_type, csc, frontier, bad_list)
+            most = end - taken.size
+            if most == 0:
+                return 0
+        num_src, (hop, number, copies), positions = self.num_nodes[edge_type[0]], place, taken.room(most)
+        neighbors = torch.full((most,), -1, dtype=csc.indices.dtype, device=self.graph.device)
+        draw.sample_neighbors(
+            csc.indptr, csc.indices, num_src, frontier, fanout, replace, self.key, self.batch, hop, number, copies, offsets, positions,
+            neighbors, status, csc.kept,
+        )  # fmt: skip
+        known.room(most)
+        num_new = self.workspace.tables[edge_type[0]].relabel(neighbors, known.size, known.whole, self.rows[edge_type].room(most))
+        end, num_new, bad_list, bad = torch.cat([offsets[-1:], num_new, status]).tolist()
+        self._check_list(edge_type, csc, frontier, bad_list)
+        if bad != draw.CLEAN:
+            raise damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
+        known.size += num_new
+        return end - taken.size
+
+    def _check_list(self, edge_type: EdgeType, csc: DeviceCSC, frontier: torch.Tensor, bad: int) -> None:
         if bad != draw.CLEAN:
             raise damaged_list(edge_type, int(frontier[bad]), csc.num_edges)
-        return end - self.positions[edge_type].size
 
     def finish(self) -> DeviceSample:
         """Put the result together."""

@@ -76,7 +76,7 @@ def sample_neighbors(
         num_src: number of source nodes, for the check.
         key: two integers below 2**32, on the host.
         row_ptr: int64[n + 1], from `count_neighbors`.
-        positions: int64[m], neighbors: indices.dtype[m]; m = row_ptr[n] - row_ptr[0].
+        positions: int64[m], neighbors: indices.dtype[m]; m = row_ptr[n] - row_ptr[0], or more up to `TILE_FANOUT`: what is more is left.
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
     """
@@ -91,7 +91,8 @@ def _draw_tiles(indptr, indices, num_src, nodes, fanout, replace, place, copies,
     lanes = max(4, triton.next_power_of_2(fanout))
     rows = BLOCK // lanes if replace else max(1, min(128, _TILE_ELEMENTS // (lanes * lanes)))
     n = nodes.numel()
-    arguments = (indptr, indices, num_src, nodes, n, fanout, *place, copies, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
+    lists = (indptr, indices, indices.numel(), num_src)
+    arguments = (*lists, nodes, n, fanout, *place, copies, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
     launch(
         _draw_tile,
         triton.cdiv(n, rows),
@@ -156,13 +157,19 @@ def _count(indptr, num_edges, nodes, n, fanout, row_ptr, status, REPLACE: tl.con
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = row < n
     node = tl.load(nodes + row, mask=inside, other=0)
-    start = tl.load(indptr + node, mask=inside, other=0)
-    end = tl.load(indptr + node + 1, mask=inside, other=0)
-    damaged = (start < 0) | (start > end) | (end > num_edges)
-    degree = tl.where(damaged, 0, end - start)
+    _, degree, damaged = _find_list(indptr, num_edges, node, inside)
     tl.store(row_ptr + 1 + row, _num_taken(degree, fanout, REPLACE), mask=inside)
     first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
     tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+
+
+@triton.jit
+def _find_list(indptr, num_edges, node, inside):
+    """Where the list of a node begins, how long it is, and whether it lies outside the edges: then it counts as empty."""
+    start = tl.load(indptr + node, mask=inside, other=0)
+    end = tl.load(indptr + node + 1, mask=inside, other=0)
+    damaged = (start < 0) | (start > end) | (end > num_edges)
+    return start, tl.where(damaged, 0, end - start), damaged
 
 
 @triton.jit
@@ -226,19 +233,20 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
 
 
 @triton.jit(
-    do_not_specialize=("num_src", "n", "fanout", "key_0", "key_1", "batch", "place", "num_kept"), do_not_specialize_on_alignment=_SLICES
+    do_not_specialize=("num_edges", "num_src", "n", "fanout", "key_0", "key_1", "batch", "place", "num_kept"),
+    do_not_specialize_on_alignment=_SLICES,
 )
 def _draw_tile(
-    indptr, indices, num_src, nodes, n, fanout, key_0, key_1, batch, place, copies, ranks, prefix_ptr, num_kept, cached, row_ptr, positions,
-    neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    indptr, indices, num_edges, num_src, nodes, n, fanout, key_0, key_1, batch, place, copies, ranks, prefix_ptr, num_kept, cached,
+    row_ptr, positions, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr, ROWS: tl.constexpr,
+    LANES: tl.constexpr,
 ):  # fmt: skip
     """Draw and read for ROWS nodes, one lane per draw."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)[None, :]
     inside = row < n
     node = tl.load(nodes + row, mask=inside, other=0)
-    start = tl.load(indptr + node, mask=inside, other=0)
-    degree = tl.load(indptr + node + 1, mask=inside, other=0) - start
+    start, degree, _ = _find_list(indptr, num_edges, node, inside)
     draws = inside & ((degree > 0) if REPLACE else (degree > fanout))
     slots = tl.broadcast_to(lane, (ROWS, LANES)).to(tl.uint32)
 
