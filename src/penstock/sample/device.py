@@ -26,7 +26,7 @@ from penstock.sample.device_table import DeviceTable
 from penstock.sample.neighbor import NeighborSampler, damaged_list, damaged_neighbor
 
 UNCOUNTED = 1 << 22
-"""Up to so many edges of a hop, memory is taken for what the fanout allows: that is less than it costs to ask how many there are."""
+"""Up to so many edges of a hop, memory is taken for what the fanout allows, in place of waiting to hear how many there are."""
 
 
 @dataclass(slots=True)
