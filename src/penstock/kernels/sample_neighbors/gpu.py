@@ -278,7 +278,7 @@ def _draw_tile(
         is_kept = inside & (rank < num_kept)
         shift = tl.load(prefix_ptr + rank, mask=is_kept, other=0)
         near = tl.load(cached + (shift[:, None] + slots.to(tl.int64)), mask=taken & is_kept[:, None], other=0)
-        far = tl.load(indices + position, mask=taken & ~is_kept[:, None], other=0)
+        far = tl.load(indices + position, mask=taken & (rank >= num_kept)[:, None], other=0)
         neighbor = tl.where(is_kept[:, None], near, far)
     else:
         neighbor = tl.load(indices + position, mask=taken, other=0)
@@ -291,7 +291,8 @@ def _find_row(row_ptr, base, n, steps, number, inside):
     """The row that each number belongs to: the last one that begins at or before it."""
     low = tl.zeros_like(number)
     high = low + n
-    for _ in range(steps):
+    while steps != 0:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
+        steps -= 1
         middle = (low + high) // 2
         before = tl.load(row_ptr + middle, mask=inside, other=0) - base <= number
         low = tl.where(before, middle, low)
@@ -348,7 +349,7 @@ def _read_edge(
         is_kept = inside & (rank < num_kept)
         shift = tl.load(prefix_ptr + rank, mask=is_kept, other=0) - tl.load(indptr + node, mask=is_kept, other=0)
         near = tl.load(cached + (position + shift), mask=is_kept, other=0)
-        neighbor = tl.where(is_kept, near, tl.load(indices + position, mask=inside & ~is_kept, other=0))
+        neighbor = tl.where(is_kept, near, tl.load(indices + position, mask=inside & (rank >= num_kept), other=0))
     else:
         neighbor = tl.load(indices + position, mask=inside, other=0)
     tl.store(neighbors + number, neighbor, mask=inside)
