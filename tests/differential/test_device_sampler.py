@@ -152,6 +152,17 @@ def test_what_is_done_on_the_cpu_only_is_said(device):
         ours.sample(NODE, np.array([0]), epoch=0, batch=1 << 32, workspace=ours.workspace())
 
 
+@pytest.mark.parametrize("topology", ["device", "pinned"])
+def test_a_mapped_graph(topology, device, tmp_path):
+    csc = homogeneous_graph(np.random.default_rng(), 90, 400).adjacency[EDGE]
+    for name in ("indptr", "indices"):
+        np.save(tmp_path / f"{name}.npy", getattr(csc, name))
+    maps = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices")]
+    sampler = NeighborSampler(Graph({NODE: 90}, {EDGE: CSC(*maps)}, True), [3, -1])
+    ours = on_device(sampler, device, topology)
+    compare(ours, sampler, NODE, np.arange(9), ours.workspace())
+
+
 def test_memory_is_counted_where_it_is(device):
     csc = random_csc(np.random.default_rng(), 50, 50, 1000)
     graph = Graph({NODE: 50}, {EDGE: csc}, True)
