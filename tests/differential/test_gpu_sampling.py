@@ -101,14 +101,21 @@ def test_lists_hardly_longer_than_the_fanout(fanout, device):
         check(random, even_csc(random, fanout + more, num_nodes), 9000, np.arange(num_nodes), fanout, False, device)
 
 
+def test_lists_where_draws_become_wide(device):
+    random = np.random.default_rng()
+    for degree in (rng.WIDE_BOUND - 1, rng.WIDE_BOUND):
+        for fanout in (6, 70):
+            check(random, even_csc(random, degree, 3), 9000, np.arange(3), fanout, False, device)
+
+
 def test_many_programs(device, monkeypatch):
     """Sums and bisections across the blocks of several programs, nodes without neighbours among them."""
     monkeypatch.setattr(gpu, "BLOCK", 128)
     random = np.random.default_rng()
     csc = random_csc(random, 100, 150, 200, hub_degree=90)
     nodes = np.append(random.integers(0, 150, 140), 0)
-    for fanout, replace in ((-1, False), (2, False), (70, True)):
-        check(random, csc, 100, nodes, fanout, replace, device, with_kept=True)
+    for fanout, replace, first in ((-1, False, 0), (2, False, 0), (70, True, 120)):
+        check(random, csc, 100, nodes[first:], fanout, replace, device, with_kept=True)
     check(random, csc, 100, nodes[:0], -1, False, device)
 
 

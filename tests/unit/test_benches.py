@@ -104,7 +104,7 @@ def test_weighted(toy, monkeypatch):
 
 def test_gpu_sampling(toy, monkeypatch):
     """In the interpreter, which says nothing of a device's speed."""
-    for name, value in dict(FANOUTS=(3, 2), BATCH_SIZE=32, ROUNDS=2, BATCHES=1).items():
+    for name, value in dict(FANOUTS=(3, 2), BATCH_SIZE=32, ROUNDS=1, BATCHES=1).items():
         monkeypatch.setattr(gpu_sampling, name, value)
     monkeypatch.setattr(sys, "argv", ["gpu_sampling", str(toy)])
     gpu_sampling.main()
