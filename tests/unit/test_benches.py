@@ -19,6 +19,7 @@ from bench import (
     caching_pictures,
     common,
     disk,
+    gpu_sampling,
     graphs,
     layout,
     layout_page,
@@ -31,6 +32,8 @@ from bench import (
     tables,
     weighted,
 )
+
+from penstock.kernels import _triton
 
 TOY = dict(num_nodes=3000, num_edges=30_000, feature_dim=8, train=0.5)
 
@@ -97,6 +100,18 @@ def test_weighted(toy, monkeypatch):
     result = json.loads((toy / "results" / "weighted.json").read_text())
     assert 8.5 <= result["bytes_per_edge"] < 8.51
     assert result["weighted_over_uniform_without_replacement"]["median"] > 0
+
+
+def test_gpu_sampling(toy, monkeypatch):
+    """In the interpreter, which says nothing of a device's speed."""
+    for name, value in dict(FANOUTS=(3, 2), BATCH_SIZE=32, ROUNDS=1, BATCHES=1).items():
+        monkeypatch.setattr(gpu_sampling, name, value)
+    monkeypatch.setattr(sys, "argv", ["gpu_sampling", str(toy)])
+    gpu_sampling.main()
+    result = json.loads((toy / "results" / "gpu_sampling.json").read_text())
+    assert result["interpreted"] == _triton.is_interpreted()
+    assert len(result["large"]["contenders"]) == 4
+    assert all(row["m_edges_per_s"]["median"] > 0 for row in result["small"]["contenders"].values())
 
 
 def test_beyond_memory(toy, monkeypatch):

@@ -173,7 +173,12 @@ class PrefixLists(_KeptLists):
     @property
     def resident_bytes(self) -> int:
         """Permutation, where each kept list begins, and lists."""
-        return self._ranks.nbytes + self._ends.nbytes + self._cached.nbytes
+        return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ranks, where each kept list begins, and the lists; see `penstock.kernels.cached_lists.reference.read_prefix`."""
+        return self._ranks, self._ends, self._cached
 
     def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
         return cpu.read_prefix(self._indptr, nodes, row_ptr, positions, self._ranks, self._ends, self._cached, neighbors, missed)

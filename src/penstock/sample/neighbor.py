@@ -251,7 +251,7 @@ class _Run:
         replace, num_src = self.sampler.replace, self.graph.num_nodes[edge_type[0]]
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
         if count < 0:
-            raise _damaged(edge_type, f"the list of node {frontier[longest]} of '{edge_type[2]}' lies outside its {csc.num_edges} edges")
+            raise damaged_list(edge_type, frontier[longest], csc.num_edges)
         bitmap = self.workspace.bitmap(longest) if fanout > draw.TILE_FANOUT and not replace else _NO_BITMAP
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
         hop, number, copies = place
@@ -270,7 +270,7 @@ class _Run:
         replace, num_src = self.sampler.replace, self.graph.num_nodes[edge_type[0]]
         most, bad = weighted.bound_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
         if most < 0:
-            raise _damaged(edge_type, f"the list of node {frontier[bad]} of '{edge_type[2]}' lies outside its {csc.num_edges} edges")
+            raise damaged_list(edge_type, frontier[bad], csc.num_edges)
         neighbors, positions = self.workspace.neighbors(most, csc.indices.dtype), make_room(most)
         hop, number, copies = place
         taken = weighted.sample_neighbors(
@@ -339,8 +339,18 @@ def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int)
 
 def _outside(edge_type: EdgeType, num_src: int, positions: np.ndarray, neighbors: np.ndarray) -> CorruptStoreError:
     bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
-    where = f"the edge at position {positions[bad]} comes from node {neighbors[bad]}"
+    return damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
+
+
+def damaged_neighbor(edge_type: EdgeType, num_src: int, position: int, neighbor: int) -> CorruptStoreError:
+    """What to raise where a neighbour is no node."""
+    where = f"the edge at position {position} comes from node {neighbor}"
     return _damaged(edge_type, f"{where}, but '{edge_type[0]}' has {num_src} nodes")
+
+
+def damaged_list(edge_type: EdgeType, node: int, num_edges: int) -> CorruptStoreError:
+    """What to raise where a list lies outside the edges."""
+    return _damaged(edge_type, f"the list of node {node} of '{edge_type[2]}' lies outside its {num_edges} edges")
 
 
 def _damaged(edge_type: EdgeType, what: str) -> CorruptStoreError:

@@ -1,0 +1,155 @@
+"""Sampling on a device against the CPU kernels on all cores, in alternation, batch for batch the same samples.
+
+    python -m bench.gpu_sampling [FOLDER]      stores small and large are made in FOLDER (default: a temporary one) if not there
+
+Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 seeds, Python included; the same numbered batches by each contender, and their
+bytes compared. The graph is in memory of the host, in the device's, in pinned memory that the device reads, or there with the lists of the
+nodes of the most out-edges, 20 % of all edges, on the device as well. A device is given one batch after the other, by one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.common import foreign_load, spread, write_result
+from bench.graphs import make
+from penstock.errors import NotSupportedError
+from penstock.kernels._triton import is_interpreted, tensor_device
+from penstock.plan import plan_lists
+from penstock.records import CSC, EDGE, NODE, Graph, Sample
+from penstock.sample import NeighborSampler
+from penstock.sample.device_graph import place_graph
+from penstock.store import Store
+
+FANOUTS, BATCH_SIZE, ROUNDS, BATCHES, KEPT = (15, 10, 5), 1024, 7, 64, "20%"
+
+Run = Callable[[range], int]
+"""Samples the batches of a range; returns their edges, all of which are there."""
+
+
+class Bench:
+    """The contenders over one graph."""
+
+    def __init__(self, store: Store, device: torch.device) -> None:
+        csc = store.csc()
+        graph = Graph({NODE: csc.num_dst}, {EDGE: CSC(np.array(csc.indptr), np.array(csc.indices))}, True)
+        self.train = np.array(store.split("train"))
+        self.sampler, self.device = NeighborSampler(graph, FANOUTS, seed=1), device
+
+    def seeds(self, number: int) -> np.ndarray:
+        """Of a batch."""
+        return self.train[number * BATCH_SIZE % max(self.train.size - BATCH_SIZE, 1) :][:BATCH_SIZE]
+
+    def on_cpu(self, num_threads: int) -> Run:
+        """The kernels of the CPU on so many threads, a batch on each."""
+        workspaces = [self.sampler.workspace() for _ in range(num_threads)]
+        pool = ThreadPoolExecutor(num_threads)
+
+        def one(number: int) -> int:
+            workspace = workspaces.pop()
+            sample = self.sampler.sample(NODE, self.seeds(number), epoch=0, batch=number, workspace=workspace)
+            workspaces.append(workspace)
+            return num_edges(sample)
+
+        return lambda numbers: sum(pool.map(one, numbers))
+
+    def on_device(self, topology: str, kept: dict | None = None) -> Run:
+        """The kernels of the device."""
+        from penstock.sample.device import DeviceSampler
+
+        ours = DeviceSampler(self.sampler, place_graph(self.sampler.graph, self.device, topology, kept))
+        workspace = ours.workspace()
+        sample = ours.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=workspace).to_host()
+        expected = self.sampler.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=self.sampler.workspace())
+        if bytes_of(sample) != bytes_of(expected):
+            sys.exit(f"topology {topology!r}: the sample differs from the CPU's")
+
+        def run(numbers: range) -> int:
+            edges = 0
+            for number in numbers:
+                edges += num_edges(ours.sample(NODE, self.seeds(number), epoch=0, batch=number, workspace=workspace))
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            return edges
+
+        return run
+
+    def contenders(self) -> dict[str, Run]:
+        """Name -> how its batches are sampled."""
+        graph = self.sampler.graph
+        csc = graph.adjacency[EDGE]
+        out_degrees = np.bincount(csc.indices, minlength=csc.num_dst).astype(np.float64)
+        kept = plan_lists(KEPT, {EDGE: out_degrees}, graph.adjacency, "prefix")
+        return {
+            f"cpu, {os.cpu_count()} threads": self.on_cpu(os.cpu_count() or 1),
+            "device memory": self.on_device("device"),
+            "pinned memory": self.on_device("pinned"),
+            f"pinned memory, {KEPT} kept": self.on_device("pinned", kept),
+        }
+
+
+def num_edges(sample: Any) -> int:
+    """How many were sampled."""
+    return sum(sum(edges.num_per_hop) for edges in sample.edges.values())
+
+
+def bytes_of(sample: Sample) -> list[bytes]:
+    """All arrays of a sample."""
+    arrays = [*sample.nodes.values(), *(a for e in sample.edges.values() for a in (e.edge_index, e.row_ptr, e.positions))]
+    return [array.tobytes() for array in arrays]
+
+
+def measure(store: Store, device: torch.device) -> dict[str, Any]:
+    """Rates of all contenders, in alternation."""
+    started = time.perf_counter()
+    contenders = Bench(store, device).contenders()
+    ready_s = time.perf_counter() - started
+    for run in contenders.values():
+        run(range(BATCHES))
+    edges: dict[str, set[int]] = {name: set() for name in contenders}
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(ROUNDS):
+        for name, run in contenders.items():
+            started = time.perf_counter()
+            count = run(range(number * BATCHES, (number + 1) * BATCHES))
+            rates[name].append(count / (time.perf_counter() - started) / 1e6)
+            edges[name].add(count)
+    if len({frozenset(each) for each in edges.values()}) > 1:
+        sys.exit(f"the contenders sampled different numbers of edges: {edges}")
+    first = next(iter(rates.values()))
+    rows = {
+        name: {"m_edges_per_s": spread(each), "over_cpu": spread([a / b for a, b in zip(each, first, strict=True)])}
+        for name, each in rates.items()
+    }
+    return {"ready_s": round(ready_s, 1), "contenders": rows}
+
+
+def main() -> None:
+    """Measure both graphs and write the result."""
+    try:
+        device = tensor_device("cuda")
+    except NotSupportedError as error:
+        sys.exit(str(error))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)
+        values: dict[str, Any] = {"command": "python -m bench.gpu_sampling FOLDER", "foreign_load_percent": round(foreign_load(), 1)}
+        values["interpreted"] = is_interpreted()  # then these are no times of a device
+        for name in ("small", "large"):
+            values[name] = measure(Store.open(make(name, folder)), device)
+            for contender, row in values[name]["contenders"].items():
+                print(f"{name:<6} {contender:<28} {row}", flush=True)
+    print(write_result("gpu_sampling", values))
+
+
+if __name__ == "__main__":
+    main()

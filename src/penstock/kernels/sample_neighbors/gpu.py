@@ -1,0 +1,356 @@
+"""One hop of neighbour sampling over one edge type, on a device. Same result as `reference.py`, byte for byte.
+
+In: tensors that the device can read; `indices` may be pinned memory of the host. Out: row offsets, positions, neighbours. Invariant: places
+in the output follow from a running sum, never from the order of arrival.
+
+Up to `TILE_FANOUT` one program draws for a tile of nodes: all candidates at once, then Floyd's rule as a fixed point over the whole tile.
+A slot drawn before gives way to the last one of its range, and whether it was drawn before depends on earlier draws only; so after k
+rounds the first k draws are right, and a round that changes nothing ends it. Few rounds will do: it takes a chain of draws, each in the
+place of the one before, to need more than two. Beyond that fanout, and where whole lists are taken, one lane is one edge, which finds its
+node by bisection: a hub is shared by many programs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from penstock import rng
+from penstock.kernels._triton import launch
+
+TILE_FANOUT = 64
+"""Up to this fanout a tile of nodes is drawn together."""
+
+BLOCK = 1024
+"""Elements per program where one lane is one element."""
+
+CLEAN = (1 << 63) - 1
+"""What `status` holds where nothing is damaged."""
+
+_WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
+_CLEAN: tl.constexpr = tl.constexpr(CLEAN)
+
+_SLICES = ("nodes", "copies", "row_ptr", "positions", "neighbors")
+"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+
+_TILE_ELEMENTS = 2048
+"""Comparisons of one round of a tile, which a program holds in registers."""
+
+
+class Kept(NamedTuple):
+    """Lists of the best nodes, a prefix of all lists in the order of rank; see `cached_lists.reference.read_prefix`.
+
+    Attributes:
+        ranks: int32 or int64[num_dst], a permutation.
+        prefix_ptr: int64[num_kept + 1].
+        cached: indices.dtype[prefix_ptr[-1]].
+    """
+
+    ranks: torch.Tensor
+    prefix_ptr: torch.Tensor
+    cached: torch.Tensor
+
+
+def count_neighbors(indptr, num_edges, nodes, fanout, replace, row_ptr, status):
+    """Fill row_ptr[1:] with the running sum of how many edges each node will take, row_ptr[0] included.
+
+    Args:
+        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before.
+        status: int64[2]; status[0] is lowered to the first i for which the list of nodes[i] lies outside the edges: it takes none.
+    """
+    n = nodes.numel()
+    arguments = (indptr, num_edges, nodes, n, fanout, row_ptr, status)
+    launch(_count, triton.cdiv(n, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
+    row_ptr.cumsum_(0)
+
+
+def sample_neighbors(
+    indptr, indices, num_src, nodes, fanout, replace, key, batch, hop, edge_type, copies, row_ptr, positions, neighbors, status, kept=None
+):
+    """Sample in-neighbours of `nodes`; see `reference.sample_neighbors`.
+
+    Args:
+        num_src: number of source nodes, for the check.
+        key: two integers below 2**32, on the host.
+        row_ptr: int64[n + 1], from `count_neighbors`.
+        positions: int64[m], neighbors: indices.dtype[m]; m = row_ptr[n] - row_ptr[0], or more up to `TILE_FANOUT`: what is more is left.
+        status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
+        kept: lists that are read from somewhere nearer.
+    """
+    if positions.numel() == 0:
+        return
+    place = tuple(map(_signed, (int(key[0]), int(key[1]), batch, hop << 16 | edge_type << 20)))
+    draw = _draw_tiles if 0 <= fanout <= TILE_FANOUT else _draw_edges
+    draw(indptr, indices, num_src, nodes, fanout, bool(replace), place, copies, row_ptr, positions, neighbors, status, kept)
+
+
+def _draw_tiles(indptr, indices, num_src, nodes, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
+    lanes = max(4, triton.next_power_of_2(fanout))
+    rows = BLOCK // lanes if replace else max(1, min(128, _TILE_ELEMENTS // (lanes * lanes)))
+    n = nodes.numel()
+    lists = (indptr, indices, indices.numel(), num_src)
+    arguments = (*lists, nodes, n, fanout, *place, copies, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
+    launch(
+        _draw_tile,
+        triton.cdiv(n, rows),
+        nodes.device,
+        *arguments,
+        REPLACE=replace,
+        HAS_COPIES=copies is not None,
+        HAS_KEPT=kept is not None,
+        ROWS=rows,
+        LANES=lanes,
+    )
+
+
+def _draw_edges(indptr, indices, num_src, nodes, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
+    n, m, device = nodes.numel(), positions.numel(), nodes.device
+    programs, steps = triton.cdiv(m, BLOCK), n.bit_length()
+    arguments = (indptr, nodes, n, m, steps, fanout, *place, copies, row_ptr, positions)
+    launch(_draw_edge, programs, device, *arguments, REPLACE=replace, HAS_COPIES=copies is not None, BLOCK=BLOCK)
+    if fanout >= 0 and not replace:
+        _settle_long(indptr, nodes, fanout, row_ptr, positions)
+    arguments = (indptr, indices, num_src, nodes, n, m, steps, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
+    launch(_read_edge, programs, device, *arguments, HAS_KEPT=kept is not None, BLOCK=BLOCK)
+
+
+def _settle_long(indptr, nodes, fanout, row_ptr, positions):
+    """Floyd's rule for lists of candidates of any length, by a stable sort.
+
+    Every candidate is among the slots drawn so far, whether it was taken or gave way. So draw i gives way where its candidate came
+    before, or is the last slot of the range of an earlier draw that gave way: a chain of draws, at whose end one has come before.
+    Chains are followed by doubling.
+    """
+    m = positions.numel()
+    rows = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), row_ptr.diff(), output_size=m)
+    start, number = indptr[nodes][rows], torch.arange(m, device=nodes.device)
+    degree, first = indptr[nodes + 1][rows] - start, (row_ptr[:-1] - row_ptr[0])[rows]
+    slot, draw = positions - start, number - first
+    drawn = degree > fanout
+
+    ordered, order = torch.sort(rows << 32 | slot, stable=True)
+    hit = torch.zeros(m, dtype=torch.bool, device=nodes.device)
+    hit[order[1:]] = ordered[1:] == ordered[:-1]
+    hit &= drawn
+    earlier = slot - (degree - fanout)
+    next_draw = torch.where(drawn & (earlier >= 0) & (earlier < draw), first + earlier, number)
+    for _ in range(fanout.bit_length()):
+        hit = hit | hit[next_draw]
+        next_draw = next_draw[next_draw]
+    torch.where(hit, start + degree - fanout + draw, positions, out=positions)
+
+
+def _kept_arguments(kept: Kept | None) -> tuple[Any, ...]:
+    return (None, None, 0, None) if kept is None else (kept.ranks, kept.prefix_ptr, kept.prefix_ptr.numel() - 1, kept.cached)
+
+
+def _signed(word: int) -> int:
+    """A word of 32 bits as an int32: a kernel is compiled once for each type, and larger numbers would be another one."""
+    return word - (1 << 32) if word >= 1 << 31 else word
+
+
+@triton.jit(do_not_specialize=("num_edges", "n", "fanout"), do_not_specialize_on_alignment=_SLICES)
+def _count(indptr, num_edges, nodes, n, fanout, row_ptr, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = row < n
+    node = tl.load(nodes + row, mask=inside, other=0)
+    _, degree, damaged = _find_list(indptr, num_edges, node, inside)
+    tl.store(row_ptr + 1 + row, _num_taken(degree, fanout, REPLACE), mask=inside)
+    first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
+    tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+
+
+@triton.jit
+def _find_list(indptr, num_edges, node, inside):
+    """Where the list of a node begins, how long it is, and whether it lies outside the edges: then it counts as empty."""
+    start = tl.load(indptr + node, mask=inside, other=0)
+    end = tl.load(indptr + node + 1, mask=inside, other=0)
+    damaged = (start < 0) | (start > end) | (end > num_edges)
+    return start, tl.where(damaged, 0, end - start), damaged
+
+
+@triton.jit
+def _any(flags):
+    return tl.max(flags.to(tl.int32), axis=0) != 0
+
+
+@triton.jit
+def _num_taken(degree, fanout, REPLACE: tl.constexpr):
+    """How many of a list are taken."""
+    drawn = tl.where(degree > 0, fanout, 0)
+    if REPLACE:
+        return tl.where(fanout < 0, degree, drawn)
+    else:
+        return tl.where((fanout < 0) | (degree <= fanout), degree, drawn)
+
+
+@triton.jit
+def _count_damaged(neighbor, taken, num_src, number, status):
+    """Lower status[1] to the first place whose neighbour is no node."""
+    damaged = taken & ((neighbor < 0) | (neighbor >= num_src))
+    first = tl.min(tl.where(damaged, number, _CLEAN).reshape(neighbor.numel), axis=0)
+    tl.atomic_min(status + 1, first, mask=first != _CLEAN, sem="relaxed")
+
+
+@triton.jit
+def _words(node, copy, place):
+    """Words 0, 1 and 3 of the counter; see `penstock.rng`."""
+    word_1 = (node >> 32).to(tl.uint32) | ((copy >> 12) << 8).to(tl.uint32) | place.to(tl.uint32)
+    return node.to(tl.uint32), word_1, ((copy & 0xFFF) << 20).to(tl.uint32)
+
+
+@triton.jit
+def _tile_words(c0, c1, c2, c3, k0, k1, ROWS: tl.constexpr, BLOCKS: tl.constexpr):
+    """Four tiles [ROWS, BLOCKS] of random words: those of blocks 0 to BLOCKS of every node."""
+    zero = tl.zeros((ROWS, BLOCKS), tl.uint32)
+    block = tl.arange(0, BLOCKS).to(tl.uint32)
+    return tl.philox_impl(c0[:, None] + zero, c1[:, None] + zero, c2 + zero, c3[:, None] + block[None, :], k0, k1)
+
+
+@triton.jit
+def _below_wide(high, low, bound):
+    bound = bound.to(tl.uint64)
+    return ((high.to(tl.uint64) * bound + ((low.to(tl.uint64) * bound) >> 32)) >> 32).to(tl.uint32)
+
+
+@triton.jit
+def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """Floyd's rule; see the head of this file."""
+    lane = tl.arange(0, LANES)
+    earlier = (lane[None, :] < lane[:, None])[None, :, :]
+    slots = candidates
+    changed = 1
+    while changed != 0:
+        same = (slots[:, None, :] == candidates[:, :, None]) & earlier
+        gives_way = tl.max(same.to(tl.int32), axis=2) != 0
+        settled = tl.where(gives_way & drawn, last, candidates)
+        changed = tl.max((settled != slots).to(tl.int32).reshape(ROWS * LANES), axis=0)
+        slots = settled
+    return slots
+
+
+@triton.jit(
+    do_not_specialize=("num_edges", "num_src", "n", "fanout", "key_0", "key_1", "batch", "place", "num_kept"),
+    do_not_specialize_on_alignment=_SLICES,
+)
+def _draw_tile(
+    indptr, indices, num_edges, num_src, nodes, n, fanout, key_0, key_1, batch, place, copies, ranks, prefix_ptr, num_kept, cached,
+    row_ptr, positions, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr, ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+):  # fmt: skip
+    """Draw and read for ROWS nodes, one lane per draw."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    lane = tl.arange(0, LANES)[None, :]
+    inside = row < n
+    node = tl.load(nodes + row, mask=inside, other=0)
+    start, degree, _ = _find_list(indptr, num_edges, node, inside)
+    draws = inside & ((degree > 0) if REPLACE else (degree > fanout))
+    slots = tl.broadcast_to(lane, (ROWS, LANES)).to(tl.uint32)
+
+    if _any(draws):
+        copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
+        c0, c1, c3 = _words(node, copy, place)
+        c2, k0, k1 = batch.to(tl.uint32), key_0.to(tl.uint32), key_1.to(tl.uint32)
+        bound = degree[:, None].to(tl.uint32) + tl.zeros((ROWS, LANES), tl.uint32)
+        if not REPLACE:
+            bound += (lane - fanout + 1).to(tl.uint32)
+        w0, w1, w2, w3 = _tile_words(c0, c1, c2, c3, k0, k1, ROWS, LANES // 4)
+        word = tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(ROWS, LANES)
+        drawn = tl.umulhi(word, bound)
+        is_wide = degree >= _WIDE
+        if _any(draws & is_wide):
+            v0, v1, v2, v3 = _tile_words(c0, c1, c2, c3, k0, k1, ROWS, LANES // 2)
+            wide = _below_wide(tl.join(v0, v2).reshape(ROWS, LANES), tl.join(v1, v3).reshape(ROWS, LANES), bound)
+            drawn = tl.where(is_wide[:, None], wide, drawn)
+        if not REPLACE:
+            drawn = _settle_tile(drawn, bound - 1, draws[:, None] & (lane < fanout), ROWS, LANES)
+        slots = tl.where(draws[:, None], drawn, slots)
+
+    taken = inside[:, None] & (lane < _num_taken(degree, fanout, REPLACE)[:, None])
+    number = (tl.load(row_ptr + row, mask=inside, other=0) - tl.load(row_ptr))[:, None] + lane
+    position = start[:, None] + slots.to(tl.int64)
+    tl.store(positions + number, position, mask=taken)
+    if HAS_KEPT:
+        rank = tl.load(ranks + node, mask=inside, other=0)
+        is_kept = inside & (rank < num_kept)
+        shift = tl.load(prefix_ptr + rank, mask=is_kept, other=0)
+        near = tl.load(cached + (shift[:, None] + slots.to(tl.int64)), mask=taken & is_kept[:, None], other=0)
+        far = tl.load(indices + position, mask=taken & (rank >= num_kept)[:, None], other=0)
+        neighbor = tl.where(is_kept[:, None], near, far)
+    else:
+        neighbor = tl.load(indices + position, mask=taken, other=0)
+    tl.store(neighbors + number, neighbor, mask=taken)
+    _count_damaged(neighbor, taken, num_src, number, status)
+
+
+@triton.jit
+def _find_row(row_ptr, base, n, steps, number, inside):
+    """The row that each number belongs to: the last one that begins at or before it."""
+    low = tl.zeros_like(number)
+    high = low + n
+    while steps != 0:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
+        steps -= 1
+        middle = (low + high) // 2
+        before = tl.load(row_ptr + middle, mask=inside, other=0) - base <= number
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle)
+    return low
+
+
+@triton.jit(do_not_specialize=("n", "m", "steps", "fanout", "key_0", "key_1", "batch", "place"), do_not_specialize_on_alignment=_SLICES)
+def _draw_edge(
+    indptr, nodes, n, m, steps, fanout, key_0, key_1, batch, place, copies, row_ptr, positions, REPLACE: tl.constexpr,
+    HAS_COPIES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Draw, one lane per edge. Without replacement these are candidates where a list is not taken whole."""
+    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = number < m
+    base = tl.load(row_ptr)
+    row = _find_row(row_ptr, base, n, steps, number, inside)
+    node = tl.load(nodes + row, mask=inside, other=0)
+    start = tl.load(indptr + node, mask=inside, other=0)
+    degree = tl.load(indptr + node + 1, mask=inside, other=0) - start
+    draw = number - (tl.load(row_ptr + row, mask=inside, other=0) - base)
+    draws = (fanout >= 0) & inside
+    if not REPLACE:
+        draws = draws & (degree > fanout)
+    slot = draw
+    if _any(draws):
+        copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
+        c0, c1, c3 = _words(node, copy, place)
+        is_wide = degree >= _WIDE
+        block = tl.where(is_wide, draw >> 1, draw >> 2).to(tl.uint32)
+        zero = tl.zeros_like(c0)
+        w0, w1, w2, w3 = tl.philox_impl(c0, c1, batch.to(tl.uint32) + zero, c3 + block, key_0.to(tl.uint32), key_1.to(tl.uint32))
+        bound = (degree if REPLACE else degree - fanout + draw + 1).to(tl.uint32)
+        is_odd = (draw & 1) == 1
+        wide = _below_wide(tl.where(is_odd, w2, w0), tl.where(is_odd, w3, w1), bound)
+        word = tl.where((draw & 2) == 2, tl.where(is_odd, w3, w2), tl.where(is_odd, w1, w0))
+        slot = tl.where(draws, tl.where(is_wide, wide, tl.umulhi(word, bound)).to(tl.int64), slot)
+    tl.store(positions + number, start + slot, mask=inside)
+
+
+@triton.jit(do_not_specialize=("num_src", "n", "m", "steps", "num_kept"), do_not_specialize_on_alignment=_SLICES)
+def _read_edge(
+    indptr, indices, num_src, nodes, n, m, steps, ranks, prefix_ptr, num_kept, cached, row_ptr, positions, neighbors, status,
+    HAS_KEPT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Read, one lane per edge."""
+    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = number < m
+    position = tl.load(positions + number, mask=inside, other=0)
+    if HAS_KEPT:
+        row = _find_row(row_ptr, tl.load(row_ptr), n, steps, number, inside)
+        node = tl.load(nodes + row, mask=inside, other=0)
+        rank = tl.load(ranks + node, mask=inside, other=0)
+        is_kept = inside & (rank < num_kept)
+        shift = tl.load(prefix_ptr + rank, mask=is_kept, other=0) - tl.load(indptr + node, mask=is_kept, other=0)
+        near = tl.load(cached + (position + shift), mask=is_kept, other=0)
+        neighbor = tl.where(is_kept, near, tl.load(indices + position, mask=inside & (rank >= num_kept), other=0))
+    else:
+        neighbor = tl.load(indices + position, mask=inside, other=0)
+    tl.store(neighbors + number, neighbor, mask=inside)
+    _count_damaged(neighbor, inside, num_src, number, status)

@@ -1,0 +1,113 @@
+"""A graph where a device can read it: in its own memory, in pinned memory of the host, or the best lists here and the others there.
+
+In: the arrays of a `Graph`. Out: tensors. Invariant: the same neighbours at the same positions, wherever they are.
+Source: pinned memory, UVA; a prefix on the device over pinned lists, DUCATI (the layout of `penstock.sample.lists.PrefixLists`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.records import CSC, EdgeType, Graph
+from penstock.sample.lists import PrefixLists
+from penstock.store.tiers import HostTier
+from penstock.store.tiers.pinned import pin
+
+if TYPE_CHECKING:
+    from penstock.kernels.sample_neighbors.gpu import Kept
+
+PLACES = ("device", "pinned")
+"""Where neighbour lists can be."""
+
+_PIECE = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCSC:
+    """In-neighbour lists of one edge type as tensors that a device reads; see `penstock.records.CSC`.
+
+    Attributes:
+        indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges].
+        kept: lists that are on the device while `indices` is not; None: there are none.
+    """
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    kept: Kept | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.indices.numel()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGraph:
+    """The topology that a sampler on a device reads.
+
+    Attributes:
+        device: whose kernels read it.
+        adjacency: edge type -> lists, in the order of the graph.
+        device_bytes: memory that it takes there. pinned_bytes: memory of the host that it reads.
+    """
+
+    device: torch.device
+    adjacency: dict[EdgeType, DeviceCSC]
+    device_bytes: int
+    pinned_bytes: int
+
+
+def place_graph(
+    graph: Graph, device: torch.device, topology: str = "device", kept: Mapping[EdgeType, np.ndarray] | None = None
+) -> DeviceGraph:
+    """Put a graph where a device reads it.
+
+    Args:
+        graph: arrays in memory or mapped; read once.
+        device: from `penstock.kernels._triton.tensor_device`.
+        topology: "device" or "pinned": where the neighbours are; pinned ones stay where they lie if the driver lets them (see
+            `penstock.store.tiers.pinned`). Offsets are on the device.
+        kept: edge type -> int64 ids of the nodes whose lists are on the device too, best first; for topology="pinned".
+    """
+    if topology not in PLACES:
+        raise UsageError(f"{argument('topology')} on a device must be one of {PLACES}, got {topology!r}")
+    if kept and topology == "device":
+        raise UsageError(f"{argument('topology', 'device')} has all lists on the device: there are none left to keep; take 'pinned'")
+    for edge_type, csc in graph.adjacency.items():
+        if csc.sums is not None:
+            raise NotSupportedError(f"sampling by weight is done on the CPU only, and edges {'/'.join(edge_type)} have weights")
+    adjacency = {e: _place(e, csc, device, topology, None if kept is None else kept.get(e)) for e, csc in graph.adjacency.items()}
+    near = sum(tensor.nbytes for csc in adjacency.values() for tensor in (csc.indptr, *(csc.kept or ())))
+    indices = sum(csc.indices.nbytes for csc in adjacency.values())
+    return DeviceGraph(device, adjacency, near + indices, 0) if topology == "device" else DeviceGraph(device, adjacency, near, indices)
+
+
+def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, chosen: np.ndarray | None) -> DeviceCSC:
+    if topology == "device":
+        indices = _copy(csc.indices, device)
+    else:
+        indices = pin(np.asarray(csc.indices), device, "/".join(edge_type)).tensor.view(_dtype(csc.indices))
+    kept = None
+    if chosen is not None and chosen.size:
+        from penstock.kernels.sample_neighbors.gpu import Kept
+
+        kept = Kept(*(_copy(array, device) for array in PrefixLists(csc, chosen, HostTier([csc.indices])).arrays))
+    return DeviceCSC(_copy(csc.indptr, device), indices, kept)
+
+
+def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Copy to the device, piece by piece, so that a mapped array never has to be in memory."""
+    target = torch.empty(array.size, dtype=_dtype(array), device=device)
+    for first in range(0, array.size, _PIECE):
+        target[first : first + _PIECE] = torch.from_numpy(np.array(array[first : first + _PIECE]))
+    return target
+
+
+def _dtype(array: np.ndarray) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, array.dtype)).dtype

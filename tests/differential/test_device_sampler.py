@@ -1,0 +1,177 @@
+"""The sampler of a device against the one of the CPU, byte for byte, wherever the graph is. Marked `gpu` it runs on one."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError
+from penstock.kernels import _triton
+from penstock.kernels.relabel import gpu as relabel
+from penstock.records import CSC, EDGE, NODE, Graph
+from penstock.sample import NeighborSampler
+from penstock.sample import device as device_sampling
+from penstock.sample.device import DeviceSampler
+from penstock.sample.device_graph import place_graph
+from tests.devices import DEVICES
+from tests.graphs import assert_same_sample, homogeneous_graph, random_csc, typed_graph
+
+FEW = settings(max_examples=max(3, settings.default.max_examples // 5))
+"""The interpreter takes a tenth of a second for what a device does in microseconds."""
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return _triton.tensor_device(request.param)
+
+
+def on_device(sampler, device, topology="device", kept=None):
+    return DeviceSampler(sampler, place_graph(sampler.graph, device, topology, kept))
+
+
+def compare(ours, sampler, seed_type, seeds, workspace, *, epoch=0, batch=0):
+    sample = ours.sample(seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace)
+    expected = sampler.sample(seed_type, seeds, epoch=epoch, batch=batch, workspace=sampler.workspace())
+    assert all(each.device == ours.graph.device for each in sample.nodes.values())
+    assert_same_sample(sample.to_host(), expected)
+
+
+def random_lists(random, graph):
+    """Some lists of some edge types, to be kept."""
+    some = {e: random.permutation(csc.num_dst)[: int(random.integers(0, csc.num_dst + 1))] for e, csc in graph.adjacency.items()}
+    return {e: chosen for e, chosen in some.items() if random.random() < 0.8}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@FEW
+@given(st.integers(0, 2**32 - 1), st.lists(st.sampled_from([-1, 1, 3, 70]), min_size=1, max_size=3), st.booleans())
+def test_homogeneous(device, seed, fanouts, replace):
+    random = np.random.default_rng(seed)
+    graph = homogeneous_graph(random, 60, 150, hub_degree=int(random.choice([0, 5000])), dtype=random.choice([np.int32, np.int64]))
+    sampler = NeighborSampler(graph, [min(f, 3) if i else f for i, f in enumerate(fanouts)], replace=replace, seed=seed)
+    ours = on_device(sampler, _triton.tensor_device(device), *random.choice(["device", "pinned"], 1))
+    seeds = random.integers(0, 60, int(random.integers(0, 12)))
+    compare(ours, sampler, NODE, seeds, ours.workspace(), epoch=seed % 5, batch=seed % 7)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@FEW
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["author", "paper", "venue"]), st.booleans())
+def test_typed_with_the_best_lists_on_the_device(device, seed, seed_type, replace):
+    random = np.random.default_rng(seed)
+    graph = typed_graph(random, hub_degree=int(random.choice([0, 4500])))
+    fanouts = {edge_type: random.choice([-1, 0, 1, 4], 2).tolist() for edge_type in graph.adjacency}
+    fanouts[("paper", "cites", "paper")] = [2, 3]
+    sampler = NeighborSampler(graph, fanouts, replace=replace, seed=seed)
+    ours = on_device(sampler, _triton.tensor_device(device), "pinned", random_lists(random, graph))
+    workspace = ours.workspace()
+    for batch in range(2):
+        compare(ours, sampler, seed_type, random.integers(0, graph.num_nodes[seed_type], 8), workspace, batch=batch)
+
+
+@pytest.mark.parametrize("uncounted", [0, 50, 1 << 22])
+def test_workspaces_do_not_matter(uncounted, device, monkeypatch):
+    """One that has been used, also for a batch that failed; one in turn with another. Nor does memory for more edges than come."""
+    monkeypatch.setattr(device_sampling, "UNCOUNTED", uncounted)
+    random = np.random.default_rng()
+    graph = homogeneous_graph(random, 200, 900)
+    sampler = NeighborSampler(graph, [3, 2], seed=9)
+    ours = on_device(sampler, device)
+    workspaces = [ours.workspace(), ours.workspace()]
+    broken = DeviceSampler(sampler, place_graph(with_indices(graph, np.full(900, 999)), device))
+    with pytest.raises(CorruptStoreError):
+        broken.sample(NODE, np.arange(20), epoch=0, batch=0, workspace=workspaces[0])
+    for batch in range(4):
+        compare(ours, sampler, NODE, random.integers(0, 200, 20), workspaces[batch % 2], epoch=3, batch=batch)
+
+
+def test_the_table_is_filled_anew_when_its_numbers_end(device):
+    random = np.random.default_rng()
+    graph = homogeneous_graph(random, 300, 3000)
+    sampler = NeighborSampler(graph, [4, 4], seed=1)
+    ours = on_device(sampler, device)
+    workspace = ours.workspace()
+    table = workspace.tables[NODE]
+    seeds = np.array([5, 5, *range(20)])
+    compare(ours, sampler, NODE, seeds, workspace, batch=0)
+    table._span = 30  # the second hop needs more, and the seeds keep their positions
+    compare(ours, sampler, NODE, seeds, workspace, batch=1)
+    assert table._end == relabel.EMPTY
+    assert table._end - table._base == table._span > 100
+    for left in (0, 1, 10, 60, 10_000):
+        table._base = left
+        compare(ours, sampler, NODE, seeds, workspace, batch=2)
+    table._span, table._base = 22, relabel.EMPTY
+    with pytest.raises(UsageError, match="take smaller batches"):
+        table._reserve(1 << 31, torch.empty(0, device=device))
+
+
+def with_indices(graph, indices):
+    ((edge_type, csc),) = graph.adjacency.items()
+    return Graph(graph.num_nodes, {edge_type: CSC(csc.indptr, indices)}, True)
+
+
+@pytest.mark.parametrize("uncounted", [0, 1 << 22])
+def test_damaged_lists_are_the_errors_of_the_cpu(uncounted, device, monkeypatch):
+    monkeypatch.setattr(device_sampling, "UNCOUNTED", uncounted)
+    graph = homogeneous_graph(np.random.default_rng())
+    csc, seeds = graph.adjacency[EDGE], np.arange(50)
+    broken = [with_indices(graph, np.full_like(csc.indices, value)) for value in (-1, 500, np.iinfo(np.int32).min)]
+    for value in (-5, 1 << 40):
+        indptr = csc.indptr.copy()
+        indptr[7] = value
+        broken.append(Graph(graph.num_nodes, {EDGE: CSC(indptr, csc.indices)}, True))
+    for each in broken:
+        sampler, messages = NeighborSampler(each, [3, 3], seed=0), []
+        for sample in (sampler, on_device(sampler, device)):
+            with pytest.raises(CorruptStoreError) as caught:
+                sample.sample(NODE, seeds, epoch=0, batch=0, workspace=sample.workspace())
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+
+
+def test_what_is_done_on_the_cpu_only_is_said(device):
+    graph = homogeneous_graph(np.random.default_rng())
+    placed = place_graph(graph, device)
+    for options, what in (({"disjoint": True}, "disjoint=True"), ({"induced": True}, "subgraph_type='induced'")):
+        with pytest.raises(NotSupportedError, match=f"^{what} is done on the CPU only"):
+            DeviceSampler(NeighborSampler(graph, [2], **options), placed)
+    csc = graph.adjacency[EDGE]
+    weighted = CSC(csc.indptr, csc.indices, sums=np.arange(csc.num_edges), guide=np.zeros(csc.num_edges // 8 + 1, np.uint32))
+    with pytest.raises(NotSupportedError, match="by weight is done on the CPU only, and edges node/to/node have weights"):
+        place_graph(Graph(graph.num_nodes, {EDGE: weighted}, True), device)
+    with pytest.raises(UsageError, match=r"topology on a device must be one of \('device', 'pinned'\), got 'disk'"):
+        place_graph(graph, device, "disk")
+    with pytest.raises(UsageError, match="none left to keep"):
+        place_graph(graph, device, kept={EDGE: np.arange(3)})
+    ours = DeviceSampler(NeighborSampler(graph, [2]), placed)
+    with pytest.raises(NodeIdError, match=r"seeds\[1\] = 500"):
+        ours.sample(NODE, np.array([0, 500]), epoch=0, batch=0, workspace=ours.workspace())
+    with pytest.raises(UsageError, match="batch index 4294967296 is beyond"):
+        ours.sample(NODE, np.array([0]), epoch=0, batch=1 << 32, workspace=ours.workspace())
+
+
+@pytest.mark.parametrize("topology", ["device", "pinned"])
+def test_a_mapped_graph(topology, device, tmp_path):
+    csc = homogeneous_graph(np.random.default_rng(), 90, 400).adjacency[EDGE]
+    for name in ("indptr", "indices"):
+        np.save(tmp_path / f"{name}.npy", getattr(csc, name))
+    maps = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices")]
+    sampler = NeighborSampler(Graph({NODE: 90}, {EDGE: CSC(*maps)}, True), [3, -1])
+    ours = on_device(sampler, device, topology)
+    compare(ours, sampler, NODE, np.arange(9), ours.workspace())
+
+
+def test_memory_is_counted_where_it_is(device):
+    csc = random_csc(np.random.default_rng(), 50, 50, 1000)
+    graph = Graph({NODE: 50}, {EDGE: csc}, True)
+    offsets, kept = 8 * 51, 4 * 50 + 8 * 11 + 4 * int(np.diff(csc.indptr)[:10].sum())
+    for arguments, near, far in (
+        ((), offsets + 4000, 0),
+        (("pinned",), offsets, 4000),
+        (("pinned", {EDGE: np.arange(10)}), offsets + kept, 4000),
+    ):
+        placed = place_graph(graph, device, *arguments)
+        assert (placed.device_bytes, placed.pinned_bytes) == (near, far)
+    assert DeviceSampler(NeighborSampler(graph, [2]), placed).workspace().num_bytes == 4 * 50 + 16

@@ -1,0 +1,206 @@
+"""Sampling kernels for a device against their references, into poisoned output, byte for byte. Marked `gpu` they run on one."""
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from penstock import rng
+from penstock.kernels import _triton
+from penstock.kernels.cached_lists import reference as cached_lists
+from penstock.kernels.edges import gpu as edges_gpu
+from penstock.kernels.edges import reference as edges_reference
+from penstock.kernels.relabel import gpu as relabel_gpu
+from penstock.kernels.relabel import reference as relabel_reference
+from penstock.kernels.sample_neighbors import gpu, reference
+from penstock.records import CSC
+from tests.devices import DEVICES, on_device
+from tests.graphs import assert_same_bytes, random_csc
+
+POISON = -7
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return _triton.tensor_device(request.param)
+
+
+def poisoned(count, dtype, device):
+    return torch.full((count,), POISON, dtype=getattr(torch, np.dtype(dtype).name), device=device)
+
+
+def host(tensor):
+    return tensor.cpu().numpy()
+
+
+def even_csc(random, degree, num_dst, num_src=9000):
+    """Every list of the same length."""
+    return CSC(np.arange(num_dst + 1) * degree, random.integers(0, num_src, num_dst * degree).astype(np.int32))
+
+
+def keep_lists(random, csc, device):
+    """A random half of the lists nearer, and `indices` in which these are damaged."""
+    ranks = random.permutation(csc.num_dst).astype(np.int32)
+    kept = np.argsort(ranks)[: csc.num_dst // 2]
+    cached = np.concatenate([csc.indices[:0], *(csc.indices[csc.indptr[v] : csc.indptr[v + 1]] for v in kept)])
+    prefix_ptr = np.cumsum([0, *np.diff(csc.indptr)[kept]])
+    damaged = csc.indices.copy()
+    for v in kept:
+        damaged[csc.indptr[v] : csc.indptr[v + 1]] = -1
+    neighbors = np.empty(cached.size, csc.indices.dtype)
+    row_ptr, positions = (
+        prefix_ptr,
+        np.concatenate([[0][:0], *(np.arange(csc.indptr[v], csc.indptr[v + 1]) for v in kept)]).astype(np.int64),
+    )
+    missed = cached_lists.read_prefix(csc.indptr, kept, row_ptr, positions, ranks, prefix_ptr, cached, neighbors)
+    assert missed.size == 0
+    assert_same_bytes(neighbors, csc.indices[positions])  # the layout is that of the kernels on the CPU
+    return gpu.Kept(*(on_device(array, device) for array in (ranks, prefix_ptr, cached))), CSC(csc.indptr, damaged)
+
+
+def check(random, csc, num_src, nodes, fanout, replace, device, *, with_copies=False, with_kept=False):
+    key = rng.derive_key(int(random.integers(1 << 60)), 0, rng.SAMPLE)
+    batch, hop, edge_type, base = int(random.integers(1 << 32)), int(random.integers(16)), int(random.integers(4096)), 1000
+    copies = random.integers(0, rng.MAX_COPIES, nodes.size) if with_copies else None
+    place = dict(key=key, batch=batch, hop=hop, edge_type=edge_type, copies=copies)
+    row_ptr, positions, neighbors = reference.sample_neighbors(csc.indptr, csc.indices, nodes, fanout=fanout, replace=replace, **place)
+
+    kept, far = keep_lists(random, csc, device) if with_kept else (None, csc)
+    indptr, indices, ids = (on_device(array, device) for array in (far.indptr, far.indices, nodes))
+    offsets, status = poisoned(nodes.size + 1, np.int64, device), torch.full((2,), gpu.CLEAN, device=device)
+    offsets[0] = base
+    gpu.count_neighbors(indptr, csc.num_edges, ids, fanout, replace, offsets, status)
+    assert_same_bytes(host(offsets), row_ptr + base)
+    taken, found = poisoned(positions.size + 3, np.int64, device), poisoned(positions.size + 3, csc.indices.dtype, device)
+    gpu.sample_neighbors(
+        indptr, indices, num_src, ids, fanout, replace, key, batch, hop, edge_type, None if copies is None else on_device(copies, device),
+        offsets, taken[: positions.size], found[: positions.size], status, kept,
+    )  # fmt: skip
+    assert_same_bytes(host(taken), np.append(positions, [POISON] * 3))
+    assert_same_bytes(host(found), np.append(neighbors, [POISON] * 3).astype(csc.indices.dtype))
+    assert status.tolist() == [gpu.CLEAN] * 2
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [-1, 0, 1, 4, 15, 33, 65, 200])
+def test_sample_neighbors(fanout, replace, device):
+    random = np.random.default_rng()
+    for dtype, hub_degree, extra in ((np.int32, 300, "copies"), (np.int64, rng.WIDE_BOUND + 900, "kept")):
+        csc = random_csc(random, 300, 60, 900, hub_degree=hub_degree, dtype=dtype)
+        nodes = np.append(random.integers(0, 60, 25), 0)
+        check(random, csc, 300, nodes, fanout, replace, device, with_copies=extra == "copies", with_kept=extra == "kept")
+
+
+@pytest.mark.parametrize("fanout", [3, 16, 64, 150])
+def test_lists_hardly_longer_than_the_fanout(fanout, device):
+    """Most draws give way to the last slot of their range, in chains."""
+    random = np.random.default_rng()
+    for more in (1, 2):
+        num_nodes = 300 // fanout
+        check(random, even_csc(random, fanout + more, num_nodes), 9000, np.arange(num_nodes), fanout, False, device)
+
+
+def test_lists_where_draws_become_wide(device):
+    random = np.random.default_rng()
+    for degree in (rng.WIDE_BOUND - 1, rng.WIDE_BOUND):
+        for fanout in (6, 70):
+            check(random, even_csc(random, degree, 3), 9000, np.arange(3), fanout, False, device)
+
+
+def test_many_programs(device, monkeypatch):
+    """Sums and bisections across the blocks of several programs, nodes without neighbours among them."""
+    monkeypatch.setattr(gpu, "BLOCK", 128)
+    random = np.random.default_rng()
+    csc = random_csc(random, 100, 150, 200, hub_degree=90)
+    nodes = np.append(random.integers(0, 150, 140), 0)
+    for fanout, replace, first in ((-1, False, 0), (2, False, 0), (70, True, 120)):
+        check(random, csc, 100, nodes[first:], fanout, replace, device, with_kept=True)
+    check(random, csc, 100, nodes[:0], -1, False, device)
+
+
+def test_damage_is_found_first(device):
+    csc = even_csc(np.random.default_rng(), 5, 40)
+    for bad_list, value in ((7, -5), (7, 1 << 40), (39, 150)):
+        indptr = csc.indptr.copy()
+        indptr[bad_list] = value
+        nodes, status = torch.arange(40, device=device), torch.full((2,), gpu.CLEAN, device=device)
+        row_ptr = torch.zeros(41, dtype=torch.int64, device=device)
+        gpu.count_neighbors(on_device(indptr, device), csc.num_edges, nodes, 3, False, row_ptr, status)
+        starts, ends = indptr[:-1], indptr[1:]
+        assert status.tolist() == [np.flatnonzero((starts < 0) | (starts > ends) | (ends > csc.num_edges))[0], gpu.CLEAN]
+    for fanout in (5, -1):
+        for value in (-1, 9000):
+            indices = csc.indices.copy()
+            indices[[44, 101]] = value
+            nodes, status = torch.arange(39, -1, -1, device=device), torch.full((2,), gpu.CLEAN, device=device)
+            row_ptr, outputs = torch.arange(41, device=device) * 5, [poisoned(200, dtype, device) for dtype in (np.int64, np.int32)]
+            arguments = (on_device(csc.indptr, device), on_device(indices, device), 9000, nodes, fanout, False, (1, 2), 0, 0, 0, None)
+            gpu.sample_neighbors(*arguments, row_ptr, *outputs, status)
+            assert status.tolist() == [gpu.CLEAN, np.flatnonzero(host(outputs[1]) == value)[0]]
+
+
+@triton.jit
+def _compute(nodes, copies, place, high, low, bounds, out, WORDS: tl.constexpr, BELOW: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    word_0, word_1, word_3 = WORDS(tl.load(nodes + at), tl.load(copies + at), place)
+    tl.store(out + at, word_0)
+    tl.store(out + BLOCK + at, word_1)
+    tl.store(out + 2 * BLOCK + at, word_3)
+    drawn = BELOW(tl.load(high + at).to(tl.uint32), tl.load(low + at).to(tl.uint32), tl.load(bounds + at).to(tl.uint32))
+    tl.store(out + 3 * BLOCK + at, drawn)
+
+
+def test_counters_and_bounds_beyond_what_fits_in_memory(device):
+    """Ids of 40 bits and lists of 32: what the kernels compute with, for its own sake."""
+    random = np.random.default_rng()
+    nodes, copies = random.integers(0, rng.MAX_NODES, 64), random.integers(0, rng.MAX_COPIES, 64)
+    high, low, bounds = (random.integers(0, 1 << 32, 64) for _ in range(3))
+    high[0] = low[0] = bounds[0] = (1 << 32) - 1
+    hop, edge_type, out = 15, 4095, poisoned(256, np.int64, device)
+    arguments = [on_device(array, device) for array in (nodes, copies, high, low, bounds)]
+    place = gpu._signed(hop << 16 | edge_type << 20)
+    _triton.launch(_compute, 1, device, *arguments[:2], place, *arguments[2:], out, WORDS=gpu._words, BELOW=gpu._below_wide, BLOCK=64)
+    counters = np.stack([rng.sample_counter(node, edge_type, hop, 0, copy) for node, copy in zip(nodes, copies, strict=True)], axis=1)
+    drawn = rng.below_wide(high.astype(np.uint64), low.astype(np.uint64), bounds.astype(np.uint64))
+    assert_same_bytes(host(out), np.concatenate([counters[0], counters[1], counters[3], drawn]).astype(np.int64))
+
+
+@pytest.mark.parametrize("block", [32, 1024])
+def test_relabel(block, device, monkeypatch):
+    monkeypatch.setattr(relabel_gpu, "BLOCK", block)
+    random = np.random.default_rng()
+    table, base = torch.full((90,), relabel_gpu.EMPTY, dtype=torch.int32, device=device), relabel_gpu.EMPTY
+    for _ in range(3):
+        known, positions_of, base = [], {}, base - 1000
+        seeds, nodes = random.integers(0, 90, 20), poisoned(400, np.int64, device)
+        relabel_reference.add_seeds(seeds, positions_of, known)
+        relabel_gpu.add_seeds(on_device(seeds, device), table, base, nodes)
+        for dtype, count in ((np.int32, 0), (np.int64, 1), (np.int32, 50), (np.int64, 250)):
+            ids, num_known = random.integers(0, 90, count).astype(dtype), len(known)
+            expected = relabel_reference.relabel(ids, positions_of, known)
+            positions, (first, ranks) = poisoned(count, np.int64, device), poisoned(2 * count, np.int32, device).reshape(2, count)
+            relabel_gpu.relabel(on_device(ids, device), table, base, num_known, nodes, positions, first, ranks)
+            assert count == 0 or int(ranks[-1]) == len(known) - num_known
+            assert_same_bytes(host(positions), expected)
+            assert_same_bytes(host(nodes), np.append(known, [POISON] * (400 - len(known))))
+
+
+def test_what_is_no_node_is_left_out(device):
+    table = torch.full((10,), relabel_gpu.EMPTY, dtype=torch.int32, device=device)
+    ids, nodes = torch.tensor([4, -1, 10, 1 << 40, 3, 4], device=device), poisoned(6, np.int64, device)
+    positions, (first, ranks) = poisoned(6, np.int64, device), poisoned(12, np.int32, device).reshape(2, 6)
+    relabel_gpu.relabel(ids, table, 100, 0, nodes, positions, first, ranks)
+    assert nodes.tolist() == [4, 3, *[POISON] * 4]
+    assert positions[[0, 4, 5]].tolist() == [0, 1, 0]
+    assert host(table).tolist() == [relabel_gpu.EMPTY] * 3 + [101, 100] + [relabel_gpu.EMPTY] * 5
+
+
+def test_edges(device):
+    random = np.random.default_rng()
+    for count in (0, 1, 200):
+        ids, row_ptr = random.integers(0, 40, count), np.cumsum(np.append(0, random.integers(0, 4, count)))
+        assert_same_bytes(host(edges_gpu.count_repetitions(on_device(ids, device))), edges_reference.count_repetitions(ids))
+        columns = poisoned(int(row_ptr[-1]), np.int64, device)
+        edges_gpu.fill_columns(on_device(row_ptr, device), columns)
+        assert_same_bytes(host(columns), edges_reference.fill_columns(row_ptr))
