@@ -17,7 +17,8 @@ def _gather_cached(
     ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr,
     SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    for block in range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
+    block = tl.program_id(0)
+    while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
         places = block * ROWS + tl.arange(0, ROWS)
         are_there = places < num_rows
         rows = tl.load(ids.to(tl.pointer_type(tl.int64)) + places, mask=are_there, other=0)
@@ -29,6 +30,7 @@ def _gather_cached(
             sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED
         )  # fmt: skip
         tl.atomic_add(num_hits.to(tl.pointer_type(tl.int64)), tl.sum((slot >= 0).to(tl.int64)))
+        block += tl.num_programs(0)
 
 
 def gather_cached(

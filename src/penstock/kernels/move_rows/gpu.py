@@ -19,7 +19,8 @@ def _move_rows(
     source, source_rows, target, target_rows, num_rows, SOURCE_INTEGER: tl.constexpr, TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr,
     WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    for block in range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
+    block = tl.program_id(0)
+    while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
         places = block * ROWS + tl.arange(0, ROWS)
         are_there = places < num_rows
         taken = tl.load(source_rows.to(tl.pointer_type(SOURCE_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
@@ -27,6 +28,7 @@ def _move_rows(
         copy_rows(
             source + taken * ROW_BYTES, target + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED
         )  # fmt: skip
+        block += tl.num_programs(0)
 
 
 def move_rows(
