@@ -84,6 +84,14 @@ def test_the_same_bytes_beside_readers(array):
     assert huge_pages.move_to_huge_pages(mapped) == 0
 
 
+def test_what_a_driver_knows_is_not_moved(array):
+    mapped, _ = array
+    huge_pages.keep_in_place(mapped.reshape(-1).view(np.uint8))
+    assert not huge_pages.can_move(mapped)
+    assert huge_pages.move_to_huge_pages(mapped) == 0
+    huge_pages.keep_in_place(np.zeros(3))
+
+
 def test_what_is_not_wanted_or_refused_stays_a_map(array, monkeypatch):
     mapped, values = array
     assert huge_pages.move_to_huge_pages(mapped, lambda: False) == 0

@@ -34,7 +34,7 @@ class MappedPages(mmap.mmap):
         path: of the file.
         inode: (device, number).
         written_ns: when it was last written to, as of the mapping.
-        is_moved: its pages were copied into memory where they lie, or are being so (see `huge_pages`).
+        is_moved: its pages were copied into memory where they lie, or are being so, or must not be (see `huge_pages`).
     """
 
     path: Path

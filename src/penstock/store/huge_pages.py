@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,6 +73,16 @@ def move_to_huge_pages(array: np.ndarray, is_wanted: Callable[[], bool] = lambda
                 break
             first, moved = first + length, moved + length
     return moved
+
+
+def keep_in_place(array: np.ndarray) -> None:
+    """Move the pages of an array no more, and wait for who is about it: for whoever tells them to a driver."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, MappedPages):
+        with _one_at_a_time:
+            owner.is_moved = True
 
 
 def _replace(address: int, length: int) -> bool:

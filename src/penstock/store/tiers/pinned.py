@@ -20,6 +20,7 @@ import numpy as np
 from penstock.errors import BudgetError, InputError, TierError
 from penstock.kernels import _cuda
 from penstock.store.budget import format_bytes
+from penstock.store.huge_pages import keep_in_place
 from penstock.store.process_memory import free_bytes
 from penstock.store.tiers.host import row_bytes_of
 from penstock.store.tiers.tier import Read, TierStats, check_rows
@@ -88,6 +89,7 @@ def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
 
 def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     _cuda.make_current(device)
+    keep_in_place(array)
     first, end = array.ctypes.data, array.ctypes.data + array.nbytes
     around = [owner for owner in _registered if owner.first < end and first < owner.end]
     if around and around[0].first <= first and end <= around[0].end:  # two loaders over one array: it stays registered for both
