@@ -31,6 +31,9 @@ SHARE = 0.1
 RESERVE = 0.12
 """Share of the limit that no cache is given: fluctuations, and some page cache for whoever reads maps."""
 
+DIRECTORY = 8
+"""Bytes a node that Belady's tables take of a cache's capacity."""
+
 SPLITS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Of one budget between neighbour lists and rows: Ginex 5.1 tuned Ali+PG by these."""
 
@@ -103,23 +106,31 @@ class Bench:
         )
         return result
 
-    def needed(self, model: str, settings: dict[str, Any]) -> int:
-        """Bytes that a run takes without caches, measured once per model and settings: direct reads, nothing kept."""
-        key = f"{model} {settings.get('batch_size')}"
+    def needed(self, model: str, settings: dict[str, Any], window: int = 1) -> int:
+        """Bytes that a run takes beside its caches, measured once per model, settings and window: direct reads, as good as nothing kept."""
+        key = f"{model} {settings.get('batch_size')}" + (f" window {window}" if window > 1 else "")
         page = self.notes.page(self.name, "needed")
         if key not in page:
-            plan = dict(features="disk", topology="disk", window=1)
-            result = self.run(
-                ("profile", key), {**settings, "plan": plan, "warmup": 4, "warmup_s": 0, "batches": 2, "least_s": 0}, limit=2 * self.limit
-            )
-            page[key] = result["own_bytes"] + result["row_pointer_bytes"] if "error" not in result else None
+            table = DIRECTORY * self.notes.page(self.name)["num_nodes"] if window > 1 else 0
+            plan: dict[str, Any] = dict(features="disk", topology="disk", window=window)
+            if table:
+                plan |= dict(policy="belady", cache=kib(table + (1 << 20)), presample_batches=GINEX["presample_batches"])
+            warm = dict(warmup=4 + window, warmup_s=0, batches=2, least_s=0)
+            result = self.run(("profile", key), {**settings, "plan": plan, **warm}, limit=2 * self.limit)
+            page[key] = result["own_bytes"] + result["row_pointer_bytes"] - table if "error" not in result else None
             self.notes.keep()
         return page[key]
 
-    def budget(self, model: str, settings: dict[str, Any], limit: int | None = None) -> int:
-        """Bytes for caches: of all contenders the same."""
+    def budget(self, model: str, settings: dict[str, Any], limit: int | None = None, window: int = 1) -> int:
+        """Bytes for caches: what is left beside a run without caches and, with a window, beside the batches that it holds ahead."""
         whole = limit or self.limit
-        return int((1 - RESERVE) * whole) - self.needed(model, settings)
+        return int((1 - RESERVE) * whole) - self.needed(model, settings, window)
+
+    def ginex(
+        self, model: str, settings: dict[str, Any], share: float, *, window: int = GINEX["window"], limit: int | None = None, **changes: Any
+    ) -> dict[str, Any]:
+        """The plan `ginex`: Belady over direct reads; `share` of what its window leaves for neighbour lists."""
+        return ginex_plan(self.budget(model, settings, limit, window), share, window=window, **changes)
 
     def is_done(self, *where: str, count: int = 1) -> bool:
         """Whether so many runs are there."""
@@ -173,12 +184,12 @@ def pilot(bench: Bench) -> tuple[int, float, float]:
     """Find the number of threads of the maps (by time), the splits of ali+pg (by pages read) and of ginex (by reads), on GraphSAGE."""
     threads = bench.options.map_threads or pilot_threads(bench)
     settings = MODELS["sage"](bench.name)
-    budget = bench.budget("sage", settings)
     splits = []
     for name, shares, by in (("ali+pg", bench.options.splits, "major_faults"), ("ginex", bench.options.ginex_splits, "requests")):
         for share in shares if len(shares) > 1 else ():
             if not bench.is_done(f"pilot {name}", str(share)):
-                plan = ali_pg_plan(threads, budget, share) if name == "ali+pg" else ginex_plan(budget, share)
+                static = ali_pg_plan(threads, bench.budget("sage", settings), share)
+                plan = static if name == "ali+pg" else bench.ginex("sage", settings, share)
                 bench.run((f"pilot {name}", str(share)), {**settings, **PILOT, "plan": plan})
         splits.append(float(best_of(bench, f"pilot {name}", by=by)) if len(shares) > 1 else shares[0])
     return threads, splits[0], splits[1]
@@ -200,7 +211,7 @@ def part_main(bench: Bench) -> None:
         budget = bench.budget(model, settings)
         for number in range(bench.options.rounds):
             plans = {
-                "ginex": ginex_plan(budget, lists),
+                "ginex": bench.ginex(model, settings, lists),
                 "mmap": mmap_plan(threads),
                 "ali+pg": ali_pg_plan(threads, budget, split),
             }
@@ -221,13 +232,14 @@ def measure_fio(bench: Bench) -> None:
 def part_ours(bench: Bench) -> None:
     """Parts of our own recipe, one added after the other."""
     settings = MODELS["sage"](bench.name)
-    budget, (_, _, lists) = bench.budget("sage", settings), pilot(bench)
+    _, _, lists = pilot(bench)
+    visits: dict[str, Any] = dict(window=64, neighbor_policy="presample")
     steps: dict[str, dict[str, Any]] = {
         "direct reads, no caches": dict(features="disk", topology="disk", window=1),
-        "ginex": ginex_plan(budget, lists),
-        "window 64": ginex_plan(budget, lists, window=64),
-        "lists by visits": ginex_plan(budget, lists, window=64, neighbor_policy="presample"),
-        "proximity order": ginex_plan(budget, lists, window=64, neighbor_policy="presample", order="proximity"),
+        "ginex": bench.ginex("sage", settings, lists),
+        "window 64": bench.ginex("sage", settings, lists, window=64),
+        "lists by visits": bench.ginex("sage", settings, lists, **visits),
+        "proximity order": bench.ginex("sage", settings, lists, **visits, order="proximity"),
         "host_memory: all fitted": budget_plan(bench.limit),
     }
     for number in range(bench.options.rounds):
@@ -240,22 +252,24 @@ def part_sensitivity(bench: Bench) -> None:
     """Window, memory and batch size; the dimension is what the stores differ by."""
     threads, split, lists = pilot(bench)
     base = MODELS["sage"](bench.name)
-    budget = bench.budget("sage", base)
     for window in WINDOWS:
         if not bench.is_done("window", str(window)):
-            bench.run(("window", str(window)), {**base, "plan": ginex_plan(budget, lists, window=window)})
+            bench.run(("window", str(window)), {**base, "plan": bench.ginex("sage", base, lists, window=window)})
     for factor in MEMORY:
         limit = int(factor * bench.limit)
-        plans = {"mmap": mmap_plan(threads), "ali+pg": None, "ginex": None}
         here = bench.budget("sage", base, limit)
-        plans |= {"ali+pg": ali_pg_plan(threads, here, split), "ginex": ginex_plan(here, lists)}
+        plans = {
+            "mmap": mmap_plan(threads),
+            "ali+pg": ali_pg_plan(threads, here, split),
+            "ginex": bench.ginex("sage", base, lists, limit=limit),
+        }
         for name, plan in plans.items():
             if not bench.is_done("memory", str(factor), name):
                 bench.run(("memory", str(factor), name), {**base, "plan": plan}, limit=limit)
     for size in SIZES:
         settings = {**base, "batch_size": size}
         here = bench.budget("sage", settings)
-        plans = {"mmap": mmap_plan(threads), "ali+pg": ali_pg_plan(threads, here, split), "ginex": ginex_plan(here, lists)}
+        plans = {"mmap": mmap_plan(threads), "ali+pg": ali_pg_plan(threads, here, split), "ginex": bench.ginex("sage", settings, lists)}
         for name, plan in plans.items():
             if not bench.is_done("batch size", str(size), name):
                 bench.run(("batch size", str(size), name), {**settings, "plan": plan})
