@@ -38,6 +38,16 @@ def test_count_keys(seed, dtype, shift):
     assert_same_bytes(counts, expected)
 
 
+@given(SEEDS, st.sampled_from(["u1", "u2", "u4"]))
+def test_count_up_to(seed, dtype):
+    random = np.random.default_rng(seed)
+    keys, most = random.integers(0, 5, int(random.integers(0, 600))), int(np.iinfo(dtype).max)
+    counts = random.integers(max(0, most - 300), most, 5, endpoint=True).astype(dtype)
+    expected = placement_reference.count_up_to(keys, most, counts)
+    placement_cpu.count_up_to(keys, most, counts)
+    assert_same_bytes(counts, expected)
+
+
 @given(SEEDS, KEY_DTYPES, st.integers(0, 3))
 def test_assign_buckets(seed, dtype, shift):
     random = np.random.default_rng(seed)

@@ -181,9 +181,9 @@ def test_values_of_lists():
         ratio = list_values("ratio", workload)
         for e, csc in graph.adjacency.items():
             lengths = np.maximum(np.diff(csc.indptr), 1)
-            np.testing.assert_allclose(counted[e], reads[e] / lengths)
+            np.testing.assert_allclose(counted[e], reads[e] / lengths, rtol=1e-6)
             sources = sum(np.bincount(c.indices, minlength=csc.num_dst) for t, c in graph.adjacency.items() if t[0] == e[2])
-            np.testing.assert_allclose(ratio[e], sources / lengths)
+            np.testing.assert_allclose(ratio[e], sources / lengths, rtol=1e-6)
     with pytest.raises(UsageError, match="neighbor_policy must be one of"):
         list_values("best", workload)
 

@@ -25,7 +25,7 @@ from penstock.cache.sieve import SIEVE
 from penstock.cache.static import Static
 from penstock.errors import UsageError
 from penstock.order import Order
-from penstock.records import EdgeType, NodeType
+from penstock.records import CSC, EdgeType, NodeType
 from penstock.sample import NeighborSampler
 
 DYNAMIC = {policy.name: policy for policy in (FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO)}
@@ -52,7 +52,7 @@ class Workload:
     _visits: dict[int, Visits] = field(default_factory=dict, repr=False, compare=False)
 
     def visits(self, num_epochs: int = 1) -> Visits:
-        """Mean visits per epoch of every row and list; sampled once."""
+        """Visits of every row and list; sampled once."""
         if num_epochs not in self._visits:
             self._visits[num_epochs] = presample_visits(
                 self.sampler, self.seed_type, self.seeds, self.order,
@@ -84,7 +84,7 @@ LIST_POLICIES = ("random", "degree", "ratio", "presample")
 
 
 def list_values(name: str, workload: Workload, *, num_epochs: int = 1) -> dict[EdgeType, np.ndarray]:
-    """Return what keeping each neighbour list is worth, per edge in it: edge type -> float64[num_dst], higher is better.
+    """Return what keeping each neighbour list is worth, per edge in it: edge type -> numbers[num_dst], higher is better.
 
     Args:
         name: one of LIST_POLICIES: "ratio" is out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI),
@@ -93,15 +93,22 @@ def list_values(name: str, workload: Workload, *, num_epochs: int = 1) -> dict[E
         num_epochs: sampled where the value is by sampling.
     """
     graph = workload.sampler.graph
-    makers: dict[str, Callable[[EdgeType, np.ndarray], np.ndarray]] = {
-        "random": lambda e, lengths: random_hotness(lengths.size, workload.sampler.seed),
-        "degree": lambda e, lengths: degree_hotness(graph, e[2]),
-        "ratio": lambda e, lengths: list_ratio(degree_hotness(graph, e[2]), lengths),
-        "presample": lambda e, lengths: list_ratio(workload.visits(num_epochs).lists[e], lengths),
+
+    def presampled(e: EdgeType, csc: CSC) -> np.ndarray:
+        visits = workload.visits(num_epochs)
+        values = list_ratio(visits.lists[e].astype(np.float32), [csc.indptr])
+        values /= visits.num_epochs
+        return values
+
+    makers: dict[str, Callable[[EdgeType, CSC], np.ndarray]] = {
+        "random": lambda e, csc: random_hotness(csc.num_dst, workload.sampler.seed),
+        "degree": lambda e, csc: degree_hotness(graph, e[2]),
+        "ratio": lambda e, csc: list_ratio(degree_hotness(graph, e[2]), [csc.indptr]),
+        "presample": presampled,
     }
     if name not in makers:
         raise UsageError(f"neighbor_policy must be one of {', '.join(makers)}; got {name!r}")
-    return {e: makers[name](e, np.diff(csc.indptr)) for e, csc in graph.adjacency.items()}
+    return {e: makers[name](e, csc) for e, csc in graph.adjacency.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,4 +147,5 @@ def choose_policy(name: str, workload: Workload, node_type: NodeType, capacity: 
 
 def fixed_choice(num_nodes: int, content: np.ndarray) -> Choice:
     """A static policy that keeps int64 ids."""
-    return Choice(lambda: Static(num_nodes, content.size), content)
+    capacity = content.size  # not the ids, which whoever makes the policy anew would hold for good
+    return Choice(lambda: Static(num_nodes, capacity), content)

@@ -1,24 +1,28 @@
 """Who is hot, by the graph alone: one number per node of a type, and the static cache that follows from any such numbers.
 
-In: a graph, or numbers of the user's. Out: float64 or int64[num_nodes] of one node type, larger = hotter. Invariant: pure functions, so
+In: a graph, or numbers of the user's. Out: numbers[num_nodes] of one node type, larger = hotter. Invariant: pure functions, so
 that hosts agree without talking. Typed graphs: a node is counted over all edge types that it is the source of, since a row is read
 when its node is drawn as a source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from penstock import rng
+from penstock.cache.ranking import rank
 from penstock.errors import CorruptStoreError, InputError, UsageError
 from penstock.kernels.cache_lookup.cpu import lies_inside
 from penstock.kernels.placement import cpu as placement
 from penstock.records import EdgeType, Graph, NodeType
 
-CHUNK = 1 << 22
+CHUNK = 1 << 20
 """Edges read at a time."""
+
+BLOCK = 1 << 18
+"""Nodes that a temporary array is made for at a time."""
 
 _HOTNESS_STREAM = 1
 
@@ -47,17 +51,14 @@ def plan_static(hotness: np.ndarray, capacity: int) -> np.ndarray:
     if capacity < 0:
         raise UsageError(f"capacity is the number of rows to keep, 0 or more; got {capacity}")
     capacity = min(capacity, hotness.size)
-    if capacity == 0:
-        return np.empty(0, dtype=np.int64)
-    threshold = np.partition(hotness, hotness.size - capacity)[hotness.size - capacity]
-    above = np.flatnonzero(hotness > threshold)
-    above = above[np.lexsort((above, _descending(hotness[above])))]
-    return np.concatenate([above, np.flatnonzero(hotness == threshold)[: capacity - above.size]])
-
-
-def _descending(values: np.ndarray) -> np.ndarray:
-    """Keys whose ascending order is the descending one of the values, also at the ends of the integers."""
-    return -values if values.dtype.kind == "f" else ~values
+    plan, count = np.empty(capacity, dtype=np.int64), 0
+    for ids in rank([hotness]) if capacity else ():
+        taken = ids[: capacity - count]
+        plan[count : count + taken.size] = taken
+        count += taken.size
+        if count == capacity:
+            break
+    return plan
 
 
 def random_hotness(num_nodes: int, seed: int) -> np.ndarray:
@@ -67,33 +68,40 @@ def random_hotness(num_nodes: int, seed: int) -> np.ndarray:
 
 
 def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:
-    """Return int64[num_nodes]: out-degrees, how often each node is a source (PaGraph 3.1). One pass over the edges."""
-    counts = np.zeros(_num_nodes(graph, node_type), dtype=np.int64)
-    for edge_type, csc in graph.adjacency.items():
-        if edge_type[0] == node_type:
-            for chunk in _chunks(edge_type, csc.indices, counts.size):
-                placement.count_keys(chunk, 0, counts)
+    """Return uint32[num_nodes] (int64 from 2**32 edges on): out-degrees, how often each node is a source (PaGraph 3.1). One pass over the
+    edges."""
+    edges = {e: csc for e, csc in graph.adjacency.items() if e[0] == node_type}
+    is_narrow = sum(csc.num_edges for csc in edges.values()) < 1 << 32
+    counts = np.zeros(_num_nodes(graph, node_type), dtype=np.uint32 if is_narrow else np.int64)
+    for edge_type, csc in edges.items():
+        for chunk in _chunks(edge_type, csc.indices, counts.size):
+            placement.count_keys(chunk, 0, counts)
     return counts
 
 
 def in_out_ratio(graph: Graph, node_type: NodeType) -> np.ndarray:
-    """Return float64[num_nodes]: out-neighbours / in-neighbours, how much a list is read for its length (AliGraph; Ginex 3.2).
+    """Return float32[num_nodes]: out-neighbours / in-neighbours, how much a list is read for its length (AliGraph; Ginex 3.2).
 
     Of a type's lists together; `list_ratio` is for those of one edge type.
     """
-    num_in = np.zeros(_num_nodes(graph, node_type), dtype=np.int64)
-    for edge_type, csc in graph.adjacency.items():
-        if edge_type[2] == node_type:
-            num_in += np.diff(csc.indptr)
-    return list_ratio(degree_hotness(graph, node_type), num_in)
+    pointers = [csc.indptr for edge_type, csc in graph.adjacency.items() if edge_type[2] == node_type]
+    return list_ratio(degree_hotness(graph, node_type), pointers)
 
 
-def list_ratio(reads: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return float64[n]: how often each neighbour list is read, counted or guessed, per edge in it.
+def list_ratio(reads: np.ndarray, pointers: Sequence[np.ndarray]) -> np.ndarray:
+    """Return float32[n]: how often each neighbour list is read, counted or guessed, per edge in it.
 
+    Args:
+        reads: [n]. An array of 4 bytes a number is overwritten: the result takes its place.
+        pointers: row pointers int64[n + 1], of one edge type or of several whose lists count together.
     A node without in-neighbours counts as having one: its list takes no room, and no number is infinite.
     """
-    return reads / np.maximum(lengths, 1)
+    ratio = reads.view(np.float32) if reads.itemsize == 4 else np.empty(reads.size, np.float32)
+    for first in range(0, reads.size, BLOCK):
+        last = min(first + BLOCK, reads.size)
+        lengths = sum((np.diff(indptr[first : last + 1]) for indptr in pointers), np.zeros(last - first, np.int64))
+        ratio[first:last] = reads[first:last] / np.maximum(lengths, 1)
+    return ratio
 
 
 def over_threshold(hotness: np.ndarray, threshold: float) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Which rows shall lie next to each other: orders of the nodes of one type in which what is read together is on the same pages.
 
-In: what was read in sampled epochs, and the graph. Out: int64[num_nodes], the node of each row. Invariants: every node comes once; a pure
+In: what was read in sampled epochs, and the graph. Out: int[num_nodes], the node of each row. Invariants: every node comes once; a pure
 function of its arguments; linear in nodes and edges.
 How: a row that is seldom read is read through one list more often than through the others: that of its companion, the neighbour whose list
 is read most often, counted with the share of the list that is drawn. Rows of one companion are put together, companions in an order in
@@ -12,7 +12,7 @@ same blocks by partitioning a hypergraph. What was tried and refused, with figur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from penstock.kernels.companions import cpu as companion_kernels
 from penstock.kernels.count_pages import cpu as page_kernels
 from penstock.order import Order
 from penstock.order.communities import place_nodes
+from penstock.order.grouping import BLOCK, group_by, invert
 from penstock.order.orders import permutation
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample import NeighborSampler
@@ -44,8 +45,8 @@ class Accesses:
     """What sampled epochs read.
 
     Attributes:
-        visits: node type -> int64[num_nodes]: batches that read a row.
-        readings: node type -> int64[num_nodes]: batches that read a node's neighbour list.
+        visits: node type -> uint[num_nodes]: batches that read a row.
+        readings: node type -> uint[num_nodes]: batches that read a node's neighbour list.
     """
 
     visits: dict[NodeType, np.ndarray]
@@ -57,7 +58,8 @@ def record_accesses(
     advance: Callable[[int], None] = lambda batches: None,
 ) -> Accesses:  # fmt: skip
     """Sample epochs with other draws than training's and count; arguments as in `presample_hotness`, `advance` is told of batches."""
-    found = Accesses(*({name: np.zeros(count, np.int64) for name, count in sampler.graph.num_nodes.items()} for _ in range(2)))
+    dtype = np.min_scalar_type(num_epochs * order.num_batches(batch_size, False))  # a batch counts once
+    found = Accesses(*({name: np.zeros(count, dtype) for name, count in sampler.graph.num_nodes.items()} for _ in range(2)))
     apart = draw_apart(sampler)
     for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(num_epochs)):
         for node_type, ids in distinct_nodes(apart, sample).items():
@@ -91,51 +93,74 @@ class Layouts:
     ) -> None:
         self._graph, self._node_type, self._fanouts = graph, node_type, fanouts
         self._readings, self._visits, self._num_hot, self._seed = accesses.readings, accesses.visits[node_type], num_hot, seed
-        self._made: dict[str, np.ndarray] = {}
-        self._places: np.ndarray | None = None
+        self._made: tuple[str, np.ndarray] | None = None
+        self._near: np.ndarray | None = None
 
     def make(self, name: str) -> np.ndarray:
-        """Return int64[num_nodes]: the node of each row, by one of LAYOUTS or "random"."""
+        """Return int32[num_nodes] (int64 from 2**31 on): the node of each row, by one of LAYOUTS or "random".
+
+        Orders that differ in what goes first only have their rest in common: cheaper one after the other, as in `plain_of`.
+        """
         num_nodes = self._visits.size
         if name == RANDOM:
-            return permutation(num_nodes, 0, num_nodes, rng.derive_key(self._seed, 0, rng.PRESAMPLE))
+            return permutation(num_nodes, 0, num_nodes, rng.derive_key(self._seed, 0, rng.PRESAMPLE)).astype(self._dtype)
         if name == HOTNESS:
-            return plan_static(self._visits, num_nodes)
+            return self._hottest_first(np.arange(num_nodes, dtype=self._dtype))
         if name not in LAYOUTS:
             raise UsageError(f"a layout is one of {', '.join((*LAYOUTS, RANDOM))}; got {name!r}")
-        plain = name.removeprefix(HOT).removeprefix(BANDS)
-        if plain not in self._made:
-            self._made[plain] = self._by_place(plain)
-        nodes = self._made[plain]
+        plain = plain_of(name)
+        if self._made is None or self._made[0] != plain:
+            self._made = None
+            self._made = plain, self._by_place(plain)
+        nodes = self._made[1]
         if name.startswith(BANDS):
-            bands = np.frexp(self._visits)[1]  # 0; 1; 2 to 3; 4 to 7; ...
-            return nodes[np.argsort(-bands[nodes], kind="stable")]
+            return group_by(nodes, lambda some: 64 - np.frexp(self._visits[some])[1], 65)  # bands 0; 1; 2 to 3; 4 to 7; ...
         if not name.startswith(HOT):
             return nodes
-        hot = plan_static(self._visits, self._num_hot)
+        hot = plan_static(self._visits, self._num_hot).astype(self._dtype)
         is_cold = np.ones(num_nodes, np.bool_)
         is_cold[hot] = False
         return np.concatenate([hot, nodes[is_cold[nodes]]])
+
+    @property
+    def _dtype(self) -> type:
+        return np.int32 if sum(self._graph.num_nodes.values()) <= np.iinfo(np.int32).max else np.int64
 
     def _by_place(self, name: str) -> np.ndarray:
         """Rows of one companion together, the hottest of them first; nodes that are in nobody's list stand for themselves."""
         counts = self._graph.num_nodes
         firsts = dict(zip(counts, np.cumsum([0, *counts.values()])[:-1].tolist(), strict=True))
-        own = np.arange(firsts[self._node_type], firsts[self._node_type] + self._visits.size)
-        places = np.arange(sum(counts.values())) if name == IDS else self._near()
+        first, count = firsts[self._node_type], self._visits.size
+        near = np.arange(sum(counts.values()), dtype=self._dtype) if name == IDS else self._place_nodes()
+        own = near if count == near.size else near[(near >= first) & (near < first + count)] - near.dtype.type(first)
         if name == COMMUNITY:
-            return np.argsort(places[own], kind="stable")
-        key = choose_companions(self._graph, self._node_type, self._readings, self._fanouts, firsts)
-        key[key < 0] = own[key < 0]
-        return np.lexsort((places[own], -self._visits, places[key]))
+            return own
+        own = self._hottest_first(own)
+        places = invert(near)
+        del near
+        companions = choose_companions(self._graph, self._node_type, self._readings, self._fanouts, firsts)
 
-    def _near(self) -> np.ndarray:
-        """int64[num_nodes of all types]: the place of each, near ones at near places."""
-        if self._places is None:
-            nodes = place_nodes(self._graph)
-            self._places = np.empty(nodes.size, np.int64)
-            self._places[nodes] = np.arange(nodes.size)
-        return self._places
+        def place_of(nodes: np.ndarray) -> np.ndarray:
+            chosen = companions[nodes]
+            return places[np.where(chosen < 0, nodes + first, chosen)]
+
+        return group_by(own, place_of, places.size)
+
+    def _hottest_first(self, nodes: np.ndarray) -> np.ndarray:
+        """In the order of visits, equally hot ones as they are."""
+        most = int(self._visits.max(initial=0))
+        return group_by(nodes, lambda some: most - self._visits[some].astype(np.int64), most + 1)
+
+    def _place_nodes(self) -> np.ndarray:
+        """int[num_nodes of all types]: near ones follow each other."""
+        if self._near is None:
+            self._near = place_nodes(self._graph)
+        return self._near
+
+
+def plain_of(name: str) -> str:
+    """What an order is beside what goes first."""
+    return name.removeprefix(HOT).removeprefix(BANDS)
 
 
 def choose_companions(
@@ -145,21 +170,21 @@ def choose_companions(
     fanouts: dict[EdgeType, tuple[int, ...]],
     firsts: dict[NodeType, int],
 ) -> np.ndarray:
-    """Return int64[num_nodes]: through whose list each node of a type is read most often, -1 where it is in none.
+    """Return int32[num_nodes] (int64 from 2**31 nodes on): through whose list each node of a type is read most often, -1 where it is in
+    none.
 
     Args:
         readings: how often each list was read.
         fanouts: per edge type; -1 draws all.
         firsts: node type -> added to a node of it.
     """
-    best, companions = np.zeros(graph.num_nodes[node_type], np.float32), np.full(graph.num_nodes[node_type], -1, np.int64)
+    dtype = np.int32 if sum(graph.num_nodes.values()) <= np.iinfo(np.int32).max else np.int64
+    best, companions = np.zeros(graph.num_nodes[node_type], np.float32), np.full(graph.num_nodes[node_type], -1, dtype)
     for edge_type, csc in graph.adjacency.items():
         drawn = next((fanout for fanout in reversed(fanouts[edge_type]) if fanout), 0)  # most lists are read at the last hop
         if edge_type[0] != node_type or drawn == 0:
             continue
-        degrees = np.maximum(np.diff(csc.indptr), 1)
-        share = np.minimum(drawn / degrees, 1.0) if drawn > 0 else np.ones(degrees.size)
-        scores = ((readings[edge_type[2]] + NEVER_READ) * share).astype(np.float32)
+        scores = _scores(csc.indptr, readings[edge_type[2]], drawn)
         bad = companion_kernels.choose_companions(csc.indptr, csc.indices, scores, firsts[edge_type[2]], best, companions)
         if bad >= 0:
             where = f"the edge at position {bad} comes from node {csc.indices[bad]}"
@@ -167,8 +192,19 @@ def choose_companions(
     return companions
 
 
+def _scores(indptr: np.ndarray, readings: np.ndarray, drawn: int) -> np.ndarray:
+    """float32[num_dst]: how often a row is read through each list."""
+    scores = np.empty(indptr.size - 1, np.float32)
+    for first in range(0, scores.size, BLOCK):
+        block = slice(first, first + BLOCK)
+        degrees = np.maximum(np.diff(indptr[first : first + BLOCK + 1]), 1)
+        share = np.minimum(drawn / degrees, 1.0) if drawn > 0 else np.ones(degrees.size)
+        scores[block] = (readings[block] + NEVER_READ) * share
+    return scores
+
+
 def count_pages(
-    batches: Sequence[np.ndarray], rows: np.ndarray, row_bytes: int, *, page_bytes: int = 4096, data_offset: int = DATA_OFFSET
+    batches: Iterable[np.ndarray], rows: np.ndarray, row_bytes: int, *, page_bytes: int = 4096, data_offset: int = DATA_OFFSET
 ) -> np.ndarray:
     """Count the pages that batches read.
 
@@ -180,11 +216,12 @@ def count_pages(
     Returns:
         int64[num_batches, 2]: distinct pages, and runs of consecutive ones, which one request can read.
     """
-    counts = np.zeros((len(batches), 2), np.int64)
     if row_bytes == 0 or rows.size == 0:
-        return counts
+        return np.zeros((sum(1 for _ in batches), 2), np.int64)
+    counts = []
     marks = np.zeros(-(-(data_offset + rows.size * row_bytes) // page_bytes), np.int32)
     for number, ids in enumerate(batches):
         ids = np.ascontiguousarray(ids, np.int64)
-        page_kernels.count_pages(ids, rows, row_bytes, data_offset, page_bytes, 2 * number + 1, marks, counts[number])
-    return counts
+        counts.append(np.zeros(2, np.int64))
+        page_kernels.count_pages(ids, rows, row_bytes, data_offset, page_bytes, 2 * number + 1, marks, counts[-1])
+    return np.array(counts, np.int64).reshape(-1, 2)

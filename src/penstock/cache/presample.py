@@ -72,15 +72,17 @@ def distinct_nodes(sampler: NeighborSampler, sample: Sample) -> dict[NodeType, n
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """How often sampling asks for what, per epoch.
+    """How often sampling asked for what, counted over some epochs, in the narrowest integers that hold it.
 
     Attributes:
-        nodes: node type -> float64[num_nodes], batches that read the row of each node.
-        lists: edge type -> float64[num_dst], how often anything is read of the neighbour list of each node.
+        nodes: node type -> uint[num_nodes], batches that read the row of each node.
+        lists: edge type -> uint[num_dst], how often anything is read of the neighbour list of each node.
+        num_epochs: sampled.
     """
 
     nodes: dict[NodeType, np.ndarray]
     lists: dict[EdgeType, np.ndarray]
+    num_epochs: int
 
 
 def presample_visits(
@@ -103,16 +105,18 @@ def presample_visits(
     """
     if num_epochs < 1:
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
-    apart, graph = draw_apart(sampler), sampler.graph
-    nodes = {t: np.zeros(count, np.int64) for t, count in graph.num_nodes.items()}
-    lists = {e: np.zeros(csc.num_dst, np.int64) for e, csc in graph.adjacency.items()}
-    epochs = range(num_epochs)
+    apart, graph, epochs = draw_apart(sampler), sampler.graph, range(num_epochs)
+    count = num_epochs * len(_spread(order.num_batches(batch_size, False), max_batches))
+    narrow = np.min_scalar_type(count)  # a batch visits a row once; and a list once, unless trees share it
+    wide = np.dtype(np.uint32) if sampler.disjoint else narrow
+    nodes = {t: np.zeros(num_nodes, narrow) for t, num_nodes in graph.num_nodes.items()}
+    lists = {e: np.zeros(csc.num_dst, wide) for e, csc in graph.adjacency.items()}
     for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=epochs, max_batches=max_batches):
         for node_type, ids in distinct_nodes(apart, sample).items():
-            placement.count_keys(ids, 0, nodes[node_type])
+            placement.count_up_to(ids, np.iinfo(narrow).max, nodes[node_type])
         for edge_type in graph.adjacency:
-            placement.count_keys(lists_read(sample, edge_type), 0, lists[edge_type])
-    return Visits({t: counts / num_epochs for t, counts in nodes.items()}, {e: counts / num_epochs for e, counts in lists.items()})
+            placement.count_up_to(lists_read(sample, edge_type), np.iinfo(wide).max, lists[edge_type])
+    return Visits(nodes, lists, num_epochs)
 
 
 def presample_hotness(
@@ -126,7 +130,7 @@ def presample_hotness(
     num_epochs: int = 1,
 ) -> np.ndarray:
     """Return float64[num_nodes]: mean visits per epoch of each node of a type; arguments as in `presample_visits`."""
-    return presample_visits(sampler, seed_type, seeds, order, batch_size=batch_size, num_epochs=num_epochs).nodes[node_type]
+    return presample_visits(sampler, seed_type, seeds, order, batch_size=batch_size, num_epochs=num_epochs).nodes[node_type] / num_epochs
 
 
 def draw_apart(sampler: NeighborSampler) -> NeighborSampler:

@@ -229,6 +229,8 @@ def make_caches(
     window = max((choice.window for choice in choices.values()), default=0)
     graph = with_lists(bottom.graph, make_lists(plan, bottom.graph, bottom.beneath, kept))
     hold = plan.hold if fitted is None else fitted.memory.ahead.hold
+    if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
+        fitted = replace(fitted, lists={}, hotness={})
     return Caches(tables, window, graph, bottom.loaded_bytes, bottom.beneath, hold, fitted)
 
 

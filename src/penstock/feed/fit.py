@@ -7,7 +7,7 @@ batches it makes at once, so that all of the process stays within the budget; or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +43,9 @@ MARGIN = 1.15
 """Batches vary, and buffers are a little larger than what is in them."""
 READ_BYTES_PER_ROW = 96
 """Of the plan of a read: order, places, starts, lengths."""
+RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34}
+"""While the rows of a static cache are chosen, before there is one: what they are ranked by, and a block of the ranking. Others are ranked by
+the visits of the profile."""
 USE_BYTES = 8
 """Of one row asked for by one batch ahead, in Belady's log."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
@@ -58,8 +61,8 @@ class Fitted:
         num_workers: threads, fewer where memory is short.
         max_in_flight: batches in the making or waiting.
         rows: node type -> rows kept.
-        lists: edge type -> int64 nodes whose lists are kept, best first.
-        hotness: node type -> uint8[num_nodes], visits of the profile.
+        lists: edge type -> nodes whose lists are kept, best first; empty when the caches are made.
+        hotness: node type -> uint8[num_nodes], visits of the profile; likewise.
     """
 
     memory: MemoryPlan
@@ -118,6 +121,8 @@ def fit_memory(
             reading=caches.most_disk_bytes(num_threads) + min(num_threads, in_flight) * READ_BYTES_PER_ROW * asked,
             tables=_table_bytes(plan, graph, kept_types, with_lists),
         )
+        in_use_later = needs.step + needs.sampling + needs.batches + needs.reading
+        needs = replace(needs, ranking=max(0, _ranking_bytes(plan, graph, kept_types) - in_use_later))
         return plan_memory(budget, needs, search.ways(num_threads), search.misses)
 
     refusal: BudgetError | None = None
@@ -163,6 +168,14 @@ def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType], with_list
     per_node = STATIC_DIRECTORY_BYTES_PER_NODE if plan.policy in STATIC else DIRECTORY_BYTES_PER_NODE + 1
     lists = table_bytes(graph.adjacency) if with_lists else 0
     return per_node * sum(graph.num_nodes[t] for t in kept_types) + lists
+
+
+def _ranking_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType]) -> int:
+    """What choosing rows takes before the caches are made."""
+    per_node = RANKING_BYTES_PER_NODE.get(plan.policy or "", 0)
+    if plan.policy == "inclusion":
+        return per_node * sum(graph.num_nodes.values())
+    return per_node * max((graph.num_nodes[t] for t in kept_types), default=0)
 
 
 class _Search:

@@ -22,6 +22,7 @@ import xxhash
 from penstock import rng
 from penstock.errors import UsageError
 from penstock.order.communities import label_communities, put_together
+from penstock.order.grouping import BLOCK
 from penstock.order.orders import count_batches
 from penstock.order.shuffling_error import choose_num_sequences, read_classes
 from penstock.order.traversal import traverse_seeds
@@ -36,7 +37,7 @@ class ProximityOrder:
     """Round-robin over sequences of positions, each shifted circularly by a random offset per epoch.
 
     Args:
-        sequences: int64[num_seeds], the sequences one after another; together every position once.
+        sequences: int32 or int64[num_seeds], the sequences one after another; together every position once.
         offsets: int64[num_sequences + 1], where each begins; from `cut_evenly`.
         seed: of the shifts.
 
@@ -45,13 +46,15 @@ class ProximityOrder:
     """
 
     def __init__(self, sequences: np.ndarray, offsets: np.ndarray, seed: int) -> None:
-        self.sequences, self.offsets = np.asarray(sequences, dtype=np.int64), np.asarray(offsets, dtype=np.int64)
-        self.num_seeds, self.num_sequences, self.seed = self.sequences.size, self.offsets.size - 1, seed
-        _check(self.sequences, self.offsets)
+        sequences = np.asarray(sequences)
+        dtype = np.int32 if sequences.size <= np.iinfo(np.int32).max else np.int64
+        self.offsets = np.asarray(offsets, dtype=np.int64)
+        self.num_seeds, self.num_sequences, self.seed = sequences.size, self.offsets.size - 1, seed
+        _check(sequences, self.offsets)
+        self.sequences = sequences.astype(dtype, copy=False)
         self._lengths = np.diff(self.offsets)
         self._shifts: tuple[int, np.ndarray] | None = None
-        digest = xxhash.xxh3_64(np.ascontiguousarray(self.sequences).view(np.uint8).data).hexdigest()
-        self.name = f"proximity, {self.num_sequences} sequences {digest}, seed {seed}"
+        self.name = f"proximity, {self.num_sequences} sequences {_digest(self.sequences)}, seed {seed}"
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
         """Number of batches in an epoch."""
@@ -62,7 +65,7 @@ class ProximityOrder:
         place = np.arange(index * batch_size, min((index + 1) * batch_size, self.num_seeds))
         turn, sequence = np.divmod(place, self.num_sequences)
         within = (turn + self.shifts(epoch)[sequence]) % self._lengths[sequence]
-        return self.sequences[self.offsets[sequence] + within]
+        return self.sequences[self.offsets[sequence] + within].astype(np.int64)
 
     def shifts(self, epoch: int) -> np.ndarray:
         """int64[num_sequences]: which element of each sequence comes first in an epoch."""
@@ -125,12 +128,31 @@ def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: in
     """Positions of the seeds, near ones next to each other."""
     key, view = rng.derive_key(seed, 0, rng.ORDER), view_undirected(graph)
     word = rng.random_words(key, 0, 1, _ROOT)[0]
-    root = int(rng.below_wide(word[0], word[1], np.uint64(np.unique(ids).size)))
+    root = int(rng.below_wide(word[0], word[1], np.uint64(_count_distinct(ids, graph.num_nodes[node_type]))))
     positions = traverse_seeds(view, node_type, ids, root)
     if not by_community:
         return positions
-    communities = label_communities(view)
-    return put_together(positions, communities[ids + view.first_ids[node_type]])
+    communities, first = label_communities(view), view.first_ids[node_type]
+    del view
+    of_seeds = np.empty(ids.size, communities.dtype)
+    for begin in range(0, ids.size, BLOCK):
+        of_seeds[begin : begin + BLOCK] = communities[ids[begin : begin + BLOCK] + first]
+    return put_together(positions, of_seeds)
+
+
+def _count_distinct(ids: np.ndarray, num_ids: int) -> int:
+    """Different ones among ids in [0, num_ids); a byte each."""
+    seen = np.zeros(num_ids, np.bool_)
+    seen[ids] = True
+    return int(np.count_nonzero(seen))
+
+
+def _digest(sequences: np.ndarray) -> str:
+    """16 hex digits over int64 positions, however they are kept."""
+    state = xxhash.xxh3_64()
+    for first in range(0, sequences.size, BLOCK):
+        state.update(sequences[first : first + BLOCK].astype(np.int64).view(np.uint8).data)
+    return state.hexdigest()
 
 
 def cut_evenly(num_seeds: int, num_sequences: int) -> np.ndarray:
@@ -147,7 +169,7 @@ def _check(sequences: np.ndarray, offsets: np.ndarray) -> None:
     if not 1 <= num_sequences <= num_seeds or not np.array_equal(offsets, cut_evenly(num_seeds, num_sequences)):
         raise UsageError(f"offsets must be cut_evenly({num_seeds}, number of sequences), got {num_sequences} sequences otherwise cut")
     is_inside = sequences.min() >= 0 and sequences.max() < num_seeds
-    if not is_inside or (np.bincount(sequences, minlength=num_seeds) != 1).any():
+    if not is_inside or _count_distinct(sequences, num_seeds) < num_seeds:
         raise UsageError(f"sequences must hold every position in [0, {num_seeds}) once")
 
 
@@ -167,8 +189,8 @@ def _read(graph: Any, seeds: Any, labels: np.ndarray | None) -> tuple[Graph, Nod
     ids, num_nodes = np.asarray(ids), graph.num_nodes[node_type]
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise UsageError(f"seeds must be a vector of node ids, got {ids.dtype} {list(ids.shape)}")
-    bad = np.flatnonzero((ids < 0) | (ids >= num_nodes))
-    if bad.size:
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
+        bad = np.flatnonzero((ids < 0) | (ids >= num_nodes))
         raise UsageError(f"{bad.size} of {ids.size} seeds lie outside [0, {num_nodes}); first is seeds[{bad[0]}] = {ids[bad[0]]}")
     if labels is None and store is not None and "y" in store.node_fields(node_type):
         labels = store.node_field(node_type, "y")

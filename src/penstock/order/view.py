@@ -6,12 +6,16 @@ Invariant: no edge is copied but the out-neighbours: `PICKED` per node and edge 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.kernels.breadth_first import cpu as kernels
 from penstock.records import Graph, NodeType
+from penstock.store.process_memory import free_bytes
+from penstock.store.tiers import advise_in_order, advise_random
 
 PICKED = 4
 """In-neighbours per node and edge type that a node can be reached from, where edges have no reverse. On a citation graph 1, 4, 16 and all
@@ -55,7 +59,7 @@ def view_undirected(graph: Graph, *, picked: int = PICKED) -> UndirectedView:
     Args:
         graph: topology; its arrays may be memory-mapped.
         picked: see PICKED.
-    Cost: one pass over all edges; 8 + 4 * picked bytes per node and edge type where some edge has no reverse, else nothing.
+    Cost: one pass over all edges; where some edge has no reverse 4 bytes a node and up to 4 * picked per node and edge type, else nothing.
     """
     starts = np.cumsum([0, *graph.num_nodes.values()]).tolist()
     first_ids, num_nodes = dict(zip(graph.num_nodes, starts, strict=False)), starts[-1]
@@ -63,7 +67,8 @@ def view_undirected(graph: Graph, *, picked: int = PICKED) -> UndirectedView:
     dtype = np.result_type(np.int32, *(csc.indices.dtype for csc in graph.adjacency.values()))  # they differ from 2**31 nodes on
     indptrs = tuple(_read_only(csc.indptr, np.int64) for csc in graph.adjacency.values())
     indices = tuple(_read_only(csc.indices, dtype) for csc in graph.adjacency.values())
-    nothing = np.empty(0, dtype=np.int64)
+    few = picked * sum(csc.num_dst for csc in graph.adjacency.values()) <= np.iinfo(np.int32).max
+    nothing = np.empty(0, dtype=np.int32 if few else np.int64)
     view = UndirectedView(num_nodes, first_ids, indptrs, indices, firsts, nothing, np.empty(0, dtype=np.int32))
     return view if is_symmetric(view) else _with_outgoing(view, picked)
 
@@ -78,13 +83,14 @@ def is_symmetric(view: UndirectedView) -> bool:
 
 def _with_outgoing(view: UndirectedView, picked: int) -> UndirectedView:
     lists = list(zip(view.indptrs, view.indices, view.firsts, strict=True))
-    out_ptr = np.zeros(view.num_nodes + 1, dtype=np.int64)
+    ends = np.zeros(view.num_nodes + 2, dtype=view.out_ptr.dtype)  # two more than nodes: the beginning of node v is at v + 1 until all is placed
     for indptr, indices, (first_src, _) in lists:
-        kernels.count_outgoing(indptr, indices, first_src, picked, out_ptr[1:])
-    np.cumsum(out_ptr, out=out_ptr)
-    out_nodes, cursor = np.empty(int(out_ptr[-1]), dtype=view.id_dtype), out_ptr[:-1].copy()
+        kernels.count_outgoing(indptr, indices, first_src, picked, ends[2:])
+    np.cumsum(ends, out=ends, dtype=ends.dtype)
+    out_nodes, cursor = np.empty(int(ends[-1]), dtype=view.id_dtype), ends[1:-1]
     for indptr, indices, (first_src, first_dst) in lists:
         kernels.place_outgoing(indptr, indices, first_src, first_dst, picked, cursor, out_nodes)
+    out_ptr = ends[:-1]
     return UndirectedView(view.num_nodes, view.first_ids, view.indptrs, view.indices, view.firsts, out_ptr, out_nodes)
 
 
@@ -93,3 +99,14 @@ def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
     view = np.ascontiguousarray(array, dtype=dtype).view(np.ndarray)[:]
     view.flags.writeable = False
     return view
+
+
+@contextmanager
+def read_at_random(view: UndirectedView) -> Iterator[None]:
+    """While lists are read all over the place: files that memory does not hold are read without what follows, of which little would stay."""
+    files = [array for array in view.indices if array.nbytes > free_bytes() // 2 and advise_random(array)]
+    try:
+        yield
+    finally:
+        for array in files:
+            advise_in_order(array)

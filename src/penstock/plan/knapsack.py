@@ -8,8 +8,11 @@ greedy choice is within one entry of the best.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
+from penstock.cache.ranking import rank
 from penstock.errors import UsageError
 
 
@@ -33,21 +36,52 @@ def plan_split(
         seconds_per_list_hit, seconds_per_row_hit: time saved where one visit is served from the cache, of all or one by one.
         budget_bytes: of both together.
     Returns:
-        (int64 nodes whose lists are kept, int64 rows that are kept), best first.
-    Cost: O((n + m) log(n + m)); 24 bytes per entry.
+        (nodes whose lists are kept, rows that are kept), best first.
+    Cost: O((n + m) log(n + m)); 16 bytes per entry.
     """
     if min(np.min(each, initial=0) for each in (seconds_per_list_hit, seconds_per_row_hit, budget_bytes, row_bytes)) < 0:
         raise UsageError("the knapsack needs slopes, bytes and a budget that are not negative")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        list_density = np.asarray(list_visits, np.float64) * seconds_per_list_hit / np.asarray(list_bytes, np.float64)
-        row_density = np.asarray(row_visits, np.float64) * seconds_per_row_hit / row_bytes
-    num_lists = list_density.size
-    density = np.concatenate([list_density, row_density])
-    sizes = np.concatenate([np.asarray(list_bytes, np.int64), np.broadcast_to(np.asarray(row_bytes, np.int64), row_density.shape)])
-    ranking = np.argsort(-density, kind="stable")
-    ranking = ranking[(density[ranking] > 0) & (sizes[ranking] > 0)]
-    kept = ranking[fill_by_rank(sizes[ranking], budget_bytes)]
-    return kept[kept < num_lists], kept[kept >= num_lists] - num_lists
+    densities, whole_bytes = [], [np.asarray(list_bytes, np.int64), np.broadcast_to(np.asarray(row_bytes, np.int64), np.shape(row_visits))]
+    for visits, slopes, sizes in zip((list_visits, row_visits), (seconds_per_list_hit, seconds_per_row_hit), whole_bytes, strict=True):
+        densities.append(np.asarray(visits, np.float64) * slopes / np.maximum(sizes, 1))
+    lists, rows = take_best(densities, lambda number, ids: whole_bytes[number][ids], budget_bytes)
+    return lists, rows
+
+
+def take_best(
+    values: Sequence[np.ndarray], sizes_of: Callable[[int, np.ndarray], np.ndarray], budget: int, *, worthless: float = 0.0, least: int = 1
+) -> list[np.ndarray]:
+    """Fill a budget from several kinds of entries, the best first, passing over what does not fit any more.
+
+    Args:
+        values: [n] per kind, what entries are worth; one ranking goes over all, equal ones by kind and id.
+        sizes_of: (number of the kind, ids) -> their sizes; an entry without size is not taken.
+        budget: of all together.
+        worthless: entries of this value or less are not taken.
+        least: the smallest size that there is.
+    Returns:
+        per kind the ids taken, best first; int32 where they fit.
+    Cost: what `rank` takes, and what is taken.
+    """
+    firsts = np.cumsum([0, *(each.size for each in values)])
+    taken: list[list[np.ndarray]] = [[] for _ in values]
+    for block in rank(values):
+        if budget < least:
+            break
+        sizes, owners, is_worth = np.empty(block.size, np.int64), np.searchsorted(firsts, block, side="right") - 1, np.ones(block.size, bool)
+        for number in range(len(values)):
+            at = np.flatnonzero(owners == number)
+            ids = block[at] - firsts[number]
+            sizes[at], is_worth[at] = sizes_of(number, ids), values[number][ids] > worthless
+        candidates = np.flatnonzero((sizes > 0) & is_worth)
+        chosen = candidates[fill_by_rank(sizes[candidates], budget)]
+        budget -= int(sizes[chosen].sum())
+        for number, pieces in enumerate(taken):
+            ids = block[chosen[owners[chosen] == number]] - firsts[number]
+            pieces.append(ids.astype(np.int32 if values[number].size <= np.iinfo(np.int32).max else np.int64))
+        if not is_worth.all():
+            break
+    return [np.concatenate(pieces) if pieces else np.empty(0, np.int32) for pieces in taken]
 
 
 def fill_by_rank(sizes: np.ndarray, budget: int) -> np.ndarray:

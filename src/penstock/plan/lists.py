@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.cache.hotness import BLOCK
 from penstock.errors import UsageError, argument
 from penstock.plan.capacity import STATIC_DIRECTORY_BYTES_PER_NODE, parse_capacity
-from penstock.plan.knapsack import fill_by_rank, plan_split
+from penstock.plan.knapsack import take_best
 from penstock.records import CSC, EdgeType
 
 SHARED = "shared"
@@ -31,29 +32,30 @@ def plan_lists(
         adjacency: their lengths.
         layout: how kept lists are found: "direct" or "prefix".
     Returns:
-        edge type -> int64 nodes, best first; a list without edges is never kept.
-    Cost: O(n log n), 24 bytes per list.
+        edge type -> nodes, best first; a list without edges is never kept.
+    Cost: that of `take_best`.
     """
     name = "neighbor_cache"
     kind, amount = parse_capacity(text, name, unit="lists")
-    lengths = {e: np.diff(csc.indptr) for e, csc in adjacency.items()}
     if kind == "share":
-        sizes, budget = lengths, int(amount * sum(csc.num_edges for csc in adjacency.values()))
+        unit, budget = "edges", int(amount * sum(csc.num_edges for csc in adjacency.values()))
     elif kind == "lists":
-        sizes, budget = {e: np.ones_like(each) for e, each in lengths.items()}, int(amount)
+        unit, budget = "lists", int(amount)
     else:
-        sizes, budget = list_sizes(adjacency, layout), int(amount) - table_bytes(adjacency)
+        unit, budget = "bytes", int(amount) - table_bytes(adjacency)
         if amount and budget < 0:
             raise UsageError(
                 f"{argument(name, text)} does not hold the table alone: {table_bytes(adjacency):,} bytes for lists of "
-                f"{sum(each.size for each in lengths.values()):,} nodes; give more, or 0"
+                f"{sum(csc.num_dst for csc in adjacency.values()):,} nodes; give more, or 0"
             )
     keys = list(adjacency)
-    whole_values, whole_sizes = _joined([values[e] for e in keys], np.float64), _joined([sizes[e] for e in keys], np.int64)
-    ranking = np.argsort(-whole_values, kind="stable")
-    ranking = ranking[_joined([lengths[e] for e in keys], np.int64)[ranking] > 0]
-    kept = ranking[fill_by_rank(whole_sizes[ranking], max(budget, 0))]
-    return _by_key(kept, {e: lengths[e].size for e in keys})
+
+    def sizes_of(number: int, ids: np.ndarray) -> np.ndarray:
+        return list_sizes(adjacency[keys[number]], ids, layout, unit)
+
+    least = min((csc.indices.dtype.itemsize for csc in adjacency.values()), default=1) if unit == "bytes" else 1
+    kept = take_best([values[e] for e in keys], sizes_of, max(budget, 0), worthless=-np.inf, least=least)
+    return dict(zip(keys, kept, strict=True))
 
 
 def plan_shared(
@@ -76,7 +78,8 @@ def plan_shared(
         adjacency, layout: as in `plan_lists`.
         seconds_per_list_hit, seconds_per_row_hit: what a hit saves, measured.
     Returns:
-        (edge type -> int64 nodes whose lists are kept, node type -> int64 rows kept), best first.
+        (edge type -> nodes whose lists are kept, node type -> rows kept), best first.
+    Cost: 4 bytes per list and row, and that of `take_best`.
     """
     kind, amount = parse_capacity(text)
     tables = table_bytes(adjacency) + STATIC_DIRECTORY_BYTES_PER_NODE * sum(visits.size for visits in row_visits.values())
@@ -87,24 +90,35 @@ def plan_shared(
         budget = int(amount) - tables
     if amount and budget < 0:
         raise UsageError(f"{argument('cache', text)} does not hold the tables of rows and lists alone: {tables:,} bytes; give more, or 0")
-    sizes, edge_types, node_types = list_sizes(adjacency, layout), list(adjacency), list(row_visits)
-    lists, rows = plan_split(
-        _joined([list_visits[e] for e in edge_types], np.float64),
-        _joined([sizes[e] for e in edge_types], np.int64),
-        _joined([row_visits[t] for t in node_types], np.float64),
-        _joined([np.full(row_visits[t].size, row_bytes[t]) for t in node_types], np.int64),
-        seconds_per_list_hit=_joined([np.full(sizes[e].size, seconds_per_list_hit[e]) for e in edge_types], np.float64),
-        seconds_per_row_hit=_joined([np.full(row_visits[t].size, seconds_per_row_hit[t]) for t in node_types], np.float64),
-        budget_bytes=max(budget, 0),
-    )
-    return _by_key(lists, {e: sizes[e].size for e in edge_types}), _by_key(rows, {t: row_visits[t].size for t in node_types})
+    edge_types, node_types = list(adjacency), list(row_visits)
+    densities = [_list_density(list_visits[e], adjacency[e], seconds_per_list_hit[e], layout) for e in edge_types]
+    densities += [row_visits[t] * np.float32(seconds_per_row_hit[t] / max(row_bytes[t], 1)) for t in node_types]
+
+    def sizes_of(number: int, ids: np.ndarray) -> np.ndarray:
+        if number < len(edge_types):
+            return list_sizes(adjacency[edge_types[number]], ids, layout)
+        return np.full(ids.size, row_bytes[node_types[number - len(edge_types)]])
+
+    kept = take_best(densities, sizes_of, max(budget, 0))
+    return dict(zip(edge_types, kept, strict=False)), dict(zip(node_types, kept[len(edge_types) :], strict=True))
 
 
-def list_sizes(adjacency: Mapping[EdgeType, CSC], layout: str) -> dict[EdgeType, np.ndarray]:
-    """Edge type -> int64[num_dst]: bytes that keeping each list takes, beyond the table; 0 for a list without edges."""
-    begin = 8 if layout == "prefix" else 0
-    lengths = {e: np.diff(csc.indptr) for e, csc in adjacency.items()}
-    return {e: each * adjacency[e].indices.dtype.itemsize + begin * (each > 0) for e, each in lengths.items()}
+def _list_density(visits: np.ndarray, csc: CSC, seconds_per_hit: float, layout: str) -> np.ndarray:
+    """float32[num_dst]: seconds saved per byte of each list."""
+    density = np.empty(csc.num_dst, np.float32)
+    for first in range(0, csc.num_dst, BLOCK):
+        last = min(first + BLOCK, csc.num_dst)
+        sizes = list_sizes(csc, np.arange(first, last), layout)
+        density[first:last] = visits[first:last] * seconds_per_hit / np.maximum(sizes, 1)
+    return density
+
+
+def list_sizes(csc: CSC, nodes: np.ndarray, layout: str, unit: str = "bytes") -> np.ndarray:
+    """int64[n]: what keeping the lists of some nodes takes, beyond the table; 0 for a list without edges. `unit`: bytes, edges or lists."""
+    lengths = csc.indptr[nodes + 1] - csc.indptr[nodes]
+    if unit == "bytes":
+        return lengths * csc.indices.dtype.itemsize + (8 if layout == "prefix" else 0) * (lengths > 0)
+    return lengths if unit == "edges" else (lengths > 0).astype(np.int64)
 
 
 def table_bytes(adjacency: Mapping[EdgeType, CSC]) -> int:
@@ -112,15 +126,3 @@ def table_bytes(adjacency: Mapping[EdgeType, CSC]) -> int:
     widths = {e: 4 if max(csc.num_edges, csc.num_dst) < 1 << 31 else 8 for e, csc in adjacency.items()}
     return sum(csc.num_dst * widths[e] + 8 for e, csc in adjacency.items() if csc.num_edges)  # 8: the end of the last list of a prefix
 
-
-def _joined(pieces: list[np.ndarray], dtype: Any) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype), *pieces]).astype(dtype, copy=False)
-
-
-def _by_key(chosen: np.ndarray, counts: Mapping[Any, int]) -> dict[Any, np.ndarray]:
-    """Numbers in the joined arrays -> ids per key, in the same order."""
-    found, first = {}, 0
-    for key, count in counts.items():
-        found[key] = chosen[(chosen >= first) & (chosen < first + count)] - first
-        first += count
-    return found

@@ -30,6 +30,7 @@ class Needs:
         batches: all batches under way at once.
         reading: buffers of reads from the disk.
         tables: directories of the caches and what their policies know of every node.
+        ranking: what choosing the rows takes, before the caches are made, beyond what will be in use only later.
     """
 
     process: int
@@ -39,6 +40,7 @@ class Needs:
     batches: int = 0
     reading: int = 0
     tables: int = 0
+    ranking: int = 0
 
     @property
     def total(self) -> int:

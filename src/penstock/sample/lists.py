@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,9 @@ import numpy as np
 from penstock.kernels.cached_lists import cpu
 from penstock.records import CSC, EdgeType, Graph
 from penstock.store.tiers import Tier
+
+_BLOCK = 1 << 16
+"""Nodes that a temporary array is made for at a time."""
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class _KeptLists(ABC):
 
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
         self._indptr, self._slow, self._hits = csc.indptr, TierLists(slow), ListStats()
-        self._ends, self._cached = _load_lists(csc, chosen, self._slow)
+        self._cached = np.empty(_count_edges(csc, chosen), csc.indices.dtype)
 
     @property
     def stats(self) -> dict[str, ListStats]:
@@ -134,7 +137,7 @@ class DirectLists(_KeptLists):
 
     Args:
         csc: the whole adjacency.
-        chosen: int64 ids of the nodes whose lists are kept.
+        chosen: int32 or int64 ids of the nodes whose lists are kept.
         slow: where all lists are, rows are the elements of `indices`; read once for the chosen.
     Cost: 4 bytes per node (8 from 2**31 kept edges on) and the lists.
     """
@@ -142,8 +145,8 @@ class DirectLists(_KeptLists):
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
         super().__init__(csc, chosen, slow)
         self._starts = np.full(csc.num_dst, -1, np.int32 if self._cached.size < 1 << 31 else np.int64)
-        self._starts[chosen] = self._ends[:-1]
-        del self._ends
+        for first, ends in _load_lists(csc, chosen, self._slow, self._cached):
+            self._starts[chosen[first : first + ends.size - 1]] = ends[:-1]
 
     @property
     def resident_bytes(self) -> int:
@@ -159,16 +162,24 @@ class PrefixLists(_KeptLists):
 
     Args:
         csc: the whole adjacency.
-        chosen: int64 ids of the nodes whose lists are kept, best first; the others follow in the order of their ids.
+        chosen: int32 or int64 ids of the nodes whose lists are kept, best first; the others follow in the order of their ids.
         slow: where all lists are, rows are the elements of `indices`; read once for the chosen.
     Cost: 4 bytes per node, 8 per kept node, and the lists.
     """
 
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
         super().__init__(csc, chosen, slow)
+        self._ends = np.zeros(chosen.size + 1, np.int64)
+        for first, ends in _load_lists(csc, chosen, self._slow, self._cached):
+            self._ends[first : first + ends.size] = ends
         self._ranks = np.full(csc.num_dst, -1, np.int32 if csc.num_dst < 1 << 31 else np.int64)
-        self._ranks[chosen] = np.arange(chosen.size)
-        self._ranks[self._ranks < 0] = np.arange(chosen.size, csc.num_dst)
+        self._ranks[chosen] = np.arange(chosen.size, dtype=self._ranks.dtype)
+        begin = chosen.size
+        for first in range(0, csc.num_dst, _BLOCK):
+            block = self._ranks[first : first + _BLOCK]
+            at = np.flatnonzero(block < 0)
+            block[at] = np.arange(begin, begin + at.size)
+            begin += at.size
 
     @property
     def resident_bytes(self) -> int:
@@ -194,16 +205,27 @@ def with_lists(graph: Graph, lists: Mapping[EdgeType, Lists | None]) -> Graph:
     return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
 
 
-def _load_lists(csc: CSC, chosen: np.ndarray, slow: TierLists) -> tuple[np.ndarray, np.ndarray]:
-    """(int64[n + 1] where each list begins and ends, the lists one after the other)."""
-    degrees = csc.indptr[chosen + 1] - csc.indptr[chosen]
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(degrees)])
-    cached = np.empty(int(ends[-1]), csc.indices.dtype)
-    for first, last in _pieces(ends):
-        row_ptr = ends[first : last + 1]
-        positions = np.repeat(csc.indptr[chosen[first:last]] - row_ptr[:-1], degrees[first:last]) + np.arange(row_ptr[0], row_ptr[-1])
-        slow.read_at(positions, cached, np.arange(row_ptr[0], row_ptr[-1]), int(np.count_nonzero(np.diff(row_ptr))))
-    return ends, cached
+def _count_edges(csc: CSC, chosen: np.ndarray) -> int:
+    pieces = (chosen[first : first + _BLOCK] for first in range(0, chosen.size, _BLOCK))
+    return sum(int((csc.indptr[nodes + 1] - csc.indptr[nodes]).sum()) for nodes in pieces)
+
+
+def _load_lists(csc: CSC, chosen: np.ndarray, slow: TierLists, cached: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Read the lists of chosen nodes, one after the other. Yields, for some of them at a time, (the number of the first, int64[n + 1] where
+    each begins and ends)."""
+    begin = 0
+    for first_node in range(0, chosen.size, _BLOCK):
+        nodes = chosen[first_node : first_node + _BLOCK]
+        starts = csc.indptr[nodes]
+        degrees = csc.indptr[nodes + 1] - starts
+        ends = np.concatenate([np.full(1, begin), begin + np.cumsum(degrees)])
+        for first, last in _pieces(ends):
+            row_ptr = ends[first : last + 1]
+            places = np.arange(row_ptr[0], row_ptr[-1])
+            positions = np.repeat(starts[first:last] - row_ptr[:-1], degrees[first:last]) + places
+            slow.read_at(positions, cached, places, int(np.count_nonzero(np.diff(row_ptr))))
+        yield first_node, ends
+        begin = int(ends[-1])
 
 
 def _pieces(ends: np.ndarray, most: int = 1 << 18) -> Iterable[tuple[int, int]]:

@@ -24,6 +24,9 @@ from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
 from penstock.store.reorder import reorder
 
+_BLOCK = 1 << 18
+"""Nodes that a temporary array is made for at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packed:
@@ -111,7 +114,9 @@ def rows_of(nodes: np.ndarray, num_nodes: int) -> np.ndarray:
     rows = np.full(num_nodes, -1, np.int32 if num_nodes <= MAX_INT32 else np.int64)
     if num_nodes and (int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes):
         raise InputError(f"an order of {num_nodes} nodes has nodes from {nodes.min()} to {nodes.max()}")
-    rows[nodes] = np.arange(num_nodes, dtype=rows.dtype)
+    for first in range(0, num_nodes, _BLOCK):
+        block = nodes[first : first + _BLOCK]
+        rows[block] = np.arange(first, first + block.size, dtype=rows.dtype)
     if num_nodes and int(rows.min()) < 0:
         raise InputError(f"an order holds every node once; node {int(np.argmin(rows))} is missing")
     return rows

@@ -21,7 +21,7 @@ import penstock
 from penstock.cache import Belady, Policy, Static, plan_static
 from penstock.cache.belady import NUM_CLASSES, hotness_classes
 from penstock.cache.choose import DYNAMIC
-from penstock.cache.packing import LAYOUTS, RANDOM, Accesses, Layouts, count_pages, record_accesses
+from penstock.cache.packing import LAYOUTS, RANDOM, Accesses, Layouts, count_pages, plain_of, record_accesses
 from penstock.cache.presample import sample_batches
 from penstock.errors import BudgetError, StoreError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, plan_rows
@@ -30,6 +30,7 @@ from penstock.sample import NeighborSampler
 from penstock.store import Progress, Quiet, Store, format_bytes, parse_bytes
 from penstock.store.budget import MIB, RESERVE_BYTES
 from penstock.store.change import StoreChange
+from penstock.store.files import Scratch
 from penstock.store.format import DATA_OFFSET, MAX_INT32
 from penstock.store.packing import choose_fields, drop, pack, rows_of
 from penstock.store.process_memory import free_bytes, resident_bytes
@@ -128,11 +129,11 @@ def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Pr
         budget = _plan_memory(work)
         _announce(work, budget, progress)
         sampled = work.accesses(progress)
+        batches = work.batches(sampled.visits[work.node_type], change.scratch, progress)
         names = LAYOUTS if settings.by == AUTO else (settings.by,)
-        with stage(progress, f"order {work.node_type}", len(names), "orders"):
-            rows = work.order(names, sampled, progress)
-        measured = work.measure(rows, sampled.visits[work.node_type], progress)
-        chosen = settings.by if settings.by != AUTO else _best(measured["pages"])
+        measured, chosen, mapping = work.choose(names, sampled, batches, progress)
+        batches.close()
+        del sampled
         result = {
             "store": str(change.store.path), "penstock": penstock.__version__, "settings": asdict(settings), "node_type": work.node_type,
             "by": chosen, "fields": work.fields, "row_bytes": work.row_bytes, "page_bytes": settings.page_bytes, "bytes": 0,
@@ -140,8 +141,6 @@ def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Pr
         }  # fmt: skip
         if chosen is not None:
             made = {key: result[key] for key in ("by", "penstock", "settings", "row_bytes", "page_bytes", "measured")}
-            mapping = rows[chosen]
-            del rows, sampled
             pack(change, work.node_type, mapping, work.fields, made=made, work_bytes=budget, progress=progress)
             result["bytes"] = work.copy_bytes
     return result
@@ -187,45 +186,101 @@ class _Work:
         """Rows that the cache keeps."""
         return plan_rows(self.settings.cache, {0: self.num_nodes}, {0: sum(spec.row_bytes for spec in self.specs)})[0]
 
-    def order(self, names: Iterable[str], sampled: Accesses, progress: Progress) -> dict[str, np.ndarray]:
-        """The row of each node: as it is, and by the layouts of these names."""
-        layouts = Layouts(
-            self.graph, self.node_type, sampled, self.sampler.fanouts, num_hot=self.num_kept, seed=self.settings.seed
-        )  # fmt: skip
-        rows = {ORIGINAL: rows_of(np.arange(self.num_nodes), self.num_nodes)}
-        for name in names:
-            rows[name] = rows_of(layouts.make(name), self.num_nodes)
-            progress.advance(1)
-        return rows
-
-    def measure(self, rows: dict[str, np.ndarray], visits: np.ndarray, progress: Progress) -> dict[str, Any]:
-        """Mean pages and runs per batch by order: of all rows, and of those that the cache misses; over the first batches of epoch 0."""
+    def batches(self, visits: np.ndarray, scratch: Scratch, progress: Progress) -> _Batches:
+        """The first batches of epoch 0 after those that warm the cache up, with what the cache misses of each."""
         settings, order = self.settings, make_order(self.settings.order, self.seeds)
-        batches = sample_batches(
+        sampled = sample_batches(
             self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=settings.batch_size, epochs=range(1)
         )  # fmt: skip
         num_batches = order.num_batches(settings.batch_size, False)
         policy = make_policy(settings.policy, self.num_nodes, self.num_kept, settings.window, visits)
         num_warm = 0 if isinstance(policy, Static) else min(WARM_BATCHES, num_batches // 4)
-        count, asked, missed = min(num_batches - num_warm, MEASURED_BATCHES), 0, 0
-        totals = {name: np.zeros((2, 2)) for name in rows}
-        with stage(progress, "measure", num_warm + count, "batches"):
-            ids_of = islice((batch[self.node_type] for batch in batches), num_warm + count)
+        count, kept = min(num_batches - num_warm, MEASURED_BATCHES), _Batches(scratch)
+        with stage(progress, "sample what is measured", num_warm + count, "batches"):
+            ids_of = islice((batch[self.node_type] for batch in sampled), num_warm + count)
             for number, (ids, left) in enumerate(play(policy, ids_of)):
                 progress.advance(1)
-                if number < num_warm:
-                    continue
-                asked, missed = asked + ids.size, missed + left.size
-                for name, mapping in rows.items():
-                    totals[name] += count_pages([ids, left], mapping, self.row_bytes, page_bytes=settings.page_bytes)
-        means = {name: (total / max(count, 1)).round(1) for name, total in totals.items()}
-        return {
-            "num_batches": count,
-            "rows_per_batch": asked / max(count, 1),
-            "missed_rows_per_batch": missed / max(count, 1),
+                if number >= num_warm:
+                    kept.add(ids, left)
+        return kept
+
+    def choose(
+        self, names: Sequence[str], sampled: Accesses, batches: _Batches, progress: Progress
+    ) -> tuple[dict[str, Any], str | None, np.ndarray]:
+        """Make one order after the other and count its pages, of all rows and of those that the cache misses.
+
+        Returns:
+            (mean pages and runs per batch by order, the name of the one to write, the row of each node by it).
+        """
+        layouts = Layouts(
+            self.graph, self.node_type, sampled, self.sampler.fanouts, num_hot=self.num_kept, seed=self.settings.seed
+        )  # fmt: skip
+        means, best = {ORIGINAL: batches.count(self._original(), self)}, np.empty(0, np.int32)
+        best_name, fewest = None, np.inf
+        with stage(progress, f"order {self.node_type}", len(names), "orders"):
+            for name in sorted(names, key=plain_of):  # what orders have in common is made once
+                rows = rows_of(layouts.make(name), self.num_nodes)
+                means[name] = batches.count(rows, self)
+                pages = means[name][1, 0], names.index(name)  # of equally good ones the first
+                if best_name is None or pages < fewest:
+                    best_name, fewest, best = name, pages, rows
+                del rows
+                progress.advance(1)
+        means = {name: means[name] for name in (ORIGINAL, *names)}
+        measured = {
+            "num_batches": batches.num_batches,
+            "rows_per_batch": batches.num_rows[0] / max(batches.num_batches, 1),
+            "missed_rows_per_batch": batches.num_rows[1] / max(batches.num_batches, 1),
             "pages": {name: mean[:, 0].tolist() for name, mean in means.items()},
             "runs": {name: mean[:, 1].tolist() for name, mean in means.items()},
         }
+        is_better = self.settings.by != AUTO or fewest[0] < (1 - LEAST_GAIN) * means[ORIGINAL][1, 0]
+        return measured, best_name if is_better else None, best
+
+    def _original(self) -> np.ndarray:
+        return np.arange(self.num_nodes, dtype=np.int32 if self.num_nodes <= MAX_INT32 else np.int64)
+
+
+class _Batches:
+    """Batches to be counted for one order after the other, kept in a scratch file: ids, and which of them a cache misses.
+
+    Attributes:
+        num_batches: added. num_rows: of all together, asked for and missed.
+    """
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._file, self._sizes, self.num_rows = scratch.file(), list[tuple[int, int]](), [0, 0]
+
+    @property
+    def num_batches(self) -> int:
+        return len(self._sizes)
+
+    def add(self, ids: np.ndarray, missed: np.ndarray) -> None:
+        """One more batch, int64 each."""
+        at = 8 * sum(self.num_rows)
+        self._file.write(ids, at)
+        self._file.write(missed, at + ids.nbytes)
+        self._sizes.append((ids.size, missed.size))
+        self.num_rows = [self.num_rows[0] + ids.size, self.num_rows[1] + missed.size]
+
+    def count(self, rows: np.ndarray, work: _Work) -> np.ndarray:
+        """float64[2, 2]: mean pages and runs of a batch: of all its rows, and of those missed."""
+        total, at = np.zeros((2, 2)), 0
+
+        def batches() -> Iterator[np.ndarray]:
+            nonlocal at
+            for sizes in self._sizes:
+                for size in sizes:
+                    yield self._file.read(np.empty(size, np.int64), at)
+                    at += 8 * size
+
+        for number, counts in enumerate(count_pages(batches(), rows, work.row_bytes, page_bytes=work.settings.page_bytes)):
+            total[number % 2] += counts
+        return (total / max(self.num_batches, 1)).round(1)
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        self._file.close()
 
 
 def make_policy(name: str, num_nodes: int, capacity: int, window: int, visits: np.ndarray) -> Policy:
@@ -252,12 +307,6 @@ def play(policy: Policy, batches: Iterable[np.ndarray]) -> Iterator[tuple[np.nda
             return
         ids = waiting.popleft()
         yield ids, ids[policy.access(ids).hit_slots < 0]
-
-
-def _best(pages: dict[str, Sequence[float]]) -> str | None:
-    """The order with the fewest pages of missed rows, if it is better than the original one by enough."""
-    best = min((name for name in pages if name != ORIGINAL), key=lambda name: pages[name][1])
-    return best if pages[best][1] < (1 - LEAST_GAIN) * pages[ORIGINAL][1] else None
 
 
 def _plan_memory(work: _Work) -> int:

@@ -157,6 +157,6 @@ def _type_with_labels(store: Store) -> NodeType:
 
 def _part(store: Store, part: str, split: str | None, target: NodeType) -> np.ndarray:
     try:
-        return np.array(store.split(part, split, target))
+        return store.split(part, split, target)  # mapped: eight bytes a node that the system may drop
     except MissingFieldError:
         return np.empty(0, dtype=np.int64)

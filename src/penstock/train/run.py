@@ -272,16 +272,15 @@ class _Run:
         """Compute val and test where they are due. Returns whether this is the best epoch so far."""
         record, parts = self.record, self.data.parts
         is_due = (record.epoch + 1) % self.config.eval_every == 0 or record.epoch + 1 == self.config.epochs
-        nodes = torch.from_numpy(parts["val"]), torch.from_numpy(parts["test"])
+        task, num_val, labels_of = self.data.task, parts["val"].size, self.data.labels_of
         if not is_due or not (parts["val"].size or parts["test"].size):
             return False
         started = time.perf_counter()
-        logits = self._infer(torch.cat(nodes).numpy())
-        num_val, labels_of = parts["val"].size, self.data.labels_of
+        digests = self._infer(np.concatenate([parts["val"], parts["test"]]), finish=task.digest)
         if num_val:
-            record.val = _known(self.data.task.score(logits[:num_val], labels_of(parts["val"])))
+            record.val = _known(task.score_digest(digests[:num_val], labels_of(parts["val"])))
         if parts["test"].size:
-            record.test = _known(self.data.task.score(logits[num_val:], labels_of(parts["test"])))
+            record.test = _known(task.score_digest(digests[num_val:], labels_of(parts["test"])))
         record.eval_s = time.perf_counter() - started
         if record.val is not None and self.best["val"] is not None and not record.val > self.best["val"]:
             return False

@@ -39,15 +39,27 @@ class Task:
         """The class of each row, int64[n]; for multi-label, which labels, 0/1 uint8[n, num_labels]."""
         return (logits > 0).astype(np.uint8) if self.is_multi_label else logits.argmax(axis=1)
 
+    def digest(self, logits: np.ndarray) -> np.ndarray:
+        """What `score` needs of each row, and no more: classes in the narrowest integers, decided labels, or a margin for auc."""
+        if self.is_multi_label:
+            return self.decide(logits)
+        if self.metric == "auc":
+            return logits[:, 1].astype(np.float64) - logits[:, 0]
+        return self.decide(logits).astype(np.min_scalar_type(self.num_outputs))
+
     def score(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """The metric over all rows; nan for none."""
+        return self.score_digest(self.digest(logits), labels)
+
+    def score_digest(self, digest: np.ndarray, labels: np.ndarray) -> float:
+        """The metric, from what `digest` kept of the rows."""
         if len(labels) == 0:
             return float("nan")
         if self.is_multi_label:
-            return micro_f1(self.decide(logits) > 0, labels > 0)
+            return micro_f1(digest > 0, labels > 0)
         if self.metric == "auc":
-            return area_under_roc(logits[:, 1].astype(np.float64) - logits[:, 0], labels == 1)
-        return float((self.decide(logits) == labels).mean())  # micro-F1 of single labels is the accuracy
+            return area_under_roc(digest, labels == 1)
+        return float((digest == labels).mean())  # micro-F1 of single labels is the accuracy
 
 
 def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str, num_classes: int | None = None) -> Task:

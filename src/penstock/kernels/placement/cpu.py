@@ -26,6 +26,18 @@ def count_keys(keys, shift, counts):
 
 
 @kernel
+def count_up_to(keys, most, counts):
+    """Add to uint[num_keys] `counts` how often each key comes; no count goes beyond `most`."""
+    for i in range(keys.size):
+        if i + AHEAD < keys.size:
+            prefetch_write(counts, np.int64(load(keys, i + AHEAD)))
+        key = np.int64(load(keys, i))
+        count = np.int64(load(counts, key))
+        if count < most:
+            store(counts, key, count + 1)
+
+
+@kernel
 def assign_buckets(keys, bounds, guess, shift, counts, buckets, local):
     """Find the bucket of each key; writes uint32[n] buckets and local keys, adds to counts. See `reference.assign_buckets`."""
     for i in range(keys.size):

@@ -15,6 +15,12 @@ def count_keys(keys, shift, counts):
     return counts + np.bincount(cells, minlength=counts.size)
 
 
+def count_up_to(keys, most, counts):
+    """Add to uint[num_keys] `counts` how often each key comes; no count goes beyond `most`. Returns the new counts."""
+    sums = counts.astype(np.int64) + np.bincount(keys, minlength=counts.size)
+    return np.minimum(sums, np.maximum(counts, most)).astype(counts.dtype)
+
+
 def assign_buckets(keys, bounds, guess, shift, counts):
     """Find the bucket of each key.
 

@@ -96,12 +96,21 @@ class MappedTier(HostTier):
 
 def advise_random(array: np.ndarray) -> bool:
     """Switch the system's read-ahead off for the file that an array is a map of; returns whether it is one."""
+    return _advise(array, "MADV_RANDOM")
+
+
+def advise_in_order(array: np.ndarray) -> bool:
+    """Switch the system's read-ahead on again."""
+    return _advise(array, "MADV_NORMAL")
+
+
+def _advise(array: np.ndarray, how: str) -> bool:
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_RANDOM"):
+    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, how):
         return False
-    owner.madvise(mmap.MADV_RANDOM)
+    owner.madvise(getattr(mmap, how))
     return True
 
 
