@@ -24,6 +24,7 @@ from bench.beyond_group import run_in_group
 from bench.beyond_stores import STORES, make
 from bench.common import foreign_load, write_result
 from bench.disk import run_fio
+from penstock.study.layout import LayoutSettings, drop_layout, lay_out
 
 SHARE = 0.1
 """Memory over store."""
@@ -41,6 +42,7 @@ THREADS = (8, 16, 32, 64)
 """Threads that read maps, tried for `mmap`."""
 
 SEEDS = {"zipf-256": 128, "twitter-128": 128, "cnr-768": 128, "rmat-64": 128}
+PACKED = "packed layout"
 MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
@@ -246,6 +248,15 @@ def part_ours(bench: Bench) -> None:
         for name, plan in steps.items():
             if not bench.is_done("ours", name, count=number + 1):
                 bench.run(("ours", name), {**settings, "plan": plan})
+    if not bench.is_done("ours", PACKED, count=bench.options.rounds):
+        fanouts, batch_size = tuple(settings["fanouts"]), settings["batch_size"]
+        how = LayoutSettings(num_neighbors=fanouts, batch_size=batch_size, order="proximity", fields=("x",), by="hot-coaccess")
+        bench.notes.page(bench.name, "layout").update(lay_out(bench.path, how)["measured"])
+        try:
+            for _ in range(bench.options.rounds):
+                bench.run(("ours", PACKED), {**settings, "plan": steps["proximity order"]})
+        finally:
+            drop_layout(bench.path)
 
 
 def part_sensitivity(bench: Bench) -> None:
