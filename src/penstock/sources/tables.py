@@ -15,7 +15,14 @@ from penstock.sources.source import Chunk, Column, Table, expected_rows
 class ComputedTable:
     """Rows that are a pure function of their number, so that any range can be made alone, twice, and by any thread."""
 
-    def __init__(self, columns: Sequence[Column], num_rows: int, compute: Callable[[int, int, tuple[str, ...]], dict[str, Any]], name: str):
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        num_rows: int,
+        compute: Callable[[int, int, tuple[str, ...]], dict[str, Any]],
+        name: str,
+        class_names: Sequence[str] = (),
+    ) -> None:
         """Describe the table.
 
         Args:
@@ -23,10 +30,11 @@ class ComputedTable:
             num_rows: length.
             compute: (first row, number of rows, names of columns) -> column name -> array.
             name: for messages.
+            class_names: the word of each class, where labels have words.
         """
         self.columns: Mapping[str, Column] = {column.name: column for column in columns}
         self.num_rows: int | None = num_rows
-        self.name = name
+        self.name, self.class_names = name, class_names
         self._num_rows, self._compute = num_rows, compute
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:

@@ -36,4 +36,5 @@ def _base_options(base: Store | str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError(f"{store.path} has several types; only a homogeneous graph can be expanded")
     fields = store.node_fields()
     wanted = {name: store.node_field(None, name) for name in ("x", "y") if name in fields and fields[name].dtype != "bfloat16"}
-    return {"base": store.csc(), **wanted}
+    words = fields["y"].properties.get("class_names", ()) if "y" in wanted else ()
+    return {"base": store.csc(), "class_names": tuple(words), **wanted}

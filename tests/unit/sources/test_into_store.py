@@ -87,7 +87,7 @@ def test_expanding_a_store(tmp_path):
 def test_the_command_has_all_options_of_the_generator(kind):
     functions = (command.KINDS[kind], command._of_all_kinds)
     offered = {name for function in functions for name in inspect.signature(function).parameters}
-    assert offered == {field.name for field in fields(KINDS[kind])} - {"x", "y"}
+    assert offered == {field.name for field in fields(KINDS[kind])} - {"x", "y", "class_names"}
 
 
 def generated(capfd, *arguments):

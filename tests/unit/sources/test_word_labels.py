@@ -9,7 +9,7 @@ from tests.tables import check_table
 from penstock.errors import InputError
 from penstock.records import NODE
 from penstock.sources import open_source, word_labels
-from penstock.store import check, ingest
+from penstock.store import check, generate, ingest
 
 WORDS = ["owl", "", "cat", " dog", "cat", None, "Cat", "\u00e9l\u00e9phant"]
 NAMES = ["Cat", "cat", "dog", "owl", "\u00e9l\u00e9phant"]
@@ -44,6 +44,8 @@ def test_words_are_numbered_in_sorted_order(folder, ending, seed):
     assert store.node_field(None, "y").tolist() == labels.tolist()
     assert store.node_fields()["y"].properties == {"num_classes": 5, "class_names": NAMES}
     assert check("store", deep=True).is_ok
+    larger = generate("kronecker", "larger", base=store, num_copies=2)
+    assert larger.node_fields()["y"].properties["class_names"] == NAMES
 
 
 def test_numbers_stay_numbers(folder):

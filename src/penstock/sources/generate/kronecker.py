@@ -44,6 +44,7 @@ class Kronecker(GeneratorOptions):
         x: features of the base nodes, any dtype, or None. Copies have the same rows, plus noise.
         feature_noise: deviation of the noise that is added to x; then x becomes float32.
         y: labels of the base nodes, or None. Copies have the same.
+        class_names: the word of each label, where there are words.
         feature_dim, num_classes: random features and labels instead.
         train, val, test: shares of the nodes, drawn anew (Ginex trained on 10%).
     """
@@ -54,6 +55,7 @@ class Kronecker(GeneratorOptions):
     x: np.ndarray | None = None
     feature_noise: float = 0.0
     y: np.ndarray | None = None
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super(Kronecker, self).__post_init__()
@@ -105,7 +107,7 @@ class Kronecker(GeneratorOptions):
                 out["x"] = out["x"].astype(np.float32) + np.float32(self.feature_noise) * noise
             return out
 
-        return ComputedTable(columns, num_nodes, compute, "kronecker nodes")
+        return ComputedTable(columns, num_nodes, compute, "kronecker nodes", self.class_names)
 
 
 def small_graph(num_copies: int, edge_factor: float) -> np.ndarray:
