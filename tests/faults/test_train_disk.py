@@ -5,12 +5,13 @@ import os
 import subprocess
 
 import pytest
+from tests.faults import disturbed
 from tests.train.stores import make_store
 from tests.unit.cli.test_bad_input import assert_in_table, call, refused, said
 
 from penstock.cli.console import as_typed
 from penstock.errors import StoreError
-from penstock.train import Observer, TrainConfig, train
+from penstock.train import TrainConfig, train
 
 SETTINGS = dict(
     num_neighbors=(4, 3), batch_size=32, hidden=8, epochs=3, num_workers=2, lr=0.01, torch_threads=1, recipe="ginex", window=3
@@ -59,21 +60,8 @@ def expected(store, tmp_path_factory):
     return train(TrainConfig(store=str(store), **SETTINGS), tmp_path_factory.mktemp("whole")).weights_digest
 
 
-class AtBatch(Observer):
-    """Does something once, in the middle of a window of the second epoch."""
-
-    def __init__(self, deed):
-        self.deed, self.is_done = deed, False
-
-    def batch_done(self, record, batches_per_epoch):
-        if not self.is_done and record.epoch == 1 and record.num_batches == 3:
-            self.is_done = True
-            self.deed()
-
-
 def run(store, folder, deed=lambda: None, **settings):
-    config = TrainConfig(store=str(store), **{**SETTINGS, **settings})
-    return train(config, folder, resume=(folder / "checkpoint.pt").exists(), observer=AtBatch(deed))
+    return disturbed.run(store, folder, deed, **{**SETTINGS, **settings})
 
 
 @pytest.mark.parametrize("leave", [0, 8192])

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from tests.faults import disturbed
 from tests.train.stores import make_data, make_store
 from tests.unit.cli.test_bad_input import assert_in_table, refused, said
 
@@ -20,7 +21,7 @@ from penstock.kernels import bus_error
 from penstock.store import Store, ingest
 from penstock.store.change import StoreChange
 from penstock.store.packing import pack
-from penstock.train import Observer, TrainConfig, train
+from penstock.train import TrainConfig, train
 
 SETTINGS = dict(num_neighbors=(4, 3), batch_size=32, hidden=8, epochs=3, num_workers=2, lr=0.01, torch_threads=1)
 RECIPES = {"mapped": {}, "ginex": dict(recipe="ginex", window=3)}
@@ -40,21 +41,8 @@ def store(origin, tmp_path):
     return shutil.copytree(origin[0], tmp_path / "store")
 
 
-class AtBatch(Observer):
-    """Does something once, after the third batch of the second epoch."""
-
-    def __init__(self, deed):
-        self.deed, self.is_done = deed, False
-
-    def batch_done(self, record, batches_per_epoch):
-        if not self.is_done and record.epoch == 1 and record.num_batches == 3:
-            self.is_done = True
-            self.deed()
-
-
 def run(store, folder, deed=lambda: None, **settings):
-    config = TrainConfig(store=str(store), **{**SETTINGS, **settings})
-    return train(config, folder, resume=(folder / "checkpoint.pt").exists(), observer=AtBatch(deed))
+    return disturbed.run(store, folder, deed, **{**SETTINGS, **settings})
 
 
 def replace(store):
@@ -183,7 +171,7 @@ def last_line(process):
 def test_the_command_ends_with_one_line(store, tmp_path, capfd, monkeypatch):
     explained = []
     monkeypatch.setattr("penstock.kernels.bus_error.explain_bus_errors", lambda: explained.append(True))
-    monkeypatch.setattr("penstock.report.choose_observer", lambda: AtBatch(lambda: shutil.rmtree(store)))
+    monkeypatch.setattr("penstock.report.choose_observer", lambda: disturbed.AtBatch(lambda: shutil.rmtree(store)))
     options = ["--num-neighbors", "4,3", "--batch-size", "32", "--hidden", "8", "--epochs", "3", "--torch-threads", "1"]
     line = said(capfd, "train", store, "--out", tmp_path / "run", *options, "--recipe", "ginex", "--window", "3")
     assert line.startswith(f"penstock: {store} was deleted or moved while it was in use: saved at epoch 2, batch 7")
