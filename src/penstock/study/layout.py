@@ -49,8 +49,9 @@ MEASURED_BATCHES = 64
 WARM_BATCHES = 16
 """At most: batches that fill a cache whose content changes, before those that count. Where there are few, a quarter of them."""
 
-NODE_BYTES = 128
-"""Of memory per node of all types while an order is made: counts, the orders compared, communities, the sampler's tables."""
+NODE_BYTES = 48
+"""Of memory per node of all types while an order is made: counts, the order in the making and the best so far, communities; or the tables
+of sampler and cache."""
 
 LEAST_WORK_BYTES = 16 * MIB
 EDGES_PER_S, COPY_BYTES_PER_S = 8e6, 500e6
