@@ -83,7 +83,9 @@ def is_symmetric(view: UndirectedView) -> bool:
 
 def _with_outgoing(view: UndirectedView, picked: int) -> UndirectedView:
     lists = list(zip(view.indptrs, view.indices, view.firsts, strict=True))
-    ends = np.zeros(view.num_nodes + 2, dtype=view.out_ptr.dtype)  # two more than nodes: the beginning of node v is at v + 1 until all is placed
+    ends = np.zeros(
+        view.num_nodes + 2, dtype=view.out_ptr.dtype
+    )  # two more than nodes: the beginning of node v is at v + 1 until all is placed
     for indptr, indices, (first_src, _) in lists:
         kernels.count_outgoing(indptr, indices, first_src, picked, ends[2:])
     np.cumsum(ends, out=ends, dtype=ends.dtype)
