@@ -105,7 +105,7 @@ def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
 
 @contextmanager
 def read_at_random(view: UndirectedView) -> Iterator[None]:
-    """While lists are read all over the place: files that memory does not hold are read without what follows, of which little would stay."""
+    """While lists are read here and there: of files that memory does not hold, what follows a list is not read along. Little would stay."""
     files = [array for array in view.indices if array.nbytes > free_bytes() // 2 and advise_random(array)]
     try:
         yield
