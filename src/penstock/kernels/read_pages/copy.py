@@ -5,8 +5,8 @@ from __future__ import annotations
 from penstock.kernels._compile import helper
 from penstock.kernels._memory import WORD_PAIR, address_of, copy_bytes, load, stream_pair
 
-LEAST_STREAMED = 256
-"""Bytes of a row: shorter pieces do not fill the lines that the processor writes at a time."""
+LEAST_STREAMED = 1024
+"""Bytes of a row or of the part that a page has of it: with shorter ones nothing was gained."""
 
 
 @helper
