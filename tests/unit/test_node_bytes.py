@@ -97,7 +97,7 @@ def test_layouts(graph, workload):
     ("recipe", "options", "most"),
     [
         ("mmap", {}, 10),
-        ("ali+pg", dict(cache="9MiB", neighbor_cache="9MiB"), 30),
+        ("ali+pg", dict(cache="9MiB", neighbor_cache="9MiB"), 36),
         ("ginex", dict(cache="30MiB", neighbor_cache="9MiB", presample_batches=4, window=2), 70),
     ],
 )
