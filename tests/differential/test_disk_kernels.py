@@ -82,11 +82,15 @@ def test_one_rule_for_what_came(results, needed):
         assert got == (len(page) if verdict == rules.DONE else page)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("device", "row_bytes", "is_streamed"),
+    [*((device, None, False) for device in DEVICES), ("io_uring", None, True), *(("io_uring", width, True) for width in (512, 4096, 760))],
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_devices_read_what_the_definition_reads(device, seed, tmp_path):
+def test_devices_read_what_the_definition_reads(device, row_bytes, is_streamed, seed, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.store.tiers.disk_uring.STREAMED_BYTES", 0 if is_streamed else 1 << 60)
     random = np.random.default_rng(seed)
-    row_bytes, num_rows = int(random.integers(1, 6000)), 300
+    row_bytes, num_rows = row_bytes or int(random.integers(1, 6000)), 300
     array = random.integers(0, 256, (num_rows, row_bytes), np.uint8)
     tier = make_tier(tmp_path, [array], offset=int(random.integers(0, 5000)), device=device, depth=5, max_read_bytes=8192)
     wanted, places = random.integers(0, num_rows, 200), random.permutation(250)[:200]

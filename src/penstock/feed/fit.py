@@ -44,8 +44,8 @@ MARGIN = 1.15
 READ_BYTES_PER_ROW = 96
 """Of the plan of a read: order, places, starts, lengths."""
 RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34}
-"""While the rows of a static cache are chosen, before there is one: what they are ranked by, and a block of the ranking. Others are ranked by
-the visits of the profile."""
+"""While the rows of a static cache are chosen, before there is one: what they are ranked by, and a block of the ranking. Others are
+ranked by the visits of the profile."""
 USE_BYTES = 8
 """Of one row asked for by one batch ahead, in Belady's log."""
 STEP_BYTES_PER_ROW_BYTE = 2.0

@@ -49,6 +49,39 @@ prefetch_read: Any = _make_prefetch(0)
 prefetch_write: Any = _make_prefetch(1)
 
 
+WORD_PAIR = 16
+"""Bytes that `stream_pair` copies."""
+
+
+@intrinsic
+def address_of(typing_context, array):
+    """Return the address of array[0]."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.ptrtoint(make_array(signature.args[0])(context, builder, arguments[0]).data, ir.IntType(64))
+
+    return types.int64(array), generate
+
+
+@intrinsic
+def stream_pair(typing_context, target, target_start, source, source_start):
+    """Copy target[target_start:][:16] = source[source_start:][:16], both uint8 vectors, unchecked, past the processor's caches.
+
+    The target's address must be a multiple of 16. What was written is seen in order by other threads only behind a `fence`.
+    """
+
+    def generate(context, builder, signature, arguments):
+        pair = ir.VectorType(ir.IntType(64), 2).as_pointer()
+        places = ((signature.args[i], arguments[i], arguments[i + 1]) for i in (0, 2))
+        pointers = [builder.gep(make_array(kind)(context, builder, array).data, [start]) for kind, array, start in places]
+        to, come_from = (builder.bitcast(pointer, pair) for pointer in pointers)
+        stored = builder.store(builder.load(come_from, align=1), to, align=WORD_PAIR)
+        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp), generate
+
+
 @intrinsic
 def copy_bytes(typing_context, target, target_start, source, source_start, count):
     """Copy target[target_start:][:count] = source[source_start:][:count], both uint8 vectors, unchecked."""

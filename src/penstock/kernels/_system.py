@@ -42,6 +42,20 @@ def errno():
 
 
 @intrinsic
+def _fence(typing_context):
+    """Let nothing be seen after this before what was written before it, also what went past the caches."""
+
+    def generate(context, builder, signature, arguments):
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+fence: Any = _fence
+
+
+@intrinsic
 def _load_acquire(typing_context, array, index):
     """Return array[index], before anything that is read later."""
 

@@ -83,7 +83,9 @@ def is_symmetric(view: UndirectedView) -> bool:
 
 def _with_outgoing(view: UndirectedView, picked: int) -> UndirectedView:
     lists = list(zip(view.indptrs, view.indices, view.firsts, strict=True))
-    ends = np.zeros(view.num_nodes + 2, dtype=view.out_ptr.dtype)  # two more than nodes: the beginning of node v is at v + 1 until all is placed
+    ends = np.zeros(
+        view.num_nodes + 2, dtype=view.out_ptr.dtype
+    )  # two more than nodes: the beginning of node v is at v + 1 until all is placed
     for indptr, indices, (first_src, _) in lists:
         kernels.count_outgoing(indptr, indices, first_src, picked, ends[2:])
     np.cumsum(ends, out=ends, dtype=ends.dtype)
@@ -103,7 +105,7 @@ def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
 
 @contextmanager
 def read_at_random(view: UndirectedView) -> Iterator[None]:
-    """While lists are read all over the place: files that memory does not hold are read without what follows, of which little would stay."""
+    """While lists are read here and there: of files that memory does not hold, what follows a list is not read along. Little would stay."""
     files = [array for array in view.indices if array.nbytes > free_bytes() // 2 and advise_random(array)]
     try:
         yield

@@ -68,7 +68,11 @@ def take_best(
     for block in rank(values):
         if budget < least:
             break
-        sizes, owners, is_worth = np.empty(block.size, np.int64), np.searchsorted(firsts, block, side="right") - 1, np.ones(block.size, bool)
+        sizes, owners, is_worth = (
+            np.empty(block.size, np.int64),
+            np.searchsorted(firsts, block, side="right") - 1,
+            np.ones(block.size, bool),
+        )
         for number in range(len(values)):
             at = np.flatnonzero(owners == number)
             ids = block[at] - firsts[number]

@@ -125,4 +125,3 @@ def table_bytes(adjacency: Mapping[EdgeType, CSC]) -> int:
     """Bytes of the tables that find kept lists: one entry per node and edge type, of 8 bytes where 4 might not do."""
     widths = {e: 4 if max(csc.num_edges, csc.num_dst) < 1 << 31 else 8 for e, csc in adjacency.items()}
     return sum(csc.num_dst * widths[e] + 8 for e, csc in adjacency.items() if csc.num_edges)  # 8: the end of the last list of a prefix
-

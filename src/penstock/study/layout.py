@@ -49,8 +49,9 @@ MEASURED_BATCHES = 64
 WARM_BATCHES = 16
 """At most: batches that fill a cache whose content changes, before those that count. Where there are few, a quarter of them."""
 
-NODE_BYTES = 128
-"""Of memory per node of all types while an order is made: counts, the orders compared, communities, the sampler's tables."""
+NODE_BYTES = 48
+"""Of memory per node of all types while an order is made: counts, the order in the making and the best so far, communities; or the tables
+of sampler and cache."""
 
 LEAST_WORK_BYTES = 16 * MIB
 EDGES_PER_S, COPY_BYTES_PER_S = 8e6, 500e6
@@ -215,14 +216,14 @@ class _Work:
         layouts = Layouts(
             self.graph, self.node_type, sampled, self.sampler.fanouts, num_hot=self.num_kept, seed=self.settings.seed
         )  # fmt: skip
-        means, best = {ORIGINAL: batches.count(self._original(), self)}, np.empty(0, np.int32)
-        best_name, fewest = None, np.inf
+        means = {ORIGINAL: batches.count(self._original(), self)}
+        best_name, best, fewest = names[0], np.empty(0, np.int32), (np.inf, 0)
         with stage(progress, f"order {self.node_type}", len(names), "orders"):
             for name in sorted(names, key=plain_of):  # what orders have in common is made once
                 rows = rows_of(layouts.make(name), self.num_nodes)
                 means[name] = batches.count(rows, self)
-                pages = means[name][1, 0], names.index(name)  # of equally good ones the first
-                if best_name is None or pages < fewest:
+                pages = float(means[name][1, 0]), names.index(name)  # of equally good ones the first
+                if pages < fewest:
                     best_name, fewest, best = name, pages, rows
                 del rows
                 progress.advance(1)

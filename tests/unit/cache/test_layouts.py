@@ -63,7 +63,7 @@ def test_hot_rows_go_first():
     for name in ("hot-coaccess", "hotness"):
         nodes = layouts.make(name)
         assert visits[nodes[:50]].min() >= visits[nodes[50:]].max()
-    assert (np.diff(visits[layouts.make("hotness")]) <= 0).all()
+    assert (np.diff(visits[layouts.make("hotness")].astype(int)) <= 0).all()
     plain, hot = layouts.make("coaccess"), layouts.make("hot-coaccess")
     assert np.array_equal(plain[~np.isin(plain, hot[:50])], hot[50:])
 

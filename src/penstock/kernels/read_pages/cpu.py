@@ -47,6 +47,6 @@ def read_pages(
             return
         add_atomic(shared, COPYING, 1)
         if add_atomic(shared, STOP, 0) == 0:
-            copy_rows(buffer, 0, start, length, load(firsts, k), load(lasts, k), rows, places, row_bytes, data_offset, out)
+            copy_rows(buffer, 0, start, length, load(firsts, k), load(lasts, k), rows, places, row_bytes, data_offset, out, False)
             add_atomic(shared, NUM_DONE, 1)
         add_atomic(shared, COPYING, -1)

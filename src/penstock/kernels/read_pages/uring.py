@@ -12,13 +12,13 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, store
-from penstock.kernels._system import errno, load_acquire, store_release, syscall
+from penstock.kernels._system import errno, fence, load_acquire, store_release, syscall
 from penstock.kernels.read_pages.copy import copy_rows
 from penstock.kernels.read_pages.rules import DONE, FAILED, RUNNING, judge
 
-RING, SQ_HEAD, SQ_TAIL, SQ_MASK, CQ_HEAD, CQ_TAIL, CQ_MASK, CQES, WAIT_ARGUMENT, OPCODE = range(10)
+RING, SQ_HEAD, SQ_TAIL, SQ_MASK, CQ_HEAD, CQ_TAIL, CQ_MASK, CQES, WAIT_ARGUMENT, OPCODE, STREAMS = range(11)
 """Words of `layout`: descriptor of the ring; where in `ring32` heads, tails and masks are, where in `ring64` completions begin; address of
-the argument of waiting; which opcode reads."""
+the argument of waiting; which opcode reads; whether rows are copied past the processor's caches."""
 
 NEXT, NUM_DONE, NUM_FREE, NUM_OUT, READ, NUMBER = range(6)
 """Words of `state`."""
@@ -130,10 +130,14 @@ def read_pages(
             slot = slots[OVER, i]
             k = slots[SLOT_READ, slot]
             at, first, last = slot * slot_bytes, load(firsts, k), load(lasts, k)
-            copy_rows(buffer, at, load(starts, k), load(lengths, k), first, last, rows, places, row_bytes, data_offset, out)
+            copy_rows(
+                buffer, at, load(starts, k), load(lengths, k), first, last, rows, places, row_bytes, data_offset, out, layout[STREAMS]
+            )
             slots[FREE, state[NUM_FREE]] = slot
             state[NUM_FREE] += 1
             state[NUM_DONE] += 1
+        if layout[STREAMS]:
+            fence()
         num_seen += num_over
         if state[NUM_DONE] < n and (failure == -_EINTR or num_seen > _MANY):
             return RUNNING

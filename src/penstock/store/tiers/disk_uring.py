@@ -20,6 +20,9 @@ SLICE_S = 0.25
 SPARE = 4
 """There are this share more slots than requests under way, so that requests need not wait for rows to be copied."""
 
+STREAMED_BYTES = 4 << 20
+"""Rows that come to more than this are copied past the processor's caches, which would not hold them until they are used."""
+
 WANTED = 16
 """The thread is woken when this share of the requests is over: sooner takes more CPU, later leaves the device less to do."""
 
@@ -67,6 +70,7 @@ class _Ring:
             self._register()
         except BaseException:
             os.close(self._ring)
+            self._ring = -1  # not once more when this is let go: the number may be another file's by then
             raise
         self.resident_bytes = self._buffer.nbytes
         self._state, self._slots = np.zeros(uring.NUM_STATE, np.int64), np.zeros((uring.NUM_SLOT_ROWS, self._num_slots), np.int64)
@@ -85,7 +89,7 @@ class _Ring:
         self._wait = np.zeros(5, np.uint64)  # struct io_uring_getevents_arg, then the timespec that it points to
         self._wait[2] = self._wait.ctypes.data + 24
         self._wait[3:] = int(SLICE_S), int(SLICE_S % 1 * 1e9)
-        self._layout = np.zeros(10, np.int64)
+        self._layout = np.zeros(11, np.int64)
         self._layout[[uring.RING, uring.WAIT_ARGUMENT, uring.OPCODE]] = self._ring, self._wait.ctypes.data, _OP_READ
         self._layout[[uring.SQ_HEAD, uring.SQ_TAIL, uring.CQ_HEAD, uring.CQ_TAIL]] = [at // 4 for at in (sq[0], sq[1], cq[0], cq[1])]
         self._layout[[uring.SQ_MASK, uring.CQ_MASK, uring.CQES]] = num_sq - 1, num_cq - 1, cq[5] // 8
@@ -104,6 +108,7 @@ class _Ring:
         slot_bytes = int(job.plan.lengths.max(initial=job.block_bytes))
         self._state[:] = 0
         self._state[uring.NUM_FREE] = self._num_slots
+        self._layout[uring.STREAMS] = job.plan.rows.size * job.row_bytes >= STREAMED_BYTES
         self._slots[uring.FREE] = np.arange(self._num_slots)[::-1]
         self._job, self._address = job, (self._depth, self._buffer.ctypes.data, slot_bytes)
         ring = (self._layout, self._ring32, self._sqes, self._state, self._slots)
