@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.kernels._triton import tensor_device
 from penstock.plan import Plan
 from penstock.store.tiers.pinned import move_tensor
@@ -77,7 +77,6 @@ class DeviceStage(OnHost):
             return batch
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(mark)
-
         _record(batch, stream)
         return batch
 
@@ -103,10 +102,14 @@ def choose_device(device: Any, plan: Plan) -> OnHost:
         UsageError, NotSupportedError: see `tensor_device`; a plan that does not go with the device.
     """
     if device is None or str(device) == "cpu":
-        if plan.device_policy is not None:
-            raise UsageError(f"device_policy={plan.device_policy!r} keeps rows on a device, and the loader has none: give device='cuda'")
+        for name, what in (("device_policy", "keeps rows on"), ("device_topology", "has neighbour lists read by")):
+            if (value := getattr(plan, name)) not in (None, "host"):
+                raise UsageError(f"{argument(name, value)} {what} a device, and there is none: give {argument('device', 'cuda')}")
         return OnHost()
     reader = tensor_device(device)
     if plan.host_memory is not None:
-        raise NotSupportedError("host_memory with a device is not supported yet: give policy and cache, or device_policy and device_cache")
+        raise NotSupportedError(
+            f"{argument('host_memory')} with a device is not supported yet: give {argument('policy')} and {argument('cache')}, or "
+            f"{argument('device_policy')} and {argument('device_cache')}"
+        )
     return DeviceStage(reader)

@@ -165,8 +165,10 @@ class ReadByDevice:
         reader: the device whose kernels copy the rows.
         buffers: per field uint8[num_rows * row_bytes], readable by it.
         max_programs: of a read.
+        takes_device_rows: row numbers may be a tensor on the device.
     """
 
+    takes_device_rows = True
     name: str
     num_rows: int
     row_bytes: tuple[int, ...]
@@ -175,21 +177,21 @@ class ReadByDevice:
     max_programs: int
     stats: TierStats
 
-    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
-        """Begin to read, on the stream that is current on this thread."""
+    def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
+        """Begin to read, on the stream that is current on this thread. `rows`: see `rows_on`; `places`: None for 0, 1, ..."""
         from penstock.kernels.gather_rows.gpu import gather_rows
         from penstock.kernels.move_rows.gpu import move_rows
 
-        check_rows(self, rows)  # pyright: ignore[reportArgumentType]
         started = time.perf_counter()
-        taken, given = to_device(rows, self.reader), None if are_in_order(places) else to_device(places, self.reader)
+        taken, given = rows_on(self, rows), places_on(self.reader, places)
+        num_rows = taken.numel()
         for table, out, row_bytes in zip(self.buffers, outs, self.row_bytes, strict=True):
             if given is None:
-                gather_rows(table, row_bytes, taken, out[: rows.size * row_bytes], max_programs=self.max_programs)
+                gather_rows(table, row_bytes, taken, out[: num_rows * row_bytes], max_programs=self.max_programs)
             else:
                 move_rows(table, taken, out, given, row_bytes, max_programs=self.max_programs)
-        num_bytes = rows.size * sum(self.row_bytes)
-        self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
+        num_bytes = num_rows * sum(self.row_bytes)
+        self.stats.add(num_rows, num_bytes, time.perf_counter() - started)
         return DeviceRead(self.reader, num_bytes)
 
 
@@ -234,6 +236,19 @@ def share_of(device: torch.device) -> int:
     import torch
 
     return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def rows_on(tier: Any, rows: Any) -> torch.Tensor:
+    """Row numbers where the device of a tier reads them. An array is checked; a tensor is on the device, and sampled there."""
+    if not isinstance(rows, np.ndarray):
+        return rows
+    check_rows(tier, rows)
+    return to_device(rows, tier.reader)
+
+
+def places_on(device: torch.device, places: np.ndarray | None) -> torch.Tensor | None:
+    """Places on a device; None where they are 0, 1, 2, ..."""
+    return None if places is None or are_in_order(places) else to_device(places, device)
 
 
 def are_in_order(places: np.ndarray) -> bool:
