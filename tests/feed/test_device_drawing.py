@@ -12,6 +12,7 @@ from penstock.errors import BudgetError, NotSupportedError, UsageError
 from penstock.feed import drawing
 from penstock.plan import Plan, make_plan
 from penstock.store import ingest
+from penstock.store.device_memory import DeviceMemory
 from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data, typed_data
 
@@ -139,7 +140,7 @@ def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch):
     data = homogeneous_data()
     needed = 8 * 301 + 2 * 4 * 3000  # offsets, neighbours and the user's numbers of edges
     for left, place in ((2 * needed, "in its memory"), (2 * needed - 1, "in pinned memory")):
-        monkeypatch.setattr(drawing, "free_device_bytes", lambda device, left=left: left)
+        monkeypatch.setattr(drawing, "look_at_device_memory", lambda device, left=left: DeviceMemory(1 << 30, left, 0))
         assert place in make_loader(data, device=device).stats().sampling
     with pytest.raises(BudgetError, match=r"^device_topology='device': a topology of 26 KiB is more than 50% of the .* free: take pinned$"):
         make_loader(data, device=device, plan=Plan(device_topology="device"))

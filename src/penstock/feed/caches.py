@@ -77,6 +77,11 @@ class Caches:
         """The same tables for a loader beside this one: it steers no policy, and reads around those that its reads would change."""
         return replace(self, window=0, is_aside=True)
 
+    def put(self, tables: Mapping[Any, TieredTable]) -> None:
+        """Put tables with a cache in the place of those without; reads under way end where they began."""
+        with self._lock:
+            self.tables.update(tables)
+
     def announce(self, number: int, ids: Mapping[Any, np.ndarray]) -> None:
         """Tell policies that look ahead what a batch to come of a pass asks for, per node type."""
         with self._lock:

@@ -69,7 +69,7 @@ def make_caches(
         choices, kept = _chosen(plan, over, workload, fitted), fitted.lists
     tables = dict(bottom.tables)
     for node_type, choice in choices.items():
-        tables[node_type] = _with_cache(plan, tables[node_type], choice, access.reader)
+        tables[node_type] = with_cache(plan, tables[node_type], choice, access.reader)
     if access.is_mapped and (plan.map_threads or plan.topology == "disk"):  # after the passes in order that choices take
         for csc in bottom.graph.adjacency.values():
             if plan.map_threads:
@@ -82,7 +82,7 @@ def make_caches(
     return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=hold, fitted=fitted)
 
 
-def _with_cache(plan: Plan, table: TieredTable, choice: Choice, reader: torch.device | None) -> TieredTable:
+def with_cache(plan: Plan, table: TieredTable, choice: Choice, reader: torch.device | None) -> TieredTable:
     """A table with a cache above it: on the device where that reads the rows itself, or a policy of its own puts them there."""
     if isinstance(table.tier, PinnedTier):
         return DeviceTable(FusedCache(choice.make, table.tier, choice.content), table.kinds)
@@ -124,7 +124,7 @@ def _share_out(
     kept, choices = {}, {}
     policy, cache, name = plan.policy, plan.cache, "cache"
     if plan.device_policy is not None:
-        policy, cache, name = plan.device_policy, plan.device_cache, "device_cache"
+        policy, cache, name = (None if plan.device_cache is None else plan.device_policy), plan.device_cache or "0", "device_cache"
     if plan.neighbor_policy is not None:
         values = list_values(plan.neighbor_policy, workload, num_epochs=epochs)
         kept = plan_lists(plan.neighbor_cache, values, adjacency, plan.neighbor_layout)

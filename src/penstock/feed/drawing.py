@@ -19,7 +19,7 @@ from penstock.plan import Plan
 from penstock.records import EdgeType
 from penstock.sample.device_graph import on_cpu_only, place_graph, topology_bytes
 from penstock.store.budget import format_bytes
-from penstock.store.device_memory import free_device_bytes
+from penstock.store.device_memory import look_at_device_memory
 
 SHARE = 1 / 2
 """Of the device's free memory, for the topology: it is placed at the start, and the model and its batches come after it."""
@@ -66,7 +66,7 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
                 f"{argument('device_topology', wanted)} has all lists there: take pinned, or leave {argument('neighbor_policy')} out"
             )
         return Drawing("pinned", f"by {device}, the best lists in its memory, all of them in pinned memory")
-    needed, left = sum(topology_bytes(maker.sampler.graph)), free_device_bytes(device)
+    needed, left = sum(topology_bytes(maker.sampler.graph)), look_at_device_memory(device).free
     fits = needed <= SHARE * left
     if wanted == "device" and not fits:
         raise BudgetError(

@@ -23,6 +23,7 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.errors import UsageError
 from penstock.feed.arguments import refuse_unsupported
 from penstock.feed.assemble import Assembler
+from penstock.feed.device_cache import cache_to_come
 from penstock.feed.drawing import choose_drawing
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
@@ -150,6 +151,7 @@ class NeighborLoader:
             raise UsageError(f"drop_last leaves no batch: {self._maker.seeds.ids.size} seeds, batch_size {self._options.batch_size}")
         self._drawing = choose_drawing(plan, self._maker)
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step)
+        self._cache_to_come = cache_to_come(plan, self._maker, self._caches)
         self._sampling = self._options
         if self._caches.fitted is not None:
             fitted = self._caches.fitted
@@ -226,6 +228,7 @@ class NeighborLoader:
         )
         self._stats.device_bytes, self._stats.devices = caches.device_bytes + self._maker.device_topology_bytes, caches.devices
         self._stats.sampling = self._drawing.why
+        self._stats.device_cache = "" if self._cache_to_come is None else self._cache_to_come.report
         self._stats.tiers, self._stats.lists = caches.stats(), caches.list_stats()
         self._stats.memory = "" if caches.fitted is None else str(caches.fitted.memory)
         self._stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
@@ -244,6 +247,7 @@ class NeighborLoader:
         maker.sampler.check_seeds(seeds.node_type, seeds.ids)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(seeds.ids.size))
         other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
+        other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
         other._epoch, other._delivered, other._is_fresh = 0, 0, True
         return other
@@ -325,6 +329,8 @@ class _Epoch:
     def __next__(self) -> Any:
         loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
         asked = time.perf_counter()
+        if loader._cache_to_come is not None:
+            loader._cache_to_come.batch_asked()
         try:
             batch, stats = next(self._results)
         except StopIteration:

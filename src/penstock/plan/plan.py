@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.cache.belady import Belady
 from penstock.cache.choose import LIST_POLICIES, POLICIES
 from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
@@ -59,7 +60,8 @@ class Plan:
         device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: those
             that `policy` says, where the device itself reads all rows in memory of the host ("given" or "memory", nothing slow, no
             `map_threads`); else none, and `policy` is for memory of the host.
-        device_cache: how many, as `cache`; with `device_policy`.
+        device_cache: how many, as `cache`; with `device_policy`. None: what training leaves free of the device's memory, seen after the
+            first steps, less a reserve.
         device_topology: where neighbour lists are read from, where the loader has a device: by the device, which then draws
             the samples, out of its own memory ("device") or pinned memory of the host ("pinned"); or by the CPU, which draws them ("host").
             None: the first of these that can be. Lists that `neighbor_policy` keeps are on the device then, over pinned ones.
@@ -86,7 +88,7 @@ class Plan:
     presample_batches: int | None = None
     huge_pages: bool = True
     device_policy: str | None = None
-    device_cache: str = "0"
+    device_cache: str | None = None
     device_topology: str | None = None
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ class Plan:
         self._check_lists()
 
     def _check_device(self) -> None:
-        _, amount = parse_capacity(self.device_cache, "device_cache")
+        amount = 0.0 if self.device_cache is None else parse_capacity(self.device_cache, "device_cache")[1]
         if amount and self.device_policy is None:
             raise UsageError(
                 f"{argument('device_cache', self.device_cache)} keeps nothing without {argument('device_policy')}: choose one of "
@@ -130,6 +132,10 @@ class Plan:
             raise UsageError(
                 f"{argument('policy', self.policy)} and {argument('device_policy', self.device_policy)}: rows are kept in one place above "
                 "the one where all of them are; give one of the two"
+            )
+        if self.is_device_cache_found and self.device_policy == Belady.name:
+            raise UsageError(
+                f"{argument('device_policy', self.device_policy)} looks ahead from the first batch: give {argument('device_cache')}"
             )
 
     def _check_lists(self) -> None:
@@ -164,6 +170,11 @@ class Plan:
     def is_read_by_device(self) -> bool:
         """A device, where the loader has one, reads all rows by itself: they are in memory of the host, and nothing stands before them."""
         return self.features != "disk" and self.slow is None and not self.map_threads
+
+    @property
+    def is_device_cache_found(self) -> bool:
+        """How many rows the device keeps is found out after the first steps."""
+        return self.device_policy is not None and self.device_cache is None
 
     @property
     def is_sampled_by_device(self) -> bool:

@@ -42,6 +42,7 @@ from penstock.train.result import Result
 CHECKPOINT = "checkpoint.pt"
 FROM_STATS = (
     "cache_bytes", "list_bytes", "loaded_bytes", "weight_bytes", "disks", "memory", "device_bytes", "devices", "sampling",
+    "device_cache",
 )  # fmt: skip
 """What a description says of the loader."""
 
