@@ -170,10 +170,11 @@ def test_a_read_that_fails_leaves_an_empty_cache_and_right_batches(plain, monkey
         launch(*arguments, **constants)
 
     monkeypatch.setattr(gpu, "launch", fail_once)
+    [policy] = [tier.policy for tier in loader._caches.caches.values()]
     with pytest.raises(penstock.errors.PipelineError, match="launch failed"):
         digests(loader)
     [tier] = loader._caches.caches.values()
-    assert (tier.policy.slots == -1).all()
+    assert tier.policy is not policy  # empty; what was ahead may have filled it again
     loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 0})
     assert digests(loader) == plain["homogeneous"]
 

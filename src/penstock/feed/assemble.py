@@ -19,7 +19,7 @@ from penstock.feed.caches import Caches
 from penstock.feed.fields import Field
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
-from penstock.gather import DeviceTable, RowKind, RowsUnderWay
+from penstock.gather import RowKind, RowsUnderWay
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
 
 
@@ -55,8 +55,9 @@ class Assembler:
         under_way: UnderWay = []
         try:
             for key in self._tables:
-                ids, distinct = self.ids_of(subgraph, key), are_distinct and isinstance(key, str)
-                ids = ids if subgraph.is_on_device and isinstance(self._tables[key], DeviceTable) else as_numpy(ids)
+                is_there = subgraph.is_on_device and getattr(self._tables[key], "is_asked_by_device", False)
+                ids = self.ids_of(subgraph, key) if is_there else self.host_ids_of(subgraph, key)
+                distinct = are_distinct and isinstance(key, str)
                 under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=distinct)))
         except BaseException:
             _abandon(under_way)
@@ -89,7 +90,7 @@ class Assembler:
         for field in self.node_fields:
             key = field.key or NODE
             if (key, field.name) not in self._served:
-                ids = on_host[key] = on_host[key] if key in on_host else as_numpy(self.ids_of(subgraph, key))
+                ids = on_host[key] = on_host[key] if key in on_host else self.host_ids_of(subgraph, key)
                 rows.append((field, field.source.gather(ids, allocate, num_threads)))
                 num_bytes += ids.size * field.source.row_bytes
         for field in self.edge_fields:
@@ -108,6 +109,11 @@ class Assembler:
             edges = subgraph.edges.get(key)
             ids = None if edges is None else edges.positions if self._by_position else edges.edge_ids
         return torch.empty(0, dtype=torch.int64) if ids is None else ids
+
+    def host_ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> np.ndarray:
+        """The same for the host; what it does not have of a device's is waited for."""
+        known = subgraph.on_host.get(key) if isinstance(key, str) else None
+        return as_numpy(self.ids_of(subgraph, key)) if known is None else known
 
     def assemble(
         self, subgraph: Subgraph, rows: list[tuple[Field | Place, Any]], seed_type: NodeType, input_id: torch.Tensor

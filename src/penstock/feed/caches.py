@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.gather import CachedTier, RowsUnderWay, TieredTable
 from penstock.gather.table import stack_of
-from penstock.records import Allocator, EdgeType, Graph
+from penstock.records import Allocator, EdgeType, Graph, NodeType
 from penstock.sample.lists import Lists
 from penstock.store.tiers import DiskTier, PinnedTier, Tier
 
@@ -94,6 +94,10 @@ class Caches:
         with self._lock:
             around = self.is_aside or number != self._current
             return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around)
+
+    def looked_at(self) -> list[NodeType]:
+        """Node types whose ids the host looks at: to decide, or to read."""
+        return [key for key, table in self.tables.items() if isinstance(key, str) and not getattr(table, "is_asked_by_device", False)]
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Name of a tier -> what it was asked for; names carry the type where there are several."""

@@ -35,7 +35,6 @@ from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.setup import fill_caches, make_maker, make_one
 from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import BatchStats, LoaderStats
-from penstock.feed.subgraph import as_numpy
 from penstock.feed.timeline import Recording
 from penstock.feed.turns import Turns
 from penstock.gather import TieredTable
@@ -258,8 +257,8 @@ class NeighborLoader:
 
     def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
         started = time.perf_counter()
-        with self._maker.stage.working():
-            ids = {key: as_numpy(assembler.ids_of(sampled.subgraph, key)) for key in self._caches.caches}
+        with self._maker.working_on(sampled):
+            ids = {key: assembler.host_ids_of(sampled.subgraph, key) for key in self._caches.caches}
         is_plain = {key: sampled.are_distinct and isinstance(key, str) for key in ids}
         self._caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
         sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))

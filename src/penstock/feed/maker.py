@@ -9,7 +9,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +26,9 @@ from penstock.feed.inputs import Input, Seeds
 from penstock.feed.on_device import OnHost
 from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
-from penstock.feed.subgraph import Subgraph, number_edges, subgraph_of, subgraph_on_device, through_pyg
+from penstock.feed.subgraph import Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
 from penstock.order import Order
-from penstock.records import Span
+from penstock.records import NodeType, Span
 from penstock.sample import NeighborSampler
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Sampled:
         input_id: int64[num_seeds], what the batch says of its seeds.
         are_distinct: no node comes twice.
         clock: of the stages so far.
+        mark: behind the sample on the device that has drawn it, see `DeviceStage.mark`.
     """
 
     index: int
@@ -101,6 +103,7 @@ class Sampled:
     input_id: torch.Tensor
     are_distinct: bool
     clock: StageClock
+    mark: Any = None
 
 
 class HeldSample(NamedTuple):
@@ -120,6 +123,7 @@ class BatchMaker:
         transform: the user's, on the batch, where it shall run in the threads; else None.
         stage: puts batches on a device, or leaves them where they are.
         on_device: draws the samples in the place of `sampler`; None: the CPU does.
+        looked_at: gives the node types whose ids the host looks at; of a device, they are copied while it is waited for anyway.
         pool: gives the memory of the batches.
     """
 
@@ -133,6 +137,7 @@ class BatchMaker:
     transform: Transform | None = None
     stage: OnHost = field(default_factory=OnHost)
     on_device: DeviceSampler | None = None
+    looked_at: Callable[[], Iterable[NodeType]] = tuple
     pool: BufferPool = field(default_factory=BufferPool)
     _workspaces: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
 
@@ -163,8 +168,15 @@ class BatchMaker:
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
         """Begin to read the rows that live in tiers: batches in order."""
         sampled.clock.enter("gather")
-        with located(sampled.clock, sampled.index), self.stage.working():
+        with located(sampled.clock, sampled.index), self.working_on(sampled):
             return assembler.submit(sampled.subgraph, self.pool.empty, are_distinct=sampled.are_distinct)
+
+    @contextmanager
+    def working_on(self, sampled: Sampled) -> Iterator[None]:
+        """Within, a sample is there for what this thread asks of a device."""
+        with self.stage.working():
+            self.stage.hand_over(sampled.subgraph.tensors(), sampled.mark)
+            yield
 
     def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay, num_threads: int = 1) -> tuple[Any, BatchStats]:
         """Make the second half: rows and the batch. `num_threads` share its rows, where nobody else is at work."""
@@ -218,18 +230,21 @@ class BatchMaker:
         clock.enter("sample")
         input_id = torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
         seeds = self.seeds.ids[positions]
-        with self.stage.working():
+        with self.stage.drawing():
             subgraph = self._draw(seeds, input_id, epoch, index)
+            mark = self.stage.mark() if subgraph.is_on_device else None
         clock.rest()
         are_distinct = not self.sampler.disjoint and self.transform_output is None and np.unique(seeds).size == seeds.size
-        return Sampled(index, subgraph, input_id, are_distinct, clock)
+        return Sampled(index, subgraph, input_id, are_distinct, clock, mark)
 
     def _draw(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int) -> Subgraph:
         workspace, place = self._borrow_workspace(), {"epoch": epoch, "batch": index}
         try:
             if self.on_device is not None:
                 drawn = self.on_device.sample(self.seeds.node_type, seeds, **place, workspace=workspace)
-                return subgraph_on_device(drawn, self.on_device.number_edges)
+                subgraph = subgraph_on_device(drawn, self.on_device.number_edges)
+                subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
+                return subgraph
             sample = self.sampler.sample(self.seeds.node_type, seeds, **place, workspace=workspace, allocate=self.pool.empty)
         finally:
             self._workspaces.put(workspace)

@@ -107,6 +107,7 @@ def fill_caches(
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if drawing.is_on_device:
             draw_on_device(maker, drawing, caches.kept)
+            maker.looked_at = caches.looked_at
     maker.stage.settle()
     if plan.host_memory:
         give_back_freed_memory()

@@ -6,7 +6,7 @@ In: a `Sample` (NumPy). Out: a `Subgraph` (torch, sharing its memory), from whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,13 +43,24 @@ class SubgraphEdges:
 
 @dataclass(slots=True)
 class Subgraph:
-    """What is sampled for one batch, as tensors; attributes as in `Sample`. `is_on_device`: a device sampled it, and has the tensors."""
+    """What is sampled for one batch, as tensors; attributes as in `Sample`.
+
+    Attributes:
+        is_on_device: a device sampled it, and has the tensors.
+        on_host: node type -> int64[n], ids that the host has as well.
+    """
 
     nodes: dict[NodeType, torch.Tensor]
     edges: dict[EdgeType, SubgraphEdges]
     num_nodes_per_hop: dict[NodeType, list[int]] | None
     trees: dict[NodeType, torch.Tensor] | None
     is_on_device: bool = False
+    on_host: dict[NodeType, np.ndarray] = field(default_factory=dict)
+
+    def tensors(self) -> list[torch.Tensor | None]:
+        """All that it holds."""
+        edges = [one for each in self.edges.values() for one in (each.edge_index, each.row_ptr, each.positions, each.edge_ids)]
+        return [*self.nodes.values(), *edges]
 
 
 def subgraph_of(sample: Sample) -> Subgraph:

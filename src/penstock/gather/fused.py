@@ -31,11 +31,7 @@ class FusedCache(CachedTier):
     Args:
         make_policy, content, name: as of a `CachedTier`.
         slow: where all rows are.
-    Attributes:
-        takes_device_rows: row numbers may be a tensor on the device; of a dynamic content they are looked at on the host.
     """
-
-    takes_device_rows = True
 
     def __init__(self, make_policy: Callable[[], Policy], slow: PinnedTier, content: np.ndarray | None = None, name: str = "cache") -> None:
         super().__init__(make_policy, slow, content, name, reader=slow.reader)
@@ -45,6 +41,11 @@ class FusedCache(CachedTier):
         self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field, and of all others
         self._asked = self._asked_before = self._hits_before = 0
         self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
+
+    @property
+    def takes_device_rows(self) -> bool:
+        """Row numbers may be a tensor on the device: where nobody decides on the host."""
+        return self.is_static
 
     @property
     def device_bytes(self) -> int:
@@ -67,14 +68,13 @@ class FusedCache(CachedTier):
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
         """Decide and read, on the stream that is current on this thread. Batches in order; a read may be waited for in any.
 
-        `rows`: an array, or a tensor on the device; `places`: None for 0, 1, ...
+        `rows`: an array, or a tensor on the device where that is taken; `places`: None for 0, 1, ...
         """
         ids = rows_on(self, rows)
-        known = None if self.is_static else rows if isinstance(rows, np.ndarray) else rows.cpu().numpy()
         self._take_over_after_fork()
         thread = threading.get_ident()
         with self._turn:
-            started, change = time.perf_counter(), None if known is None else self.policy.access(known)
+            started, change = time.perf_counter(), None if self.is_static else self.policy.access(rows)
             decided = time.perf_counter()
             try:
                 self._gather(ids, change, outs, places)

@@ -33,16 +33,21 @@ class DeviceTable(TieredTable):
             raise InputError(f"tier {tier.name} delivers to the host: put an UploadTier over it")
         self.reader: torch.device = reader
 
+    @property
+    def is_asked_by_device(self) -> bool:
+        """The host need not look at ids: the device reads rows by itself, and what is kept of them does not change."""
+        return bool(getattr(self.tier, "takes_device_rows", False))
+
     def submit(self, ids: Any, allocate: Allocator = np.empty, *, are_distinct: bool = True, around: bool = False) -> RowsUnderWay:
-        """Begin to read, as any table. `ids` may be a tensor on the device: where tiers take that, it does not travel over the host, and
-        an id that comes twice is read twice."""
-        if not isinstance(ids, np.ndarray):
-            tier = self.asked(around)
-            is_decided_here = getattr(tier, "is_static", True)
-            if getattr(tier, "takes_device_rows", False) and (are_distinct or is_decided_here):
-                outs = self.make_room(ids.numel(), allocate)
-                return RowsUnderWay(self, tier.submit(ids, outs, None), outs, None)  # pyright: ignore[reportArgumentType]
-            ids = ids.cpu().numpy()
+        """Begin to read, as any table. `ids` may be a tensor on the device; where the host does not look at it, what comes twice is read
+        twice."""
+        if isinstance(ids, np.ndarray):
+            return super().submit(ids, allocate, are_distinct=are_distinct, around=around)
+        tier = self.asked(around)
+        if getattr(tier, "takes_device_rows", False):
+            outs = self.make_room(ids.numel(), allocate)
+            return RowsUnderWay(self, tier.submit(ids, outs, None), outs, None)  # pyright: ignore[reportArgumentType]
+        ids = ids.cpu().numpy()
         return super().submit(ids, allocate, are_distinct=are_distinct, around=around)
 
     def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:

@@ -25,7 +25,8 @@ from penstock.records import EdgeType, NodeType, Sample, SampledEdges
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.device_table import DeviceTable
 from penstock.sample.neighbor import NeighborSampler, damaged_list, damaged_neighbor
-from penstock.store.tiers.pinned import share_of, to_device
+from penstock.store.tiers.grid import programs_over_link
+from penstock.store.tiers.pinned import to_device
 
 UNCOUNTED = 1 << 22
 """Up to so many edges of a hop, memory is taken for what the fanout allows, in place of waiting to hear how many there are."""
@@ -73,7 +74,7 @@ class DeviceSampler:
     def __init__(self, sampler: NeighborSampler, graph: DeviceGraph) -> None:
         if (reason := on_cpu_only(sampler)) is not None:
             raise NotSupportedError(f"{reason}: sample on the CPU, or leave it out")
-        self.host, self.graph = sampler, graph
+        self.host, self.graph, self._max_programs = sampler, graph, programs_over_link(graph.device)
 
     def number_edges(self, edge_type: EdgeType, positions: torch.Tensor) -> torch.Tensor:
         """Return int64[n]: the user's numbers of the edges at int64[n] `positions`."""
@@ -81,7 +82,7 @@ class DeviceSampler:
         if table is None:
             return positions
         numbers = torch.empty(positions.numel(), dtype=table.dtype, device=self.graph.device)
-        gather_rows(table.view(torch.uint8), table.itemsize, positions, numbers.view(torch.uint8), max_programs=share_of(self.graph.device))
+        gather_rows(table.view(torch.uint8), table.itemsize, positions, numbers.view(torch.uint8), max_programs=self._max_programs)
         return numbers.to(torch.int64)
 
     def workspace(self) -> DeviceWorkspace:

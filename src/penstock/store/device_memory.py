@@ -39,3 +39,12 @@ def look_at_device_memory(device: torch.device) -> DeviceMemory:
 
     free, total = torch.cuda.mem_get_info(device)
     return DeviceMemory(total, free, torch.cuda.memory_reserved(device))
+
+
+def peak_device_bytes(device: torch.device) -> int:
+    """Return the most that tensors of this process ever took of a device; 0 for the CPU."""
+    if device.type == "cpu":
+        return 0
+    import torch
+
+    return torch.cuda.max_memory_allocated(device)

@@ -24,6 +24,7 @@ from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.store import Store
+from penstock.store.device_memory import peak_device_bytes
 from penstock.store.manifest import MANIFEST
 from penstock.store.process_memory import peak_resident_bytes
 from penstock.store.watch import check_bytes, check_place
@@ -164,6 +165,7 @@ class _Run:
             "torch_threads": torch.get_num_threads(),
             "plan": None if self.plan.is_plain else self.plan.as_dict(),
             **{name: getattr(stats, name) for name in FROM_STATS},
+            "device_peak_bytes": peak_device_bytes(self.learner.device),
             "evaluation": "sampled" if self.config.is_sampled_evaluation else "full",
             "config": self.config.as_dict(),
         }

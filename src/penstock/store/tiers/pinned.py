@@ -22,6 +22,7 @@ from penstock.kernels import _cuda
 from penstock.store.budget import format_bytes
 from penstock.store.huge_pages import keep_in_place
 from penstock.store.process_memory import free_bytes
+from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.host import row_bytes_of
 from penstock.store.tiers.tier import Read, TierStats, check_rows
 
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger("penstock")
-
-PROGRAMS_PER_PROCESSOR = 1
-"""Programs of a read over the link, per multiprocessor: a small share of a device saturates the link (UVA), the rest is the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +200,7 @@ class PinnedTier(ReadByDevice):
         arrays: per field [num_rows, ...], C-contiguous, equal num_rows; mapped files too.
         reader: the device, from `tensor_device`.
         name: for messages and reports.
-        max_programs: of a read; None: a small share of the device.
+        max_programs: of a read; None: as many as saturate the link, see `penstock.store.tiers.grid`.
     Attributes:
         how: in a few words, how each field became readable.
     """
@@ -222,20 +220,11 @@ class PinnedTier(ReadByDevice):
         pinned = [pin(array, reader, name) for array in arrays]
         self.buffers, self.how = [one.tensor for one in pinned], [one.how for one in pinned]
         self.resident_bytes = sum(one.copied_bytes for one in pinned)
-        self.max_programs = share_of(reader) if max_programs is None else max_programs
+        self.max_programs = programs_over_link(reader) if max_programs is None else max_programs
 
     def describe(self) -> str:
         """How it is read, in a few words."""
         return f"{format_bytes(self.num_rows * sum(self.row_bytes))} read by {self.reader}: {'; '.join(dict.fromkeys(self.how))}"
-
-
-def share_of(device: torch.device) -> int:
-    """Programs that read over the link at once."""
-    if device.type == "cpu":
-        return 1
-    import torch
-
-    return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def rows_on(tier: Any, rows: Any) -> torch.Tensor:
