@@ -46,6 +46,7 @@ class CacheToCome:
             maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches
         )
         self._over: dict[NodeType, TieredTable] = {key: table for key, table in caches.tables.items() if isinstance(key, str)}
+        self._fixed_bytes = maker.device_topology_bytes
         self._is_static, self._num_asked, self.report = plan.device_policy in STATIC, 0, ""
         self._ranked = {t: self._choose(t, table.num_rows).content for t, table in self._over.items()} if self._is_static else {}
 
@@ -56,10 +57,10 @@ class CacheToCome:
         self._num_asked += 1
 
     def _make(self) -> None:
-        memory = look_at_device_memory(self._device)
-        budget, num_rows = plan_device_cache(memory), {t: table.num_rows for t, table in self._over.items()}
+        memory, fixed = look_at_device_memory(self._device), self._fixed_bytes
+        budget, num_rows = plan_device_cache(memory, fixed), {t: table.num_rows for t, table in self._over.items()}
         row_bytes = {t: sum(table.tier.row_bytes) for t, table in self._over.items()}
-        found = f"{format_bytes(memory.free)} free after {AFTER_STEPS} steps, {format_bytes(reserve_of(memory))} of it in reserve"
+        found = f"{format_bytes(memory.free)} free after {AFTER_STEPS} steps, {format_bytes(reserve_of(memory, fixed))} of it in reserve"
         try:
             rows = plan_rows(f"{budget} B", num_rows, row_bytes, "device_cache", is_static=self._is_static) if budget else {}
             self._put(rows)

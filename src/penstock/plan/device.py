@@ -12,14 +12,14 @@ from penstock.store.device_memory import DeviceMemory
 RESERVED_SHARE = 1 / 16
 """Of all memory of the device, that stays free: for other processes, libraries that load later, torch's rounding."""
 GROWTH_SHARE = 1 / 4
-"""Of what torch holds after the first steps, that stays free as well: batches differ in size."""
+"""Of what steps took, that stays free as well: batches differ in size."""
 
 
-def reserve_of(memory: DeviceMemory) -> int:
-    """Return the bytes that stay free."""
-    return int(RESERVED_SHARE * memory.total + GROWTH_SHARE * memory.held)
+def reserve_of(memory: DeviceMemory, fixed_bytes: int = 0) -> int:
+    """Return the bytes that stay free; `fixed_bytes`: of what torch holds, those that no batch changes, such as a topology."""
+    return int(RESERVED_SHARE * memory.total + GROWTH_SHARE * max(0, memory.held - fixed_bytes))
 
 
-def plan_device_cache(memory: DeviceMemory) -> int:
+def plan_device_cache(memory: DeviceMemory, fixed_bytes: int = 0) -> int:
     """Return the bytes of the cache, 0 where nothing is left."""
-    return max(0, memory.free - reserve_of(memory))
+    return max(0, memory.free - reserve_of(memory, fixed_bytes))
