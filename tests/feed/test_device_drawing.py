@@ -65,7 +65,7 @@ def test_recipes_that_keep_lists_keep_them_on_the_device(device):
         [csc], [kept] = loader._maker.on_device.graph.adjacency.values(), loader._caches.kept.values()
         assert (csc.kept is not None) == (kept.size > 0)
         assert kept.size > 0 or recipe == "ducati"  # which measures what is worth more
-        assert "the best lists in its memory" in loader.stats().sampling
+        assert "in pinned memory, the best lists in its own" in loader.stats().sampling
         assert loader.stats().device_bytes > loader._caches.device_bytes > 0
         assert loader.stats().list_bytes == 0  # none of them in memory of the host
 
@@ -142,6 +142,16 @@ def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch):
     for left, place in ((2 * needed, "in its memory"), (2 * needed - 1, "in pinned memory")):
         monkeypatch.setattr(drawing, "look_at_device_memory", lambda device, left=left: DeviceMemory(1 << 30, left, 0))
         assert place in make_loader(data, device=device).stats().sampling
+    for left, free in ((8 * 301, needed), (1 << 20, 8 * 3000 - 1)):  # no room for the offsets there, or for pinned lists here
+        monkeypatch.setattr(drawing, "look_at_device_memory", lambda device, left=left: DeviceMemory(1 << 30, left, 0))
+        monkeypatch.setattr(drawing, "free_bytes", lambda free=free: free)
+        loader = make_loader(data, device=device, plan=make_plan("ali+pg", order="random"))
+        assert (
+            loader.stats().sampling
+            == f"by the CPU: a topology of 26 KiB fits neither {loader._maker.stage.device} nor the free memory of the host"
+        )
+        assert loader._maker.on_device is None
+    monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 30, needed, 0))
     with pytest.raises(BudgetError, match=r"^device_topology='device': a topology of 26 KiB is more than 50% of the .* free: take pinned$"):
         make_loader(data, device=device, plan=Plan(device_topology="device"))
     with pytest.raises(UsageError, match="has all lists there: take pinned, or leave neighbor_policy out"):

@@ -41,14 +41,20 @@ class CacheToCome:
     def __init__(self, plan: Plan, maker: BatchMaker, caches: Caches) -> None:
         assert plan.device_policy is not None
         assert maker.stage.device is not None
-        self._plan, self._stage, self._caches, self._device = plan, maker.stage, caches, maker.stage.device
+        self._plan, self._policy, self._stage, self._device, self._caches = (
+            plan,
+            plan.device_policy,
+            maker.stage,
+            maker.stage.device,
+            caches,
+        )
         self._workload = Workload(
             maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches
         )
         self._over: dict[NodeType, TieredTable] = {key: table for key, table in caches.tables.items() if isinstance(key, str)}
         self._fixed_bytes = maker.device_topology_bytes
-        self._is_static, self._num_asked, self.report = plan.device_policy in STATIC, 0, ""
-        self._ranked = {t: self._choose(t, table.num_rows).content for t, table in self._over.items()} if self._is_static else {}
+        self._is_static, self._num_asked, self.report = self._policy in STATIC, 0, ""
+        self._ranked = {t: self._choose(t, table.num_rows) for t, table in self._over.items()} if self._is_static else {}
 
     def batch_asked(self) -> None:
         """Count a batch that the user asks for: the steps on those before are done."""
@@ -74,17 +80,24 @@ class CacheToCome:
         self._ranked = {}
 
     def _put(self, rows: Mapping[NodeType, int]) -> None:
-        with self._stage.working():  # the filling lies before all later reads on the loader's stream
-            made = {t: with_cache(self._plan, self._over[t], self._choose(t, count), self._device) for t, count in rows.items() if count}
+        made = {}
+        with self._stage.working():  # the filling lies before all later reads on that stream
+            for node_type, num_rows in rows.items():
+                if num_rows:
+                    table = self._over[node_type]
+                    made[node_type] = with_cache(self._plan, table, self._choice_of(node_type, num_rows), self._device)
         self._caches.put(made)
 
+    def _choice_of(self, node_type: NodeType, num_rows: int) -> Choice:
+        """The policy over so many rows: the best of those ranked, or one that begins empty."""
+        if not self._is_static:
+            return self._choose(node_type, num_rows)
+        best = self._ranked[node_type].content
+        assert best is not None
+        return fixed_choice(self._over[node_type].num_rows, best[:num_rows])
+
     def _choose(self, node_type: NodeType, num_rows: int) -> Choice:
-        """The policy over so many rows; of a static one the ranking is known by now."""
-        ranked = self._ranked.get(node_type) if self._num_asked else None
-        if ranked is not None:
-            return fixed_choice(self._over[node_type].num_rows, ranked[:num_rows])
-        assert self._plan.device_policy is not None
-        return choose_policy(self._plan.device_policy, self._workload, node_type, num_rows, num_epochs=self._plan.presample_epochs)
+        return choose_policy(self._policy, self._workload, node_type, num_rows, num_epochs=self._plan.presample_epochs)
 
 
 def cache_to_come(plan: Plan, maker: BatchMaker, caches: Caches) -> CacheToCome | None:

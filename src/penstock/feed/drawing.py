@@ -20,6 +20,7 @@ from penstock.records import EdgeType
 from penstock.sample.device_graph import on_cpu_only, place_graph, topology_bytes
 from penstock.store.budget import format_bytes
 from penstock.store.device_memory import look_at_device_memory
+from penstock.store.process_memory import free_bytes
 
 SHARE = 1 / 2
 """Of the device's free memory, for the topology: it is placed at the start, and the model and its batches come after it."""
@@ -44,7 +45,7 @@ class Drawing:
 
 
 def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
-    """Choose for a plan: what it says, or the first that can be of the device's memory, pinned memory, and the CPU.
+    """Choose for a plan: what it says, else the first that can be of the device's memory, pinned memory, and the CPU.
 
     Raises:
         NotSupportedError: the plan wants the device to sample what it does not.
@@ -60,37 +61,47 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
         raise NotSupportedError(f"{argument('device_topology', wanted)} samples on the device: {reason}; drop one of them")
     if reason is not None:
         return Drawing("host", f"by the CPU: {reason}")
-    if plan.neighbor_policy is not None:
-        if wanted == "device":
-            raise UsageError(
-                f"{argument('device_topology', wanted)} has all lists there: take pinned, or leave {argument('neighbor_policy')} out"
-            )
-        return Drawing("pinned", f"by {device}, the best lists in its memory, all of them in pinned memory")
-    needed, left = sum(topology_bytes(maker.sampler.graph)), look_at_device_memory(device).free
-    fits = needed <= SHARE * left
-    if wanted == "device" and not fits:
-        raise BudgetError(
-            f"{argument('device_topology', wanted)}: a topology of {format_bytes(needed)} is more than {SHARE:.0%} of the "
-            f"{format_bytes(left)} that {device} has free: take pinned"
-        )
-    size = format_bytes(needed)
-    if wanted == "pinned" or not fits:
-        return Drawing("pinned", f"by {device}, a topology of {size} in pinned memory")
-    return Drawing("device", f"by {device}, a topology of {size} in its memory")
+    place = wanted or _first_with_room(plan, maker, device)
+    size = format_bytes(sum(topology_bytes(maker.sampler.graph)))
+    if place == "device":
+        _check_device(plan, maker, device)
+        return Drawing(place, f"by {device}, a topology of {size} in its memory")
+    if place == "pinned":
+        best = "" if plan.neighbor_policy is None else ", the best lists in its own"
+        return Drawing(place, f"by {device}, a topology of {size} in pinned memory{best}")
+    return Drawing(place, f"by the CPU: a topology of {size} fits neither {device} nor the free memory of the host")
 
 
-def draw_on_device(maker: BatchMaker, drawing: Drawing, kept: Mapping[EdgeType, np.ndarray]) -> None:
-    """Have the device draw the samples of a maker; `kept`: edge type -> nodes whose lists are on the device while the others are pinned."""
+def draw_on_device(maker: BatchMaker, device: torch.device, topology: str, kept: Mapping[EdgeType, np.ndarray]) -> None:
+    """Have a device draw the samples of a maker; `kept`: edge type -> nodes whose lists are on the device while all are pinned."""
     from penstock.sample.device import DeviceSampler
 
-    device, is_prefix = _device_of(maker), drawing.topology == "pinned" and bool(kept)
-    placed = place_graph(maker.sampler.graph, device, drawing.topology, kept if is_prefix else None)
-    maker.on_device = DeviceSampler(maker.sampler, placed)
+    maker.on_device = DeviceSampler(maker.sampler, place_graph(maker.sampler.graph, device, topology, kept))
 
 
-def _device_of(maker: BatchMaker) -> torch.device:
-    assert maker.stage.device is not None
-    return maker.stage.device
+def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str:
+    """Where lists find room; kept ones are kept above pinned ones."""
+    offsets, lists = topology_bytes(maker.sampler.graph)
+    left = SHARE * look_at_device_memory(device).free
+    if offsets + lists <= left and plan.neighbor_policy is None:
+        return "device"
+    return "pinned" if offsets <= left and lists <= free_bytes() else "host"
+
+
+def _check_device(plan: Plan, maker: BatchMaker, device: torch.device) -> None:
+    """Raise unless the device takes all lists."""
+    named, needed, free = (
+        argument("device_topology", "device"),
+        sum(topology_bytes(maker.sampler.graph)),
+        look_at_device_memory(device).free,
+    )
+    if plan.neighbor_policy is not None:
+        raise UsageError(f"{named} has all lists there: take pinned, or leave {argument('neighbor_policy')} out")
+    if needed > SHARE * free:
+        raise BudgetError(
+            f"{named}: a topology of {format_bytes(needed)} is more than {SHARE:.0%} of the {format_bytes(free)} that {device} has free: "
+            "take pinned"
+        )
 
 
 def _reason_for_cpu(plan: Plan, maker: BatchMaker) -> str | None:

@@ -106,7 +106,8 @@ def fill_caches(
         caches = make_caches(plan, fields, workload, features, access, fit=fit, is_drawn_on_device=drawing.is_on_device)
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if drawing.is_on_device:
-            draw_on_device(maker, drawing, caches.kept)
+            assert access.reader is not None
+            draw_on_device(maker, access.reader, drawing.topology, caches.kept)
             maker.looked_at = caches.looked_at
     maker.stage.settle()
     if plan.host_memory:
