@@ -142,7 +142,7 @@ def test_one_budget_for_rows_and_lists(plain, kind, capacity, monkeypatch):
     def fixed(workload, tables, bottoms):  # what is measured varies with the machine: at times it would keep rows alone
         return dict.fromkeys(workload.sampler.graph.adjacency, 1e-6), dict.fromkeys(tables, 2e-7)
 
-    monkeypatch.setattr("penstock.feed.caches.measure_slopes", fixed)
+    monkeypatch.setattr("penstock.feed.choices.measure_slopes", fixed)
     plan = Plan(
         policy="presample", cache=capacity, neighbor_policy="presample", neighbor_cache="shared", neighbor_layout="prefix",
         slow="1GB/s,2ms,64 rows", slow_topology="same",
@@ -161,7 +161,7 @@ def test_a_failing_tier_of_lists_says_where(monkeypatch):
     def torn(plan, csc, **options):
         return SlowTier(HostTier([csc.indices]), fail=lambda number: OSError("torn") if next(reads) == 5 else None)
 
-    monkeypatch.setattr("penstock.feed.caches.bottom_of_lists", torn)
+    monkeypatch.setattr("penstock.feed.bottoms.bottom_of_lists", torn)
     loader = make_loader(DATA["homogeneous"], plan=Plan(neighbor_policy="ratio", neighbor_cache="20%"), num_workers=2)
     with pytest.raises(TierError, match=r"torn.*stage sample, batch"):
         digests(loader)

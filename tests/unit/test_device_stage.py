@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 
 from penstock.feed import on_device
 from penstock.feed.on_device import DeviceStage, OnHost, choose_device
+from penstock.feed.subgraph import Subgraph
 from penstock.plan import Plan
 
 
@@ -21,8 +22,8 @@ class Tensor(torch.Tensor):
 
 
 class Stream:
-    def __init__(self, device=None):
-        self.asked = []
+    def __init__(self, device=None, priority=0):
+        self.asked, self.priority = [], priority
 
     def record_event(self):
         self.asked.append("mark")
@@ -64,6 +65,27 @@ def test_a_batch_is_handed_over_in_order(streams):
     made = {"of": [batch.x, "it"]}
     assert stage.hand_over(made, mark) is made
     assert user.asked[2:] == ["wait for event after 2", "in use"]
+
+
+def test_samples_go_from_stream_to_stream(streams):
+    """Drawn on one, read on another, and delivered to the user's: each waits for the one before, and all are known to the allocator."""
+    user, current = streams
+    stage, ids = DeviceStage(torch.device("cuda", 0)), torch.zeros(3).as_subclass(Tensor)
+    sample = Subgraph({"node": ids}, {}, None, None, is_on_device=True)
+    with stage.drawing():
+        assert current[-1] is stage._samples
+        assert stage._samples.priority < stage._stream.priority
+        drawn = stage.mark()
+    with stage.working():
+        stage.hand_over(sample.tensors(), drawn)
+        made = stage.mark()
+    stage.hand_over(Data(n_id=ids), made)
+    assert stage._samples.asked == ["mark"]
+    assert stage._stream.asked == ["wait for event after 1", "in use", "mark"]
+    assert user.asked == ["wait for event after 3", "in use"]
+    with stage.working():
+        stage.hand_over(sample.tensors(), None)  # drawn by the CPU
+    assert stage._stream.asked[3:] == []
 
 
 def test_batches_are_moved_whole(streams, monkeypatch):

@@ -25,7 +25,7 @@ def test_devices_that_are_none(device):
 def test_what_is_missing_is_said_in_one_line(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
-    with pytest.raises(NotSupportedError, match=r"^device='cuda' needs a torch that is built for CUDA, this one is .*CPU$"):
+    with pytest.raises(NotSupportedError, match=r"^device='cuda' needs a torch built for CUDA, and this one is .*CPU$"):
         _triton.tensor_device()
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

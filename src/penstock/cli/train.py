@@ -74,6 +74,16 @@ def train(
         bool | None,
         typer.Option(help="Move mapped files into huge pages of memory where plenty is free; no: leave them to the page cache."),
     ] = None,
+    device: Annotated[
+        str, typer.Option(help="Where the model computes: cpu, cuda, cuda:1; the GPU draws and gathers its batches too.")
+    ] = "cpu",
+    device_policy: Annotated[
+        str | None, typer.Option(help="Which rows are kept on the GPU, over features that it does not read by itself: as --policy.")
+    ] = None,
+    device_cache: Annotated[str | None, typer.Option(help="How many: 10%, 2GiB or '5000 rows'.")] = None,
+    device_topology: Annotated[
+        str | None, typer.Option(help="Neighbour lists on the GPU (device), read by it in memory (pinned), or by the CPU (host).")
+    ] = None,
     host_memory: Annotated[
         str | None,
         typer.Option(
@@ -105,6 +115,7 @@ def train(
         recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
         topology=topology, neighbor_policy=neighbor_policy, neighbor_cache=neighbor_cache, neighbor_layout=neighbor_layout,
         slow_topology=slow_topology, map_threads=map_threads, presample_batches=presample_batches, huge_pages=huge_pages,
+        device=device, device_policy=device_policy, device_cache=device_cache, device_topology=device_topology,
         host_memory=host_memory, hold=hold, evaluation=evaluation,
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
         checkpoint_every_s=checkpoint_every,

@@ -55,7 +55,9 @@ class Assembler:
         under_way: UnderWay = []
         try:
             for key in self._tables:
-                ids, distinct = self.ids_of(subgraph, key), are_distinct and isinstance(key, str)
+                is_there = subgraph.is_on_device and getattr(self._tables[key], "is_asked_by_device", False)
+                ids = self.ids_of(subgraph, key) if is_there else self.host_ids_of(subgraph, key)
+                distinct = are_distinct and isinstance(key, str)
                 under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=distinct)))
         except BaseException:
             _abandon(under_way)
@@ -84,10 +86,11 @@ class Assembler:
 
     def _gather_plain(self, subgraph: Subgraph, allocate: Allocator, num_threads: int) -> tuple[list[tuple[Field | Place, Any]], int]:
         """The fields that do not live in tiers."""
-        rows, num_bytes = [], 0
+        rows, num_bytes, on_host = [], 0, {}
         for field in self.node_fields:
-            if (field.key or NODE, field.name) not in self._served:
-                ids = self.ids_of(subgraph, field.key or NODE)
+            key = field.key or NODE
+            if (key, field.name) not in self._served:
+                ids = on_host[key] = on_host[key] if key in on_host else self.host_ids_of(subgraph, key)
                 rows.append((field, field.source.gather(ids, allocate, num_threads)))
                 num_bytes += ids.size * field.source.row_bytes
         for field in self.edge_fields:
@@ -98,14 +101,19 @@ class Assembler:
                 num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
 
-    def ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> np.ndarray:
+    def ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> torch.Tensor:
         """int64[n]: the nodes of a type in the batch, or its edges as rows of the input's edge fields are numbered."""
         if isinstance(key, str):
             ids = subgraph.nodes.get(key)
         else:
             edges = subgraph.edges.get(key)
             ids = None if edges is None else edges.positions if self._by_position else edges.edge_ids
-        return np.empty(0, np.int64) if ids is None else as_numpy(ids)
+        return torch.empty(0, dtype=torch.int64) if ids is None else ids
+
+    def host_ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> np.ndarray:
+        """The same for the host; what it does not have of a device's is waited for."""
+        known = subgraph.on_host.get(key) if isinstance(key, str) else None
+        return as_numpy(self.ids_of(subgraph, key)) if known is None else known
 
     def assemble(
         self, subgraph: Subgraph, rows: list[tuple[Field | Place, Any]], seed_type: NodeType, input_id: torch.Tensor
@@ -124,7 +132,7 @@ class Assembler:
         for field, value in rows:
             self._store(batch, field.key, None)[field.name] = value
         if isinstance(self._source, RemoteInput):
-            self._source.fetch(batch, subgraph.nodes)
+            self._source.fetch(batch, {t: ids.cpu() for t, ids in subgraph.nodes.items()})
         seeds = self._store(batch, seed_type, NODE)
         seeds.input_id, seeds.batch_size = input_id, input_id.numel()
         return batch

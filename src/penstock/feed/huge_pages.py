@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from penstock.feed.fields import TensorRows
-from penstock.feed.inputs import Input
+from penstock.feed.maker import BatchMaker
 from penstock.plan import Plan
 from penstock.store.huge_pages import are_available, can_move, move_to_huge_pages
 from penstock.store.process_memory import free_bytes
@@ -55,13 +55,14 @@ class HugePages:
                 self.num_bytes += move_to_huge_pages(array, lambda: not self._is_over.is_set())
 
 
-def read_at_random(plan: Plan, source: Input, *, has_device: bool = False) -> list[np.ndarray]:
+def read_at_random(plan: Plan, maker: BatchMaker) -> list[np.ndarray]:
     """The arrays that a loader with this plan reads as they are: topology, then fields of nodes and edges, unless a device reads them."""
     if not plan.huge_pages or plan.host_memory is not None:
         return []
     arrays: list[np.ndarray | None] = []
-    if plan.has_plain_topology:
+    source = maker.source
+    if plan.has_plain_topology and maker.on_device is None:
         arrays += [array for csc in source.graph.adjacency.values() for array in (csc.indices, csc.indptr, csc.edge_ids)]
-    if plan.has_plain_features and not has_device:
+    if plan.has_plain_features and maker.stage.device is None:
         arrays += [field.source.array for part in source.fields() for field in part if isinstance(field.source, TensorRows)]
     return [array for array in arrays if array is not None]

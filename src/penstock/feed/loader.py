@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import queue
 import threading
 import time
 import warnings
@@ -19,34 +18,29 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+from torch_geometric.sampler.base import SubgraphType
 
-from penstock.cache.choose import Workload
 from penstock.errors import UsageError
-from penstock.feed.arguments import choose_order, order_of, refuse_unsupported, unwrap, weigh
-from penstock.feed.array_input import no_packed
+from penstock.feed.arguments import refuse_unsupported
 from penstock.feed.assemble import Assembler
-from penstock.feed.buffers import BufferPool
-from penstock.feed.caches import Caches, make_caches
-from penstock.feed.fit import Fitted, fit_memory
+from penstock.feed.device_cache import cache_to_come
+from penstock.feed.drawing import choose_drawing
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.lookahead import LookAhead
-from penstock.feed.maker import BatchMaker, HeldSample, Sampled, locate
+from penstock.feed.maker import HeldSample, Sampled, locate
 from penstock.feed.on_device import choose_device
 from penstock.feed.options import LoaderOptions, choose_seed, read_options
 from penstock.feed.pipeline import OrderedAhead, Workers
-from penstock.feed.state import check_state, describe_graph, fingerprint, make_state
+from penstock.feed.setup import fill_caches, make_maker, make_one
+from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import BatchStats, LoaderStats
 from penstock.feed.timeline import Recording
 from penstock.feed.turns import Turns
 from penstock.gather import TieredTable
 from penstock.order import Order, SequentialOrder
 from penstock.plan import Plan, make_plan
-from penstock.records import NODE
-from penstock.sample import NeighborSampler
 from penstock.sample.weights import weight_bytes
-from penstock.store.process_memory import give_back_freed_memory
 
 Batch = Data | HeteroData
 T = TypeVar("T")
@@ -76,8 +70,9 @@ class NeighborLoader:
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan keeps
             in tiers are read once: exchanging them between epochs has no effect.
-        device: "cuda" or "cuda:1": batches are delivered there, and features gathered there by the plan: out of memory of the host that
-            the device reads, the best rows kept on it. None, or "cpu": batches on the CPU.
+        device: "cuda" or "cuda:1": batches are delivered there, drawn there where the device can (uniform and directional; else
+            `stats().sampling` says why not), and features gathered there by the plan: out of memory of the host that the device reads, the
+            best rows kept on it. Threads make them ahead, one at least. None, or "cpu": batches on the CPU.
         features: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -125,7 +120,7 @@ class NeighborLoader:
         plan = make_plan(plan)
         stage = choose_device(device, plan)
         self.seed = choose_seed(seed, kwargs.get("generator"))
-        self._options = read_options(kwargs)
+        self._options = read_options(kwargs) if stage.device is None else read_options(kwargs).ahead()
         if not 0 <= rank < num_ranks:
             raise UsageError(f"rank must lie in [0, num_ranks), got rank={rank}, num_ranks={num_ranks}")
         self.data, self.transform = data, transform
@@ -133,42 +128,36 @@ class NeighborLoader:
         if not directed:
             warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=2)
             subgraph_type = "induced"
-        source = open_input(data, is_sorted=is_sorted, custom_cls=custom_cls, split=split)
-        source.fields()  # refuses what does not fit the graph now rather than at the first batch
-        seeds = source.seeds(input_nodes, input_id)
-        if seeds.ids.size == 0:
-            raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
-        sampler = NeighborSampler(
-            source.graph if weight_attr is None else weigh(source, weight_attr),
-            unwrap(num_neighbors, source.graph.edge_types) if isinstance(num_neighbors, NumNeighbors) else num_neighbors,
+        self._maker = make_maker(
+            open_input(data, is_sorted=is_sorted, custom_cls=custom_cls, split=split),
+            num_neighbors,
+            input_nodes,
+            input_id,
+            plan,
+            self._options,
+            order=order,
+            subgraph_type=SubgraphType(subgraph_type),
             replace=replace,
             disjoint=disjoint,
-            induced=SubgraphType(subgraph_type) == SubgraphType.induced,
+            weight_attr=weight_attr,
             seed=self.seed,
-        )
-        sampler.check_seeds(seeds.node_type, seeds.ids)
-        self._maker = BatchMaker(
-            source=source,
-            seeds=seeds,
-            order=choose_order(order or order_of(plan, self._options), self._options, source, seeds, self.seed),
-            sampler=sampler,
-            batch_size=self._options.batch_size,
-            subgraph_type=SubgraphType(subgraph_type),
             transform_output=transform_sampler_output,
             transform=transform if filter_per_worker else None,
             stage=stage,
         )
         self._num_batches = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
         if self._num_batches == 0:
-            raise UsageError(f"drop_last leaves no batch: {seeds.ids.size} seeds, batch_size {self._options.batch_size}")
-        self._caches = self._make_caches(plan, features or {}, step)
+            raise UsageError(f"drop_last leaves no batch: {self._maker.seeds.ids.size} seeds, batch_size {self._options.batch_size}")
+        self._drawing = choose_drawing(plan, self._maker)
+        self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step)
+        self._cache_to_come = cache_to_come(plan, self._maker, self._caches)
         self._sampling = self._options
         if self._caches.fitted is not None:
             fitted = self._caches.fitted
             self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
             self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, self._options.num_workers))
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
-        self._huge_pages = HugePages(partial(read_at_random, plan, source, has_device=stage.device is not None), self)
+        self._huge_pages = HugePages(partial(read_at_random, plan, self._maker), self)
         self._stats = LoaderStats()
         self._recording: Recording | None = None
         self._configuration: dict[str, Any] | None = None
@@ -207,7 +196,7 @@ class NeighborLoader:
     def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
         """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws."""
         positions = np.asarray(index, dtype=np.int64).reshape(-1)
-        return self._transformed(_make_one(self._maker, self._caches, positions, epoch, batch), batch)
+        return self._transformed(make_one(self._maker, self._caches, positions, epoch, batch), batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
@@ -236,7 +225,9 @@ class NeighborLoader:
             caches.list_bytes,
             caches.loaded_bytes + self._huge_pages.num_bytes,
         )
-        self._stats.device_bytes, self._stats.devices = caches.device_bytes, caches.devices
+        self._stats.device_bytes, self._stats.devices = caches.device_bytes + self._maker.device_topology_bytes, caches.devices
+        self._stats.sampling = self._drawing.why
+        self._stats.device_cache = "" if self._cache_to_come is None else self._cache_to_come.report
         self._stats.tiers, self._stats.lists = caches.stats(), caches.list_stats()
         self._stats.memory = "" if caches.fitted is None else str(caches.fitted.memory)
         self._stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
@@ -255,6 +246,7 @@ class NeighborLoader:
         maker.sampler.check_seeds(seeds.node_type, seeds.ids)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(seeds.ids.size))
         other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
+        other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
         other._epoch, other._delivered, other._is_fresh = 0, 0, True
         return other
@@ -263,33 +255,10 @@ class NeighborLoader:
         """Return what overlapped with what in the middle of the latest epoch, see `penstock.feed.timeline`; None before that."""
         return None if self._recording is None else self._recording.as_dict()
 
-    def _make_caches(self, plan: Plan, features: Mapping[Any, TieredTable], step: Callable[[Any], object] | None) -> Caches:
-        maker, options = self._maker, self._options
-        workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
-        fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
-        is_mapped, packed = getattr(maker.source, "is_mapped", False), getattr(maker.source, "packed", no_packed)
-
-        def fit(bottom: Caches) -> Fitted:
-            assert bottom.graph is not None
-            apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool(), _workspaces=queue.SimpleQueue())
-            batches = {"num_workers": options.num_workers, "max_in_flight": options.max_in_flight}
-            return fit_memory(plan, apart, bottom, **batches, make_batch=lambda at: _make_one(apart, bottom, at, 0, 0), step=step)
-
-        max_readers = max(1, options.num_workers) if plan.host_memory else 8
-        with maker.stage.working():
-            caches = make_caches(
-                plan, fields, workload, features, is_mapped=is_mapped, packed=packed, max_readers=max_readers, fit=fit,
-                reader=maker.stage.device,
-            )  # fmt: skip
-        maker.stage.settle()
-        maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
-        if plan.host_memory:
-            give_back_freed_memory()
-        return caches
-
     def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
         started = time.perf_counter()
-        ids = {key: assembler.ids_of(sampled.subgraph, key) for key in self._caches.caches}
+        with self._maker.working_on(sampled):
+            ids = {key: assembler.host_ids_of(sampled.subgraph, key) for key in self._caches.caches}
         is_plain = {key: sampled.are_distinct and isinstance(key, str) for key in ids}
         self._caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
         sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))
@@ -297,19 +266,7 @@ class NeighborLoader:
     def _configure(self) -> dict[str, Any]:
         """Everything that decides what the batches are."""
         if self._configuration is None:
-            maker = self._maker
-            self._configuration = {
-                **describe_graph(maker.sampler.graph),
-                "input_nodes": f"{maker.seeds.node_type} {maker.seeds.ids.size} {fingerprint(maker.seeds.ids)}",
-                "num_neighbors": {"/".join(e): list(fanouts) for e, fanouts in maker.sampler.fanouts.items()},
-                "replace": maker.sampler.replace,
-                "disjoint": maker.sampler.disjoint,
-                "subgraph_type": maker.subgraph_type.value,
-                "batch_size": maker.batch_size,
-                "order": maker.order.name,
-                "drop_last": self._options.drop_last,
-                "seed": self.seed,
-            }
+            self._configuration = {**self._maker.describe(), "drop_last": self._options.drop_last}
         return self._configuration
 
     def _transformed(self, batch: Any, index: int) -> Any:
@@ -371,6 +328,8 @@ class _Epoch:
     def __next__(self) -> Any:
         loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
         asked = time.perf_counter()
+        if loader._cache_to_come is not None:
+            loader._cache_to_come.batch_asked()
         try:
             batch, stats = next(self._results)
         except StopIteration:
@@ -391,13 +350,6 @@ class _Epoch:
             loader._delivered = self._next
         loader._huge_pages.batch_delivered()
         return batch
-
-
-def _make_one(maker: BatchMaker, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
-    """A batch of some seeds, here and now, outside any pass."""
-    assembler, sampled = Assembler(maker.source, caches), maker.sample_of(positions, epoch, index)
-    batch, stats = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
-    return maker.stage.hand_over(batch, stats.mark)
 
 
 def _run(

@@ -9,9 +9,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,11 +24,15 @@ from penstock.feed.buffers import BufferPool
 from penstock.feed.held import HeldSubgraph, hold, release
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.on_device import OnHost
+from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
-from penstock.feed.subgraph import Subgraph, number_edges, subgraph_of, through_pyg
+from penstock.feed.subgraph import Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
 from penstock.order import Order
-from penstock.records import Span
-from penstock.sample import NeighborSampler, Workspace
+from penstock.records import NodeType, Span
+from penstock.sample import NeighborSampler
+
+if TYPE_CHECKING:
+    from penstock.sample.device import DeviceSampler
 
 Transform = Callable[[Any], Any]
 
@@ -90,6 +95,7 @@ class Sampled:
         input_id: int64[num_seeds], what the batch says of its seeds.
         are_distinct: no node comes twice.
         clock: of the stages so far.
+        mark: behind the sample on the device that has drawn it, see `DeviceStage.mark`.
     """
 
     index: int
@@ -97,6 +103,7 @@ class Sampled:
     input_id: torch.Tensor
     are_distinct: bool
     clock: StageClock
+    mark: Any = None
 
 
 class HeldSample(NamedTuple):
@@ -115,6 +122,8 @@ class BatchMaker:
         transform_output: the user's, on PyG's `SamplerOutput`.
         transform: the user's, on the batch, where it shall run in the threads; else None.
         stage: puts batches on a device, or leaves them where they are.
+        on_device: draws the samples in the place of `sampler`; None: the CPU does.
+        looked_at: gives the node types whose ids the host looks at; of a device, they are copied while it is waited for anyway.
         pool: gives the memory of the batches.
     """
 
@@ -127,8 +136,10 @@ class BatchMaker:
     transform_output: Transform | None = None
     transform: Transform | None = None
     stage: OnHost = field(default_factory=OnHost)
+    on_device: DeviceSampler | None = None
+    looked_at: Callable[[], Iterable[NodeType]] = tuple
     pool: BufferPool = field(default_factory=BufferPool)
-    _workspaces: queue.SimpleQueue[Workspace] = field(default_factory=queue.SimpleQueue)
+    _workspaces: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
 
     def sample(self, epoch: int, index: int) -> Sampled:
         """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood."""
@@ -144,7 +155,9 @@ class BatchMaker:
             return self._sample(clock, positions, epoch, index)
 
     def hold(self, sampled: Sampled) -> HeldSample:
-        """Make a sample smaller, to be held until its turn comes."""
+        """Make a sample smaller, to be held until its turn comes. One of a device stays there as it is."""
+        if sampled.subgraph.is_on_device:
+            return HeldSample(sampled, sampled.subgraph)
         smaller = hold(sampled.subgraph, self.sampler.graph, self.pool.empty)
         return HeldSample(replace(sampled, subgraph=Subgraph({}, {}, None, None)), smaller)
 
@@ -155,8 +168,15 @@ class BatchMaker:
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
         """Begin to read the rows that live in tiers: batches in order."""
         sampled.clock.enter("gather")
-        with located(sampled.clock, sampled.index), self.stage.working():
+        with located(sampled.clock, sampled.index), self.working_on(sampled):
             return assembler.submit(sampled.subgraph, self.pool.empty, are_distinct=sampled.are_distinct)
+
+    @contextmanager
+    def working_on(self, sampled: Sampled) -> Iterator[None]:
+        """Within, a sample is there for what this thread asks of a device."""
+        with self.stage.working():
+            self.stage.hand_over(sampled.subgraph.tensors(), sampled.mark)
+            yield
 
     def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay, num_threads: int = 1) -> tuple[Any, BatchStats]:
         """Make the second half: rows and the batch. `num_threads` share its rows, where nobody else is at work."""
@@ -177,6 +197,26 @@ class BatchMaker:
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
         return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, mark)
 
+    @property
+    def device_topology_bytes(self) -> int:
+        """Memory of the device that the topology takes there."""
+        return 0 if self.on_device is None else self.on_device.graph.device_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides what the batches are, but which of them come."""
+        sampler = self.sampler
+        return {
+            **describe_graph(sampler.graph),
+            "input_nodes": f"{self.seeds.node_type} {self.seeds.ids.size} {fingerprint(self.seeds.ids)}",
+            "num_neighbors": {"/".join(e): list(fanouts) for e, fanouts in sampler.fanouts.items()},
+            "replace": sampler.replace,
+            "disjoint": sampler.disjoint,
+            "subgraph_type": self.subgraph_type.value,
+            "batch_size": self.batch_size,
+            "order": self.order.name,
+            "seed": sampler.seed,
+        }
+
     def let_go(self) -> None:
         """Give up memory that nobody uses now."""
         self.pool = BufferPool()
@@ -190,17 +230,22 @@ class BatchMaker:
         clock.enter("sample")
         input_id = torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
         seeds = self.seeds.ids[positions]
-        subgraph = self._draw(seeds, input_id, epoch, index)
+        with self.stage.drawing():
+            subgraph = self._draw(seeds, input_id, epoch, index)
+            mark = self.stage.mark() if subgraph.is_on_device else None
         clock.rest()
         are_distinct = not self.sampler.disjoint and self.transform_output is None and np.unique(seeds).size == seeds.size
-        return Sampled(index, subgraph, input_id, are_distinct, clock)
+        return Sampled(index, subgraph, input_id, are_distinct, clock, mark)
 
     def _draw(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int) -> Subgraph:
-        workspace = self._borrow_workspace()
+        workspace, place = self._borrow_workspace(), {"epoch": epoch, "batch": index}
         try:
-            sample = self.sampler.sample(
-                self.seeds.node_type, seeds, epoch=epoch, batch=index, workspace=workspace, allocate=self.pool.empty
-            )
+            if self.on_device is not None:
+                drawn = self.on_device.sample(self.seeds.node_type, seeds, **place, workspace=workspace)
+                subgraph = subgraph_on_device(drawn, self.on_device.number_edges)
+                subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
+                return subgraph
+            sample = self.sampler.sample(self.seeds.node_type, seeds, **place, workspace=workspace, allocate=self.pool.empty)
         finally:
             self._workspaces.put(workspace)
         subgraph = subgraph_of(sample)
@@ -215,8 +260,8 @@ class BatchMaker:
         number_edges(subgraph, self.sampler.graph, self.pool.empty)
         return subgraph
 
-    def _borrow_workspace(self) -> Workspace:
+    def _borrow_workspace(self) -> Any:
         try:
             return self._workspaces.get_nowait()
         except queue.Empty:
-            return self.sampler.workspace()
+            return (self.on_device or self.sampler).workspace()

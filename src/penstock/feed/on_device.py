@@ -1,9 +1,9 @@
-"""Batches on a device: what is gathered there, what follows it, and how it is handed to the user.
+"""Batches on a device: what is drawn and gathered there, what follows it, and how it is handed to the user.
 
-In: batches in the making, on any thread. Out: batches whole on the device. Invariant: the same bytes as on the CPU. All work of a loader,
-the filling of its caches too, is asked for on one stream beside the user's; an event stands behind each batch, the user's stream waits for
-it when the batch is delivered, and the allocator is told, so that memory of a batch that was dropped is not used again before the user's
-work on it is over.
+In: batches in the making, on any thread. Out: batches whole on the device. Invariant: the same bytes as on the CPU. A loader has two
+streams beside the user's: one for samples, which the processor waits for at every hop, and one for all that follows, the filling of caches
+too. An event stands behind each sample and each batch; the stream that goes on with it waits for that event, and the allocator is told, so
+that memory of a batch that was dropped is not used again before the work on it is over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.kernels._triton import tensor_device
 from penstock.plan import Plan
 from penstock.store.tiers.pinned import move_tensor
@@ -23,6 +23,10 @@ class OnHost:
     """The last steps of a batch that stays on the CPU: none. `DeviceStage` says what each is."""
 
     device: torch.device | None = None
+
+    def drawing(self) -> AbstractContextManager[Any]:
+        """Nothing is asked of a device."""
+        return nullcontext()
 
     def working(self) -> AbstractContextManager[Any]:
         """Nothing is asked of a device."""
@@ -38,9 +42,9 @@ class OnHost:
     def mark(self) -> Any:
         """There is nothing to wait for."""
 
-    def hand_over(self, batch: Any, mark: Any) -> Any:
+    def hand_over(self, value: Any, mark: Any) -> Any:
         """It is whole."""
-        return batch
+        return value
 
 
 class DeviceStage(OnHost):
@@ -52,10 +56,16 @@ class DeviceStage(OnHost):
 
     def __init__(self, device: torch.device) -> None:
         self.device: torch.device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream, self._samples = None, None
+        if device.type == "cuda":
+            self._stream, self._samples = torch.cuda.Stream(device), torch.cuda.Stream(device, priority=-1)
+
+    def drawing(self) -> AbstractContextManager[Any]:
+        """Within, what this thread asks of the device is asked on the stream of samples: short kernels, which overtake long reads."""
+        return nullcontext() if self._samples is None else torch.cuda.stream(self._samples)
 
     def working(self) -> AbstractContextManager[Any]:
-        """Within, what this thread asks of the device is asked on the loader's stream."""
+        """Within, what this thread asks of the device is asked on the stream of all else."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def settle(self) -> None:
@@ -68,18 +78,16 @@ class DeviceStage(OnHost):
         return batch.apply(lambda value: move_tensor(value, self.device) if isinstance(value, torch.Tensor) else value)
 
     def mark(self) -> Any:
-        """Return what says that all asked for so far on the loader's stream is done; None where nothing is asked of a stream."""
-        return None if self._stream is None else self._stream.record_event()
+        """Return what says that all asked for so far on the current stream is done; None where nothing is asked of a stream."""
+        return None if self._stream is None else torch.cuda.current_stream(self.device).record_event()
 
-    def hand_over(self, batch: Any, mark: Any) -> Any:
-        """Let the user's stream wait for a batch, and the allocator for the user's stream."""
-        if self._stream is None:
-            return batch
-        stream = torch.cuda.current_stream(self.device)
-        stream.wait_event(mark)
-
-        _record(batch, stream)
-        return batch
+    def hand_over(self, value: Any, mark: Any) -> Any:
+        """Let the current stream wait for a batch or a sample, and the allocator for the current stream. Without a mark, do nothing."""
+        if mark is not None:
+            stream = torch.cuda.current_stream(self.device)
+            stream.wait_event(mark)
+            _record(value, stream)
+        return value
 
 
 def _record(value: Any, stream: Any) -> None:
@@ -103,10 +111,14 @@ def choose_device(device: Any, plan: Plan) -> OnHost:
         UsageError, NotSupportedError: see `tensor_device`; a plan that does not go with the device.
     """
     if device is None or str(device) == "cpu":
-        if plan.device_policy is not None:
-            raise UsageError(f"device_policy={plan.device_policy!r} keeps rows on a device, and the loader has none: give device='cuda'")
+        for name, what in (("device_policy", "keeps rows on"), ("device_topology", "has neighbour lists read by")):
+            if (value := getattr(plan, name)) not in (None, "host"):
+                raise UsageError(f"{argument(name, value)} {what} a device, and there is none: give {argument('device', 'cuda')}")
         return OnHost()
     reader = tensor_device(device)
     if plan.host_memory is not None:
-        raise NotSupportedError("host_memory with a device is not supported yet: give policy and cache, or device_policy and device_cache")
+        raise NotSupportedError(
+            f"{argument('host_memory')} with a device is not supported yet: give {argument('policy')} and {argument('cache')}, or "
+            f"{argument('device_policy')} and {argument('device_cache')}"
+        )
     return DeviceStage(reader)

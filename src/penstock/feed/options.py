@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,10 @@ class LoaderOptions:
     pin_memory: bool = False
     sampler: Iterable[int] | None = None
     batch_sampler: Iterable[list[int]] | None = None
+
+    def ahead(self) -> LoaderOptions:
+        """The same with one thread at least: a device is asked for batches ahead by another thread than the training's."""
+        return self if self.num_workers else replace(self, num_workers=1, max_in_flight=2)
 
 
 def read_options(kwargs: dict[str, Any]) -> LoaderOptions:

@@ -33,8 +33,10 @@ class LoaderStats:
         buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
         cache_bytes: memory of all that the plan keeps: rows with their directories and states, neighbour lists with their tables, buffers
             of disks.
-        device_bytes: memory of a device that the plan keeps rows in.
+        device_bytes: memory of a device that rows, their tables and the topology take.
         devices: how rows reach it.
+        sampling: who draws the samples of batches for a device, and why the CPU where it does; empty without a device.
+        device_cache: what was found for a cache that is sized by free memory, and why; empty before, and for others.
         list_bytes: the neighbour lists' part of it.
         weight_bytes: memory of the running sums that edges are drawn by.
         loaded_bytes: memory of rows and topology that were read in whole.
@@ -63,6 +65,8 @@ class LoaderStats:
     disks: dict[str, str] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
     memory: str = ""
+    sampling: str = ""
+    device_cache: str = ""
 
     def add(self, batch: BatchStats) -> None:
         """Count one more batch."""

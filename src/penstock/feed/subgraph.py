@@ -6,8 +6,8 @@ In: a `Sample` (NumPy). Out: a `Subgraph` (torch, sharing its memory), from whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.records import EDGE, NODE, Allocator, EdgeType, Graph, NodeType, Sample
+
+if TYPE_CHECKING:
+    from penstock.sample.device import DeviceSample
 
 
 @dataclass(slots=True)
@@ -40,12 +43,24 @@ class SubgraphEdges:
 
 @dataclass(slots=True)
 class Subgraph:
-    """What is sampled for one batch, as tensors; attributes as in `Sample`."""
+    """What is sampled for one batch, as tensors; attributes as in `Sample`.
+
+    Attributes:
+        is_on_device: a device sampled it, and has the tensors.
+        on_host: node type -> int64[n], ids that the host has as well.
+    """
 
     nodes: dict[NodeType, torch.Tensor]
     edges: dict[EdgeType, SubgraphEdges]
     num_nodes_per_hop: dict[NodeType, list[int]] | None
     trees: dict[NodeType, torch.Tensor] | None
+    is_on_device: bool = False
+    on_host: dict[NodeType, np.ndarray] = field(default_factory=dict)
+
+    def tensors(self) -> list[torch.Tensor | None]:
+        """All that it holds."""
+        edges = [one for each in self.edges.values() for one in (each.edge_index, each.row_ptr, each.positions, each.edge_ids)]
+        return [*self.nodes.values(), *edges]
 
 
 def subgraph_of(sample: Sample) -> Subgraph:
@@ -56,6 +71,15 @@ def subgraph_of(sample: Sample) -> Subgraph:
         edges[edge_type] = SubgraphEdges(edge_index, row_ptr, positions, None, sampled.num_per_hop)
     trees = None if sample.trees is None else {t: torch.from_numpy(tree) for t, tree in sample.trees.items()}
     return Subgraph({t: torch.from_numpy(ids) for t, ids in sample.nodes.items()}, edges, sample.num_nodes_per_hop, trees)
+
+
+def subgraph_on_device(sample: DeviceSample, number: Callable[[EdgeType, torch.Tensor], torch.Tensor]) -> Subgraph:
+    """Wrap a sample of a device, without a copy; `number`: (edge type, positions) -> the user's numbers of edges."""
+    edges = {
+        e: SubgraphEdges(each.edge_index, each.row_ptr, each.positions, number(e, each.positions), each.num_per_hop)
+        for e, each in sample.edges.items()
+    }
+    return Subgraph(sample.nodes, edges, sample.num_nodes_per_hop, None, is_on_device=True)
 
 
 def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
@@ -139,5 +163,5 @@ def _from_heterogeneous(output: HeteroSamplerOutput) -> Subgraph:
 
 
 def as_numpy(ids: torch.Tensor) -> np.ndarray:
-    """Return contiguous int64 ids for a gather."""
-    return np.ascontiguousarray(ids.numpy(), dtype=np.int64)
+    """Return contiguous int64 ids for a gather on the host; those of a device are waited for."""
+    return np.ascontiguousarray(ids.cpu().numpy(), dtype=np.int64)

@@ -25,7 +25,7 @@ STAGES = ("sample", "decide", "read", "gather", "update", "assemble", TRAIN, STA
 rows that are here are copied into the batch; rows worth keeping are copied into the cache; the batch is put together. Then its user's: what
 he does with it, and how long he waits for it."""
 
-_CALLED = {"order": "sample", "transform": "assemble", "deliver": "assemble"}
+_CALLED = {"order": "sample", "move": "assemble", "transform": "assemble", "deliver": "assemble"}
 
 
 class Recording:

@@ -19,8 +19,7 @@ from penstock.cache.policy import Change, Policy
 from penstock.gather.cached import CachedTier
 from penstock.records import Span
 from penstock.store.tiers import PinnedTier, Read, TierStats
-from penstock.store.tiers.pinned import DeviceRead, are_in_order, to_device
-from penstock.store.tiers.tier import check_rows
+from penstock.store.tiers.pinned import DeviceRead, places_on, rows_on, to_device
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +43,11 @@ class FusedCache(CachedTier):
         self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
 
     @property
+    def takes_device_rows(self) -> bool:
+        """Row numbers may be a tensor on the device: where nobody decides on the host."""
+        return self.is_static
+
+    @property
     def device_bytes(self) -> int:
         """Memory of the device: rows, and the table of slots."""
         return super().device_bytes + (0 if self._slots is None else self._slots.nbytes)
@@ -61,19 +65,22 @@ class FusedCache(CachedTier):
                 stats.count(count, count * width)
         return self._fast.stats
 
-    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
-        """Decide and read, on the stream that is current on this thread. Batches in order; a read may be waited for in any."""
-        check_rows(self, rows)
+    def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
+        """Decide and read, on the stream that is current on this thread. Batches in order; a read may be waited for in any.
+
+        `rows`: an array, or a tensor on the device where that is taken; `places`: None for 0, 1, ...
+        """
+        ids = rows_on(self, rows)
         self._take_over_after_fork()
         thread = threading.get_ident()
         with self._turn:
             started, change = time.perf_counter(), None if self.is_static else self.policy.access(rows)
             decided = time.perf_counter()
             try:
-                self._gather(rows, change, outs, places)
+                self._gather(ids, change, outs, places)
                 spans = [("decide", started, decided, thread), ("gather", decided, time.perf_counter(), thread)]
                 if change is None:
-                    self._asked += rows.size
+                    self._asked += ids.numel()
                     self._fast.stats.add(0, 0, spans[-1][2] - decided)
                 else:
                     self._update(change, outs, places, spans)
@@ -81,16 +88,15 @@ class FusedCache(CachedTier):
                 if not self.is_static:
                     self._begin_again()
                 raise
-        return _FusedRead(self._reader, rows.size * sum(self.row_bytes), spans)
+        return _FusedRead(self._reader, ids.numel() * sum(self.row_bytes), spans)
 
-    def _gather(self, rows: np.ndarray, change: Change | None, outs: Sequence[Any], places: np.ndarray) -> None:
+    def _gather(self, ids: torch.Tensor, change: Change | None, outs: Sequence[Any], places: np.ndarray | None) -> None:
         from penstock.kernels.gather_cached import gpu
 
-        ids, slots = to_device(rows, self._reader), self._slots
+        slots, given = self._slots, places_on(self._reader, places)
         if change is not None:
             slots = to_device(change.hit_slots, self._reader)
         assert slots is not None
-        given = None if are_in_order(places) else to_device(places, self._reader)
         fields = zip(self._pinned.buffers, self._fast.buffers, self.row_bytes, outs, strict=True)
         for number, (table, cache, row_bytes, out) in enumerate(fields):
             hits = self._hits[min(number, 1) :]
@@ -99,10 +105,10 @@ class FusedCache(CachedTier):
                 by_position=change is not None, places=given, max_programs=self._pinned.max_programs,
             )  # fmt: skip
 
-    def _update(self, change: Change, outs: Sequence[Any], places: np.ndarray, spans: list[Span]) -> None:
+    def _update(self, change: Change, outs: Sequence[Any], places: np.ndarray | None, spans: list[Span]) -> None:
         """Kept misses into the cache, behind the reads of this batch; and count."""
         started, width = time.perf_counter(), sum(self.row_bytes)
-        self._fast.write(change.into, outs, places[change.inserted])
+        self._fast.write(change.into, outs, change.inserted if places is None else places[change.inserted])
         spans.append(("update", started, time.perf_counter(), threading.get_ident()))
         num_hits = int(np.count_nonzero(change.hit_slots >= 0))
         self._fast.stats.add(num_hits, num_hits * width, spans[1][2] - spans[1][1])

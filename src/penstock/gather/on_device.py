@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import InputError
-from penstock.gather.table import RowKind, TieredTable
+from penstock.gather.table import RowKind, RowsUnderWay, TieredTable
 from penstock.records import Allocator
 from penstock.store.tiers import Tier
 from penstock.store.tiers.pinned import to_device
@@ -32,6 +32,23 @@ class DeviceTable(TieredTable):
         if reader is None:
             raise InputError(f"tier {tier.name} delivers to the host: put an UploadTier over it")
         self.reader: torch.device = reader
+
+    @property
+    def is_asked_by_device(self) -> bool:
+        """The host need not look at ids: the device reads rows by itself, and what is kept of them does not change."""
+        return bool(getattr(self.tier, "takes_device_rows", False))
+
+    def submit(self, ids: Any, allocate: Allocator = np.empty, *, are_distinct: bool = True, around: bool = False) -> RowsUnderWay:
+        """Begin to read, as any table. `ids` may be a tensor on the device; where the host does not look at it, what comes twice is read
+        twice."""
+        if isinstance(ids, np.ndarray):
+            return super().submit(ids, allocate, are_distinct=are_distinct, around=around)
+        tier = self.asked(around)
+        if getattr(tier, "takes_device_rows", False):
+            outs = self.make_room(ids.numel(), allocate)
+            return RowsUnderWay(self, tier.submit(ids, outs, None), outs, None)  # pyright: ignore[reportArgumentType]
+        ids = ids.cpu().numpy()
+        return super().submit(ids, allocate, are_distinct=are_distinct, around=around)
 
     def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
         """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked."""

@@ -71,9 +71,12 @@ class TieredTable:
         """
         wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
         outs = self.make_room(wanted.size, allocate)
+        return RowsUnderWay(self, self.asked(around).submit(wanted, outs, np.arange(wanted.size)), outs, again)
+
+    def asked(self, around: bool) -> Tier:
+        """Return the tier that a read goes to: the topmost; or, `around` a cache that reads change, the one beneath."""
         around = around and not getattr(self.tier, "is_static", False)
-        tier: Tier = getattr(self.tier, "slow", self.tier) if around else self.tier
-        return RowsUnderWay(self, tier.submit(wanted, outs, np.arange(wanted.size)), outs, again)
+        return getattr(self.tier, "slow", self.tier) if around else self.tier
 
     def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
         """Return per field room for so many rows, as bytes."""

@@ -12,7 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError, argument
 
 if TYPE_CHECKING:
     import torch
@@ -45,20 +45,23 @@ def tensor_device(device: Any = "cuda") -> torch.device:
     try:
         named = torch.device(device)
     except (RuntimeError, TypeError):
-        raise UsageError(f"device must be cpu, cuda or cuda:0, cuda:1, ...; got {device!r}") from None
+        raise UsageError(f"{argument('device')} must be cpu, cuda or cuda:0, cuda:1, ...; got {device!r}") from None
+    asked = argument("device", str(device))
     if named.type != "cuda":
-        raise NotSupportedError(f"device={str(device)!r} is not supported: kernels are for cuda, everything else for cpu")
-    needs = f"device={str(device)!r} needs"
+        raise NotSupportedError(f"{asked} is not supported: kernels are for cuda, everything else for cpu")
+    needs = f"{asked} needs"
     if not is_installed():
         raise NotSupportedError(f"{needs} Triton, which is not installed: pip install 'penstock[gpu]'; or use the CPU")
     if is_interpreted():
         return torch.device("cpu")
     if not torch.backends.cuda.is_built():
-        raise NotSupportedError(f"{needs} a torch that is built for CUDA, this one is {torch.__version__}: install that, or use the CPU")
+        raise NotSupportedError(
+            f"{needs} a torch built for CUDA, and this one is {torch.__version__}: see `penstock doctor`, or use the CPU"
+        )
     if not torch.cuda.is_available():
-        raise NotSupportedError(f"{needs} a GPU, and torch finds none: look at its driver (nvidia-smi), or use the CPU")
+        raise NotSupportedError(f"{needs} a GPU, and torch finds none: see `penstock doctor`, or use the CPU")
     if named.index is not None and named.index >= torch.cuda.device_count():
-        raise UsageError(f"device={str(device)!r} is not there: this machine has {torch.cuda.device_count()} of them, from cuda:0")
+        raise UsageError(f"{asked} is not there: this machine has {torch.cuda.device_count()} of them, from cuda:0")
     return torch.device("cuda", torch.cuda.current_device() if named.index is None else named.index)
 
 

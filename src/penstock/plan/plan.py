@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.cache.belady import Belady
 from penstock.cache.choose import LIST_POLICIES, POLICIES
 from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
@@ -19,6 +20,7 @@ from penstock.store.budget import parse_bytes
 ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory", "disk")
 TOPOLOGIES = ("given", "memory", "disk")
+DEVICE_TOPOLOGIES = ("device", "pinned", "host")
 HOLDS = ("samples", "ids")
 MAX_MAP_THREADS = 256
 SAME = "same"
@@ -58,7 +60,11 @@ class Plan:
         device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: those
             that `policy` says, where the device itself reads all rows in memory of the host ("given" or "memory", nothing slow, no
             `map_threads`); else none, and `policy` is for memory of the host.
-        device_cache: how many, as `cache`; with `device_policy`.
+        device_cache: how many, as `cache`; with `device_policy`. None: what training leaves free of the device's memory, seen after the
+            first steps, less a reserve.
+        device_topology: where neighbour lists are read from, where the loader has a device: by the device, which then draws
+            the samples, out of its own memory ("device") or pinned memory of the host ("pinned"); or by the CPU, which draws them ("host").
+            None: the first of these that can be. Lists that `neighbor_policy` keeps are on the device then, over pinned ones.
         huge_pages: move a store's maps that are read as they are into huge pages of memory, beside the batches, where they take no more
             than an eighth of what is free. False leaves them to the page cache, which several processes share.
     """
@@ -82,7 +88,8 @@ class Plan:
     presample_batches: int | None = None
     huge_pages: bool = True
     device_policy: str | None = None
-    device_cache: str = "0"
+    device_cache: str | None = None
+    device_topology: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -95,6 +102,8 @@ class Plan:
         for name, policies in (("policy", POLICIES), ("neighbor_policy", LIST_POLICIES), ("device_policy", POLICIES)):
             if getattr(self, name) is not None and getattr(self, name) not in policies:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(policies)}; got {getattr(self, name)!r}")
+        if self.device_topology not in (None, *DEVICE_TOPOLOGIES):
+            raise UsageError(f"{argument('device_topology')} must be one of {', '.join(DEVICE_TOPOLOGIES)}; got {self.device_topology!r}")
         if self.window < 1 or self.presample_epochs < 1:
             raise UsageError(f"{argument('window')} and presample_epochs must be at least 1")
         if self.presample_batches is not None and self.presample_batches < 1:
@@ -113,13 +122,20 @@ class Plan:
         self._check_lists()
 
     def _check_device(self) -> None:
-        _, amount = parse_capacity(self.device_cache, "device_cache")
+        amount = 0.0 if self.device_cache is None else parse_capacity(self.device_cache, "device_cache")[1]
         if amount and self.device_policy is None:
-            raise UsageError(f"device_cache={self.device_cache!r} keeps nothing without device_policy: choose one of {', '.join(POLICIES)}")
+            raise UsageError(
+                f"{argument('device_cache', self.device_cache)} keeps nothing without {argument('device_policy')}: choose one of "
+                f"{', '.join(POLICIES)}"
+            )
         if self.device_policy is not None and self.policy is not None:
             raise UsageError(
-                f"policy={self.policy!r} and device_policy={self.device_policy!r}: rows are kept in one place above the one where all "
-                "of them are; give one of the two"
+                f"{argument('policy', self.policy)} and {argument('device_policy', self.device_policy)}: rows are kept in one place above "
+                "the one where all of them are; give one of the two"
+            )
+        if self.is_device_cache_found and self.device_policy == Belady.name:
+            raise UsageError(
+                f"{argument('device_policy', self.device_policy)} looks ahead from the first batch: give {argument('device_cache')}"
             )
 
     def _check_lists(self) -> None:
@@ -154,6 +170,16 @@ class Plan:
     def is_read_by_device(self) -> bool:
         """A device, where the loader has one, reads all rows by itself: they are in memory of the host, and nothing stands before them."""
         return self.features != "disk" and self.slow is None and not self.map_threads
+
+    @property
+    def is_device_cache_found(self) -> bool:
+        """How many rows the device keeps is found out after the first steps."""
+        return self.device_policy is not None and self.device_cache is None
+
+    @property
+    def is_sampled_by_device(self) -> bool:
+        """A device, where the loader has one, can draw the samples: lists are in memory of the host, and nothing stands before them."""
+        return self.topology != "disk" and self.slow_topology is None and not self.map_threads
 
     @property
     def is_plain(self) -> bool:

@@ -57,7 +57,7 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
     return (
         f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
-        f"{description['model']}, {num_epochs} epochs, {threads}{_kept(description)}"
+        f"{description['model']}, {num_epochs} epochs, {threads}{_kept(description)}{_on_device(description)}"
     )
 
 
@@ -83,6 +83,15 @@ def _kept(description: dict[str, Any]) -> str:
     disks = "".join(f"\n{name}: {how}" for name, how in description["disks"].items())
     memory = f"\nmemory: {description['memory']}" if is_fitted else ""
     return f"\n{plan['recipe']}: {', '.join(parts)}{disks}{memory}"
+
+
+def _on_device(description: dict[str, Any]) -> str:
+    """Who draws and gathers for a device, on lines of their own; nothing on the CPU."""
+    if description["config"]["device"] == "cpu":
+        return ""
+    rows = "".join(f"\n{name}: {how}" for name, how in description["devices"].items())
+    kept = f"{words.num_bytes(description['device_bytes'])} of its memory for rows and topology"
+    return f"\n{description['config']['device']}: {kept}; samples are drawn {description['sampling']}{rows}"
 
 
 class Lines(Observer):

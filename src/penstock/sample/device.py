@@ -19,11 +19,14 @@ import torch
 from penstock import rng
 from penstock.errors import NotSupportedError, UsageError
 from penstock.kernels.edges import gpu as edge_kernels
+from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.records import EdgeType, NodeType, Sample, SampledEdges
-from penstock.sample.device_graph import DeviceCSC, DeviceGraph
+from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.device_table import DeviceTable
 from penstock.sample.neighbor import NeighborSampler, damaged_list, damaged_neighbor
+from penstock.store.tiers.grid import programs_over_link
+from penstock.store.tiers.pinned import to_device
 
 UNCOUNTED = 1 << 22
 """Up to so many edges of a hop, memory is taken for what the fanout allows, in place of waiting to hear how many there are."""
@@ -69,10 +72,18 @@ class DeviceSampler:
     """
 
     def __init__(self, sampler: NeighborSampler, graph: DeviceGraph) -> None:
-        for is_asked, what in ((sampler.disjoint, "disjoint=True"), (sampler.induced, "subgraph_type='induced'")):
-            if is_asked:
-                raise NotSupportedError(f"{what} is done on the CPU only: sample on the CPU, or leave it out")
-        self.host, self.graph = sampler, graph
+        if (reason := on_cpu_only(sampler)) is not None:
+            raise NotSupportedError(f"{reason}: sample on the CPU, or leave it out")
+        self.host, self.graph, self._max_programs = sampler, graph, programs_over_link(graph.device)
+
+    def number_edges(self, edge_type: EdgeType, positions: torch.Tensor) -> torch.Tensor:
+        """Return int64[n]: the user's numbers of the edges at int64[n] `positions`."""
+        table = self.graph.adjacency[edge_type].edge_ids
+        if table is None:
+            return positions
+        numbers = torch.empty(positions.numel(), dtype=table.dtype, device=self.graph.device)
+        gather_rows(table.view(torch.uint8), table.itemsize, positions, numbers.view(torch.uint8), max_programs=self._max_programs)
+        return numbers.to(torch.int64)
 
     def workspace(self) -> DeviceWorkspace:
         """Make the scratch memory of one more thread."""
@@ -149,7 +160,7 @@ class _Run:
             row_ptr.room(1).zero_()
             row_ptr.size = 1
         self._begin = dict.fromkeys(self.num_nodes, 0)
-        ids = torch.from_numpy(np.array(seeds, dtype=np.int64)).to(device)
+        ids = to_device(np.array(seeds, dtype=np.int64), device)
         known = self.nodes[seed_type]
         for node_type, table in workspace.tables.items():
             table.add_seeds(ids if node_type == seed_type else ids[:0], self.nodes[node_type].room(seeds.size))

@@ -21,6 +21,7 @@ from penstock.store.tiers.pinned import pin
 
 if TYPE_CHECKING:
     from penstock.kernels.sample_neighbors.gpu import Kept
+    from penstock.sample.neighbor import NeighborSampler
 
 PLACES = ("device", "pinned")
 """Where neighbour lists can be."""
@@ -35,11 +36,13 @@ class DeviceCSC:
     Attributes:
         indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges].
         kept: lists that are on the device while `indices` is not; None: there are none.
+        edge_ids: int32 or int64[num_edges], the user's numbers of the edges, where `indices` is; None: their positions.
     """
 
     indptr: torch.Tensor
     indices: torch.Tensor
     kept: Kept | None = None
+    edge_ids: torch.Tensor | None = None
 
     @property
     def num_edges(self) -> int:
@@ -79,26 +82,46 @@ def place_graph(
         raise UsageError(f"{argument('topology')} on a device must be one of {PLACES}, got {topology!r}")
     if kept and topology == "device":
         raise UsageError(f"{argument('topology', 'device')} has all lists on the device: there are none left to keep; take 'pinned'")
-    for edge_type, csc in graph.adjacency.items():
-        if csc.sums is not None:
-            raise NotSupportedError(f"sampling by weight is done on the CPU only, and edges {'/'.join(edge_type)} have weights")
+    if (reason := _weights_on_cpu(graph)) is not None:
+        raise NotSupportedError(reason)
     adjacency = {e: _place(e, csc, device, topology, None if kept is None else kept.get(e)) for e, csc in graph.adjacency.items()}
-    near = sum(tensor.nbytes for csc in adjacency.values() for tensor in (csc.indptr, *(csc.kept or ())))
-    indices = sum(csc.indices.nbytes for csc in adjacency.values())
-    return DeviceGraph(device, adjacency, near + indices, 0) if topology == "device" else DeviceGraph(device, adjacency, near, indices)
+    kept_bytes = sum(tensor.nbytes for csc in adjacency.values() for tensor in csc.kept or ())
+    offsets, lists = topology_bytes(graph)
+    near, far = (offsets + lists, 0) if topology == "device" else (offsets, lists)
+    return DeviceGraph(device, adjacency, near + kept_bytes, far)
+
+
+def on_cpu_only(sampler: NeighborSampler) -> str | None:
+    """Return what a sampler does that no device does; None where it does nothing of the kind."""
+    for is_asked, what in ((sampler.disjoint, "disjoint=True"), (sampler.induced, "subgraph_type='induced'")):
+        if is_asked:
+            return f"{what} is done on the CPU only"
+    return _weights_on_cpu(sampler.graph)
+
+
+def _weights_on_cpu(graph: Graph) -> str | None:
+    weighted = next((edge_type for edge_type, csc in graph.adjacency.items() if csc.sums is not None), None)
+    return None if weighted is None else f"sampling by weight is done on the CPU only, and edges {'/'.join(weighted)} have weights"
+
+
+def topology_bytes(graph: Graph) -> tuple[int, int]:
+    """Return the bytes of (offsets, neighbours with the user's numbers of the edges)."""
+    offsets = sum(csc.indptr.nbytes for csc in graph.adjacency.values())
+    return offsets, sum(csc.indices.nbytes + (0 if csc.edge_ids is None else csc.edge_ids.nbytes) for csc in graph.adjacency.values())
 
 
 def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, chosen: np.ndarray | None) -> DeviceCSC:
-    if topology == "device":
-        indices = _copy(csc.indices, device)
-    else:
-        indices = pin(np.asarray(csc.indices), device, "/".join(edge_type)).tensor.view(_dtype(csc.indices))
+    def far(array: np.ndarray) -> torch.Tensor:
+        if topology == "device":
+            return _copy(array, device)
+        return pin(np.asarray(array), device, "/".join(edge_type)).tensor.view(_dtype(array))
+
     kept = None
     if chosen is not None and chosen.size:
         from penstock.kernels.sample_neighbors.gpu import Kept
 
         kept = Kept(*(_copy(array, device) for array in PrefixLists(csc, chosen, HostTier([csc.indices])).arrays))
-    return DeviceCSC(_copy(csc.indptr, device), indices, kept)
+    return DeviceCSC(_copy(csc.indptr, device), far(csc.indices), kept, None if csc.edge_ids is None else far(csc.edge_ids))
 
 
 def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:

@@ -37,7 +37,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint without running any code from it."""
     try:
-        return torch.load(path, weights_only=True)
+        return torch.load(path, weights_only=True, map_location="cpu")  # where a device has written it, too
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError) as error:
         raise CorruptStoreError(f"cannot read the checkpoint {path}: {str(error).splitlines()[0]}") from error
 

@@ -22,7 +22,7 @@ NORMALIZATIONS = ("none", "rows")
 PLAN_SETTINGS = (
     "order", "features", "policy", "cache", "window", "slow",
     "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology", "hold", "host_memory",
-    "map_threads", "presample_batches", "huge_pages",
+    "map_threads", "presample_batches", "huge_pages", "device_policy", "device_cache", "device_topology",
 )  # fmt: skip
 
 
@@ -48,6 +48,8 @@ class TrainConfig:
             the graph; "auto": sampled where host_memory is given.
         recipe, and PLAN_SETTINGS: where rows and neighbour lists live, what is kept of them, and the order of the train nodes, as in
             `penstock.Plan`; None takes what the recipe says. Only the order has a say in the weights.
+        device: where the model computes, evaluation too, and where batches are delivered: "cpu", "cuda", "cuda:1". A run may be resumed on
+            another; its weights then differ in the last bits.
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
         checkpoint_every_s: seconds between checkpoints within an epoch.
     """
@@ -88,6 +90,10 @@ class TrainConfig:
     map_threads: int | None = None
     presample_batches: int | None = None
     huge_pages: bool | None = None
+    device_policy: str | None = None
+    device_cache: str | None = None
+    device_topology: str | None = None
+    device: str = "cpu"
     evaluation: str = "auto"
     num_workers: int = 2
     torch_threads: int = 0

@@ -55,13 +55,21 @@ def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
 
 
 def degrees_of(adjacency: CSC, nodes: torch.Tensor) -> torch.Tensor:
-    """float32[n]: in-degrees of nodes in the whole graph, read off the row pointers."""
-    ids = nodes.numpy()
-    return torch.from_numpy((adjacency.indptr[ids + 1] - adjacency.indptr[ids]).astype(np.float32))
+    """float32[n]: in-degrees of nodes in the whole graph, read off the row pointers on the host; where the nodes are."""
+    ids = nodes.cpu().numpy()
+    return torch.from_numpy((adjacency.indptr[ids + 1] - adjacency.indptr[ids]).astype(np.float32)).to(nodes.device)
 
 
-def _batches(source: ArrayInput, wanted: Any, batch_size: int, num_workers: int) -> NeighborLoader:
-    return NeighborLoader(source, [-1], input_nodes=wanted, batch_size=batch_size, num_workers=num_workers, seed=0)
+def _batches(source: ArrayInput, wanted: Any, batch_size: int, num_workers: int, model: GNN | TypedGNN) -> Iterator[Any]:
+    """Batches over all neighbours, made on the CPU and moved to the model one by one: a layer's rows are read once, in whatever order."""
+    device = device_of(model)
+    loader = NeighborLoader(source, [-1], input_nodes=wanted, batch_size=batch_size, num_workers=num_workers, seed=0)
+    return (batch.to(device) for batch in loader)
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Where a model computes."""
+    return next(model.parameters()).device
 
 
 @torch.no_grad()
@@ -81,7 +89,7 @@ def infer_sampled(
     """
     done = []
     for batch in loader:
-        logits = predict(batch).numpy()
+        logits = predict(batch).cpu().numpy()
         done.append(finish(logits))
         advance(len(logits))
     return np.concatenate(done)
@@ -118,10 +126,10 @@ def infer(
 
     def outputs(i: int, x: np.ndarray, wanted: np.ndarray | None) -> Iterator[np.ndarray]:
         """Yield the output of a layer, batch after batch."""
-        for batch in _batches(ArrayInput(graph, {NODE: {"x": x}}), wanted, batch_size, num_workers):
+        for batch in _batches(ArrayInput(graph, {NODE: {"x": x}}), wanted, batch_size, num_workers, model):
             (layer,) = layers(batch)
             features = prepare(batch.x) if i == 0 else batch.x
-            yield model.layer(i, features, layer, None if adjacency is None else degrees_of(adjacency, batch.n_id)).numpy()
+            yield model.layer(i, features, layer, None if adjacency is None else degrees_of(adjacency, batch.n_id)).cpu().numpy()
             advance(layer.num_dst)
 
     current: np.ndarray = x
@@ -154,12 +162,13 @@ def infer_typed(
         x: features of the node types that have any.
         nodes: int64[n] of the target type.
     """
+    device = device_of(model)
     current = {t: np.empty((count, model.hidden), dtype=np.float32) for t, count in graph.num_nodes.items()}
     for t, rows in current.items():
         for first in range(0, len(rows), batch_size):
             ids = torch.arange(first, min(first + batch_size, len(rows)))
             given = prepare(torch.from_numpy(np.array(x[t][first : first + batch_size]))) if t in x else ids
-            rows[first : first + batch_size] = model.encode(t, given).numpy()
+            rows[first : first + batch_size] = model.encode(t, given.to(device)).cpu().numpy()
     for i in range(model.num_layers):
         is_last = i == model.num_layers - 1
         source = ArrayInput(graph, {t: {"x": rows} for t, rows in current.items()})
@@ -167,11 +176,11 @@ def infer_typed(
         following = {t: np.empty((graph.num_nodes[t] if ids is None else ids.size, model.hidden), np.float32) for t, ids in wanted.items()}
         for t, ids in wanted.items():
             done = 0
-            for batch in _batches(source, (t, ids), batch_size, num_workers) if len(following[t]) else ():
+            for batch in _batches(source, (t, ids), batch_size, num_workers, model) if len(following[t]) else ():
                 (layer,) = layers(batch)
                 out = model.layer(i, {other: batch[other].x for other in graph.num_nodes}, layer)[t]
-                following[t][done : done + len(out)] = out.numpy()
+                following[t][done : done + len(out)] = out.cpu().numpy()
                 done += len(out)
                 advance(len(out))
         current = following
-    return finish(model.classify(torch.from_numpy(current[model.target])).numpy())
+    return finish(model.classify(torch.from_numpy(current[model.target]).to(device)).cpu().numpy())

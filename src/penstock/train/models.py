@@ -103,12 +103,13 @@ def _scale(layer: Layer, degree: Tensor) -> Tensor:
 def _normalized(layer: Layer, degree: Tensor) -> Tensor:
     """GCN's matrix, D^-1/2 (A + I) D^-1/2, as sparse CSR [num_dst, num_src]: the sampled rows, with self-loops at their ends."""
     inverse_root = (degree + 1).rsqrt()
-    rows = torch.arange(layer.num_dst)
-    row_ptr = layer.row_ptr + torch.arange(layer.num_dst + 1)
+    device = degree.device
+    rows = torch.arange(layer.num_dst, device=device)
+    row_ptr = layer.row_ptr + torch.arange(layer.num_dst + 1, device=device)
     row_of_edge = rows.repeat_interleave(layer.row_ptr.diff())
-    at = torch.arange(layer.sources.numel()) + row_of_edge
-    sources = torch.empty(int(row_ptr[-1]), dtype=torch.int64)
-    values = torch.empty(sources.numel())
+    at = torch.arange(layer.sources.numel(), device=device) + row_of_edge
+    sources = torch.empty(layer.sources.numel() + layer.num_dst, dtype=torch.int64, device=device)
+    values = torch.empty(sources.numel(), device=device)
     sources[at] = layer.sources
     values[at] = (inverse_root[: layer.num_dst] * _scale(layer, degree))[row_of_edge] * inverse_root[layer.sources]
     sources[row_ptr[1:] - 1] = rows

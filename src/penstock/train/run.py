@@ -1,17 +1,15 @@
 """The training run: epochs over the loader, evaluation over full or sampled neighbourhoods, checkpoints, early stopping, exact resume.
 
 In: a configuration and a folder. Out: a result, and in the folder `config.json` and `checkpoint.pt`. Invariant: a run killed at any
-moment and resumed ends with the same weights, bit for bit, as one that was never stopped (same torch and same torch threads); the
-number of sampling threads does not matter.
+moment and resumed ends with the same weights, bit for bit, as one that was never stopped (on the CPU, same torch and same torch
+threads); the number of sampling threads does not matter.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import time
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,13 @@ import numpy as np
 import torch
 
 from penstock.errors import CorruptStoreError, DivergedError, MissingFieldError, StateError, StoreError, UsageError, argument
-from penstock.feed import NeighborLoader, layers
+from penstock.feed import NeighborLoader
+from penstock.kernels._triton import tensor_device
 from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.plan import Plan
-from penstock.records import EDGE, NODE
+from penstock.records import NODE
 from penstock.store import Store
+from penstock.store.device_memory import peak_device_bytes
 from penstock.store.manifest import MANIFEST
 from penstock.store.process_memory import peak_resident_bytes
 from penstock.store.watch import check_bytes, check_place
@@ -32,7 +32,8 @@ from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.folder import interrupts_wait, lock_folder, write_json
-from penstock.train.inference import degrees_of, infer, infer_sampled, infer_typed
+from penstock.train.inference import infer, infer_sampled, infer_typed
+from penstock.train.learner import Learner
 from penstock.train.memory import keep_freed_memory
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer
@@ -40,6 +41,11 @@ from penstock.train.predictions import predictions_path, write_predictions
 from penstock.train.result import Result
 
 CHECKPOINT = "checkpoint.pt"
+FROM_STATS = (
+    "cache_bytes", "list_bytes", "loaded_bytes", "weight_bytes", "disks", "memory", "device_bytes", "devices", "sampling",
+    "device_cache",
+)  # fmt: skip
+"""What a description says of the loader."""
 
 
 def train(
@@ -90,13 +96,11 @@ class _Run:
         keep_freed_memory()
         if config.torch_threads:
             torch.set_num_threads(config.torch_threads)
-        self.config, self.folder, self.observer = config, folder, observer
+        self.config, self.folder, self.observer, self.plan = config, folder, observer, config.plan()
+        device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
         self.store = Store.open(config.store)
         self.data: TrainingData = read_training_data(self.store, config)
-        torch.manual_seed(config.seed)
-        self.model = self.data.make_model(config)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-        self.plan = config.plan()
+        self.learner = Learner(config, self.data, device)
         self.loader = self._make_loader()
         self.history: list[EpochRecord] = []
         self.record = EpochRecord(0)
@@ -113,20 +117,11 @@ class _Run:
             plan=self.plan,
             num_workers=config.num_workers,
             seed=config.seed,
-            step=self._step_on_a_copy() if self.plan.host_memory else None,
+            step=self.learner.step_on_a_copy() if self.plan.host_memory else None,
+            device=config.device,
         )
         torch.set_rng_state(random_state)  # a step may have been tried
         return loader
-
-    def _step_on_a_copy(self) -> Callable[[Any], None]:
-        model = copy.deepcopy(self.model).train()
-        optimizer = torch.optim.Adam(model.parameters(), lr=self.config.lr)
-
-        def step(batch: Any) -> None:
-            self.data.task.loss(self._forward(model, batch), self._labels(batch)).backward()
-            optimizer.step()
-
-        return step
 
     def go(self, resume: bool) -> Result:
         """Train to the end."""
@@ -155,7 +150,7 @@ class _Run:
 
     def describe(self) -> dict[str, Any]:
         """What is trained on what, as plain values."""
-        data, kind = self.data, type(self.model).__name__
+        data, model, stats = self.data, self.learner.model, self.loader.stats()
         return {
             "store": str(self.store.path),
             "nodes": dict(data.graph.num_nodes),
@@ -165,19 +160,18 @@ class _Run:
             "split": data.split,
             "parts": {part: int(ids.size) for part, ids in data.parts.items()},
             "metric": data.task.metric,
-            "model": f"{self.model.kind} ({kind}, {sum(p.numel() for p in self.model.parameters()):,} weights)",
-            "num_workers": self.config.num_workers,
+            "model": f"{model.kind} ({type(model).__name__}, {sum(p.numel() for p in model.parameters()):,} weights)",
+            "num_workers": self.loader.num_workers,
             "torch_threads": torch.get_num_threads(),
             "plan": None if self.plan.is_plain else self.plan.as_dict(),
-            **{name: getattr(self.loader.stats(), name) for name in ("cache_bytes", "list_bytes", "loaded_bytes", "weight_bytes")},
-            "disks": self.loader.stats().disks,
-            "memory": self.loader.stats().memory,
+            **{name: getattr(stats, name) for name in FROM_STATS},
+            "device_peak_bytes": peak_device_bytes(self.learner.device),
             "evaluation": "sampled" if self.config.is_sampled_evaluation else "full",
             "config": self.config.as_dict(),
         }
 
     def _train_epoch(self) -> None:
-        self.model.train()
+        self.learner.model.train()
         record, saved_at, started = self.record, time.monotonic(), time.perf_counter()
         before = self.loader.stats().as_dict()
         seconds_before, first = record.train_s, len(self.history) == record.epoch
@@ -221,39 +215,21 @@ class _Run:
             raise StoreError(f"{error}: {saved}; put the store back, and {argument('resume', True)} goes on") from error
 
     def _step(self, batch: Any) -> None:
-        labels, logits = self._labels(batch), self._forward(self.model, batch)
-        loss = self.data.task.loss(logits, labels)
+        loss, logits, labels = self.learner.loss(batch)
         value = loss.item()
         if not math.isfinite(value):
             raise DivergedError(
                 f"the loss is {value} at epoch {self.record.epoch}, batch {self.record.num_batches}: lower "
                 f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
             )
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        self.learner.learn(loss)
         num_seeds = len(labels)
-        score = self.data.task.score(logits.detach().numpy(), labels.numpy())
+        score = self.data.task.score(logits.cpu().numpy(), labels.cpu().numpy())
         record = self.record
         record.loss += (value - record.loss) * num_seeds / (record.num_seeds + num_seeds)
         if not math.isnan(score):
             record.train_score += (score - record.train_score) * num_seeds / (record.num_seeds + num_seeds)
         record.num_seeds += num_seeds
-
-    def _labels(self, batch: Any) -> torch.Tensor:
-        """Of the seeds of a batch."""
-        target = batch if self.data.graph.is_homogeneous else batch[self.data.target]
-        return torch.from_numpy(self.data.labels_of(target.n_id[: target.batch_size].numpy()))
-
-    def _forward(self, model: Any, batch: Any) -> torch.Tensor:
-        """Logits of the seeds of a batch."""
-        data = self.data
-        if not data.graph.is_homogeneous:
-            x = {t: data.prepare(batch[t].x) if t in data.x else batch[t].n_id for t in data.graph.num_nodes}
-            return model(x, layers(batch))
-        if model.needs_degree:
-            return model(data.prepare(batch.x), layers(batch), degrees_of(data.graph.adjacency[EDGE], batch.n_id))
-        return model(data.prepare(batch.x), layers(batch))
 
     def _count_feed(self, before: dict[str, Any]) -> None:
         """Add what the loader counted since `before` to the record."""
@@ -284,34 +260,33 @@ class _Run:
         record.eval_s = time.perf_counter() - started
         if record.val is not None and self.best["val"] is not None and not record.val > self.best["val"]:
             return False
-        weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": weights}
+        self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": self.learner.weights()}
         return True
 
     def predict(self) -> np.ndarray:
         """Return the class of every node of the target, see `Task.decide`; the weights are then the best by val, or the last."""
         if self.best["model"]:
-            self.model.load_state_dict(self.best["model"])
+            self.learner.model.load_state_dict(self.best["model"])
         return self._infer(np.arange(self.data.graph.num_nodes[self.data.target]), finish=self.data.task.decide)
 
     def _infer(self, nodes: np.ndarray, **options: Any) -> np.ndarray:
-        data, done = self.data, 0
+        data, model, done = self.data, self.learner.model, 0
         is_sampled = self.config.is_sampled_evaluation
-        total = nodes.size + (0 if is_sampled else sum(data.graph.num_nodes.values()) * (self.model.num_layers - 1))
+        total = nodes.size + (0 if is_sampled else sum(data.graph.num_nodes.values()) * (model.num_layers - 1))
 
         def advance(count: int) -> None:
             nonlocal done
             done += count
             self.observer.evaluating(done, total)
 
-        self.model.eval()
+        model.eval()
         if is_sampled:
             beside = self.loader.beside((data.target, nodes))
-            return infer_sampled(lambda batch: self._forward(self.model, batch), beside, advance=advance, **options)
+            return infer_sampled(self.learner.forward, beside, advance=advance, **options)
         options |= {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
-        if isinstance(self.model, GNN):
-            return infer(self.model, data.graph, data.x[NODE], nodes, self.folder, **options)
-        return infer_typed(self.model, data.graph, data.x, nodes, **options)
+        if isinstance(model, GNN):
+            return infer(model, data.graph, data.x[NODE], nodes, self.folder, **options)
+        return infer_typed(model, data.graph, data.x, nodes, **options)
 
     def _is_over(self) -> bool:
         """Whether early stopping says so."""
@@ -323,9 +298,7 @@ class _Run:
     def _state(self) -> dict[str, Any]:
         return {
             "config": self.config.as_dict(),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "random": torch.get_rng_state(),
+            **self.learner.state(),
             "order": self.plan.order,
             "store": self.store.digest,
             "loader": self.loader.state_dict(),
@@ -340,7 +313,7 @@ class _Run:
     def _restore(self) -> None:
         state = checkpoint.load(self.folder / CHECKPOINT)
         saved, now = TrainConfig.from_dict(state["config"]).as_dict(), self.config.as_dict()  # of an older run: with the defaults
-        free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", *PLAN_SETTINGS}
+        free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", "device", *PLAN_SETTINGS}
         differing = [name for name in now if name not in free and _plain(saved.get(name)) != _plain(now[name])]
         saved, now = {**saved, "order": state.get("order", "random")}, {**now, "order": self.plan.order}
         differing += ["order"] if saved["order"] != now["order"] else []
@@ -355,12 +328,10 @@ class _Run:
                 f"{self.folder} was trained on a store of digest {state['store']}, {self.store.path} has {self.store.digest}: put that one "
                 f"back, or take a new {argument('out')}"
             )
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.learner.restore(state)
         self.loader.load_state_dict(state["loader"])
         self.history = [_record(values) for values in state["history"]]
         self.record, self.best = _record(state["record"]), state["best"]
-        torch.set_rng_state(state["random"])
         self.observer.note(f"resumed at epoch {self.record.epoch}, batch {self.record.num_batches}")
 
     def _result(self) -> Result:
@@ -375,7 +346,7 @@ class _Run:
             epochs=len(self.history),
             seeds_per_s=sum(record.num_seeds for record in self.history) / max(trained_s, 1e-9),
             peak_memory_bytes=peak_resident_bytes(),
-            weights_digest=checkpoint.weights_digest(self.model.state_dict()),
+            weights_digest=checkpoint.weights_digest(self.learner.model.state_dict()),
             history=self.history,
             description=self.describe(),
             timeline=self.loader.timeline(),

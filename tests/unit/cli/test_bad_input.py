@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from torch_geometric.data import Data
 import penstock
 from penstock.cli import run
 from penstock.errors import UsageError
-from penstock.feed import NeighborLoader
+from penstock.feed import NeighborLoader, drawing
 from penstock.kernels import _triton
 from penstock.store import Store, ingest
+from penstock.store.device_memory import DeviceMemory
 from tests.feed.inputs import typed_data
 from tests.train.stores import make_data, make_store
 
@@ -417,6 +419,14 @@ def test_devices(store, monkeypatch):
     assert "host_memory with a device" in load(plan=penstock.Plan(host_memory="4GiB"), device="cuda")
     assert "give one of the two" in refused(UsageError, penstock.Plan, policy="fifo", device_policy="fifo")
     assert "choose one of random" in refused(UsageError, penstock.Plan, device_cache="10%")
+    assert "give device_cache" in refused(UsageError, penstock.Plan, device_policy="belady")
+    assert "pinned, host; got 'far'" in refused(UsageError, penstock.Plan, device_topology="far")
+    on_device = penstock.Plan(device_topology="device")
+    assert "neighbour lists read by a device" in load(plan=on_device)
+    assert "disjoint=True is done" in load(plan=on_device, device="cuda", disjoint=True)
+    assert "leave neighbor_policy out" in load(plan=replace(on_device, neighbor_policy="ratio"), device="cuda")
+    monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 20, 1 << 10, 0))
+    assert "1 KiB that cpu has free" in load(plan=on_device, device="cuda")
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     assert torch.__version__ in load(device="cuda")

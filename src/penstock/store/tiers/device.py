@@ -10,8 +10,8 @@ import numpy as np
 from penstock.errors import BudgetError
 from penstock.store.budget import format_bytes
 from penstock.store.tiers.host import row_bytes_of
-from penstock.store.tiers.pinned import ReadByDevice, to_device
-from penstock.store.tiers.tier import Deferred, Read, TierStats, check_rows
+from penstock.store.tiers.pinned import ReadByDevice, rows_on, to_device
+from penstock.store.tiers.tier import Deferred, Read, TierStats
 
 if TYPE_CHECKING:
     import torch
@@ -41,9 +41,9 @@ class DeviceTier(ReadByDevice):
                 f"{name}: {format_bytes(self.resident_bytes)} of rows do not fit on {reader}; give device_cache less"
             ) from error
 
-    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
+    def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
         """Begin to read. Done when it is waited for, as in memory of the host: rows may be replaced until then, and the new ones come."""
-        check_rows(self, rows)
+        rows = rows_on(self, rows)
         beneath = super().submit
         return Deferred(lambda: beneath(rows, outs, places).wait())
 

@@ -22,6 +22,7 @@ from penstock.kernels import _cuda
 from penstock.store.budget import format_bytes
 from penstock.store.huge_pages import keep_in_place
 from penstock.store.process_memory import free_bytes
+from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.host import row_bytes_of
 from penstock.store.tiers.tier import Read, TierStats, check_rows
 
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger("penstock")
-
-PROGRAMS_PER_PROCESSOR = 1
-"""Programs of a read over the link, per multiprocessor: a small share of a device saturates the link (UVA), the rest is the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +163,10 @@ class ReadByDevice:
         reader: the device whose kernels copy the rows.
         buffers: per field uint8[num_rows * row_bytes], readable by it.
         max_programs: of a read.
+        takes_device_rows: row numbers may be a tensor on the device.
     """
 
+    takes_device_rows = True
     name: str
     num_rows: int
     row_bytes: tuple[int, ...]
@@ -175,21 +175,21 @@ class ReadByDevice:
     max_programs: int
     stats: TierStats
 
-    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
-        """Begin to read, on the stream that is current on this thread."""
+    def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
+        """Begin to read, on the stream that is current on this thread. `rows`: see `rows_on`; `places`: None for 0, 1, ..."""
         from penstock.kernels.gather_rows.gpu import gather_rows
         from penstock.kernels.move_rows.gpu import move_rows
 
-        check_rows(self, rows)  # pyright: ignore[reportArgumentType]
         started = time.perf_counter()
-        taken, given = to_device(rows, self.reader), None if are_in_order(places) else to_device(places, self.reader)
+        taken, given = rows_on(self, rows), places_on(self.reader, places)
+        num_rows = taken.numel()
         for table, out, row_bytes in zip(self.buffers, outs, self.row_bytes, strict=True):
             if given is None:
-                gather_rows(table, row_bytes, taken, out[: rows.size * row_bytes], max_programs=self.max_programs)
+                gather_rows(table, row_bytes, taken, out[: num_rows * row_bytes], max_programs=self.max_programs)
             else:
                 move_rows(table, taken, out, given, row_bytes, max_programs=self.max_programs)
-        num_bytes = rows.size * sum(self.row_bytes)
-        self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
+        num_bytes = num_rows * sum(self.row_bytes)
+        self.stats.add(num_rows, num_bytes, time.perf_counter() - started)
         return DeviceRead(self.reader, num_bytes)
 
 
@@ -200,7 +200,7 @@ class PinnedTier(ReadByDevice):
         arrays: per field [num_rows, ...], C-contiguous, equal num_rows; mapped files too.
         reader: the device, from `tensor_device`.
         name: for messages and reports.
-        max_programs: of a read; None: a small share of the device.
+        max_programs: of a read; None: as many as saturate the link, see `penstock.store.tiers.grid`.
     Attributes:
         how: in a few words, how each field became readable.
     """
@@ -220,20 +220,24 @@ class PinnedTier(ReadByDevice):
         pinned = [pin(array, reader, name) for array in arrays]
         self.buffers, self.how = [one.tensor for one in pinned], [one.how for one in pinned]
         self.resident_bytes = sum(one.copied_bytes for one in pinned)
-        self.max_programs = share_of(reader) if max_programs is None else max_programs
+        self.max_programs = programs_over_link(reader) if max_programs is None else max_programs
 
     def describe(self) -> str:
         """How it is read, in a few words."""
         return f"{format_bytes(self.num_rows * sum(self.row_bytes))} read by {self.reader}: {'; '.join(dict.fromkeys(self.how))}"
 
 
-def share_of(device: torch.device) -> int:
-    """Programs that read over the link at once."""
-    if device.type == "cpu":
-        return 1
-    import torch
+def rows_on(tier: Any, rows: Any) -> torch.Tensor:
+    """Row numbers where the device of a tier reads them. An array is checked; a tensor is on the device, and sampled there."""
+    if not isinstance(rows, np.ndarray):
+        return rows
+    check_rows(tier, rows)
+    return to_device(rows, tier.reader)
 
-    return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
+
+def places_on(device: torch.device, places: np.ndarray | None) -> torch.Tensor | None:
+    """Places on a device; None where they are 0, 1, 2, ..."""
+    return None if places is None or are_in_order(places) else to_device(places, device)
 
 
 def are_in_order(places: np.ndarray) -> bool:

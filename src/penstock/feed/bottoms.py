@@ -1,0 +1,130 @@
+"""Where all rows and neighbour lists of a loader are, before anything is kept of them.
+
+In: a plan, the fields of an input, its graph. Out: `Caches` without caches: a table per node type, over the tier that has all its rows.
+Invariant: rows and lists are the same as in the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from penstock.errors import InputError, UsageError
+from penstock.feed.array_input import FindPacked, no_packed
+from penstock.feed.caches import Caches
+from penstock.feed.fields import Field, TensorRows
+from penstock.feed.topology import bottom_of_lists, file_behind, make_lists, read_topology
+from penstock.gather import DeviceTable, RowKind, TieredTable
+from penstock.plan import SAME, Plan, slow_options
+from penstock.records import NODE, EdgeType, Graph
+from penstock.sample.lists import with_lists
+from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, PinnedTier, SlowTier, Tier, advise_random
+
+if TYPE_CHECKING:
+    import torch
+
+    from penstock.store.packing import Packed
+
+PackedFields = Callable[[Sequence[str]], "Packed | None"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How rows and lists are reached.
+
+    Attributes:
+        is_mapped: the arrays of the fields and of the graph are files.
+        packed: finds copies of fields that are packed for a disk.
+        max_readers: threads that read from a disk at once.
+        reader: the device that rows are for (see `tensor_device`); None: the CPU.
+    """
+
+    is_mapped: bool = False
+    packed: FindPacked = no_packed
+    max_readers: int = 8
+    reader: torch.device | None = None
+
+
+def lay_out(plan: Plan, fields: Sequence[Field], given: Graph, features: Mapping[Any, TieredTable], access: Access) -> Caches:
+    """Where all rows and lists are, with nothing kept of them."""
+    is_mapped, reader = access.is_mapped, access.reader
+    tables = dict(features)
+    _check_features(tables, given)
+    if plan.is_plain and plan.host_memory is None and reader is None:
+        return Caches(tables)
+    graph = read_topology(plan, given, is_mapped=is_mapped)
+    loaded_bytes = 0 if graph is given else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
+    link = Link() if plan.slow_topology == SAME else None
+    if not plan.has_plain_features or reader is not None:
+        unserved = [one for one in fields if (one.key or NODE) not in tables]
+        ours = _bottoms(plan, unserved, access, link)
+        tables |= ours
+        if not tables and not (plan.has_plain_features and plan.device_policy is None):
+            raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
+        if plan.features == "memory" and is_mapped:
+            loaded_bytes += sum(table.num_rows * sum(table.tier.row_bytes) for table in ours.values())
+    bottoms: dict[EdgeType, Tier] = {}
+    is_file = is_mapped and plan.topology == "given"
+    if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk" or (plan.map_threads and is_file):
+        bottoms = {
+            e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link, max_readers=access.max_readers)
+            for e, csc in graph.adjacency.items()
+            if csc.num_edges
+        }
+    graph = with_lists(graph, make_lists(plan, graph, bottoms, {}))
+    return Caches(tables, graph=graph, loaded_bytes=loaded_bytes, beneath=bottoms)
+
+
+def _is_held(field: Field, plan: Plan) -> bool:
+    """Whether a plan puts a field into tiers. Labels and other single numbers are not read from a disk: a page for eight bytes."""
+    return isinstance(field.source, TensorRows) and (plan.features != "disk" or field.source.array.ndim > 1)
+
+
+def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
+    sizes = {**graph.num_nodes, **{e: csc.num_edges for e, csc in graph.adjacency.items()}}
+    for key, table in tables.items():
+        if key not in sizes:
+            raise UsageError(f"features: {key!r} is no type of this graph; its types are {', '.join(map(repr, sizes))}")
+        if table.num_rows != sizes[key]:
+            raise InputError(f"features of {key!r} have {table.num_rows} rows for {sizes[key]} nodes or edges: give one row for each")
+
+
+def _bottoms(plan: Plan, fields: Sequence[Field], access: Access, link: Link | None) -> dict[Any, TieredTable]:
+    """The fields of every node type that are arrays."""
+    by_type: dict[Any, list[Field]] = {}
+    for one in fields:
+        if _is_held(one, plan):
+            by_type.setdefault(one.key or NODE, []).append(one)
+    return {t: _bottom(plan, ours, access, link, partial(access.packed, t)) for t, ours in by_type.items()}
+
+
+def _bottom(plan: Plan, fields: Sequence[Field], access: Access, link: Link | None, packed: PackedFields) -> TieredTable:
+    """The fields of one type where they are, read by the device if there is one; or read into memory, from a disk, or made slow."""
+    is_mapped, reader = access.is_mapped, access.reader
+    sources = [cast(TensorRows, one.source) for one in fields]
+    arrays = [source.array for source in sources]
+    if plan.features == "memory" and is_mapped:
+        arrays, is_mapped = [np.array(array) for array in arrays], False
+    kinds = [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)]
+    if reader is not None and plan.is_read_by_device:
+        return DeviceTable(PinnedTier(arrays, reader), kinds)
+    if plan.features == "disk":
+        tier: Tier = _disk(arrays, packed([one.name for one in fields]), access.max_readers)
+    else:
+        for array in arrays if plan.map_threads and is_mapped else ():
+            advise_random(array)
+        tier = MappedTier(arrays, num_threads=plan.map_threads) if is_mapped else HostTier(arrays)
+    if plan.slow is not None:
+        tier = SlowTier(tier, link=link, **slow_options(plan.slow))
+    return TieredTable(tier, kinds)
+
+
+def _disk(arrays: Sequence[np.ndarray], packed: Packed | None, max_readers: int) -> Tier:
+    """Rows from the files behind arrays, or from the packed copies of them where there are any."""
+    files = [file_behind(array, "features", "features") for array in (packed.arrays if packed else arrays)]
+    tier = DiskTier(files, len(arrays[0]), options=DiskOptions(max_channels=max_readers))
+    return PackedTier(tier, packed.rows) if packed else tier

@@ -1,0 +1,137 @@
+"""What a plan keeps, chosen: policies with their capacities over the tables of a loader, and the neighbour lists that are kept.
+
+In: a plan, the fields of an input, and what will be sampled. Out: `Caches`. Invariant: all that is kept fits the capacities of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.cache.belady import Belady
+from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values
+from penstock.cache.hotness import plan_static
+from penstock.feed.bottoms import Access, lay_out
+from penstock.feed.caches import Caches
+from penstock.feed.fields import Field
+from penstock.feed.slopes import measure_slopes
+from penstock.feed.topology import make_lists
+from penstock.gather import CachedTier, DeviceTable, FusedCache, TieredTable
+from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
+from penstock.records import EdgeType
+from penstock.sample.lists import with_lists
+from penstock.store.tiers import PinnedTier, Tier, UploadTier, advise_random
+
+if TYPE_CHECKING:
+    import torch
+
+    from penstock.feed.fit import Fitted
+
+
+def make_caches(
+    plan: Plan,
+    fields: Sequence[Field],
+    workload: Workload,
+    features: Mapping[Any, TieredTable],
+    access: Access,
+    *,
+    fit: Callable[[Caches], Fitted] | None = None,
+    is_drawn_on_device: bool = False,
+) -> Caches:
+    """Build what a plan asks for.
+
+    Args:
+        plan: see there.
+        fields: node fields of the input.
+        workload: what will be sampled; static policies look at it.
+        features: tables of the user's, by node or edge type; policies are put over those of nodes.
+        access: how rows and lists are reached.
+        fit: shares a budget of memory out, given where everything is; needed where the plan has one.
+        is_drawn_on_device: a device draws the samples: what is kept of neighbour lists is chosen, and put there by whoever draws.
+    """
+    bottom = lay_out(plan, fields, workload.sampler.graph, features, access)
+    if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
+        return bottom
+    assert bottom.graph is not None
+    over = {key: table for key, table in bottom.tables.items() if isinstance(key, str)}
+    if plan.host_memory is None:
+        # what is sampled to find out what is hot must not fill the page cache
+        read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
+        workload, fitted = replace(workload, sampler=workload.sampler.over(read_from), max_batches=plan.presample_batches), None
+        choices, kept = _share_out(plan, over, bottom.beneath, workload)
+    else:
+        assert fit is not None
+        workload, fitted = replace(workload, sampler=workload.sampler.over(bottom.graph)), fit(bottom)
+        choices, kept = _chosen(plan, over, workload, fitted), fitted.lists
+    tables = dict(bottom.tables)
+    for node_type, choice in choices.items():
+        tables[node_type] = with_cache(plan, tables[node_type], choice, access.reader)
+    if access.is_mapped and (plan.map_threads or plan.topology == "disk"):  # after the passes in order that choices take
+        for csc in bottom.graph.adjacency.values():
+            if plan.map_threads:
+                advise_random(csc.indices)
+            csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
+            advise_random(csc.indptr)
+    window = max((choice.window for choice in choices.values()), default=0)
+    lists = dict.fromkeys(bottom.beneath) if is_drawn_on_device else make_lists(plan, bottom.graph, bottom.beneath, kept)
+    hold = plan.hold if fitted is None else fitted.memory.ahead.hold
+    if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
+        fitted, kept = replace(fitted, lists={}, hotness={}), {}
+    return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=hold, fitted=fitted)
+
+
+def with_cache(plan: Plan, table: TieredTable, choice: Choice, reader: torch.device | None) -> TieredTable:
+    """A table with a cache above it: on the device where that reads the rows itself, or a policy of its own puts them there."""
+    if isinstance(table.tier, PinnedTier):
+        return DeviceTable(FusedCache(choice.make, table.tier, choice.content), table.kinds)
+    if plan.device_policy is not None and reader is not None:
+        return DeviceTable(CachedTier(choice.make, UploadTier(table.tier, reader), choice.content, reader=reader), table.kinds)
+    return TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
+
+
+def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted: Fitted) -> dict[Any, Choice]:
+    """Policies within a budget: what can be ranked by the visits of the profile is."""
+    choices: dict[Any, Choice] = {}
+    window = fitted.memory.ahead.window
+    if plan.policy is None:
+        return choices
+    for t in over:
+        num_nodes, num_rows, hotness = over[t].num_rows, fitted.rows[t], fitted.hotness[t]
+        if plan.policy == Belady.name:
+            choices[t] = Choice(partial(Belady, num_nodes, num_rows, window, hotness), None, window)
+        elif plan.policy == "presample":
+            choices[t] = fixed_choice(num_nodes, plan_static(hotness, num_rows))
+        else:
+            choices[t] = choose_policy(plan.policy, workload, t, num_rows, num_epochs=plan.presample_epochs)
+    return choices
+
+
+def _share_out(
+    plan: Plan, over: dict[Any, TieredTable], bottoms: Mapping[EdgeType, Tier], workload: Workload
+) -> tuple[dict[Any, Choice], dict[EdgeType, np.ndarray]]:
+    """(policy per node type, nodes per edge type whose neighbour lists are kept)."""
+    adjacency, epochs = {e: workload.sampler.graph.adjacency[e] for e in bottoms}, plan.presample_epochs
+    row_bytes = {t: sum(table.tier.row_bytes) for t, table in over.items()}
+    if plan.neighbor_cache == SHARED:
+        visits, (per_list, per_row) = workload.visits(epochs), measure_slopes(workload, over, bottoms)
+        kept, rows = plan_shared(
+            plan.cache, visits.lists, {t: visits.nodes[t] for t in over}, row_bytes, adjacency, plan.neighbor_layout,
+            seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
+        )  # fmt: skip
+        return {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
+    kept, choices = {}, {}
+    policy, cache, name = plan.policy, plan.cache, "cache"
+    if plan.device_policy is not None:
+        policy, cache, name = (None if plan.device_cache is None else plan.device_policy), plan.device_cache or "0", "device_cache"
+    if plan.neighbor_policy is not None:
+        values = list_values(plan.neighbor_policy, workload, num_epochs=epochs)
+        kept = plan_lists(plan.neighbor_cache, values, adjacency, plan.neighbor_layout)
+    if policy is not None:
+        num_rows = {t: table.num_rows for t, table in over.items()}
+        capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
+        choices = {t: choose_policy(policy, workload, t, capacity[t], window=plan.window, num_epochs=epochs) for t in over}
+    return choices, kept

@@ -1,0 +1,105 @@
+"""A cache on the device, sized by what training leaves free there: planned at the start, made once, after the first steps.
+
+In: a plan with `device_policy` and without `device_cache`, and the tables of a loader. Out: caches in these tables. Invariant: batches are
+the same before and after; memory is taken once and never grows. Source: PaGraph 4, which looks after the first mini-batch; here after the
+second, because an optimizer makes its state in the first step, and only a step with that shows the peak.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice
+from penstock.errors import UsageError
+from penstock.feed.caches import Caches
+from penstock.feed.choices import with_cache
+from penstock.feed.maker import BatchMaker
+from penstock.gather import TieredTable
+from penstock.plan import Plan, plan_rows
+from penstock.plan.device import plan_device_cache, reserve_of
+from penstock.records import NodeType
+from penstock.store.budget import format_bytes
+from penstock.store.device_memory import look_at_device_memory
+
+logger = logging.getLogger("penstock")
+
+AFTER_STEPS = 2
+
+
+class CacheToCome:
+    """Puts caches over the tables of a loader when the time has come.
+
+    Args:
+        plan: see above.
+        maker: of the batches; what is hot is found out now, not later.
+        caches: the loader's.
+    Attributes:
+        report: what came of it, in words; empty before.
+    """
+
+    def __init__(self, plan: Plan, maker: BatchMaker, caches: Caches) -> None:
+        assert plan.device_policy is not None
+        assert maker.stage.device is not None
+        self._plan, self._policy, self._stage, self._device, self._caches = (
+            plan,
+            plan.device_policy,
+            maker.stage,
+            maker.stage.device,
+            caches,
+        )
+        self._workload = Workload(
+            maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches
+        )
+        self._over: dict[NodeType, TieredTable] = {key: table for key, table in caches.tables.items() if isinstance(key, str)}
+        self._fixed_bytes = maker.device_topology_bytes
+        self._is_static, self._num_asked, self.report = self._policy in STATIC, 0, ""
+        self._ranked = {t: self._choose(t, table.num_rows) for t, table in self._over.items()} if self._is_static else {}
+
+    def batch_asked(self) -> None:
+        """Count a batch that the user asks for: the steps on those before are done."""
+        if self._num_asked == AFTER_STEPS:
+            self._make()
+        self._num_asked += 1
+
+    def _make(self) -> None:
+        memory, fixed = look_at_device_memory(self._device), self._fixed_bytes
+        budget, num_rows = plan_device_cache(memory, fixed), {t: table.num_rows for t, table in self._over.items()}
+        row_bytes = {t: sum(table.tier.row_bytes) for t, table in self._over.items()}
+        found = f"{format_bytes(memory.free)} free after {AFTER_STEPS} steps, {format_bytes(reserve_of(memory, fixed))} of it in reserve"
+        try:
+            rows = plan_rows(f"{budget} B", num_rows, row_bytes, "device_cache", is_static=self._is_static) if budget else {}
+            self._put(rows)
+        except UsageError as error:  # no room for the directory, or the device refuses
+            self.report = f"none: {found}; {error}"
+        else:
+            kept = sum(count * row_bytes[t] for t, count in rows.items())
+            share = sum(rows.values()) / max(1, sum(num_rows.values()))
+            self.report = f"{format_bytes(kept)}, {share:.1%} of the rows: {found}"
+        logger.info("device_cache: %s", self.report)
+        self._ranked = {}
+
+    def _put(self, rows: Mapping[NodeType, int]) -> None:
+        made = {}
+        with self._stage.working():  # the filling lies before all later reads on that stream
+            for node_type, num_rows in rows.items():
+                if num_rows:
+                    table = self._over[node_type]
+                    made[node_type] = with_cache(self._plan, table, self._choice_of(node_type, num_rows), self._device)
+        self._caches.put(made)
+
+    def _choice_of(self, node_type: NodeType, num_rows: int) -> Choice:
+        """The policy over so many rows: the best of those ranked, or one that begins empty."""
+        if not self._is_static:
+            return self._choose(node_type, num_rows)
+        best = self._ranked[node_type].content
+        assert best is not None
+        return fixed_choice(self._over[node_type].num_rows, best[:num_rows])
+
+    def _choose(self, node_type: NodeType, num_rows: int) -> Choice:
+        return choose_policy(self._policy, self._workload, node_type, num_rows, num_epochs=self._plan.presample_epochs)
+
+
+def cache_to_come(plan: Plan, maker: BatchMaker, caches: Caches) -> CacheToCome | None:
+    """What a plan leaves to be found out; None where it leaves nothing."""
+    return CacheToCome(plan, maker, caches) if plan.is_device_cache_found else None

@@ -1,0 +1,115 @@
+"""Where the samples of a loader are drawn: by the device that its batches are for, if that can be, else by the CPU.
+
+In: a plan, a sampler, and a device. Out: where the topology is for it, and why. Invariant: samples are the same, bit for bit, wherever they
+are drawn. A device reads neighbour lists out of its own memory (GNNLab) or, over the link, out of pinned memory of the host (UVA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch_geometric.sampler.base import SubgraphType
+
+from penstock.errors import BudgetError, NotSupportedError, UsageError, argument
+from penstock.feed.maker import BatchMaker
+from penstock.plan import Plan
+from penstock.records import EdgeType
+from penstock.sample.device_graph import on_cpu_only, place_graph, topology_bytes
+from penstock.store.budget import format_bytes
+from penstock.store.device_memory import look_at_device_memory
+from penstock.store.process_memory import free_bytes
+
+SHARE = 1 / 2
+"""Of the device's free memory, for the topology: it is placed at the start, and the model and its batches come after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Who draws samples.
+
+    Attributes:
+        topology: where the device that draws them reads neighbour lists, "device" or "pinned"; "host": the CPU draws them.
+        why: in a few words, for reports; empty where there is no device.
+    """
+
+    topology: str
+    why: str = ""
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether a device draws the samples."""
+        return self.topology != "host"
+
+
+def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
+    """Choose for a plan: what it says, else the first that can be of the device's memory, pinned memory, and the CPU.
+
+    Raises:
+        NotSupportedError: the plan wants the device to sample what it does not.
+        BudgetError: the plan wants lists in the device's memory, where they do not fit.
+    """
+    device, wanted = maker.stage.device, plan.device_topology
+    if device is None:
+        return Drawing("host")
+    if wanted == "host":
+        return Drawing("host", "by the CPU, as the plan says")
+    reason = _reason_for_cpu(plan, maker)
+    if reason is not None and wanted is not None:
+        raise NotSupportedError(f"{argument('device_topology', wanted)} samples on the device: {reason}; drop one of them")
+    if reason is not None:
+        return Drawing("host", f"by the CPU: {reason}")
+    place = wanted or _first_with_room(plan, maker, device)
+    size = format_bytes(sum(topology_bytes(maker.sampler.graph)))
+    if place == "device":
+        _check_device(plan, maker, device)
+        return Drawing(place, f"by {device}, a topology of {size} in its memory")
+    if place == "pinned":
+        best = "" if plan.neighbor_policy is None else ", the best lists in its own"
+        return Drawing(place, f"by {device}, a topology of {size} in pinned memory{best}")
+    return Drawing(place, f"by the CPU: a topology of {size} fits neither {device} nor the free memory of the host")
+
+
+def draw_on_device(maker: BatchMaker, device: torch.device, topology: str, kept: Mapping[EdgeType, np.ndarray]) -> None:
+    """Have a device draw the samples of a maker; `kept`: edge type -> nodes whose lists are on the device while all are pinned."""
+    from penstock.sample.device import DeviceSampler
+
+    maker.on_device = DeviceSampler(maker.sampler, place_graph(maker.sampler.graph, device, topology, kept))
+
+
+def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str:
+    """Where lists find room; kept ones are kept above pinned ones."""
+    offsets, lists = topology_bytes(maker.sampler.graph)
+    left = SHARE * look_at_device_memory(device).free
+    if offsets + lists <= left and plan.neighbor_policy is None:
+        return "device"
+    return "pinned" if offsets <= left and lists <= free_bytes() else "host"
+
+
+def _check_device(plan: Plan, maker: BatchMaker, device: torch.device) -> None:
+    """Raise unless the device takes all lists."""
+    named, needed, free = (
+        argument("device_topology", "device"),
+        sum(topology_bytes(maker.sampler.graph)),
+        look_at_device_memory(device).free,
+    )
+    if plan.neighbor_policy is not None:
+        raise UsageError(f"{named} has all lists there: take pinned, or leave {argument('neighbor_policy')} out")
+    if needed > SHARE * free:
+        raise BudgetError(
+            f"{named}: a topology of {format_bytes(needed)} is more than {SHARE:.0%} of the {format_bytes(free)} that {device} has free: "
+            "take pinned"
+        )
+
+
+def _reason_for_cpu(plan: Plan, maker: BatchMaker) -> str | None:
+    """Why a device cannot draw the samples; None where it can."""
+    if maker.subgraph_type == SubgraphType.bidirectional:
+        return "subgraph_type='bidirectional' is done on the CPU only"
+    if maker.transform_output is not None:
+        return "transform_sampler_output is called with samples of the CPU only"
+    if not plan.is_sampled_by_device:
+        return "no device reads neighbour lists from a disk, a made-up device or threads over maps"
+    return on_cpu_only(maker.sampler)

@@ -1,0 +1,122 @@
+"""What a loader is made of: who makes its batches, and the tables and lists that they are made from.
+
+In: the arguments of a loader, checked. Out: a `BatchMaker` and `Caches`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+
+from penstock.cache.choose import Workload
+from penstock.errors import UsageError
+from penstock.feed.arguments import choose_order, order_of, unwrap, weigh
+from penstock.feed.array_input import no_packed
+from penstock.feed.assemble import Assembler
+from penstock.feed.bottoms import Access
+from penstock.feed.buffers import BufferPool
+from penstock.feed.caches import Caches
+from penstock.feed.choices import make_caches
+from penstock.feed.drawing import Drawing, draw_on_device
+from penstock.feed.fit import Fitted, fit_memory
+from penstock.feed.inputs import Input
+from penstock.feed.maker import BatchMaker
+from penstock.feed.options import LoaderOptions
+from penstock.gather import TieredTable
+from penstock.order import Order
+from penstock.plan import Plan
+from penstock.records import NODE
+from penstock.sample import NeighborSampler
+from penstock.store.process_memory import give_back_freed_memory
+
+
+def make_maker(
+    source: Input,
+    num_neighbors: Any,
+    input_nodes: Any,
+    input_id: Any,
+    plan: Plan,
+    options: LoaderOptions,
+    *,
+    order: Order | str | None,
+    subgraph_type: SubgraphType,
+    replace: bool,
+    disjoint: bool,
+    weight_attr: str | None,
+    seed: int,
+    **others: Any,
+) -> BatchMaker:
+    """Make what decides the batches: seeds, their order, and a sampler; `others` are passed on to the `BatchMaker`."""
+    source.fields()  # refuses what does not fit the graph now rather than at the first batch
+    seeds = source.seeds(input_nodes, input_id)
+    if seeds.ids.size == 0:
+        raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
+    sampler = NeighborSampler(
+        source.graph if weight_attr is None else weigh(source, weight_attr),
+        unwrap(num_neighbors, source.graph.edge_types) if isinstance(num_neighbors, NumNeighbors) else num_neighbors,
+        replace=replace,
+        disjoint=disjoint,
+        induced=subgraph_type == SubgraphType.induced,
+        seed=seed,
+    )
+    sampler.check_seeds(seeds.node_type, seeds.ids)
+    return BatchMaker(
+        source=source,
+        seeds=seeds,
+        order=choose_order(order or order_of(plan, options), options, source, seeds, seed),
+        sampler=sampler,
+        batch_size=options.batch_size,
+        subgraph_type=subgraph_type,
+        **others,
+    )
+
+
+def fill_caches(
+    plan: Plan,
+    maker: BatchMaker,
+    options: LoaderOptions,
+    drawing: Drawing,
+    features: Mapping[Any, TieredTable],
+    step: Callable[[Any], object] | None,
+) -> Caches:
+    """Put rows and lists where a plan wants them; the maker samples there from then on."""
+    workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
+    fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
+    access = Access(
+        is_mapped=getattr(maker.source, "is_mapped", False),
+        packed=getattr(maker.source, "packed", no_packed),
+        max_readers=max(1, options.num_workers) if plan.host_memory else 8,
+        reader=maker.stage.device,
+    )
+
+    def fit(bottom: Caches) -> Fitted:
+        assert bottom.graph is not None
+        apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool(), _workspaces=queue.SimpleQueue())
+        batches = {"num_workers": options.num_workers, "max_in_flight": options.max_in_flight}
+        return fit_memory(plan, apart, bottom, **batches, make_batch=lambda at: make_one(apart, bottom, at, 0, 0), step=step)
+
+    if drawing.is_on_device:
+        plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
+    with maker.stage.working():
+        caches = make_caches(plan, fields, workload, features, access, fit=fit, is_drawn_on_device=drawing.is_on_device)
+        maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
+        if drawing.is_on_device:
+            assert access.reader is not None
+            draw_on_device(maker, access.reader, drawing.topology, caches.kept)
+            maker.looked_at = caches.looked_at
+    maker.stage.settle()
+    if plan.host_memory:
+        give_back_freed_memory()
+    return caches
+
+
+def make_one(maker: BatchMaker, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
+    """Make a batch of some seeds, here and now, outside any pass."""
+    assembler, sampled = Assembler(maker.source, caches), maker.sample_of(positions, epoch, index)
+    batch, stats = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
+    return maker.stage.hand_over(batch, stats.mark)

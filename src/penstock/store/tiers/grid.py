@@ -1,0 +1,84 @@
+"""How many programs read over the link at once: the fewest that are about as fast as any number, measured once on each device.
+
+In: a device. Out: a number of programs. Invariant: rows are the same with any. A small share of a GPU saturates the link, and the rest is
+the model's; which share depends on the GPU and the link. Source: UVA.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.store.budget import format_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("penstock")
+
+NEAR = 0.97
+"""Of the best rate, that is about as fast."""
+TABLE_BYTES = 64 << 20
+READ_BYTES = 32 << 20
+"""Of one reading: a millisecond and more."""
+ROW_BYTES = 512
+REPEATS = 3
+
+
+@functools.cache
+def programs_over_link(device: torch.device) -> int:
+    """Return the programs of a read of the host's memory; measured when a device is first asked for, in a tenth of a second."""
+    if device.type == "cpu":  # the interpreter's
+        return 1
+    import torch
+
+    most = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    rates = measure_rates(device, [most >> shift for shift in range(6, -1, -1) if most >> shift])
+    chosen = smallest_near_best(rates)
+    logger.info("%s reads over the link by %d programs at once, at %s/s", device, chosen, format_bytes(rates[chosen]))
+    return chosen
+
+
+def smallest_near_best(rates: Mapping[int, float]) -> int:
+    """Return the fewest programs whose rate is near the best; `rates`: programs -> bytes per second."""
+    best = max(rates.values())
+    return min(programs for programs, rate in rates.items() if rate >= NEAR * best)
+
+
+def measure_rates(
+    device: torch.device, candidates: Sequence[int], *, table_bytes: int = TABLE_BYTES, read_bytes: int = READ_BYTES
+) -> dict[int, float]:
+    """Return for each number of programs the bytes per second at which they read scattered rows of pinned memory, at best."""
+    import torch
+
+    from penstock.kernels.gather_rows.gpu import gather_rows
+
+    table = torch.zeros(table_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    ids = torch.randint(0, table_bytes // ROW_BYTES, (read_bytes // ROW_BYTES,), device=device)
+    out = torch.empty(ids.numel() * ROW_BYTES, dtype=torch.uint8, device=device)
+
+    def read(programs: int) -> Callable[[], None]:
+        return lambda: gather_rows(table, ROW_BYTES, ids, out, max_programs=programs)
+
+    read(candidates[0])()  # compiles
+    return {programs: out.numel() / min(_seconds(read(programs), device) for _ in range(REPEATS)) for programs in candidates}
+
+
+def _seconds(work: Callable[[], None], device: torch.device) -> float:
+    """How long the device takes for what is asked of the current stream."""
+    if device.type == "cpu":
+        started = time.perf_counter()
+        work()
+        return time.perf_counter() - started
+    import torch
+
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    stream = torch.cuda.current_stream(device)
+    begin.record(stream)
+    work()
+    end.record(stream)
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3

@@ -1,0 +1,86 @@
+"""What learns: a model and its optimizer where they compute, and what a step does with a batch.
+
+In: batches, on the same device. Out: losses, logits. Invariant: the weights at the start follow from the seed alone, wherever they are;
+all that a step changes is in `state`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from penstock.feed import layers
+from penstock.records import EDGE
+from penstock.train.config import TrainConfig
+from penstock.train.data import TrainingData
+from penstock.train.inference import degrees_of
+
+
+class Learner:
+    """A model in training.
+
+    Args:
+        config, data: what is trained on what.
+        device: where (see `tensor_device`); the CPU under Triton's interpreter.
+    """
+
+    def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device) -> None:
+        self.data, self.device, self._lr = data, device, config.lr
+        torch.manual_seed(config.seed)
+        self.model = data.make_model(config).to(device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+
+    def loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return (the mean loss over the seeds of a batch, their logits, their labels)."""
+        labels, logits = self._labels(batch), self.forward(batch)
+        return self.data.task.loss(logits, labels), logits.detach(), labels
+
+    def learn(self, loss: torch.Tensor) -> None:
+        """Take the step that a loss asks for."""
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        """Logits of the seeds of a batch."""
+        data, model = self.data, self.model
+        if not data.graph.is_homogeneous:
+            x = {t: data.prepare(batch[t].x) if t in data.x else batch[t].n_id for t in data.graph.num_nodes}
+            return model(x, layers(batch))
+        if model.needs_degree:
+            return model(data.prepare(batch.x), layers(batch), degrees_of(data.graph.adjacency[EDGE], batch.n_id))
+        return model(data.prepare(batch.x), layers(batch))
+
+    def step_on_a_copy(self) -> Callable[[Any], None]:
+        """Return a training step that leaves this model as it is."""
+        apart = copy.copy(self)
+        apart.model = copy.deepcopy(self.model).train()
+        apart.optimizer = torch.optim.Adam(apart.model.parameters(), lr=self._lr)
+        return lambda batch: apart.learn(apart.loss(batch)[0])
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """A copy of the weights, in memory of the host."""
+        return {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+
+    def state(self) -> dict[str, Any]:
+        """All that the next steps follow from."""
+        of_device = {} if self.device.type == "cpu" else {"device_random": torch.cuda.get_rng_state(self.device)}
+        optimizer = self.optimizer.state_dict()
+        return {"model": self.model.state_dict(), "optimizer": optimizer, "random": torch.get_rng_state(), **of_device}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there; a state may come from another kind of device, and dropout there then begins anew."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"])
+        if self.device.type != "cpu" and "device_random" in state:
+            torch.cuda.set_rng_state(state["device_random"], self.device)
+
+    def _labels(self, batch: Any) -> torch.Tensor:
+        """Of the seeds of a batch; they are looked up on the host."""
+        target = batch if self.data.graph.is_homogeneous else batch[self.data.target]
+        nodes = target.n_id[: target.batch_size].cpu().numpy()
+        return torch.from_numpy(self.data.labels_of(nodes)).to(self.device)

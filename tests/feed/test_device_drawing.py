@@ -1,0 +1,171 @@
+"""Loaders whose samples a device draws: the same batches as on the CPU, bit for bit, wherever the topology is; and when the CPU draws them.
+
+In the interpreter everything runs on CPU tensors; `TRITON_INTERPRET=0 pytest -m gpu` runs the same tests on a device.
+"""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import penstock
+from penstock.errors import BudgetError, NotSupportedError, UsageError
+from penstock.feed import drawing
+from penstock.plan import Plan, make_plan
+from penstock.store import ingest
+from penstock.store.device_memory import DeviceMemory
+from tests.devices import DEVICES
+from tests.feed.inputs import homogeneous_data, typed_data
+
+OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def make_loader(data, **options):
+    seeds = data.get("train_mask") if isinstance(data, Data) else ("paper", torch.arange(100))
+    return penstock.NeighborLoader(data, **{**OPTIONS, "input_nodes": seeds, **options})
+
+
+def digests(loader):
+    return [penstock.digest(batch) for batch in loader]
+
+
+def same(data, device, **options):
+    """Whether a loader for a device gives what one for the CPU gives; returns the first."""
+    ours, theirs = make_loader(data, device=device, **options), make_loader(data, **{**options, "plan": None})
+    assert digests(ours) == digests(theirs)
+    return ours
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (homogeneous_data, dict(num_workers=2)),
+        (homogeneous_data, dict(replace=True, plan=Plan(device_topology="pinned"))),
+        (typed_data, dict(plan=Plan(policy="fifo", cache="40 rows"), num_workers=3)),
+        (typed_data, dict(plan=Plan(policy="degree", cache="10%", device_topology="pinned"))),
+        (typed_data, dict(num_neighbors={("author", "writes", "paper"): [-1, 2], ("paper", "by", "author"): [3, 0],
+                                         ("venue", "prints", "paper"): [0, 1]})),
+    ],
+    ids=["homogeneous", "with replacement, pinned", "typed, dynamic cache", "typed, static cache, pinned", "fanouts by type"],
+)  # fmt: skip
+def test_same_batches(make, options, device):
+    loader = same(make(), device, **options)
+    assert loader._maker.on_device is not None
+    place = "pinned memory" if options.get("plan") and options["plan"].device_topology else "its memory"
+    assert place in loader.stats().sampling
+
+
+def test_recipes_that_keep_lists_keep_them_on_the_device(device):
+    for recipe in ("ali+pg", "ducati"):
+        loader = same(homogeneous_data(), device, plan=make_plan(recipe, order="random"))
+        [csc], [kept] = loader._maker.on_device.graph.adjacency.values(), loader._caches.kept.values()
+        assert (csc.kept is not None) == (kept.size > 0)
+        assert kept.size > 0 or recipe == "ducati"  # which measures what is worth more
+        assert "in pinned memory, the best lists in its own" in loader.stats().sampling
+        assert loader.stats().device_bytes > loader._caches.device_bytes > 0
+        assert loader.stats().list_bytes == 0  # none of them in memory of the host
+
+
+def test_a_policy_that_looks_ahead(device):
+    loader = same(homogeneous_data(), device, plan=Plan(policy="belady", cache="15%", window=3), num_workers=2)
+    assert loader._maker.on_device is not None
+    assert loader.stats().tiers["cache"]["num_rows"] > 0
+
+
+def test_a_store(device, tmp_path):
+    """Mapped files; features on a disk, which the host reads for the samples of the device; numbers of edges of the user's."""
+    store = ingest(homogeneous_data(), tmp_path / "store", memory="4GiB", edge_ids=True)
+    options = dict(OPTIONS, input_nodes="train", num_workers=2)
+    expected = digests(penstock.NeighborLoader(store, **options))
+    for plan in (Plan(device_topology="pinned"), Plan(features="disk", device_policy="fifo", device_cache="20%")):
+        loader = penstock.NeighborLoader(store, **options, plan=plan, device=device)
+        assert digests(loader) == expected
+        assert loader._maker.on_device is not None
+    assert not list(loader._huge_pages._arrays())  # what a device reads stays where it is
+
+
+def test_ids_do_not_travel_over_the_host(device, monkeypatch):
+    """Of a static cache they stay on the device; of a dynamic one, they are looked at once a batch."""
+    looked_at = []
+    cpu = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: looked_at.append(tensor.numel()) or cpu(tensor))
+    data = homogeneous_data()
+    del data.edge_attr  # of edges, rows are read by the host
+    for policy, times in (("degree", 0), ("fifo", 1)):
+        loader = make_loader(data, device=device, plan=Plan(policy=policy, cache="10%"))
+        looked_at.clear()
+        assert len(list(loader)) == 2
+        assert len(looked_at) == 2 * times
+
+
+def test_repeated_seeds_calls_and_loaders_beside(device):
+    data = homogeneous_data()
+    for plan in (Plan(), Plan(policy="fifo", cache="30 rows")):
+        same(data, device, input_nodes=torch.tensor([5, 5, 9, 200, 5]), batch_size=3, plan=plan)
+    ours, theirs = (make_loader(data, device=where, plan=plan) for where in (device, None))
+    assert penstock.digest(ours([3, 1, 1])) == penstock.digest(theirs([3, 1, 1]))
+    assert digests(ours.beside(torch.arange(40))) == digests(theirs.beside(torch.arange(40)))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (dict(disjoint=True), "disjoint=True is done on the CPU only"),
+        (dict(subgraph_type="induced"), "subgraph_type='induced' is done on the CPU only"),
+        (dict(subgraph_type="bidirectional"), "subgraph_type='bidirectional' is done on the CPU only"),
+        (dict(transform_sampler_output=lambda output: output), "transform_sampler_output is called with samples of the CPU only"),
+        (dict(weight_attr="weight"), "sampling by weight is done on the CPU only, and edges node/to/node have weights"),
+        (dict(plan=Plan(map_threads=2)), "no device reads neighbour lists from a disk, a made-up device or threads over maps"),
+        (dict(plan=Plan(device_topology="host")), "as the plan says"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_the_cpu_draws(options, why, device):
+    data = homogeneous_data()
+    data.weight = torch.rand(data.num_edges)
+    loader = same(data, device, **options)
+    assert loader._maker.on_device is None
+    assert loader.stats().sampling.startswith("by the CPU")
+    assert loader.stats().sampling.endswith(why)
+    if not options.get("plan"):
+        with pytest.raises(NotSupportedError, match=r"device_topology='pinned' samples on the device: .* drop one of them"):
+            make_loader(data, device=device, plan=Plan(device_topology="pinned"), **options)
+
+
+def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch):
+    data = homogeneous_data()
+    needed = 8 * 301 + 2 * 4 * 3000  # offsets, neighbours and the user's numbers of edges
+    for left, place in ((2 * needed, "in its memory"), (2 * needed - 1, "in pinned memory")):
+        monkeypatch.setattr(drawing, "look_at_device_memory", lambda device, left=left: DeviceMemory(1 << 30, left, 0))
+        assert place in make_loader(data, device=device).stats().sampling
+    for left, free in ((8 * 301, needed), (1 << 20, 8 * 3000 - 1)):  # no room for the offsets there, or for pinned lists here
+        monkeypatch.setattr(drawing, "look_at_device_memory", lambda device, left=left: DeviceMemory(1 << 30, left, 0))
+        monkeypatch.setattr(drawing, "free_bytes", lambda free=free: free)
+        loader = make_loader(data, device=device, plan=make_plan("ali+pg", order="random"))
+        assert (
+            loader.stats().sampling
+            == f"by the CPU: a topology of 26 KiB fits neither {loader._maker.stage.device} nor the free memory of the host"
+        )
+        assert loader._maker.on_device is None
+    monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 30, needed, 0))
+    with pytest.raises(BudgetError, match=r"^device_topology='device': a topology of 26 KiB is more than 50% of the .* free: take pinned$"):
+        make_loader(data, device=device, plan=Plan(device_topology="device"))
+    with pytest.raises(UsageError, match="has all lists there: take pinned, or leave neighbor_policy out"):
+        make_loader(data, device=device, plan=make_plan("ali+pg", device_topology="device"))
+    with pytest.raises(UsageError, match="device_topology must be one of device, pinned, host; got 'gpu'"):
+        Plan(device_topology="gpu")
+    with pytest.raises(UsageError, match=r"device_topology='device' .* there is none"):
+        make_loader(data, plan=Plan(device_topology="device"))
+
+
+def test_damage_is_said_with_stage_and_batch(device):
+    data = homogeneous_data()
+    loader = make_loader(data, device=device)
+    for csc in loader._maker.on_device.graph.adjacency.values():
+        csc.indices.fill_(999)
+    with pytest.raises(penstock.errors.CorruptStoreError, match=r"\(stage sample, batch 0\)$"):
+        next(iter(loader))

@@ -1,0 +1,90 @@
+"""Training on a device: in the interpreter the same weights as on the CPU, and what only a device needs, as far as a CPU can say.
+
+`TRITON_INTERPRET=0 pytest -m gpu` runs the first of them on a device.
+"""
+
+import json
+
+import pytest
+import torch
+
+from penstock.cli import run as command
+from penstock.kernels import _triton
+from penstock.report.live import introduction
+from penstock.train import TrainConfig, checkpoint, train
+from penstock.train import run as running
+from tests.devices import DEVICES
+from tests.train.stores import make_store, make_typed_store
+
+QUICK = dict(num_neighbors=(4, 3), batch_size=100, hidden=8, epochs=2, num_workers=2, lr=0.01, dropout=0.1, torch_threads=1)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    return {"plain": str(make_store(folder / "plain").path), "typed": str(make_typed_store(folder / "typed").path)}
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def run(folder, store, *, resume=False, **options):
+    return train(TrainConfig(store=store, **{**QUICK, **options}), folder, resume=resume)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("plain", dict(model="sage")),
+        ("plain", dict(model="gcn", recipe="pagraph")),
+        ("typed", dict(model="rgcn", device_policy="fifo", device_cache="20%", features="disk")),
+        ("plain", dict(model="gin", evaluation="sampled", device_topology="pinned")),
+    ],
+    ids=["sage", "gcn, rows kept", "rgcn, over a disk", "gin, sampled evaluation"],
+)
+def test_it_learns_what_the_cpu_learns(kind, options, device, stores, tmp_path):
+    ours = run(tmp_path / "device", stores[kind], device=device, **options)
+    others = {name: value for name, value in options.items() if "device" not in name}
+    theirs = run(tmp_path / "cpu", stores[kind], **others)
+    assert ours.description["sampling"].startswith(f"by {_triton.tensor_device(device)}")
+    assert "samples are drawn by" in introduction(ours.description, 2)
+    assert ours.val == pytest.approx(theirs.val, abs=0.1)
+    if _triton.is_interpreted():
+        assert ours.weights_digest == theirs.weights_digest
+
+
+def test_resume_on_a_device_and_elsewhere(device, stores, tmp_path):
+    expected = run(tmp_path / "whole", stores["plain"], device=device)
+    for name, first, second in (("device", device, device), ("to the cpu", device, "cpu"), ("to the device", "cpu", device)):
+        run(tmp_path / name, stores["plain"], device=first, epochs=1)
+        resumed = run(tmp_path / name, stores["plain"], device=second, resume=True)
+        assert resumed.epochs == 2
+        if _triton.is_interpreted():
+            assert resumed.weights_digest == expected.weights_digest
+    saved = checkpoint.load(tmp_path / "device" / running.CHECKPOINT)
+    assert {tensor.device.type for tensor in saved["best"]["model"].values()} == {"cpu"}
+
+
+def test_the_command(device, stores, tmp_path, capfd):
+    options = ["--num-neighbors", "3,2", "--batch-size", "100", "--epochs", "1", "--num-workers", "0", "--torch-threads", "1"]
+    predictions = tmp_path / "classes.csv"
+    where = ["--out", str(tmp_path / "run"), "--predictions", str(predictions), "--json", "--device", device]
+    assert command(["train", stores["plain"], *options, *where]) == 0
+    out, _ = capfd.readouterr()
+    assert json.loads(out)["epochs"] == 1
+    assert len(predictions.read_text().splitlines()) == 401
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "samples drawn by" in report
+    assert "memory of the device" in report
+
+
+def test_without_a_device_it_is_one_line(stores, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert command(["train", stores["plain"], "--device", "cuda", "--out", str(tmp_path / "run")]) == 2
+    _, error = capfd.readouterr()
+    assert error == "penstock: --device cuda needs a GPU, and torch finds none: see `penstock doctor`, or use the CPU\n"
+    assert not (tmp_path / "run").exists()

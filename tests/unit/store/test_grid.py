@@ -1,0 +1,47 @@
+"""The number of programs that read over the link: the fewest near the best, and nothing is measured where there is no link."""
+
+import numpy as np
+import pytest
+import torch
+from tests.devices import DEVICES
+
+from penstock.kernels import _triton
+from penstock.store.tiers import PinnedTier, grid
+
+
+@pytest.mark.parametrize(
+    ("rates", "chosen"),
+    [
+        ({2: 10.0, 4: 20.0, 8: 25.0, 16: 25.1, 32: 24.0}, 8),
+        ({2: 25.0, 4: 24.0, 8: 23.0}, 2),
+        ({2: 1.0, 4: 2.0, 8: 3.0}, 8),
+        ({132: 0.0}, 132),
+    ],
+    ids=["saturated", "more is slower", "more is faster", "one"],
+)
+def test_the_fewest_near_the_best(rates, chosen):
+    assert grid.smallest_near_best(rates) == chosen
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rates_are_those_of_reads(device):
+    rates = grid.measure_rates(_triton.tensor_device(device), [1, 2], table_bytes=1 << 14, read_bytes=1 << 13)
+    assert list(rates) == [1, 2]
+    assert min(rates.values()) > 0
+
+
+def test_it_is_measured_once_on_a_device_and_never_in_the_interpreter(monkeypatch):
+    measured = []
+
+    def measure(device, candidates):
+        measured.append(candidates)
+        return dict.fromkeys(candidates, 1.0)
+
+    monkeypatch.setattr(grid, "measure_rates", measure)
+    grid.programs_over_link.cache_clear()
+    assert PinnedTier([np.zeros((3, 2))], torch.device("cpu")).max_programs == 1
+    assert measured == []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: type("Properties", (), {"multi_processor_count": 132}))
+    assert [grid.programs_over_link(torch.device("cuda", 0)) for _ in range(2)] == [4, 4]
+    assert measured == [[4, 8, 16, 33, 66, 132, 264]]
+    grid.programs_over_link.cache_clear()
