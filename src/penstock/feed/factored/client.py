@@ -1,7 +1,7 @@
 """A trainer's end of the exchange: asks for batches from any thread, and waits for them.
 
-In: a connection to the process that steers, and the slots. Out: samples. Invariants: nobody waits for a process that is gone; the first thing
-that went wrong, wherever, is what every later question is answered with.
+In: a connection to the process that steers, and the slots. Out: samples. Invariants: nobody waits for a process that is gone; the first
+thing that went wrong, wherever, is what every later question is answered with.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 import penstock.errors
 from penstock.errors import PenstockError, PipelineError
-from penstock.feed.factored.schedule import Ask, Begin, Do, Done, Job, Over, Release, Taken
-from penstock.feed.factored.slots import Slots
+from penstock.sample.factored.messages import Ask, Begin, Broken, Do, Done, Job, Over, Release, Taken
+from penstock.sample.factored.slots import Slots
 
 logger = logging.getLogger("penstock")
 
@@ -30,18 +30,6 @@ T = TypeVar("T")
 _PATIENCE_S = 60.0
 _ORPHAN_S = 1.0
 """What a trainer whose parent is gone is left to end by itself."""
-
-
-class Broken(NamedTuple):
-    """To everybody: it is over, and why; the batch where one is to blame."""
-
-    message: str
-    batch: int | None = None
-
-
-def describe(error: BaseException) -> tuple[str, str]:
-    """An exception on its way to another process: (its name, its message)."""
-    return type(error).__name__, str(error.args[0]) if isinstance(error, PenstockError) and len(error.args) == 1 else str(error)
 
 
 def revive(kind: str, message: str, index: int) -> Exception:

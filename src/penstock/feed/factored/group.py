@@ -1,7 +1,8 @@
 """The processes behind a factored loader: started, steered, watched and ended from one thread.
 
-In: what the processes say. Out: what they are told, by the `Schedule`. Invariants: a process that dies or fails ends the group, and everybody
-hears which process it was, of what, and at which batch, as soon as the system tells us; closing leaves no process behind, nor memory.
+In: what the processes say. Out: what they are told, by the `Schedule`. Invariants: a process that dies or fails ends the group, and
+everybody hears which process it was, of what, and at which batch, as soon as the system tells us; closing leaves no process behind, nor
+memory.
 """
 
 from __future__ import annotations
@@ -14,23 +15,17 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.errors import PipelineError, UsageError
-from penstock.feed.factored.client import Broken, Client
-from penstock.feed.factored.sampler import Failed, Ready, run_sampler
-from penstock.feed.factored.schedule import Ask, Begin, Done, Release, Schedule
-from penstock.feed.factored.slots import Slots
-from penstock.feed.factored.spec import LoaderSpec
+from penstock.feed.factored.client import Client
+from penstock.feed.factored.schedule import Schedule
+from penstock.sample.factored.messages import Ask, Begin, Broken, Done, Failed, Finished, Ready, Release
+from penstock.sample.factored.process import SamplerSpec, run_sampler
+from penstock.sample.factored.slots import Slots
 
 _END_S = 1.0
 """What processes are left to end by themselves, and again after SIGTERM."""
-
-
-class Finished(NamedTuple):
-    """A trainer is through."""
-
-    result: Any = None
 
 
 class Group:
@@ -55,12 +50,13 @@ class Group:
         self._connections: dict[int, Connection] = {}
         self._processes: dict[int, BaseProcess] = {}
         self._ending: list[BaseProcess] = []
+        self._clients: list[Client] = []
         self._is_ready: dict[int, bool] = {}
         self._closing = False
         self._wake, self._waker = self._context.Pipe(duplex=False)
         self._thread = threading.Thread(target=self._run, name="penstock-factored", daemon=True)
 
-    def start_samplers(self, spec: LoaderSpec, devices: Sequence[str | None]) -> None:
+    def start_samplers(self, spec: SamplerSpec, devices: Sequence[str | None]) -> None:
         """Start a sampler for each device."""
         for seat, device in enumerate(devices):
             self.start(seat, run_sampler, spec, device)
@@ -78,7 +74,8 @@ class Group:
         """A client for a seat in this process."""
         ours, theirs = self._context.Pipe()
         self._connections[seat] = ours
-        return Client(theirs, self.slots)
+        self._clients.append(Client(theirs, self.slots))
+        return self._clients[-1]
 
     def run(self) -> None:
         """Begin to steer."""
@@ -92,6 +89,8 @@ class Group:
     def close(self) -> None:
         """End all processes. Harmless when repeated."""
         self._closing = True
+        for client in self._clients:
+            client.close()
         with contextlib.suppress(OSError):
             self._waker.send_bytes(b"x")
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -100,8 +99,9 @@ class Group:
             connection.close()
         end_processes([*self._processes.values(), *self._ending])
         self.slots.close()
-        self._wake.close(), self._waker.close()
-        self._connections, self._processes, self._ending = {}, {}, []
+        self._wake.close()
+        self._waker.close()
+        self._connections, self._processes, self._ending, self._clients = {}, {}, [], []
 
     def _run(self) -> None:
         try:
@@ -111,8 +111,8 @@ class Group:
             self._break(Broken(f"{type(error).__name__} where samplers and trainers are steered: {error}"))
 
     def _step(self) -> None:
-        seats = {connection: seat for seat, connection in self._connections.items()}
-        ends = {process.sentinel: seat for seat, process in self._processes.items()}
+        seats: dict[Any, int] = {connection: seat for seat, connection in self._connections.items()}
+        ends: dict[Any, int] = {process.sentinel: seat for seat, process in self._processes.items()}
         ready = wait([*seats, *ends, self._wake])
         for one in ready:
             if one in seats and not self._hear(seats[one]):
@@ -173,7 +173,7 @@ class Group:
         process.join(_END_S)
         code = process.exitcode
         how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with exit code {code}"
-        hint = "" if self._is_ready[seat] else " before it was ready; does the script start its work under `if __name__ == \"__main__\":`?"
+        hint = "" if self._is_ready[seat] else ' before it was ready; does the script start its work under `if __name__ == "__main__":`?'
         message = f"{self.schedule.name_of(seat)} (process {process.pid}) {how}{hint or self._where(seat)}"
         self._break(Broken(message, self._batch(seat)))
 
@@ -193,6 +193,8 @@ class Group:
         for seat in list(self._connections):
             if self.schedule.is_trainer(seat):
                 self._tell(seat, broken)
+            else:
+                self._connections.pop(seat).close()  # a sampler ends when nobody is there
         self.over.set()
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
 """`run_factored`: samplers and trainers as processes over one store, started, watched and ended from here.
 
-In: a function that trains with a loader, a `NeighborLoader`'s arguments, and how many processes. Out: what the function returned. Invariants:
-trainer t of T takes batches t, t + T, ... as rank t of T ranks does, so that all trainers together take exactly the batches of one process;
-a process that fails ends all of them.
+In: a function that trains with a loader, a `NeighborLoader`'s arguments, and how many processes. Out: what the function returned.
+Invariants: trainer t of T takes batches t, t + T, ... as rank t of T ranks does, so that all trainers together take exactly the batches
+of one process; a process that fails ends all of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from penstock.errors import UsageError, argument
-from penstock.feed.factored.client import Client, describe
-from penstock.feed.factored.group import Finished, Group
-from penstock.feed.factored.sampler import Failed, Ready
+from penstock.feed.factored.client import Client
+from penstock.feed.factored.group import Group
 from penstock.feed.factored.schedule import Schedule
-from penstock.feed.factored.slots import Slots
 from penstock.feed.factored.spec import Devices, LoaderSpec, check_counts, check_plan, device_of, make_specs, path_of
 from penstock.feed.factored.trainer import SwitchingLoader, TrainerLoader
 from penstock.feed.loader import NeighborLoader
 from penstock.plan import Plan, Times, make_plan, plan_samplers
+from penstock.sample.factored.messages import Failed, Finished, Ready, describe
+from penstock.sample.factored.slots import Slots
 
 
 class Seat(NamedTuple):
@@ -89,7 +89,9 @@ def run_factored(
         for seat in range(0 if switching else num_samplers, num_processes):
             rank, is_sampler = (seat, True) if seat < num_samplers else (seat - num_samplers, False)
             device = device_of(sampler_devices if is_sampler else devices, rank)
-            group.start(seat, _run_trainer, of_trainers, Seat(rank, num_trainers, device, device, is_sampler, switching), train, tuple(args))
+            group.start(
+                seat, _run_trainer, of_trainers, Seat(rank, num_trainers, device, device, is_sampler, switching), train, tuple(args)
+            )
         group.run()
         group.over.wait()
         group.check()

@@ -1,8 +1,8 @@
 """`FactoredLoader`: a loader whose sampling is done by processes of its own.
 
-In: a `NeighborLoader`'s arguments, the graph a store, and how many samplers. Out: a `NeighborLoader`'s batches. Invariants: the same batches,
-bit for bit, in the same order; what goes wrong in any process arrives with the process and the batch; however it ends, no process and no
-memory is left behind.
+In: a `NeighborLoader`'s arguments, the graph a store, and how many samplers. Out: a `NeighborLoader`'s batches. Invariants: the same
+batches, bit for bit, in the same order; what goes wrong in any process arrives with the process and the batch; however it ends, no
+process and no memory is left behind.
 Source: GNNLab (EuroSys'22): samplers that hold the topology, trainers that hold the hot rows, a queue in memory of the host between them.
 """
 
@@ -52,7 +52,9 @@ class FactoredLoader(TrainerLoader):
         super().__init__(path_of(data), num_neighbors, input_nodes, plan=plan_of_rows(plan), **options)
         if num_samplers is None:
             if options.get("step") is None:
-                raise UsageError(f"give {argument('num_samplers')}, or {argument('step')}, to find out by a few batches how many are needed")
+                raise UsageError(
+                    f"give {argument('num_samplers')}, or {argument('step')}, to find out by a few batches how many are needed"
+                )
             num_samplers = plan_samplers_beside(1, measure_times(self, options["step"]), max(1, (os.cpu_count() or 2) - 1))
         check_counts(num_samplers, 1, queue_depth)
         of_samplers, _ = make_specs(self, num_neighbors, plan, options)

@@ -1,90 +1,21 @@
 """Who samples which batch next, and who gets it. Decides; sends nothing, waits for nothing, and knows no process.
 
-In: what seats (processes) say, one event at a time. Out: what they are told. Invariants: of every pass each batch is handed out once; each
-trainer gets its batches in order; no more batches are sampled or waiting than there are slots; whoever asks is answered, or parked and
-answered by a later event.
+In: what seats (processes) say, one event at a time. Out: what they are told. Invariants: of every pass each batch is handed out once;
+each trainer gets its batches in order; no more batches are sampled or waiting than there are slots; whoever asks is answered, or parked
+and answered by a later event.
 
-Samplers are seats 0 to S - 1, trainers S to S + T - 1. Without switching there is a stream of batches for each trainer: trainer t takes t,
-t + T, ...; each stream has slots of its own, so that nobody waits for a trainer that is slow, or has left. With switching there is one stream
-for all, any seat may sample and any may train, and who trains on which batch is a matter of time.
+Samplers are seats 0 to S - 1, trainers S to S + T - 1. Without switching there is a stream of batches for each trainer: trainer t takes
+t, t + T, ...; each stream has slots of its own, so that nobody waits for a trainer that is slow, or has left. With switching there is one
+stream for all, any seat may sample and any may train, and who trains on which batch is a matter of time.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from penstock.plan.factored import sampling_profit, standby_profit
-
-
-class Ask(NamedTuple):
-    """A seat asks: a dedicated sampler for work (`number` -1), a trainer for batch `index` of its pass `number`, or, with switching, for
-    anything to do (-1). `train_s`: it took for the batch before, 0 where it does not say."""
-
-    number: int
-    index: int
-    train_s: float = 0.0
-
-
-class Begin(NamedTuple):
-    """A trainer begins pass `number` (1, 2, ...): epoch `epoch`, from its `first` batch on."""
-
-    number: int
-    epoch: int
-    first: int
-
-
-class Done(NamedTuple):
-    """A batch was sampled into its slot; or it failed, and `error` says how: (name of the exception, message)."""
-
-    job: Job
-    num_bytes: int
-    seconds: float
-    error: tuple[str, str] | None = None
-
-
-class Release(NamedTuple):
-    """A slot was read."""
-
-    stream: int
-    slot: int
-
-
-class Job(NamedTuple):
-    """Sample a batch into a slot."""
-
-    stream: int
-    number: int
-    epoch: int
-    index: int
-    slot: int
-
-
-class Taken(NamedTuple):
-    """Here is a batch. `number` and `asked`: of the question."""
-
-    number: int
-    asked: int
-    job: Job
-    num_bytes: int
-    error: tuple[str, str] | None = None
-
-
-class Over(NamedTuple):
-    """There is no more in this pass, or the pass was given up for another."""
-
-    number: int
-    asked: int
-
-
-class Do(NamedTuple):
-    """To a trainer that asked for anything: sample a batch."""
-
-    number: int
-    job: Job
-
+from penstock.sample.factored.messages import Ask, Begin, Do, Done, Job, Over, Release, Taken
 
 Event = Ask | Begin | Done | Release
 Message = Job | Taken | Over | Do
@@ -122,6 +53,12 @@ class _Stream:
     @property
     def can_be_sampled(self) -> bool:
         return bool(self.free) and self.next < len(self.indices)
+
+    @property
+    def first_ready(self) -> int | None:
+        """The next to be handed out where batches go in their order: None if that is still being sampled."""
+        first = min(self.ready, default=None)
+        return None if first is None or min(self.making, default=first) < first else first
 
     @property
     def is_over(self) -> bool:
@@ -257,13 +194,13 @@ class Schedule:
 
     def _do_either(self, seat: int, stream: _Stream, ask: Ask) -> Message | None:
         """What a seat does that may do both."""
-        is_sampler, num_ready = seat < self.num_samplers, len(stream.ready)
-        if is_sampler:
+        first = stream.first_ready
+        if seat < self.num_samplers:
             if stream.can_be_sampled:
                 return Do(ask.number, self._claim(seat, stream))
-            return self._hand_out(seat, stream, ask, min(stream.ready)) if self._standby_pays(num_ready) else None
-        if num_ready:
-            return self._hand_out(seat, stream, ask, min(stream.ready))
+            return None if first is None or not self._standby_pays(len(stream.ready)) else self._hand_out(seat, stream, ask, first)
+        if first is not None:
+            return self._hand_out(seat, stream, ask, first)
         if stream.can_be_sampled and self._sampling_pays():
             self.num_switched["sampled by trainers"] += 1
             return Do(ask.number, self._claim(seat, stream))
@@ -295,7 +232,3 @@ class Schedule:
         done = stream.ready.pop(index)
         self.latest[seat] = done.job
         return Taken(ask.number, ask.index, done.job, done.num_bytes, done.error)
-
-    def jobs_of(self, seats: Iterable[int]) -> list[Job]:
-        """What seats are sampling now."""
-        return [job for job in (self.at_work[seat] for seat in seats) if job is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,22 @@ import torch
 from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.feed.loader import NeighborLoader
 from penstock.plan import SAME, SHARED, Plan
+from penstock.sample import NeighborSampler
+from penstock.sample.factored.process import SamplerSpec
 from penstock.store import Store
 
 Devices = str | None | Sequence[str | None]
 
-_OF_TRAINERS = ("transform", "transform_sampler_output", "filter_per_worker", "num_workers", "prefetch_factor", "timeout", "pin_memory", "device")
+_OF_TRAINERS = (
+    "transform",
+    "transform_sampler_output",
+    "filter_per_worker",
+    "num_workers",
+    "prefetch_factor",
+    "timeout",
+    "pin_memory",
+    "device",
+)
 """What a sampler need not know."""
 _DECIDED = ("order", "shuffle", "generator", "input_id", "split", "rank", "num_ranks", "step")
 """What follows for all processes from a loader that was made before."""
@@ -44,16 +56,27 @@ class LoaderSpec:
         return kind(self.data, self.num_neighbors, **{**self.options, **changes}, input_id=input_id)
 
 
-def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options: dict[str, Any]) -> tuple[LoaderSpec, LoaderSpec]:
+def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options: dict[str, Any]) -> tuple[SamplerSpec, LoaderSpec]:
     """(of samplers, of trainers), who make the batches of a loader that was made from `options`."""
-    maker = template._maker
+    maker, lists = template._maker, plan_of_lists(plan)
+    sampler, seeds, path = maker.sampler, maker.seeds, path_of(maker.source.store)  # type: ignore[attr-defined]
     given = {name: value for name, value in options.items() if name not in _DECIDED}
-    given |= {"input_nodes": (maker.seeds.node_type, maker.seeds.ids), "order": maker.order, "seed": template.seed}
-    of_samplers = {name: value for name, value in given.items() if name not in _OF_TRAINERS} | {"plan": plan_of_lists(plan)}
-    path = str(maker.source.store.path)  # type: ignore[attr-defined]
-    return tuple(
-        LoaderSpec(path, num_neighbors, each, maker.seeds.input_ids) for each in (of_samplers, given | {"plan": plan_of_rows(plan)})
-    )  # type: ignore[return-value]
+    given |= {"input_nodes": (seeds.node_type, seeds.ids), "order": maker.order, "seed": template.seed}
+    make_sampler = None
+    if not lists.is_plain:
+        apart = {name: value for name, value in given.items() if name not in _OF_TRAINERS} | {"plan": lists}
+        make_sampler = partial(_sampler_of, LoaderSpec(path, num_neighbors, apart))
+    settings = {name: getattr(sampler, name) for name in ("replace", "disjoint", "induced", "seed")} | {"num_neighbors": sampler.fanouts}
+    of_samplers = SamplerSpec(
+        path=path, weight=options.get("weight_attr"), settings=settings, seed_type=seeds.node_type, seeds=seeds.ids, order=maker.order,
+        batch_size=maker.batch_size, make_sampler=make_sampler,
+    )  # fmt: skip
+    return of_samplers, LoaderSpec(path, num_neighbors, given | {"plan": plan_of_rows(plan)}, seeds.input_ids)
+
+
+def _sampler_of(spec: LoaderSpec) -> NeighborSampler:
+    """The sampler of a loader whose lists live in tiers."""
+    return spec.make()._maker.sampler
 
 
 def plan_of_rows(plan: Plan) -> Plan:
@@ -83,7 +106,9 @@ def check_plan(plan: Plan, options: dict[str, Any]) -> None:
         raise NotSupportedError(f"{argument('host_memory', plan.host_memory)} is a budget of one process: give policy and cache")
     for name in _HERE_ONLY:
         if options.get(name) is not None:
-            raise NotSupportedError(f"{argument(name)} is read in one process only, and samplers are others; {argument('order')} takes an order")
+            raise NotSupportedError(
+                f"{argument(name)} is read in one process only, and samplers are others; {argument('order')} takes an order"
+            )
 
 
 def check_counts(num_samplers: int, num_trainers: int, queue_depth: int, *, switching: bool = False) -> None:
@@ -101,7 +126,7 @@ def path_of(data: Any) -> str:
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         return str(data)
     raise UsageError(
-        f"samplers are processes of their own, and open the graph again: give a penstock Store or the path of one, got {type(data).__name__}"
+        f"samplers are processes, and each opens the graph again: give a penstock Store or the path of one, got {type(data).__name__}"
     )
 
 

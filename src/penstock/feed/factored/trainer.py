@@ -17,12 +17,12 @@ import numpy as np
 from penstock.errors import PipelineError
 from penstock.feed.assemble import Assembler
 from penstock.feed.factored.client import Client
-from penstock.feed.factored.sampler import SampleMaker
-from penstock.feed.factored.schedule import Do, Over, Taken
-from penstock.feed.factored.wire import unpack
 from penstock.feed.loader import NeighborLoader
 from penstock.records import Allocator, NodeType, Sample
 from penstock.sample import NeighborSampler
+from penstock.sample.factored.messages import Do, Over, Taken
+from penstock.sample.factored.process import SampledBatches, SampleMaker
+from penstock.sample.factored.wire import unpack
 
 Receive = Callable[[int, NodeType, Allocator], Sample]
 
@@ -55,12 +55,15 @@ class TrainerLoader(NeighborLoader):
 
     def connect(self, client: Client) -> None:
         """Take samples from a client from now on."""
-        self._client, self._local = client, self._maker.sampler
+        self._client: Client | None = client
+        self._local = self._maker.sampler
         self.train_s = self.num_trained = 0.0
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch, or the rest of that of the state. A pass that is still going on ends: its batches come no more."""
         client, graph, disjoint, pass_number = self._client, self._local.graph, self._local.disjoint, [0]
+        if client is None:
+            return super().__iter__()
 
         def receive(batch: int, seed_type: NodeType, allocate: Allocator) -> Sample:
             taken = client.ask(pass_number[0], batch)
@@ -76,6 +79,13 @@ class TrainerLoader(NeighborLoader):
             self._maker = local
         pass_number[0] = client.begin(self._epoch, self._delivered)
         return _Timed(self, epoch)
+
+    def beside(self, input_nodes: Any) -> NeighborLoader:
+        """As of a `NeighborLoader`; this process samples for it."""
+        other = super().beside(input_nodes)
+        assert isinstance(other, TrainerLoader)
+        other._client = None
+        return other
 
 
 class _Timed:
@@ -108,7 +118,10 @@ class SwitchingLoader(NeighborLoader):
     def connect(self, client: Client, device: str | None, *, is_sampler: bool) -> None:
         """Do what a client says from now on. `device`: where this seat samples."""
         self._client, self._local, self._is_sampler = client, self._maker.sampler, is_sampler
-        self._draw = SampleMaker(self._maker, device)
+        maker = self._maker
+        self._draw = SampleMaker(
+            SampledBatches(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size), device
+        )
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch."""

@@ -1,8 +1,9 @@
 """Memory of the host that processes share: slots, each of them a file without a name that grows with what is written into it.
 
-In: bytes, from one process. Out: the same bytes, in another. Invariants: there is nothing to clean up, whoever is killed: no name exists, and
-the system takes the memory back with the last process that has it open; a slot is written and read by one process at a time, which the schedule
-sees to. Refused: `multiprocessing.shared_memory`, whose names are left behind by a kill, and whose place (/dev/shm) has 64 MiB in a container.
+In: bytes, from one process. Out: the same bytes, in another. Invariants: there is nothing to clean up, whoever is killed: no name exists,
+and the system takes the memory back with the last process that has it open; a slot is written and read by one process at a time, which
+the schedule sees to. Refused: `multiprocessing.shared_memory`, whose names are left behind by a kill, and whose place (/dev/shm) has 64
+MiB in a container.
 """
 
 from __future__ import annotations
