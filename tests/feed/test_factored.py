@@ -20,6 +20,7 @@ from penstock.feed.factored.schedule import Schedule
 from penstock.plan import Plan
 from penstock.store import ingest
 from tests import factored_seats
+from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data
 
 OPTIONS = dict(num_neighbors=[4, 3], input_nodes="train", batch_size=10, shuffle=True, seed=3)
@@ -131,7 +132,7 @@ def test_a_sampler_that_fails_and_one_that_cannot_start(path, tmp_path):
     loader.close()
     moved = FactoredLoader(damaged, num_samplers=1, **OPTIONS)
     damaged.rename(tmp_path / "elsewhere")
-    with pytest.raises(PipelineError, match="sampler 0 could not start: NotAStoreError: .* does not exist"):
+    with pytest.raises(PipelineError, match=r"sampler 0 could not start: NotAStoreError: .* does not exist"):
         next(iter(moved))
     moved.close()
 
@@ -159,6 +160,16 @@ def test_a_trainer_that_ends(target, said):
     assert_gone(pids)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_both_roles_on_one_device(path, device):
+    """The sampler holds the topology there, the trainer the hot rows."""
+    options = {**OPTIONS, "num_neighbors": [2, 2], "batch_size": 40}
+    plain = [penstock.digest(batch) for batch in penstock.NeighborLoader(path, **options)]
+    with FactoredLoader(path, num_samplers=1, plan="gnnlab", device=device, sampler_devices=device, **options) as loader:
+        assert [penstock.digest(batch) for batch in loader] == plain
+        assert loader.stats().device_bytes > 0
+
+
 def test_trainers_take_what_ranks_take(path, expected):
     """Two trainers and a sampler: together exactly the batches of one process."""
     found = run_factored(
@@ -182,7 +193,7 @@ def test_processes_that_do_each_others_work(path, expected):
     assert sum(map(len, found[0])) > 0, "the sampler never trained"
 
 
-SCRIPT = """
+WHOLE = """
     import sys, time
     if __name__ == "__main__":
         from penstock.feed.factored import FactoredLoader
@@ -192,23 +203,44 @@ SCRIPT = """
             time.sleep(30)
 """
 
+SAMPLER_ONLY = """
+    import multiprocessing, sys, time
+    import numpy as np
+    from penstock.order import SequentialOrder
+    from penstock.sample.factored.process import SamplerSpec, run_sampler
+    from penstock.sample.factored.slots import Slots
+    if __name__ == "__main__":
+        context, settings = multiprocessing.get_context("spawn"), {"num_neighbors": [4, 3]}
+        spec = SamplerSpec(path=sys.argv[1], weight=None, settings=settings, seed_type="node", seeds=np.arange(9),
+                           order=SequentialOrder(9), batch_size=3)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=run_sampler, args=(spec, None, theirs, Slots(1)))
+        process.start()
+        theirs.close()
+        assert type(ours.recv()).__name__ == "Ready"
+        print("ready", process.pid, flush=True)
+        time.sleep(30)
+"""
 
-def test_control_c_exit_and_kill(path, tmp_path):
-    """However the program ends, its samplers end with it."""
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    programs = {number: subprocess.Popen([sys.executable, script, path], **pipes) for number in (signal.SIGINT, signal.SIGKILL)}
-    for number, program in programs.items():
-        assert program.stdout is not None
-        pid = int(program.stdout.readline().split()[1])
-        program.send_signal(number)
-        started = time.monotonic()
-        _, errors = program.communicate(timeout=30)
-        assert time.monotonic() - started < END_S + 1  # an interpreter with torch takes part of it
-        assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT), errors
-        assert "leaked" not in errors
-        assert_gone([pid])
+
+@pytest.mark.parametrize(("script", "number"), [(WHOLE, signal.SIGINT), (SAMPLER_ONLY, signal.SIGKILL)])
+def test_control_c_and_kill(path, tmp_path, script, number):
+    """However the program ends, its samplers end with it; nobody says that anything was left behind."""
+    file = tmp_path / "train.py"
+    file.write_text(textwrap.dedent(script))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = subprocess.Popen(
+        [sys.executable, file, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )  # fmt: skip
+    assert program.stdout is not None
+    pid = int(program.stdout.readline().split()[1])
+    program.send_signal(number)
+    started = time.monotonic()
+    _, errors = program.communicate(timeout=30)
+    assert time.monotonic() - started < END_S + 1  # an interpreter with torch takes part of it
+    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT), errors
+    assert "leaked" not in errors
+    assert_gone([pid])
 
 
 def test_a_script_without_a_guard_is_told_so(monkeypatch):

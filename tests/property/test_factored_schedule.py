@@ -127,7 +127,7 @@ def test_with_switching_each_batch_comes_once(data, num_samplers, num_trainers, 
     world.run(data.draw)
     for epoch in range(2):
         per_seat = [indices for (_, of), indices in world.got.items() if of == epoch]
-        assert sorted(sum(per_seat, [])) == list(range(num_batches))
+        assert sorted(index for indices in per_seat for index in indices) == list(range(num_batches))
         assert all(indices == sorted(indices) for indices in per_seat)
     assert world.most <= schedule.num_slots
     assert not world.in_slots
