@@ -8,7 +8,7 @@ The budget covers lists, rows and the tables of both, and is a share of the byte
 
 In the model a second is what the link needs for a gigabyte (its speed does not change which division is best): a missed row costs its
 lines of 128 bytes, a missed list one line per neighbour drawn, but no more than it has. The slopes that DUCATI divides by are the means
-over the presampled reads, as they would be measured.
+over the presampled reads, as they would be measured. A second division counts visits of a list by the neighbours drawn of it.
 
 On a device, batches are sampled and their rows gathered, one after the other, all divisions in alternation; slopes are measured there.
 """
@@ -37,7 +37,7 @@ from penstock.sample import NeighborSampler
 
 FANOUTS, BATCH_SIZE, TRAIN, LINE, STEPS = (15, 10, 5), 1024, 0.1, 128, tuple(range(0, 101, 10))
 GRAPHS = ("ogbn_arxiv_nofeat", "cit_hepph", "soc_slashdot0902", "web_cnr2000", "coauth_dblp2010")
-DUCATI = "ducati"
+DUCATI, BY_NEIGHBOR = "ducati", "ducati, by neighbours drawn"
 Kept = tuple[np.ndarray, np.ndarray]
 """(nodes whose lists are kept, rows that are kept)."""
 
@@ -60,19 +60,21 @@ def lines(num_bytes: Any) -> Any:
     return -(-np.asarray(num_bytes, np.int64) // LINE) * LINE
 
 
-def count(samples: list[Sample], graph: Graph, row_bytes: int) -> tuple[Cost, np.ndarray, np.ndarray]:
-    """(cost, list reads by node, row reads by node) of an epoch."""
+def count(samples: list[Sample], graph: Graph, row_bytes: int) -> tuple[Cost, np.ndarray, np.ndarray, np.ndarray]:
+    """(cost, list reads by node, row reads by node, neighbours drawn by node) of an epoch."""
     csc, num_nodes = graph.adjacency[EDGE], graph.num_nodes[NODE]
     most = lines(np.diff(csc.indptr) * csc.indices.itemsize)
-    cost, list_reads, row_reads = Cost(np.zeros(num_nodes), np.zeros(num_nodes)), np.zeros(num_nodes), np.zeros(num_nodes)
+    cost = Cost(np.zeros(num_nodes), np.zeros(num_nodes))
+    list_reads, row_reads, neighbors = np.zeros(num_nodes), np.zeros(num_nodes), np.zeros(num_nodes)
     for sample in samples:
         drawn = np.diff(sample.edges[EDGE].row_ptr)
         nodes = sample.nodes[NODE]
         np.add.at(cost.lists, nodes[: drawn.size], np.minimum(drawn * LINE, most[nodes[: drawn.size]]))
         np.add.at(list_reads, nodes[: drawn.size], drawn > 0)
+        np.add.at(neighbors, nodes[: drawn.size], drawn)
         np.add.at(row_reads, nodes, 1)
         np.add.at(cost.rows, nodes, int(lines(row_bytes)))
-    return cost, list_reads, row_reads
+    return cost, list_reads, row_reads, neighbors
 
 
 def fixed(share: int, total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int) -> Kept:
@@ -91,15 +93,23 @@ def divisions(
     budget: str, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int, slopes: tuple[float, float]
 ) -> dict[str, Kept]:
     """Name -> what is kept, by every fixed division and by DUCATI's."""
-    csc, num_nodes = graph.adjacency[EDGE], graph.num_nodes[NODE]
-    tables = table_bytes(graph.adjacency) + 4 * num_nodes
-    total = int(float(budget.rstrip("%")) / 100 * (csc.indices.nbytes + num_nodes * row_bytes))
+    total, tables = bytes_in(budget, graph, row_bytes), table_bytes(graph.adjacency) + 4 * graph.num_nodes[NODE]
     kept = {f"{share} % for lists": fixed(share, total - tables, graph, list_reads, row_reads, row_bytes) for share in STEPS}
+    return {**kept, DUCATI: knapsack(total, graph, list_reads, row_reads, row_bytes, slopes)}
+
+
+def knapsack(total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int, slopes: tuple[float, float]) -> Kept:
+    """DUCATI's division of so many bytes."""
     lists, rows = plan_shared(
         f"{total}", {EDGE: list_reads}, {NODE: row_reads}, {NODE: row_bytes}, graph.adjacency, "prefix",
         seconds_per_list_hit={EDGE: slopes[0]}, seconds_per_row_hit={NODE: slopes[1]},
     )  # fmt: skip
-    return {**kept, DUCATI: (lists[EDGE], rows[NODE])}
+    return lists[EDGE], rows[NODE]
+
+
+def bytes_in(budget: str, graph: Graph, row_bytes: int) -> int:
+    """A share of the bytes of all lists and rows."""
+    return int(float(budget.rstrip("%")) / 100 * (graph.adjacency[EDGE].indices.nbytes + graph.num_nodes[NODE] * row_bytes))
 
 
 def bytes_of(kept: Kept, graph: Graph, row_bytes: int) -> tuple[int, int]:
@@ -114,26 +124,29 @@ def make_workload(graph: Graph, num_train: int, seed: int = 0) -> Workload:
     return Workload(NeighborSampler(graph, FANOUTS, seed=seed), NODE, train, RandomOrder(train.size, seed), BATCH_SIZE)
 
 
-def epoch_of(workload: Workload, sampler: NeighborSampler) -> list[Sample]:
-    """All samples of an epoch."""
-    return list(iterate_samples(sampler, NODE, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=[0]))
+def epochs_of(workload: Workload, sampler: NeighborSampler, num_epochs: int) -> list[Sample]:
+    """All samples of so many epochs."""
+    return list(iterate_samples(sampler, NODE, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=range(num_epochs)))
 
 
-def compare(graph: Graph, dim: int, budgets: list[str]) -> dict[str, Any]:
-    """Every division of every budget, by the model."""
+def compare(graph: Graph, dim: int, budgets: list[str], num_epochs: int = 1) -> dict[str, Any]:
+    """Every division of every budget, by the model; visits are from `num_epochs` presampled ones."""
     workload, row_bytes = make_workload(graph, max(1, int(TRAIN * graph.num_nodes[NODE]))), 4 * dim
-    presampled, list_reads, row_reads = count(epoch_of(workload, draw_apart(workload.sampler)), graph, row_bytes)
+    presampled, list_reads, row_reads, neighbors = count(epochs_of(workload, draw_apart(workload.sampler), num_epochs), graph, row_bytes)
     slopes = presampled.lists.sum() / max(1.0, list_reads.sum()), presampled.rows.sum() / row_reads.sum()
-    cost, _, _ = count(epoch_of(workload, workload.sampler), graph, row_bytes)
+    by_neighbor = presampled.lists.sum() / max(1.0, neighbors.sum()), slopes[1]
+    cost, *_ = count(epochs_of(workload, workload.sampler, 1), graph, row_bytes)
     nothing = np.empty(0, np.int64)
     found: dict[str, Any] = {"seconds_without": cost.seconds((nothing, nothing)), "bytes_per_hit": [float(one) for one in slopes]}
     for budget in budgets:
         kept = divisions(budget, graph, list_reads, row_reads, row_bytes, slopes)
+        best = min((name for name in kept if name != DUCATI), key=lambda name: cost.seconds(kept[name]))
+        kept[BY_NEIGHBOR] = knapsack(bytes_in(budget, graph, row_bytes), graph, neighbors, row_reads, row_bytes, by_neighbor)
         seconds = {name: round(cost.seconds(one), 6) for name, one in kept.items()}
-        best = min((name for name in seconds if name != DUCATI), key=seconds.__getitem__)
         in_lists, in_rows = bytes_of(kept[DUCATI], graph, row_bytes)
         found[budget] = {
             "seconds": seconds, "best_fixed": best, "ducati_over_best": round(seconds[DUCATI] / max(seconds[best], 1e-9), 4),
+            "by_neighbor_over_best": round(seconds[BY_NEIGHBOR] / max(seconds[best], 1e-9), 4),
             "share_for_lists": round(in_lists / max(1, in_lists + in_rows), 3),
         }  # fmt: skip
     return found
@@ -206,6 +219,7 @@ def main() -> None:
     parser.add_argument("graphs", nargs="*", default=list(GRAPHS))
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--budgets", nargs="+", default=["5%", "10%", "20%", "40%"])
+    parser.add_argument("--epochs", nargs="+", type=int, default=[1, 4], help="presampled")
     parser.add_argument("--device")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=16)
@@ -228,8 +242,10 @@ def main() -> None:
 
             for name in given.graphs:
                 store = ingest(given.folder / f"{name}.npz", Path(temporary) / name, memory="4GiB", undirected=False)
-                values[name] = {"nodes": store.num_nodes[NODE], **compare(store.graph(), given.dim, given.budgets)}
-                show(name, values[name], given.budgets)
+                values[name] = {"nodes": store.num_nodes[NODE]}
+                for num_epochs in given.epochs:
+                    values[name][f"{num_epochs} presampled"] = compare(store.graph(), given.dim, given.budgets, num_epochs)
+                    show(f"{name}, {num_epochs} presampled", values[name][f"{num_epochs} presampled"], given.budgets)
     print(write_result("ducati_splits_device" if given.device else "ducati_splits", values))
 
 
@@ -237,8 +253,8 @@ def show(name: str, found: dict[str, Any], budgets: list[str]) -> None:
     """One line per budget."""
     for budget in budgets:
         one = found[budget]
-        against = f"{one['ducati_over_best']:.3f} of the best fixed ({one['best_fixed']})"
-        print(f"{name:<20} {budget:>4} {one['share_for_lists']:>6.1%} for lists, {against}", flush=True)
+        against = f"{one['ducati_over_best']:.3f} of the best fixed ({one['best_fixed']}); by neighbours {one['by_neighbor_over_best']:.3f}"
+        print(f"{name:<32} {budget:>4} {one['share_for_lists']:>6.1%} for lists, {against}", flush=True)
 
 
 if __name__ == "__main__":
