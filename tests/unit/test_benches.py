@@ -19,6 +19,7 @@ from bench import (
     caching_pictures,
     common,
     disk,
+    ducati_splits,
     gpu_sampling,
     graphs,
     layout,
@@ -244,3 +245,28 @@ def test_pages_of_results_are_what_the_results_say():
     assert (common.ROOT / "docs" / "results" / "neighbor_lists.md").read_text() == tables.lists_page_of(lists, budget)
     result = tables.read("layout")
     assert (common.ROOT / "docs" / "results" / "layout.md").read_text() == layout_page.render(result, tables.table, tables.machine(result))
+
+
+def test_ducati_divides_as_well_as_the_best_fixed_division(tmp_path):
+    """Within 2 % of the best of eleven in the model, for any budget, where rows are small and where they are large."""
+    from penstock.store import generate
+
+    graph = generate("zipf", tmp_path / "zipf", num_nodes=20_000, num_edges=240_000, feature_dim=1, num_classes=2, seed=3).graph()
+    shares = []
+    for dim in (16, 128):
+        found = ducati_splits.compare(graph, dim, ["10%", "25%", "50%"])
+        for budget in ("10%", "25%", "50%"):
+            assert found[budget]["ducati_over_best"] <= 1.02
+            assert found[budget]["seconds"][ducati_splits.DUCATI] < found["seconds_without"]
+        shares.append(found["25%"]["share_for_lists"])
+    assert shares[0] > shares[1], "lists are worth more beside small rows"
+
+
+def test_ducati_splits_on_a_device(toy, monkeypatch):
+    monkeypatch.setattr(graphs, "GRAPHS", {"small": dict(num_nodes=300, num_edges=1500, feature_dim=4, train=0.1)})
+    monkeypatch.setattr(ducati_splits, "FANOUTS", (2, 2))
+    monkeypatch.setattr(ducati_splits, "STEPS", (0, 50))
+    monkeypatch.setattr(sys, "argv", ["ducati_splits", str(toy), "--device", "cuda", "--budgets", "60%", "--rounds", "1", "--batches", "1"])
+    ducati_splits.main()
+    result = json.loads((toy / "results" / "ducati_splits_device.json").read_text())
+    assert set(result["small"]["60%"]["seconds_per_batch"]) == {"0 % for lists", "50 % for lists", "ducati"}

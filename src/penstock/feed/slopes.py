@@ -29,8 +29,8 @@ LEAST_S = 1e-12
 
 
 @dataclass(slots=True)
-class _Line:
-    """Points (misses, seconds), and the slope through them."""
+class Line:
+    """Points (misses, seconds), and the slope through them: what a hit saves."""
 
     misses: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -39,8 +39,12 @@ class _Line:
         """Do a read and remember how long it takes."""
         started = time.perf_counter()
         read()
+        self.note(num_misses, time.perf_counter() - started)
+
+    def note(self, num_misses: int, seconds: float) -> None:
+        """Remember how long a read took."""
         self.misses.append(num_misses)
-        self.seconds.append(time.perf_counter() - started)
+        self.seconds.append(seconds)
 
     def slope(self) -> float:
         """Seconds per miss, least squares."""
@@ -63,18 +67,18 @@ def measure_slopes(
         num_batches: sampled.
     """
     apart, random = draw_apart(workload.sampler), np.random.default_rng(workload.sampler.seed)
-    of_lists, of_rows = {e: _Line() for e in workload.sampler.graph.adjacency}, {t: _Line() for t in tables}
+    of_lists, of_rows = {e: Line() for e in workload.sampler.graph.adjacency}, {t: Line() for t in tables}
     samples = iterate_samples(apart, workload.seed_type, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=[0])
     for _, sample in zip(range(num_batches), samples, strict=False):
         for edge_type, bottom in bottoms.items():
             _time_lists(of_lists[edge_type], bottom, sample, edge_type, random)
         nodes = distinct_nodes(apart, sample)
         for node_type, table in tables.items():
-            _time_rows(of_rows[node_type], table, nodes[node_type], random)
+            time_rows(of_rows[node_type], table, nodes[node_type], random)
     return {e: line.slope() for e, line in of_lists.items()}, {t: line.slope() for t, line in of_rows.items()}
 
 
-def _time_lists(line: _Line, bottom: Tier, sample: Sample, edge_type: EdgeType, random: np.random.Generator) -> None:
+def _time_lists(line: Line, bottom: Tier, sample: Sample, edge_type: EdgeType, random: np.random.Generator) -> None:
     edges = sample.edges[edge_type]
     num_read = np.diff(edges.row_ptr)
     for share in SHARES:
@@ -85,7 +89,8 @@ def _time_lists(line: _Line, bottom: Tier, sample: Sample, edge_type: EdgeType, 
         line.add(int(is_missed.sum()), lambda read=(positions, [out], places): bottom.submit(*read).wait())
 
 
-def _time_rows(line: _Line, table: TieredTable, ids: np.ndarray, random: np.random.Generator) -> None:
+def time_rows(line: Line, table: TieredTable, ids: np.ndarray, random: np.random.Generator) -> None:
+    """Read rows: all of them, half, none."""
     for share in SHARES:
         missed = ids[random.random(ids.size) < share]
         line.add(missed.size, lambda missed=missed: (table.submit(missed).wait(), table.settle()))

@@ -1,6 +1,7 @@
 """Plan: how much of what is kept where. Decides; moves nothing."""
 
 from penstock.plan.capacity import parse_capacity, plan_rows, slow_options
+from penstock.plan.factored import Times, plan_samplers, plan_samplers_beside
 from penstock.plan.knapsack import plan_split
 from penstock.plan.lists import SHARED, plan_lists, plan_shared
 from penstock.plan.plan import SAME, Plan
@@ -11,10 +12,13 @@ __all__ = [
     "SAME",
     "SHARED",
     "Plan",
+    "Times",
     "make_plan",
     "parse_capacity",
     "plan_lists",
     "plan_rows",
+    "plan_samplers",
+    "plan_samplers_beside",
     "plan_shared",
     "plan_split",
     "slow_options",

@@ -1,0 +1,261 @@
+"""One budget for neighbour lists and rows: DUCATI's division against every fixed one in steps of 10 %.
+
+    python -m bench.ducati_splits DATA [GRAPH ...] [--dim 128] [--budgets 5% 10% 20% 40%]      in a model of the link; load does not matter
+    python -m bench.ducati_splits FOLDER --device cuda [--budgets ...]                         by time; the graph `small` of bench.graphs
+
+Each division keeps the lists and rows of the most visits per byte; visits are presampled, and the epoch that is judged is another one.
+The budget covers lists, rows and the tables of both, and is a share of the bytes of all lists and rows.
+
+In the model a second is what the link needs for a gigabyte (its speed does not change which division is best): a missed row costs its
+lines of 128 bytes, a missed list one line per neighbour drawn, but no more than it has. The slopes that DUCATI divides by are the means
+over the presampled reads, as they would be measured. A second division counts visits of a list by the neighbours drawn of it.
+
+On a device, batches are sampled and their rows gathered, one after the other, all divisions in alternation; slopes are measured there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.common import foreign_load, spread, write_result
+from penstock.cache.choose import Workload
+from penstock.cache.presample import draw_apart, iterate_samples
+from penstock.order import RandomOrder
+from penstock.plan import plan_shared
+from penstock.plan.knapsack import fill_by_rank
+from penstock.plan.lists import list_sizes, table_bytes
+from penstock.records import EDGE, NODE, Graph, Sample
+from penstock.sample import NeighborSampler
+
+FANOUTS, BATCH_SIZE, TRAIN, LINE, STEPS = (15, 10, 5), 1024, 0.1, 128, tuple(range(0, 101, 10))
+GRAPHS = ("ogbn_arxiv_nofeat", "cit_hepph", "soc_slashdot0902", "web_cnr2000", "coauth_dblp2010")
+DUCATI, BY_NEIGHBOR = "ducati", "ducati, by neighbours drawn"
+Kept = tuple[np.ndarray, np.ndarray]
+"""(nodes whose lists are kept, rows that are kept)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Bytes over the link of all reads of an epoch: by node, of its list and of its row."""
+
+    lists: np.ndarray
+    rows: np.ndarray
+
+    def seconds(self, kept: Kept) -> float:
+        """What is left with some kept."""
+        missed = self.lists.sum() - self.lists[kept[0]].sum() + self.rows.sum() - self.rows[kept[1]].sum()
+        return float(missed) / 1e9
+
+
+def lines(num_bytes: Any) -> Any:
+    """Bytes that come over the link where so many are asked for."""
+    return -(-np.asarray(num_bytes, np.int64) // LINE) * LINE
+
+
+def count(samples: list[Sample], graph: Graph, row_bytes: int) -> tuple[Cost, np.ndarray, np.ndarray, np.ndarray]:
+    """(cost, list reads by node, row reads by node, neighbours drawn by node) of an epoch."""
+    csc, num_nodes = graph.adjacency[EDGE], graph.num_nodes[NODE]
+    most = lines(np.diff(csc.indptr) * csc.indices.itemsize)
+    cost = Cost(np.zeros(num_nodes), np.zeros(num_nodes))
+    list_reads, row_reads, neighbors = np.zeros(num_nodes), np.zeros(num_nodes), np.zeros(num_nodes)
+    for sample in samples:
+        drawn = np.diff(sample.edges[EDGE].row_ptr)
+        nodes = sample.nodes[NODE]
+        np.add.at(cost.lists, nodes[: drawn.size], np.minimum(drawn * LINE, most[nodes[: drawn.size]]))
+        np.add.at(list_reads, nodes[: drawn.size], drawn > 0)
+        np.add.at(neighbors, nodes[: drawn.size], drawn)
+        np.add.at(row_reads, nodes, 1)
+        np.add.at(cost.rows, nodes, int(lines(row_bytes)))
+    return cost, list_reads, row_reads, neighbors
+
+
+def fixed(share: int, total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int) -> Kept:
+    """So many percent of a budget for lists, the rest for rows; the best of each. `total`: bytes, without the tables."""
+    (sizes,) = list_sizes(graph.adjacency, "prefix").values()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = np.where(sizes > 0, list_reads / sizes, 0.0)
+    ranking = np.argsort(-density, kind="stable")
+    ranking = ranking[density[ranking] > 0]
+    lists = ranking[fill_by_rank(sizes[ranking], total * share // 100)]
+    rows = np.argsort(-row_reads, kind="stable")[: total * (100 - share) // 100 // row_bytes]
+    return lists, rows[row_reads[rows] > 0]
+
+
+def divisions(
+    budget: str, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int, slopes: tuple[float, float]
+) -> dict[str, Kept]:
+    """Name -> what is kept, by every fixed division and by DUCATI's."""
+    total, tables = bytes_in(budget, graph, row_bytes), table_bytes(graph.adjacency) + 4 * graph.num_nodes[NODE]
+    kept = {f"{share} % for lists": fixed(share, total - tables, graph, list_reads, row_reads, row_bytes) for share in STEPS}
+    return {**kept, DUCATI: knapsack(total, graph, list_reads, row_reads, row_bytes, slopes)}
+
+
+def knapsack(total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int, slopes: tuple[float, float]) -> Kept:
+    """DUCATI's division of so many bytes."""
+    lists, rows = plan_shared(
+        f"{total}", {EDGE: list_reads}, {NODE: row_reads}, {NODE: row_bytes}, graph.adjacency, "prefix",
+        seconds_per_list_hit={EDGE: slopes[0]}, seconds_per_row_hit={NODE: slopes[1]},
+    )  # fmt: skip
+    return lists[EDGE], rows[NODE]
+
+
+def bytes_in(budget: str, graph: Graph, row_bytes: int) -> int:
+    """A share of the bytes of all lists and rows."""
+    return int(float(budget.rstrip("%")) / 100 * (graph.adjacency[EDGE].indices.nbytes + graph.num_nodes[NODE] * row_bytes))
+
+
+def bytes_of(kept: Kept, graph: Graph, row_bytes: int) -> tuple[int, int]:
+    """What the lists and the rows take, without tables."""
+    (sizes,) = list_sizes(graph.adjacency, "prefix").values()
+    return int(sizes[kept[0]].sum()), kept[1].size * row_bytes
+
+
+def make_workload(graph: Graph, num_train: int, seed: int = 0) -> Workload:
+    """Nodes at random to train on."""
+    train = np.sort(np.random.default_rng(seed).permutation(graph.num_nodes[NODE])[:num_train])
+    return Workload(NeighborSampler(graph, FANOUTS, seed=seed), NODE, train, RandomOrder(train.size, seed), BATCH_SIZE)
+
+
+def epochs_of(workload: Workload, sampler: NeighborSampler, num_epochs: int) -> list[Sample]:
+    """All samples of so many epochs."""
+    return list(iterate_samples(sampler, NODE, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=range(num_epochs)))
+
+
+def compare(graph: Graph, dim: int, budgets: list[str], num_epochs: int = 1) -> dict[str, Any]:
+    """Every division of every budget, by the model; visits are from `num_epochs` presampled ones."""
+    workload, row_bytes = make_workload(graph, max(1, int(TRAIN * graph.num_nodes[NODE]))), 4 * dim
+    presampled, list_reads, row_reads, neighbors = count(epochs_of(workload, draw_apart(workload.sampler), num_epochs), graph, row_bytes)
+    slopes = presampled.lists.sum() / max(1.0, list_reads.sum()), presampled.rows.sum() / row_reads.sum()
+    by_neighbor = presampled.lists.sum() / max(1.0, neighbors.sum()), slopes[1]
+    cost, *_ = count(epochs_of(workload, workload.sampler, 1), graph, row_bytes)
+    nothing = np.empty(0, np.int64)
+    found: dict[str, Any] = {"seconds_without": cost.seconds((nothing, nothing)), "bytes_per_hit": [float(one) for one in slopes]}
+    for budget in budgets:
+        kept = divisions(budget, graph, list_reads, row_reads, row_bytes, slopes)
+        best = min((name for name in kept if name != DUCATI), key=lambda name: cost.seconds(kept[name]))
+        kept[BY_NEIGHBOR] = knapsack(bytes_in(budget, graph, row_bytes), graph, neighbors, row_reads, row_bytes, by_neighbor)
+        seconds = {name: round(cost.seconds(one), 6) for name, one in kept.items()}
+        in_lists, in_rows = bytes_of(kept[DUCATI], graph, row_bytes)
+        found[budget] = {
+            "seconds": seconds, "best_fixed": best, "ducati_over_best": round(seconds[DUCATI] / max(seconds[best], 1e-9), 4),
+            "by_neighbor_over_best": round(seconds[BY_NEIGHBOR] / max(seconds[best], 1e-9), 4),
+            "share_for_lists": round(in_lists / max(1, in_lists + in_rows), 3),
+        }  # fmt: skip
+    return found
+
+
+def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num_batches: int) -> dict[str, Any]:
+    """Every division of every budget, by the clock: samples and rows of the same batches, divisions in alternation."""
+    from functools import partial
+
+    from penstock.cache.choose import fixed_choice
+    from penstock.feed.device_split import measure_device_slopes, place_lists
+    from penstock.gather import DeviceTable, FusedCache, RowKind
+    from penstock.records import CSC
+    from penstock.store.tiers import PinnedTier
+
+    csc, x = store.csc(), store.node_field(NODE, "x")
+    graph = Graph({NODE: csc.num_dst}, {EDGE: CSC(np.array(csc.indptr), np.array(csc.indices))}, True)
+    sampler, train = NeighborSampler(graph, FANOUTS, seed=0), np.array(store.split("train"))
+    workload = Workload(sampler, NODE, train, RandomOrder(train.size, 0), BATCH_SIZE)
+    pinned, row_bytes = PinnedTier([x], device), x.itemsize * x.shape[1]
+    visits = workload.visits(1)
+    slopes = measure_device_slopes(workload, {NODE: DeviceTable(pinned, [RowKind("x", x.dtype, x.shape[1:])])}, device)
+    found: dict[str, Any] = {"seconds_per_hit": [slopes[0][EDGE], slopes[1][NODE]]}
+    for budget in budgets:
+        kept = divisions(budget, graph, visits.lists[EDGE], visits.nodes[NODE], row_bytes, (slopes[0][EDGE], slopes[1][NODE]))
+        seconds: dict[str, list[float]] = {name: [] for name in kept}
+        for number in range(rounds + 1):
+            for name, (lists, rows) in kept.items():
+                ours, choice = place_lists(sampler, device, {EDGE: lists}), fixed_choice(csc.num_dst, rows)
+                cache = FusedCache(choice.make, pinned, choice.content)
+                run = partial(run_batches, workload, ours, cache, device)
+                run(range(1))
+                took = run(range(number * num_batches, (number + 1) * num_batches))
+                if number:
+                    seconds[name].append(took / num_batches)
+        medians = {name: float(np.median(each)) for name, each in seconds.items()}
+        best = min((name for name in medians if name != DUCATI), key=medians.__getitem__)
+        in_lists, in_rows = bytes_of(kept[DUCATI], graph, row_bytes)
+        found[budget] = {
+            "seconds_per_batch": {name: spread(each) for name, each in seconds.items()},
+            "best_fixed": best,
+            "ducati_over_best": round(medians[DUCATI] / medians[best], 4),
+            "share_for_lists": round(in_lists / max(1, in_lists + in_rows), 3),
+        }
+    return found
+
+
+def run_batches(workload: Workload, ours: Any, cache: Any, device: Any, numbers: range) -> float:
+    """Seconds for sampling some batches and gathering their rows."""
+    import torch
+
+    workspace, num_batches = ours.workspace(), workload.order.num_batches(BATCH_SIZE, False)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    for number in numbers:
+        seeds = workload.seeds[workload.order.batch(0, number % num_batches, BATCH_SIZE)]
+        nodes = ours.sample(NODE, seeds, epoch=0, batch=number % num_batches, workspace=workspace).nodes[NODE].cpu().numpy()
+        out = torch.empty(nodes.size * cache.row_bytes[0], dtype=torch.uint8, device=device)
+        cache.submit(nodes, [out], np.arange(nodes.size)).wait()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Compare and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="the data sets; with --device: where the graph is made")
+    parser.add_argument("graphs", nargs="*", default=list(GRAPHS))
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--budgets", nargs="+", default=["5%", "10%", "20%", "40%"])
+    parser.add_argument("--epochs", nargs="+", type=int, default=[1, 4], help="presampled")
+    parser.add_argument("--device")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=16)
+    given = parser.parse_args()
+    values: dict[str, Any] = {
+        "command": "python -m bench.ducati_splits " + " ".join(sys.argv[1:]),
+        "foreign_load_percent": round(foreign_load(), 1),
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        if given.device:
+            from bench.graphs import make
+            from penstock.kernels._triton import is_interpreted, tensor_device
+            from penstock.store import Store
+
+            device = tensor_device(given.device)
+            store = Store.open(make("small", given.folder or Path(temporary)))
+            values |= {"interpreted": is_interpreted(), "small": time_on_device(store, device, given.budgets, given.rounds, given.batches)}
+        else:
+            from penstock.store import ingest
+
+            for name in given.graphs:
+                store = ingest(given.folder / f"{name}.npz", Path(temporary) / name, memory="4GiB", undirected=False)
+                values[name] = {"nodes": store.num_nodes[NODE]}
+                for num_epochs in given.epochs:
+                    values[name][f"{num_epochs} presampled"] = compare(store.graph(), given.dim, given.budgets, num_epochs)
+                    show(f"{name}, {num_epochs} presampled", values[name][f"{num_epochs} presampled"], given.budgets)
+    print(write_result("ducati_splits_device" if given.device else "ducati_splits", values))
+
+
+def show(name: str, found: dict[str, Any], budgets: list[str]) -> None:
+    """One line per budget."""
+    for budget in budgets:
+        one = found[budget]
+        against = f"{one['ducati_over_best']:.3f} of the best fixed ({one['best_fixed']}); by neighbours {one['by_neighbor_over_best']:.3f}"
+        print(f"{name:<32} {budget:>4} {one['share_for_lists']:>6.1%} for lists, {against}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

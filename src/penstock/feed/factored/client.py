@@ -1,0 +1,158 @@
+"""A trainer's end of the exchange: asks for batches from any thread, and waits for them.
+
+In: a connection to the process that steers, and the slots. Out: samples. Invariants: nobody waits for a process that is gone; the first
+thing that went wrong, wherever, is what every later question is answered with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+import numpy as np
+
+import penstock.errors
+from penstock.errors import PenstockError, PipelineError
+from penstock.sample.factored.messages import Ask, Begin, Broken, Do, Done, Job, Over, Release, Taken
+from penstock.sample.factored.slots import Slots
+
+logger = logging.getLogger("penstock")
+
+T = TypeVar("T")
+_PATIENCE_S = 60.0
+_ORPHAN_S = 1.0
+"""What a trainer whose parent is gone is left to end by itself."""
+
+
+def revive(kind: str, message: str, index: int) -> Exception:
+    """The exception again; errors of ours keep their type."""
+    found = getattr(penstock.errors, kind, None)
+    if isinstance(found, type) and issubclass(found, PenstockError) and found is not PipelineError:
+        return found(message)
+    return PipelineError(f"{kind} in a sampler: {message}", stage="sample", batch=index)
+
+
+class Client:
+    """See above.
+
+    Args:
+        connection: to the process that steers.
+        slots: where samples are.
+        is_child: this process ends if that one does.
+    """
+
+    def __init__(self, connection: Connection, slots: Slots, *, is_child: bool = False) -> None:
+        self._connection, self.slots, self._is_child = connection, slots, is_child
+        self._lock, self._waiting = threading.Lock(), dict[tuple[int, int], "Future[Any]"]()
+        self._broken: Broken | None = None
+        self._number = 0
+        threading.Thread(target=_receive, args=(self,), name="penstock-exchange", daemon=True).start()
+
+    def begin(self, epoch: int, first: int) -> int:
+        """Begin a pass: epoch, from this trainer's `first` batch on. Returns its number; batches of the pass before come no more."""
+        with self._lock:
+            self._number += 1
+            self._say(Begin(self._number, epoch, first))
+            return self._number
+
+    def ask(self, number: int, index: int, train_s: float = 0.0) -> Taken | Do | Over:
+        """Ask for batch `index` of a pass (-1: anything to do), and wait."""
+        with self._lock:
+            future: Future[Any] = Future()
+            self._waiting[number, index] = future
+            self._say(Ask(number, index, train_s))
+        waited_s = 0.0
+        while True:
+            try:
+                return future.result(_PATIENCE_S)
+            except FutureTimeoutError:
+                waited_s += _PATIENCE_S
+                logger.warning("still waiting for a sample of batch %d after %.0f s", index, waited_s)
+
+    def read(self, taken: Taken, use: Callable[[np.ndarray], T]) -> T:
+        """Do something with the bytes of a batch, and give its slot back. Raises what sampling it raised."""
+        job = taken.job
+        try:
+            if taken.error is not None:
+                raise revive(*taken.error, job.index)
+            return use(self.slots.readable(job.slot, taken.num_bytes))
+        finally:
+            with self._lock, contextlib.suppress(PipelineError):
+                self._say(Release(job.stream, job.slot))
+
+    def done(self, job: Job, num_bytes: int, seconds: float, error: tuple[str, str] | None = None) -> None:
+        """A batch was sampled here."""
+        with self._lock:
+            self._say(Done(job, num_bytes, seconds, error))
+
+    def tell(self, message: Any) -> None:
+        """Say anything."""
+        with self._lock, contextlib.suppress(PipelineError):
+            self._say(message)
+
+    def close(self) -> None:
+        """Everybody who waits is told that it is over."""
+        self.fail(Broken("the loader was closed"))
+
+    def fail(self, broken: Broken) -> None:
+        """It is over: whoever waits is told, and whoever asks will be."""
+        with self._lock:
+            self._broken = self._broken or broken
+            waiting, self._waiting = list(self._waiting.values()), {}
+        for future in waiting:
+            future.set_exception(self._error())
+
+    def deliver(self, message: Taken | Do | Over) -> None:
+        """An answer came."""
+        asked = (message.number, -1 if isinstance(message, Do) else message.asked)
+        with self._lock:
+            future = self._waiting.pop(asked, None)
+        if future is not None:
+            future.set_result(message)
+
+    def orphaned(self) -> None:
+        """The process that steers is gone."""
+        self.fail(Broken("the process that started the samplers and trainers is gone"))
+        if self._is_child:
+            time.sleep(_ORPHAN_S)
+            os._exit(1)
+
+    def _say(self, message: Any) -> None:
+        if self._broken is not None:
+            raise self._error()
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise PipelineError("the process that started the samplers and trainers is gone", stage="sample") from None
+
+    def _error(self) -> PipelineError:
+        assert self._broken is not None
+        return PipelineError(self._broken.message, stage="sample", batch=self._broken.batch)
+
+    @property
+    def connection(self) -> Connection:
+        """To the process that steers."""
+        return self._connection
+
+
+def _receive(client: Client) -> None:
+    """Give out answers as they come, until the other end is gone."""
+    while True:
+        try:
+            message = client.connection.recv()
+        except (EOFError, OSError):
+            client.orphaned()
+            client.connection.close()
+            return
+        if isinstance(message, Broken):
+            client.fail(message)
+        else:
+            client.deliver(message)

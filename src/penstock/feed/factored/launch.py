@@ -1,0 +1,124 @@
+"""`run_factored`: samplers and trainers as processes over one store, started, watched and ended from here.
+
+In: a function that trains with a loader, a `NeighborLoader`'s arguments, and how many processes. Out: what the function returned.
+Invariants: trainer t of T takes batches t, t + T, ... as rank t of T ranks does, so that all trainers together take exactly the batches
+of one process; a process that fails ends all of them.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from penstock.errors import UsageError, argument
+from penstock.feed.factored.client import Client
+from penstock.feed.factored.group import Group
+from penstock.feed.factored.schedule import Schedule
+from penstock.feed.factored.spec import Devices, LoaderSpec, check_counts, check_plan, device_of, make_specs, path_of
+from penstock.feed.factored.trainer import SwitchingLoader, TrainerLoader
+from penstock.feed.loader import NeighborLoader
+from penstock.plan import Plan, Times, make_plan, plan_samplers
+from penstock.sample.factored.messages import Failed, Finished, Ready, describe
+from penstock.sample.factored.slots import Slots
+
+
+class Seat(NamedTuple):
+    """What a process that trains is told of itself."""
+
+    rank: int
+    num_trainers: int
+    device: str | None
+    sampler_device: str | None
+    is_sampler: bool
+    switching: bool
+
+
+def run_factored(
+    train: Callable[..., Any],
+    data: Any,
+    num_neighbors: Any,
+    input_nodes: Any = None,
+    *,
+    num_processes: int,
+    num_samplers: int | None = None,
+    times: Times | None = None,
+    sampler_devices: Devices = None,
+    devices: Devices = None,
+    queue_depth: int = 4,
+    switching: bool = False,
+    args: Sequence[Any] = (),
+    plan: Plan | str | None = None,
+    **options: Any,
+) -> list[Any]:
+    """Train in several processes, beside others that sample for them.
+
+    Args:
+        train: train(loader, *args), called in each trainer's process (a function of a module); `loader.rank` of `loader.num_ranks` says
+            which. With `switching` it is called in every process.
+        data, num_neighbors, input_nodes, plan, **options: as for `FactoredLoader`.
+        num_processes: samplers and trainers together.
+        num_samplers: of them; None: by `times`, as `plan_samplers` says.
+        sampler_devices, devices: of samplers and of trainers, round-robin; they may be the same.
+        queue_depth: batches sampled ahead per trainer.
+        switching: a sampler that is ahead trains on a batch that waits, a trainer that waits samples, where that is quicker. Batches then
+            go to whoever is free: for training that need not know which (asynchronous updates).
+        args: of `train`; sent to the processes.
+    Returns:
+        what `train` returned, trainer by trainer (with `switching`: process by process, samplers first).
+    Raises:
+        PipelineError: a process failed or died; the others were ended. Its trace is in the notes.
+    """
+    plan = make_plan(plan)
+    check_plan(plan, options)
+    if num_samplers is None:
+        if times is None:
+            raise UsageError(f"give {argument('num_samplers')}, or measured {argument('times')} to choose it by")
+        num_samplers = plan_samplers(num_processes, times)
+    num_trainers = num_processes - num_samplers
+    check_counts(num_samplers, num_trainers, queue_depth, switching=switching)
+    template = NeighborLoader(path_of(data), num_neighbors, input_nodes, plan=Plan(order=plan.order), **options)
+    of_samplers, of_trainers = make_specs(template, num_neighbors, plan, options)
+    batches = range(template._num_batches)
+    group = Group(Schedule(batches, num_samplers=num_samplers, num_trainers=num_trainers, depth=queue_depth, switching=switching))
+    try:
+        if not switching:
+            group.start_samplers(of_samplers, [device_of(sampler_devices, seat) for seat in range(num_samplers)])
+        for seat in range(0 if switching else num_samplers, num_processes):
+            rank, is_sampler = (seat, True) if seat < num_samplers else (seat - num_samplers, False)
+            device = device_of(sampler_devices if is_sampler else devices, rank)
+            group.start(
+                seat, _run_trainer, of_trainers, Seat(rank, num_trainers, device, device, is_sampler, switching), train, tuple(args)
+            )
+        group.run()
+        group.over.wait()
+        group.check()
+        return [group.results[seat] for seat in sorted(group.results)]
+    finally:
+        group.close()
+
+
+def _run_trainer(
+    spec: LoaderSpec, seat: Seat, train: Callable[..., Any], args: tuple[Any, ...], connection: Connection, slots: Slots
+) -> None:
+    """Train. Entry of a spawned process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one says when to end
+    client = Client(connection, slots, is_child=True)
+    try:
+        loader = _make_loader(spec, seat, client)
+        client.tell(Ready())
+        client.tell(Finished(train(loader, *args)))
+    except Exception as error:
+        client.tell(Failed(describe(error), traceback.format_exc()))
+
+
+def _make_loader(spec: LoaderSpec, seat: Seat, client: Client) -> NeighborLoader:
+    if seat.switching:
+        loader = spec.make(SwitchingLoader, device=seat.device)
+        loader.connect(client, seat.sampler_device, is_sampler=seat.is_sampler)
+    else:
+        loader = spec.make(TrainerLoader, device=seat.device, rank=seat.rank, num_ranks=seat.num_trainers)
+        loader.connect(client)
+    return loader

@@ -1,0 +1,90 @@
+"""`FactoredLoader`: a loader whose sampling is done by processes of its own.
+
+In: a `NeighborLoader`'s arguments, the graph a store, and how many samplers. Out: a `NeighborLoader`'s batches. Invariants: the same
+batches, bit for bit, in the same order; what goes wrong in any process arrives with the process and the batch; however it ends, no
+process and no memory is left behind.
+Source: GNNLab (EuroSys'22): samplers that hold the topology, trainers that hold the hot rows, a queue in memory of the host between them.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+from penstock.errors import UsageError, argument
+from penstock.feed.factored.group import Group
+from penstock.feed.factored.measure import measure_times
+from penstock.feed.factored.schedule import Schedule
+from penstock.feed.factored.spec import Devices, check_counts, check_plan, device_of, make_specs, path_of, plan_of_rows
+from penstock.feed.factored.trainer import TrainerLoader
+from penstock.plan import Plan, Times, make_plan, plan_samplers_beside
+
+
+class FactoredLoader(TrainerLoader):
+    """A `NeighborLoader` with samplers as processes beside it; this process trains.
+
+    Args:
+        data: a `penstock.Store`, or the path of one: every process opens it.
+        num_neighbors, input_nodes, **options: as for `NeighborLoader`. The plan's rows are kept here, its lists by the samplers.
+        num_samplers: processes; None: as many as keep `step` busy, by times measured on a few batches (see `measure_times`).
+        sampler_devices: where samplers sample: None for the CPU, "cuda:0", or a list, round-robin. A sampler on a device holds the topology
+            there; it may be this process's device.
+        queue_depth: batches sampled ahead, in memory of the host.
+    Raises:
+        As `NeighborLoader`; and PipelineError when a process fails, with its name, its number and the batch.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        input_nodes: Any = None,
+        *,
+        num_samplers: int | None = None,
+        sampler_devices: Devices = None,
+        queue_depth: int = 4,
+        plan: Plan | str | None = None,
+        **options: Any,
+    ) -> None:
+        plan = make_plan(plan)
+        check_plan(plan, options)
+        super().__init__(path_of(data), num_neighbors, input_nodes, plan=plan_of_rows(plan), **options)
+        if num_samplers is None:
+            if options.get("step") is None:
+                raise UsageError(
+                    f"give {argument('num_samplers')}, or {argument('step')}, to find out by a few batches how many are needed"
+                )
+            num_samplers = plan_samplers_beside(1, measure_times(self, options["step"]), max(1, (os.cpu_count() or 2) - 1))
+        check_counts(num_samplers, 1, queue_depth)
+        of_samplers, _ = make_specs(self, num_neighbors, plan, options)
+        batches = range(self.rank, self._num_batches, self.num_ranks)
+        self._group = Group(Schedule(batches, num_samplers=num_samplers, num_trainers=1, depth=queue_depth))
+        self.close = weakref.finalize(self, self._group.close)
+        """End the samplers. Done when the loader is dropped, and at the end of the program."""
+        self._group.start_samplers(of_samplers, [device_of(sampler_devices, seat) for seat in range(num_samplers)])
+        self.connect(self._group.attach(num_samplers))
+        self._group.run()
+
+    @property
+    def num_samplers(self) -> int:
+        """Processes that sample."""
+        return self._group.schedule.num_samplers
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Name of a process -> its number."""
+        return self._group.pids
+
+    def times(self) -> Times:
+        """Seconds per batch measured so far: sampling in a sampler, rows and training here; 0 where nothing was measured."""
+        stats = self.stats()
+        seconds = sum(stats.stage_s.get(stage, 0.0) for stage in ("gather", "assemble", "move"))
+        per_batch = seconds / max(1, stats.num_batches) / max(1, self.num_workers)
+        return Times(self._group.schedule.sample_s.value or 0.0, per_batch, self.train_s / max(1.0, self.num_trained))
+
+    def __enter__(self) -> FactoredLoader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,40 @@
+"""What sampling a batch, bringing its rows and training on it take here: the times that decide how many samplers there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from penstock.feed.assemble import Assembler
+from penstock.feed.loader import NeighborLoader
+from penstock.plan import Times
+
+NUM_BATCHES = 5
+"""Measured, after one that is not: its pages are touched for the first time, and kernels compiled."""
+
+
+def measure_times(loader: NeighborLoader, step: Callable[[Any], object], *, num_batches: int = NUM_BATCHES) -> Times:
+    """Make a few batches of a loader, one thing after the other, and try a step on each.
+
+    Args:
+        loader: not iterated over, and as before afterwards but for what its caches hold.
+        step: batch -> anything: a training step, on a copy of the model.
+        num_batches: measured; batches of epoch 0 again and again where there are fewer.
+    """
+    maker, spent = loader._maker, [0.0, 0.0, 0.0]
+    for number in range(num_batches + 1):
+        marks = [time.perf_counter()]
+        sampled = maker.sample(0, number % loader._num_batches)
+        marks.append(time.perf_counter())
+        assembler = Assembler(maker.source, loader._caches)
+        batch, stats = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
+        batch = loader._transformed(maker.stage.hand_over(batch, stats.mark), sampled.index)
+        maker.stage.settle()
+        marks.append(time.perf_counter())
+        step(batch)
+        maker.stage.settle()
+        marks.append(time.perf_counter())
+        if number:
+            spent = [total + end - begin for total, begin, end in zip(spent, marks, marks[1:], strict=False)]
+    return Times(*(total / num_batches for total in spent))

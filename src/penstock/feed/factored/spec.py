@@ -1,0 +1,137 @@
+"""What each process of a factored loader is told to make: the same loader, with the part of the plan that is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.feed.loader import NeighborLoader
+from penstock.plan import SAME, SHARED, Plan
+from penstock.sample import NeighborSampler
+from penstock.sample.factored.process import SamplerSpec
+from penstock.store import Store
+
+Devices = str | None | Sequence[str | None]
+
+_OF_TRAINERS = (
+    "transform",
+    "transform_sampler_output",
+    "filter_per_worker",
+    "num_workers",
+    "prefetch_factor",
+    "timeout",
+    "pin_memory",
+    "device",
+)
+"""What a sampler need not know."""
+_DECIDED = ("order", "shuffle", "generator", "input_id", "split", "rank", "num_ranks", "step")
+"""What follows for all processes from a loader that was made before."""
+_HERE_ONLY = ("features", "custom_cls", "sampler", "batch_sampler")
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSpec:
+    """How a process makes its own loader of the same batches.
+
+    Attributes:
+        data: path of the store.
+        num_neighbors, options: of `NeighborLoader`.
+        input_id: of the seeds, where they are not their positions.
+    """
+
+    data: str
+    num_neighbors: Any
+    options: dict[str, Any]
+    input_id: np.ndarray | None = None
+
+    def make(self, kind: type[NeighborLoader] = NeighborLoader, **changes: Any) -> Any:
+        """Make it, or a loader of another kind."""
+        input_id = None if self.input_id is None else torch.from_numpy(self.input_id)
+        return kind(self.data, self.num_neighbors, **{**self.options, **changes}, input_id=input_id)
+
+
+def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options: dict[str, Any]) -> tuple[SamplerSpec, LoaderSpec]:
+    """(of samplers, of trainers), who make the batches of a loader that was made from `options`."""
+    maker, lists = template._maker, plan_of_lists(plan)
+    sampler, seeds, path = maker.sampler, maker.seeds, path_of(maker.source.store)  # type: ignore[attr-defined]
+    given = {name: value for name, value in options.items() if name not in _DECIDED}
+    given |= {"input_nodes": (seeds.node_type, seeds.ids), "order": maker.order, "seed": template.seed}
+    make_sampler = None
+    if not lists.is_plain:
+        apart = {name: value for name, value in given.items() if name not in _OF_TRAINERS} | {"plan": lists}
+        make_sampler = partial(_sampler_of, LoaderSpec(path, num_neighbors, apart))
+    settings = {name: getattr(sampler, name) for name in ("replace", "disjoint", "induced", "seed")} | {"num_neighbors": sampler.fanouts}
+    of_samplers = SamplerSpec(
+        path=path, weight=options.get("weight_attr"), settings=settings, seed_type=seeds.node_type, seeds=seeds.ids, order=maker.order,
+        batch_size=maker.batch_size, make_sampler=make_sampler,
+    )  # fmt: skip
+    return of_samplers, LoaderSpec(path, num_neighbors, given | {"plan": plan_of_rows(plan)}, seeds.input_ids)
+
+
+def _sampler_of(spec: LoaderSpec) -> NeighborSampler:
+    """The sampler of a loader whose lists live in tiers."""
+    return spec.make()._maker.sampler
+
+
+def plan_of_rows(plan: Plan) -> Plan:
+    """What a trainer does of a plan: all but the neighbour lists. Samples are held, for they come once."""
+    plain = Plan()
+    names = ("topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology")
+    return replace(plan, hold="samples", **{name: getattr(plain, name) for name in names})
+
+
+def plan_of_lists(plan: Plan) -> Plan:
+    """What a sampler does of a plan: the neighbour lists."""
+    plain = Plan()
+    names = ("order", "features", "policy", "cache", "slow", "device_policy", "device_cache", "host_memory")
+    return replace(plan, **{name: getattr(plain, name) for name in names})
+
+
+def check_plan(plan: Plan, options: dict[str, Any]) -> None:
+    """Refuse what several processes cannot share."""
+    if plan.neighbor_cache == SHARED:
+        raise NotSupportedError(
+            f"{argument('neighbor_cache', SHARED)} divides one budget between lists and rows, and factored processes have a memory each: "
+            "give cache and neighbor_cache"
+        )
+    if plan.slow_topology == SAME:
+        raise NotSupportedError(f"{argument('slow_topology', SAME)}: rows and lists are read by different processes here")
+    if plan.host_memory is not None:
+        raise NotSupportedError(f"{argument('host_memory', plan.host_memory)} is a budget of one process: give policy and cache")
+    for name in _HERE_ONLY:
+        if options.get(name) is not None:
+            raise NotSupportedError(
+                f"{argument(name)} is read in one process only, and samplers are others; {argument('order')} takes an order"
+            )
+
+
+def check_counts(num_samplers: int, num_trainers: int, queue_depth: int, *, switching: bool = False) -> None:
+    """Refuse numbers of processes that cannot work."""
+    if num_samplers < 1 or num_trainers < (0 if switching else 1):
+        raise UsageError(f"there must be a sampler and a trainer at least; got {num_samplers} and {num_trainers}")
+    if queue_depth < 1:
+        raise UsageError(f"{argument('queue_depth')} must be at least 1, got {queue_depth}")
+
+
+def path_of(data: Any) -> str:
+    """The path of a store that every process can open."""
+    if isinstance(data, Store):
+        return str(data.path)
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        return str(data)
+    raise UsageError(
+        f"samplers are processes, and each opens the graph again: give a penstock Store or the path of one, got {type(data).__name__}"
+    )
+
+
+def device_of(devices: Devices, number: int) -> str | None:
+    """The device of a process, round-robin."""
+    if devices is None or isinstance(devices, str):
+        return devices
+    return devices[number % len(devices)] if devices else None

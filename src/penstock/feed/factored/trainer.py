@@ -1,0 +1,192 @@
+"""Loaders whose samples come from other processes: all else, rows, caches, threads, state, is `NeighborLoader`'s.
+
+In: a `NeighborLoader`'s arguments and a `Client`. Out: its batches. Invariant: the same batches, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import PipelineError
+from penstock.feed.assemble import Assembler
+from penstock.feed.factored.client import Client
+from penstock.feed.loader import NeighborLoader
+from penstock.records import Allocator, NodeType, Sample
+from penstock.sample import NeighborSampler
+from penstock.sample.factored.messages import Do, Over, Taken
+from penstock.sample.factored.process import SampledBatches, SampleMaker
+from penstock.sample.factored.wire import unpack
+
+Receive = Callable[[int, NodeType, Allocator], Sample]
+
+
+class ReceivedSamples(NeighborSampler):
+    """Stands in for a sampler whose samples are drawn elsewhere.
+
+    Args:
+        local: the sampler.
+        receive: (batch, node type of the seeds, memory) -> its sample.
+    """
+
+    def __init__(self, local: NeighborSampler, receive: Receive) -> None:
+        self.__dict__.update(local.__dict__)
+        self._receive = receive
+
+    def workspace(self) -> Any:
+        """Nothing is needed."""
+        return None
+
+    def sample(
+        self, seed_type: NodeType, seeds: np.ndarray, *, epoch: int, batch: int, workspace: Any, allocate: Allocator = np.empty
+    ) -> Sample:
+        """The sample of a batch, from where it was drawn."""
+        return self._receive(batch, seed_type, allocate)
+
+
+class TrainerLoader(NeighborLoader):
+    """A `NeighborLoader` over samples that are received. Call `connect` once, after the construction."""
+
+    def connect(self, client: Client) -> None:
+        """Take samples from a client from now on."""
+        self._client: Client | None = client
+        self._local = self._maker.sampler
+        self.train_s = self.num_trained = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start the next epoch, or the rest of that of the state. A pass that is still going on ends: its batches come no more."""
+        client, graph, disjoint, pass_number = self._client, self._local.graph, self._local.disjoint, [0]
+        if client is None:
+            return super().__iter__()
+
+        def receive(batch: int, seed_type: NodeType, allocate: Allocator) -> Sample:
+            taken = client.ask(pass_number[0], batch)
+            if not isinstance(taken, Taken):
+                raise PipelineError("another pass over this loader has begun: one at a time", stage="sample", batch=batch)
+            return client.read(taken, lambda buffer: unpack(buffer, seed_type, graph, disjoint=disjoint, allocate=allocate))
+
+        local = self._maker
+        self._maker = dataclasses.replace(local, sampler=ReceivedSamples(self._local, receive), _workspaces=queue.SimpleQueue())
+        try:
+            epoch = super().__iter__()
+        finally:
+            self._maker = local
+        pass_number[0] = client.begin(self._epoch, self._delivered)
+        return _Timed(self, epoch)
+
+    def beside(self, input_nodes: Any) -> NeighborLoader:
+        """As of a `NeighborLoader`; this process samples for it."""
+        other = super().beside(input_nodes)
+        assert isinstance(other, TrainerLoader)
+        other._client = None
+        return other
+
+
+class _Timed:
+    """A pass, which notes what its user takes for a batch."""
+
+    def __init__(self, loader: TrainerLoader, batches: Any) -> None:
+        self._loader, self._batches, self._since = loader, batches, 0.0
+
+    def __iter__(self) -> _Timed:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __next__(self) -> Any:
+        if self._since:
+            self._loader.train_s += time.perf_counter() - self._since
+            self._loader.num_trained += 1
+        batch = next(self._batches)
+        self._since = time.perf_counter()
+        return batch
+
+
+class SwitchingLoader(NeighborLoader):
+    """A loader of a seat that samples and trains: what it does next is decided elsewhere, batch by batch.
+
+    Which of the seats gets a batch is a matter of time; the batches are what they are, and each comes once.
+    """
+
+    def connect(self, client: Client, device: str | None, *, is_sampler: bool) -> None:
+        """Do what a client says from now on. `device`: where this seat samples."""
+        self._client, self._local, self._is_sampler = client, self._maker.sampler, is_sampler
+        maker = self._maker
+        self._draw = SampleMaker(
+            SampledBatches(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size), device
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start the next epoch."""
+        if not self._is_fresh:
+            self._epoch, self._delivered = self._epoch + 1, 0
+        self._is_fresh = False
+        return _SwitchingPass(self)
+
+
+class _SwitchingPass:
+    """One pass of a seat. A trainer has its next batch made while it trains; a sampler looks for one when it is asked."""
+
+    def __init__(self, loader: SwitchingLoader) -> None:
+        self._loader, self._received = loader, dict[int, Sample]()
+        caches, maker = loader._caches, loader._maker
+        self._assembler = Assembler(maker.source, caches, caches.begin())
+        self._maker = dataclasses.replace(maker, sampler=ReceivedSamples(loader._local, self._take), _workspaces=queue.SimpleQueue())
+        self._number = loader._client.begin(loader._epoch, loader._delivered)
+        self._ahead = None if loader._is_sampler else ThreadPoolExecutor(1, thread_name_prefix="penstock")
+        self._next: Future[Any] | None = None
+        self._since = self._train_s = 0.0
+
+    def __iter__(self) -> _SwitchingPass:
+        return self
+
+    def __next__(self) -> Any:
+        if self._since:
+            self._train_s = time.perf_counter() - self._since
+        if self._ahead is None:
+            found = self._make()
+        else:
+            found = (self._next or self._ahead.submit(self._make)).result()
+            self._next = None if found is None else self._ahead.submit(self._make)
+        if found is None:
+            self._since = 0.0
+            raise StopIteration
+        batch, stats, index = found
+        loader = self._loader
+        batch = loader._transformed(loader._maker.stage.hand_over(batch, stats.mark), index)
+        loader._stats.add(stats)
+        self._since = time.perf_counter()
+        return batch
+
+    def _take(self, batch: int, seed_type: NodeType, allocate: Allocator) -> Sample:
+        return self._received.pop(batch)
+
+    def _make(self) -> Any:
+        """Do what is to be done until it is to train on a batch: (the batch, what it took, its index). None: the pass is over."""
+        loader, client = self._loader, self._loader._client
+        while True:
+            told = client.ask(self._number, -1, self._train_s)
+            self._train_s = 0.0
+            if isinstance(told, Do):
+                client.done(*loader._draw.run(told.job, client.slots))
+            elif isinstance(told, Over):
+                return None
+            else:
+                return self._train_on(told)
+
+    def _train_on(self, taken: Taken) -> Any:
+        job, loader, maker = taken.job, self._loader, self._maker
+        graph, disjoint, seed_type = loader._local.graph, loader._local.disjoint, maker.seeds.node_type
+        self._received[job.index] = loader._client.read(
+            taken, lambda buffer: unpack(buffer, seed_type, graph, disjoint=disjoint, allocate=maker.pool.empty)
+        )
+        sampled = maker.sample(job.epoch, job.index)
+        batch, stats = maker.finish(self._assembler, sampled, maker.submit(self._assembler, sampled))
+        return batch, stats, job.index

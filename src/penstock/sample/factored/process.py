@@ -1,0 +1,132 @@
+"""What a sampler process does: batches that it is told to sample, one after the other, into the slots it is told.
+
+In: which batches there are, and jobs. Out: bytes in slots. Invariants: a sample is the one that any process would draw; the process ends
+when the one that started it does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from penstock.order import Order
+from penstock.records import NodeType, Sample
+from penstock.sample.factored.messages import Ask, Done, Failed, Job, Ready, describe
+from penstock.sample.factored.slots import Slots
+from penstock.sample.factored.wire import Packed
+from penstock.sample.neighbor import NeighborSampler
+from penstock.sample.weights import store_weights, with_weights
+from penstock.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class SampledBatches:
+    """The batches of a loader, as far as sampling goes.
+
+    Attributes:
+        sampler: of their neighbourhoods.
+        seed_type, seeds, order, batch_size: which seeds make a batch.
+    """
+
+    sampler: NeighborSampler
+    seed_type: NodeType
+    seeds: np.ndarray
+    order: Order
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerSpec:
+    """How a process makes the sampler of a loader again; goes there as it is.
+
+    Attributes:
+        path: of the store.
+        weight: name of the edge field that is drawn by, or None.
+        settings: of `NeighborSampler`, all but the graph.
+        seed_type, seeds, order, batch_size: of `SampledBatches`.
+        make_sampler: makes it, where a store as it lies is not what is sampled from; else None.
+    """
+
+    path: str
+    weight: str | None
+    settings: Mapping[str, Any]
+    seed_type: NodeType
+    seeds: np.ndarray
+    order: Order
+    batch_size: int
+    make_sampler: Callable[[], NeighborSampler] | None = None
+
+    def make(self) -> SampledBatches:
+        """Open the store, and make it."""
+        if self.make_sampler is not None:
+            sampler = self.make_sampler()
+        else:
+            store = Store(self.path)
+            graph = store.graph()
+            if self.weight is not None:
+                graph = with_weights(graph, store_weights(store, self.weight))
+            sampler = NeighborSampler(graph, **self.settings)
+        return SampledBatches(sampler, self.seed_type, self.seeds, self.order, self.batch_size)
+
+
+class SampleMaker:
+    """Draws samples.
+
+    Args:
+        batches: whose.
+        device: that draws, holding the topology; None or "cpu": the CPU.
+    """
+
+    def __init__(self, batches: SampledBatches, device: str | None) -> None:
+        self._batches, self._on_device = batches, None
+        if device is not None and device != "cpu":
+            from penstock.kernels._triton import tensor_device
+
+            where = tensor_device(device)
+            from penstock.sample.device import DeviceSampler
+            from penstock.sample.device_graph import place_graph
+
+            self._on_device = DeviceSampler(batches.sampler, place_graph(batches.sampler.graph, where))
+        self._workspace: Any = (self._on_device or batches.sampler).workspace()
+
+    def draw(self, epoch: int, index: int) -> Sample:
+        """The sample of batch `index` of an epoch."""
+        batches = self._batches
+        seeds = np.ascontiguousarray(batches.seeds[batches.order.batch(epoch, index, batches.batch_size)], np.int64)
+        if self._on_device is not None:
+            return self._on_device.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=self._workspace).to_host()
+        return batches.sampler.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=self._workspace)
+
+    def run(self, job: Job, slots: Slots) -> Done:
+        """Do a job. What sampling raises is told, not raised."""
+        started = time.perf_counter()
+        try:
+            packed = Packed(self.draw(job.epoch, job.index), self._batches.sampler.graph)
+            packed.write(slots.writable(job.slot, packed.num_bytes))
+        except Exception as error:
+            return Done(job, 0, time.perf_counter() - started, describe(error))
+        return Done(job, packed.num_bytes, time.perf_counter() - started)
+
+
+def run_sampler(spec: SamplerSpec, device: str | None, connection: Connection, slots: Slots) -> None:
+    """Sample until the other end hangs up. Entry of a spawned process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one says when to end
+    try:
+        try:
+            make = SampleMaker(spec.make(), device)
+        except Exception as error:
+            connection.send(Failed(describe(error)))
+            return
+        connection.send(Ready())
+        while True:
+            connection.send(Ask(-1, -1))
+            connection.send(make.run(connection.recv(), slots))
+    except (EOFError, OSError):
+        os._exit(0)  # nothing is left to be done

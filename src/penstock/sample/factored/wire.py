@@ -1,0 +1,121 @@
+"""A sample as bytes: ids, positions and hop sizes in 32 bits where they fit; what follows from the rest is left out.
+
+In: a `Sample`. Out: bytes in a slot, and the sample again, bit for bit. Layout: int64 header (hop sizes, -1 where there are none), then
+per node type ids (and trees), per edge type sources, row pointers and positions; every part begins at a multiple of 8. Features never
+travel: the trainer reads them from its own tiers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.kernels.edges import cpu as edge_kernels
+from penstock.records import Allocator, Graph, NodeType, Sample, SampledEdges
+
+_MAX = (1 << 31) - 1
+_FIXED = 2
+"""Numbers before the hop sizes: length of the header, seeds."""
+
+
+class _Part(NamedTuple):
+    """One array on the way."""
+
+    values: np.ndarray
+    dtype: type
+
+
+def _parts_of(sample: Sample, graph: Graph) -> list[_Part]:
+    parts = [_Part(ids, _narrow(graph.num_nodes[t])) for t, ids in sample.nodes.items()]
+    parts += [_Part(trees, _narrow(sample.num_seeds)) for trees in (sample.trees or {}).values()]
+    for edge_type, edges in sample.edges.items():
+        num_edges = edges.positions.size
+        parts.append(_Part(edges.edge_index[0], _narrow(sample.nodes[edge_type[0]].size)))
+        parts.append(_Part(edges.row_ptr, _narrow(num_edges)))
+        parts.append(_Part(edges.positions, _narrow(graph.adjacency[edge_type].num_edges)))
+    return parts
+
+
+class Packed:
+    """A sample that is about to be written.
+
+    Args:
+        sample: as of a `NeighborSampler`.
+        graph: that it was drawn from.
+    """
+
+    def __init__(self, sample: Sample, graph: Graph) -> None:
+        self._parts = _parts_of(sample, graph)
+        hops: list[int] = []
+        for t in sample.nodes:
+            hops += [len(sample.num_nodes_per_hop[t]), *sample.num_nodes_per_hop[t]]
+        for edges in sample.edges.values():
+            hops += [-1] if edges.num_per_hop is None else [len(edges.num_per_hop), *edges.num_per_hop]
+        hops += [part.values.size for part in self._parts]
+        self._header = np.array([_FIXED + len(hops), sample.num_seeds, *hops], np.int64)
+
+    @property
+    def num_bytes(self) -> int:
+        """That it takes."""
+        return self._header.nbytes + sum(_padded(part.values.size, part.dtype) for part in self._parts)
+
+    def write(self, out: np.ndarray) -> None:
+        """Write it to uint8[num_bytes]."""
+        out[: self._header.nbytes] = self._header.view(np.uint8)
+        first = self._header.nbytes
+        for part in self._parts:
+            num_bytes = part.values.size * np.dtype(part.dtype).itemsize
+            out[first : first + num_bytes].view(part.dtype)[:] = part.values
+            first += _padded(part.values.size, part.dtype)
+
+
+def unpack(buffer: np.ndarray, seed_type: NodeType, graph: Graph, *, disjoint: bool, allocate: Allocator) -> Sample:
+    """Read a sample out of uint8[...] into memory from `allocate`; the buffer is free again when this returns.
+
+    Args:
+        buffer: as `Packed.write` left it.
+        seed_type: of the sample. graph: that it was drawn from. disjoint: it has trees.
+    """
+    length = int(buffer[:8].view(np.int64)[0])
+    header = buffer[: 8 * length].view(np.int64)[_FIXED:].tolist()
+    num_seeds, at, first = int(buffer[8:16].view(np.int64)[0]), 0, 8 * length
+
+    def hops() -> list[int] | None:
+        nonlocal at
+        count = header[at]
+        at += 1 + max(count, 0)
+        return None if count < 0 else header[at - count : at]
+
+    def part(largest: int) -> np.ndarray:
+        nonlocal at, first
+        size, dtype = header[at], _narrow(largest)
+        whole = allocate(size, np.int64)
+        whole[:] = buffer[first : first + size * np.dtype(dtype).itemsize].view(dtype)
+        at, first = at + 1, first + _padded(size, dtype)
+        return whole
+
+    nodes_per_hop = {t: hops() or [] for t in graph.num_nodes}
+    edges_per_hop = {e: hops() for e in graph.adjacency}
+    nodes = {t: part(count) for t, count in graph.num_nodes.items()}
+    trees = {t: part(num_seeds) for t in graph.num_nodes} if disjoint else None
+    edges = {}
+    for edge_type, csc in graph.adjacency.items():
+        num_edges = header[at]
+        size = buffer[first:]
+        rows = allocate(2 * num_edges, np.int64)
+        dtype = _narrow(nodes[edge_type[0]].size)
+        rows[:num_edges] = size[: num_edges * np.dtype(dtype).itemsize].view(dtype)
+        at, first = at + 1, first + _padded(num_edges, dtype)
+        row_ptr, positions = part(num_edges), part(csc.num_edges)
+        edge_kernels.fill_columns(row_ptr, rows[num_edges:])
+        edges[edge_type] = SampledEdges(rows.reshape(2, num_edges), row_ptr, positions, edges_per_hop[edge_type])
+    return Sample(seed_type, num_seeds, nodes, edges, nodes_per_hop, trees)
+
+
+def _narrow(largest: int) -> type:
+    return np.int32 if largest <= _MAX else np.int64
+
+
+def _padded(size: int, dtype: type) -> int:
+    return -(-size * np.dtype(dtype).itemsize // 8) * 8
