@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from penstock.cli import run as command
+from penstock.feed import Layer
 from penstock.kernels import _triton
 from penstock.report.live import introduction
-from penstock.train import TrainConfig, checkpoint, train
+from penstock.train import TrainConfig, checkpoint, models, train
 from penstock.train import run as running
 from tests.devices import DEVICES
 from tests.train.stores import make_store, make_typed_store
@@ -88,3 +89,13 @@ def test_without_a_device_it_is_one_line(stores, tmp_path, capfd, monkeypatch):
     _, error = capfd.readouterr()
     assert error == "penstock: --device cuda needs a GPU, and torch finds none: see `penstock doctor`, or use the CPU\n"
     assert not (tmp_path / "run").exists()
+
+
+def test_nothing_of_a_model_is_made_elsewhere_than_its_batch():
+    """On torch's device without memory: an operand that was left on the CPU is refused there."""
+    edges = torch.empty(2, 24, dtype=torch.int64, device="meta")
+    layer = Layer(30, 12, torch.empty(13, dtype=torch.int64, device="meta"), edges[0], edges, None)
+    for made in (models._row_of_edge(layer), models._normalized(layer, torch.ones(30, device="meta")), layer.adj_t()):
+        assert made.device.type == "meta"
+    with pytest.raises(RuntimeError, match="not on the expected device"):
+        models._normalized(layer, torch.ones(30))
