@@ -106,9 +106,9 @@ class Client:
         """It is over: whoever waits is told, and whoever asks will be."""
         with self._lock:
             self._broken = self._broken or broken
-            waiting, self._waiting = list(self._waiting.values()), {}
-        for future in waiting:
-            future.set_exception(self._error())
+            waiting, self._waiting = self._waiting, {}
+        for (_, index), future in waiting.items():
+            future.set_exception(self._error(index))
 
     def deliver(self, message: Taken | Do | Over) -> None:
         """An answer came."""
@@ -133,9 +133,11 @@ class Client:
         except OSError:
             raise PipelineError("the process that started the samplers and trainers is gone", stage="sample") from None
 
-    def _error(self) -> PipelineError:
+    def _error(self, index: int = -1) -> PipelineError:
+        """What broke it; `index`: of the batch that was asked for, where no other is to blame."""
         assert self._broken is not None
-        return PipelineError(self._broken.message, stage="sample", batch=self._broken.batch)
+        batch = self._broken.batch if self._broken.batch is not None or index < 0 else index
+        return PipelineError(self._broken.message, stage="sample", batch=batch)
 
     @property
     def connection(self) -> Connection:
