@@ -17,6 +17,7 @@ from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed
 from penstock.cache.hotness import plan_static
 from penstock.feed.bottoms import Access, lay_out
 from penstock.feed.caches import Caches
+from penstock.feed.device_split import measure_device_slopes
 from penstock.feed.fields import Field
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import make_lists
@@ -62,7 +63,7 @@ def make_caches(
         # what is sampled to find out what is hot must not fill the page cache
         read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
         workload, fitted = replace(workload, sampler=workload.sampler.over(read_from), max_batches=plan.presample_batches), None
-        choices, kept = _share_out(plan, over, bottom.beneath, workload)
+        choices, kept = _share_out(plan, over, bottom.beneath, workload, access.reader if is_drawn_on_device else None)
     else:
         assert fit is not None
         workload, fitted = replace(workload, sampler=workload.sampler.over(bottom.graph)), fit(bottom)
@@ -111,13 +112,14 @@ def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted
 
 
 def _share_out(
-    plan: Plan, over: dict[Any, TieredTable], bottoms: Mapping[EdgeType, Tier], workload: Workload
+    plan: Plan, over: dict[Any, TieredTable], bottoms: Mapping[EdgeType, Tier], workload: Workload, drawn_on: torch.device | None
 ) -> tuple[dict[Any, Choice], dict[EdgeType, np.ndarray]]:
     """(policy per node type, nodes per edge type whose neighbour lists are kept)."""
     adjacency, epochs = {e: workload.sampler.graph.adjacency[e] for e in bottoms}, plan.presample_epochs
     row_bytes = {t: sum(table.tier.row_bytes) for t, table in over.items()}
     if plan.neighbor_cache == SHARED:
-        visits, (per_list, per_row) = workload.visits(epochs), measure_slopes(workload, over, bottoms)
+        per_list, per_row = measure_slopes(workload, over, bottoms) if drawn_on is None else measure_device_slopes(workload, over, drawn_on)
+        visits = workload.visits(epochs)
         kept, rows = plan_shared(
             plan.cache, visits.lists, {t: visits.nodes[t] for t in over}, row_bytes, adjacency, plan.neighbor_layout,
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,

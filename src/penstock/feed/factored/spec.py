@@ -80,10 +80,10 @@ def _sampler_of(spec: LoaderSpec) -> NeighborSampler:
 
 
 def plan_of_rows(plan: Plan) -> Plan:
-    """What a trainer does of a plan: all but the neighbour lists. Samples are held, for they come once."""
+    """What a trainer does of a plan: all but the neighbour lists, which no device of its own needs. Samples are held: they come once."""
     plain = Plan()
     names = ("topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology")
-    return replace(plan, hold="samples", **{name: getattr(plain, name) for name in names})
+    return replace(plan, hold="samples", device_topology="host", **{name: getattr(plain, name) for name in names})
 
 
 def plan_of_lists(plan: Plan) -> Plan:

@@ -72,7 +72,9 @@ class TrainerLoader(NeighborLoader):
             return client.read(taken, lambda buffer: unpack(buffer, seed_type, graph, disjoint=disjoint, allocate=allocate))
 
         local = self._maker
-        self._maker = dataclasses.replace(local, sampler=ReceivedSamples(self._local, receive), _workspaces=queue.SimpleQueue())
+        self._maker = dataclasses.replace(
+            local, sampler=ReceivedSamples(self._local, receive), on_device=None, _workspaces=queue.SimpleQueue()
+        )
         try:
             epoch = super().__iter__()
         finally:
@@ -138,7 +140,9 @@ class _SwitchingPass:
         self._loader, self._received = loader, dict[int, Sample]()
         caches, maker = loader._caches, loader._maker
         self._assembler = Assembler(maker.source, caches, caches.begin())
-        self._maker = dataclasses.replace(maker, sampler=ReceivedSamples(loader._local, self._take), _workspaces=queue.SimpleQueue())
+        self._maker = dataclasses.replace(
+            maker, sampler=ReceivedSamples(loader._local, self._take), on_device=None, _workspaces=queue.SimpleQueue()
+        )
         self._number = loader._client.begin(loader._epoch, loader._delivered)
         self._ahead = None if loader._is_sampler else ThreadPoolExecutor(1, thread_name_prefix="penstock")
         self._next: Future[Any] | None = None
