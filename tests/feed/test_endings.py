@@ -182,7 +182,8 @@ def test_interpreter_exit_in_the_middle():
         """
     )
     assert code == 0, output
-    assert seconds < END_S + 1  # an interpreter with torch takes part of it
+    _, _, bare = run('print("ready")')  # what an interpreter with torch takes to end, on this machine and today
+    assert seconds < bare + END_S
 
 
 def test_control_c():
