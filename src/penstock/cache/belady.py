@@ -103,6 +103,7 @@ class Belady(BasePolicy):
         for number in range(self._num_classes):
             link_all(self._rows, self.num_slots + number, np.flatnonzero(self._rows[: ids.size, 3] == number))
         self._cursor[0] = ids.size
+        super()._fill(ids)
 
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
         state = ids, self.slots, self._log, self._rows.reshape(-1), self.num_slots, self._start, self._list_of(self._now)
