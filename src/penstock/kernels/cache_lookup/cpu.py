@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch_read, prefetch_write, store
+from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 32
 """How many ids ahead their directory entries are prefetched."""
