@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 
 @intrinsic
-def highest_bit(typing_context, word):
+def _highest_bit(typing_context, word):
     """The number of the highest bit set in a uint64 that is not 0, as an int64."""
 
     def generate(context, builder, signature, arguments):
@@ -16,3 +18,6 @@ def highest_bit(typing_context, word):
         return builder.sub(ir.IntType(64)(63), zeros)
 
     return types.int64(types.uint64), generate
+
+
+highest_bit: Any = _highest_bit
