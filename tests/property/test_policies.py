@@ -99,7 +99,7 @@ class TestLRU(ModelContract):
             ids = random.permutation(capacity + (number % 10 == 0))[:size]
             hits = policy.access(ids).hit_slots >= 0
             assert hits.tolist() == [model.access(node) for node in ids.tolist()]
-            num_squeezing += int(policy._cursor[5])
+            num_squeezing += policy.is_squeezed
         assert set(resident(policy).values()) == model.content()
         assert num_squeezing > 0 or capacity < 5
 

@@ -19,6 +19,11 @@ class LRU(BasePolicy):
         self._log = np.zeros(kernels.LOG_ENTRIES * self.num_slots, dtype=np.int32)
         self._cursor = np.zeros(6, dtype=np.int64)
 
+    @property
+    def is_squeezed(self) -> bool:
+        """Whether void entries of the log are being squeezed out."""
+        return bool(self._cursor[kernels.IS_SQUEEZED])
+
     def _fill(self, ids: np.ndarray) -> None:
         super()._fill(ids)
         self._log[: ids.size] = ids[::-1]
