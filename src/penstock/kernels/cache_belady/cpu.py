@@ -47,6 +47,17 @@ def _clear_bit(bits, place):
 
 
 @helper
+def _clear_bits(bits, start, count, mask):
+    """Clear the bits of `count` places from `start` on."""
+    while count > 0:
+        at = start & mask
+        here = min(64 - (at & 63), count)
+        keep = ~(np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - here) << np.uint64(at & 63))
+        store(bits, at >> 6, load(bits, at >> 6) & keep)
+        start, count = start + here, count - here
+
+
+@helper
 def _class_of(classes, slot):
     return np.int64(load(classes, min(slot, classes.size - 1)))
 
@@ -156,8 +167,7 @@ def look_up(ids, entries, nexts, bits, classes, chunks, ends, shift, start, curs
             node_class = _class_of(classes, slot)
             store(entries, 2 * node + 1, np.int32(-2 - push(chunks, ends, shift, node_class, node)))
             lowest = min(lowest, node_class)
-    for i in range(ids.size):
-        _clear_bit(bits, (start + i) & mask)
+    _clear_bits(bits, start, ids.size, mask)
     cursor[LOWEST] = lowest
     return num_missed
 
@@ -206,9 +216,13 @@ def insert(
     latest, is_queued, is_crowded = -1, False, False  # may a row of this batch be among the victims?
     for k in range(num_missed):
         if k + AHEAD < num_missed:
-            prefetch_write(entries, 2 * load(ids, load(inserted, k + AHEAD)))
+            position = load(inserted, k + AHEAD)
+            is_wanted = load(nexts, (start + position) & mask) >= 0 or load(into, k + AHEAD) > lowest
+            prefetch_write(entries, 2 * load(ids, position) if is_wanted else 0)
         position, node_class = load(inserted, k), np.int64(load(into, k))
         use = np.int64(load(nexts, (start + position) & mask))
+        if use < 0 and node_class <= lowest and used == capacity:
+            continue
         slot = used
         if used < capacity:
             used += 1
