@@ -16,7 +16,7 @@ import numpy as np
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
 from penstock.kernels._queues import drop, first_place, is_empty, push
-from penstock.kernels.cache_lookup.cpu import AHEAD
+from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident
 
 NONE = -1
 """In the log: no next use is announced, no row is held. In the directory: no use in the window, and no place in a queue."""
@@ -246,17 +246,4 @@ def insert(
         store(into, count, np.int32(slot))
         count += 1
     cursor[USED], cursor[LOWEST] = used, lowest
-    return _keep_resident(ids, entries, count, inserted, into) if is_crowded else count
-
-
-@helper
-def _keep_resident(ids, entries, count, inserted, into):
-    """As `keep_resident`, of a directory with two numbers a node."""
-    kept = 0
-    for k in range(count):
-        position, slot = load(inserted, k), load(into, k)
-        if load(entries, 2 * load(ids, position)) == slot:
-            store(inserted, kept, position)
-            store(into, kept, slot)
-            kept += 1
-    return kept
+    return keep_resident(ids, entries, count, inserted, into, 2) if is_crowded else count

@@ -61,14 +61,17 @@ def release(slots, node, slot, mark):
 
 
 @helper
-def keep_resident(ids, slots, count, inserted, into):
-    """Drop those of the first `count` inserted that were evicted again within their batch. Returns how many are left."""
+def keep_resident(ids, slots, count, inserted, into, node_numbers=1):
+    """Drop those of the first `count` inserted that were evicted again within their batch. Returns how many are left.
+
+    The slot is the first of `node_numbers` that the directory keeps per node.
+    """
     kept = 0
     for k in range(count):
         if k + AHEAD < count:
-            prefetch_read(slots, load(ids, load(inserted, k + AHEAD)))
+            prefetch_read(slots, node_numbers * load(ids, load(inserted, k + AHEAD)))
         position, slot = load(inserted, k), load(into, k)
-        if load(slots, load(ids, position)) == slot:
+        if load(slots, node_numbers * load(ids, position)) == slot:
             store(inserted, kept, position)
             store(into, kept, slot)
             kept += 1
