@@ -37,7 +37,7 @@ class Belady(BasePolicy):
         window: batches that may be announced and not accessed yet, at least 1.
         hotness: float or int[num_nodes]: ranks rows without a use in the window, in classes of equal numbers of nodes; None: the one
             valued longest ago goes first. Not kept.
-    8 bytes a node, 12 a row (23 while queues are squeezed), and 12 to 24 for every use in the window.
+    8 bytes a node, 12 a row (23 while queues are squeezed), and 8 to 16 for every use in the window.
     """
 
     name = "belady"
@@ -56,7 +56,7 @@ class Belady(BasePolicy):
         self._classes = np.zeros(self.num_slots if self._num_classes > 1 else 1, dtype=np.uint8)
         self._shift = max(3, min(10, self.num_slots.bit_length() - 7))
         self._chunks, self._ends = self._make_queues()
-        self._log = _make_log(1 << kernels.BLOCK)
+        self._log = _make_log(64)
         self._cursor = np.zeros(2, dtype=np.int64)
         self._announced: deque[tuple[int, int]] = deque()
         self._start, self._end = 0, 0
@@ -122,17 +122,19 @@ class Belady(BasePolicy):
             chunks, ends = self._make_queues()
             kernels.squeeze(self._num_classes, self._directory, self._chunks, self._ends, chunks, ends, self._shift)
             self._chunks, self._ends = chunks, ends
-        (nodes, *log), queues = self._log, (self._chunks, self._ends, self._shift)
-        num_missed = kernels.look_up(ids, self._directory, *log, self._classes, *queues, self._start, self._cursor, hit_slots, inserted)
+        (nodes, nexts, bits), queues = self._log, (self._chunks, self._ends, self._shift)
+        num_missed = kernels.look_up(
+            ids, self._directory, nexts, bits, self._classes, *queues, self._start, self._cursor, hit_slots, inserted, into
+        )
         return kernels.insert(
-            ids, self._directory, nodes, *log, self._classes, self.num_slots, *queues, self._num_classes, self._start, self._end,
+            ids, self._directory, nodes, nexts, bits, self._classes, self.num_slots, *queues, self._num_classes, self._start, self._end,
             num_missed, self._cursor, inserted, into,
         )  # fmt: skip
 
 
-def _make_log(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """An empty log: nodes, places of next uses, slots held; and which blocks hold any."""
-    return *(np.full(size, -1, np.int32) for _ in range(3)), np.zeros(size >> kernels.BLOCK, np.uint8)  # pyright: ignore
+def _make_log(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """An empty log: nodes, places of next uses, bits."""
+    return np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size // 64, np.uint64)
 
 
 def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:

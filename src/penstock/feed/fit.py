@@ -43,7 +43,7 @@ MARGIN = 1.15
 """Batches vary, and buffers are a little larger than what is in them."""
 READ_BYTES_PER_ROW = 96
 """Of the plan of a read: order, places, starts, lengths."""
-USE_BYTES = 24
+USE_BYTES = 17
 """Of one row asked for by one batch ahead, in Belady's log."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
 """Where no step is there to be tried: twice the features of a batch."""
