@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Static, simulate
+from penstock.cache import belady as belady_module
+from penstock.cache import fifo as fifo_module
 from penstock.cache import s3fifo as s3fifo_module
 from penstock.errors import UsageError
 from penstock.kernels.cache_belady import reference as belady_reference
@@ -37,14 +39,36 @@ class TestStatic(PolicyContract):
 
 
 class TestFIFO(ModelContract):
+    row_bytes = 0
     make, model = staticmethod(FIFO), staticmethod(fifo_reference.Model)
+
+    @given(SEEDS, CAPACITIES, st.integers(0, 45))
+    def test_rows_are_counted_anew(self, seed, capacity, num_filled):
+        policy, model = self.make(NUM_NODES, capacity), self.model(capacity)
+        filled = np.random.default_rng(seed).permutation(NUM_NODES)[:num_filled]
+        policy.fill(filled)
+        model.fill(filled.tolist())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fifo_module, "MAX_NUMBER", 2 * NUM_NODES)
+            for ids in draw_batches(seed):
+                hits = policy.access(ids).hit_slots >= 0
+                assert hits.tolist() == [model.access(node) for node in ids.tolist()]
+        assert set(resident(policy).values()) == model.content()
 
 
 class TestCLOCK(ModelContract):
     make, model = staticmethod(CLOCK), staticmethod(clock_reference.Model)
 
+    def test_most_rows(self, monkeypatch):
+        """Marks and slots share 32 bits."""
+        monkeypatch.setattr(CLOCK, "most_rows", 5)
+        assert self.make(10, 5).num_slots == 5
+        with pytest.raises(UsageError, match="at most 5 rows, got 6"):
+            self.make(10, 6)
+
 
 class TestSIEVE(ModelContract):
+    row_bytes = 8
     make, model = staticmethod(SIEVE), staticmethod(sieve_reference.Model)
 
 
@@ -63,7 +87,21 @@ class TestS3FIFO(ModelContract):
 
 
 class TestLRU(ModelContract):
+    node_bytes, row_bytes = 8, 16
     make, model = staticmethod(LRU), staticmethod(lru_reference.Model)
+
+    @pytest.mark.parametrize(("capacity", "size"), [(1, 1), (2, 1), (5, 2), (50, 7), (50, 60)])
+    def test_log_is_squeezed(self, capacity, size):
+        """Hits fill the log with void entries; now and then a miss takes the first one that is not."""
+        random = np.random.default_rng(capacity)
+        policy, model, num_squeezing = self.make(NUM_NODES + capacity, capacity), self.model(capacity), 0
+        for number in range(1500 // size):
+            ids = random.permutation(capacity + (number % 10 == 0))[:size]
+            hits = policy.access(ids).hit_slots >= 0
+            assert hits.tolist() == [model.access(node) for node in ids.tolist()]
+            num_squeezing += policy.is_squeezed
+        assert set(resident(policy).values()) == model.content()
+        assert num_squeezing > 0 or capacity < 5
 
 
 class TestLFU(ModelContract):
@@ -122,15 +160,29 @@ class TestBelady(PolicyContract):
     @INHERITED
     @given(SEEDS, CAPACITIES)
     def test_places_in_the_log_are_renewed(self, seed, capacity):
-        from penstock.cache import belady as module
-
         batches, usual, renewing = draw_batches(seed), self.make(NUM_NODES, capacity), self.make(NUM_NODES, capacity)
         expected = self.play(usual, batches)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "MAX_PLACE", 8 * NUM_NODES)
+            patch.setattr(belady_module, "MAX_PLACE", 8 * NUM_NODES)
             hits = self.play(renewing, batches)
         assert [h.tolist() for h in hits] == [h.tolist() for h in expected]
         assert resident(usual) == resident(renewing)
+
+    def test_queues_are_squeezed(self, monkeypatch):
+        """Little is known of the future and most ids hit: rows move to the ends of their queues, and leave void entries behind."""
+        squeeze, squeezed = belady_module.kernels.squeeze, []
+        monkeypatch.setattr(belady_module.kernels, "squeeze", lambda *state: (squeezed.append(1), squeeze(*state)))
+        random, num_nodes = np.random.default_rng(3), 300
+        hotness = None if self.hotness is None else random.random(num_nodes)
+        policy = Belady(num_nodes, 280, 1, hotness)
+        model = belady_reference.Model(280, (-1 - policy.slots).tolist())
+        for _ in range(60):
+            ids = random.permutation(num_nodes)[:45]
+            policy.announce(ids)
+            model.announce(ids.tolist())
+            assert (policy.access(ids).hit_slots >= 0).tolist() == model.access(ids.tolist())
+            assert set(resident(policy).values()) == model.content()
+        assert squeezed
 
     def test_batches_come_as_announced(self):
         policy = self.make(5, 2)

@@ -185,6 +185,7 @@ def test_policies(toy, monkeypatch):
     assert all(row["ns_per_id"]["median"] > 0 and row["rows_in_use"] == 300 for row in rows.values())
     assert max(row["hit_rate"] for row in rows.values()) == rows["belady"]["hit_rate"] > rows["static"]["hit_rate"] > 0
     assert result["static_simulation"]["m_accesses_per_s"]["median"] > 0
+    assert result["lru_squeezing"]["squeezing_batches"] > 0
 
 
 def test_disk(toy, monkeypatch):

@@ -3,6 +3,8 @@
 In: batches, announced in the order in which they are accessed later. Out: changes. Invariant: after every batch the content is the best
 `capacity` rows of the content before and the batch: those whose next use in the window is nearest, then the hottest ones.
 
+The log of the window and the queues of rows without a use in it are kept here; what is in them, the kernel says.
+
 Ginex' superbatch is the same policy under another caller: announce S batches, access all S, announce the next S. Towards its end little
 is known of the future; `simulate(..., superbatch=True)` compares the two.
 """
@@ -14,7 +16,6 @@ from collections import deque
 import numpy as np
 
 from penstock.cache.hotness import check_hotness
-from penstock.cache.lists import link_all, make_rows
 from penstock.cache.policy import BasePolicy, Change
 from penstock.errors import UsageError
 from penstock.kernels.cache_belady import cpu as kernels
@@ -36,10 +37,12 @@ class Belady(BasePolicy):
         window: batches that may be announced and not accessed yet, at least 1.
         hotness: float or int[num_nodes]: ranks rows without a use in the window, in classes of equal numbers of nodes; None: the one
             valued longest ago goes first. Not kept.
-    8 bytes a node and 16 a row, and 4 to 8 for every use in the window.
+    8 bytes a node, 12 a row (23 while queues are squeezed), and 8 to 16 for every use in the window.
     """
 
     name = "belady"
+    node_numbers = 2
+    most_rows = 1 << 29
 
     def __init__(self, num_nodes: int, capacity: int, window: int, hotness: np.ndarray | None = None) -> None:
         super().__init__(num_nodes, capacity)
@@ -49,13 +52,19 @@ class Belady(BasePolicy):
         self._num_classes = 1
         if hotness is not None:
             self._num_classes = NUM_CLASSES
-            np.invert(hotness_classes(check_hotness(hotness, num_nodes), NUM_CLASSES), out=self.slots, dtype=np.int32)
-        self._rows = make_rows(self.num_slots, self._num_classes + window + 1)
-        self._last_use = np.full(num_nodes, -1, dtype=np.int32)
-        self._log = np.empty(1, dtype=np.int32)
-        self._cursor = np.zeros(1, dtype=np.int64)
+            np.invert(hotness_classes(check_hotness(hotness, num_nodes), NUM_CLASSES), out=self._directory[::2], dtype=np.int32)
+        self._classes = np.zeros(self.num_slots if self._num_classes > 1 else 1, dtype=np.uint8)
+        self._shift = max(3, min(10, self.num_slots.bit_length() - 7))
+        self._chunks, self._ends = self._make_queues()
+        self._log = _make_log(64)
+        self._cursor = np.zeros(2, dtype=np.int64)
         self._announced: deque[tuple[int, int]] = deque()
-        self._start, self._end, self._now = 0, 0, 0
+        self._start, self._end = 0, 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the directory and of all that the policy remembers."""
+        return super().state_bytes + sum(each.nbytes for each in self._log)
 
     def announce(self, ids: np.ndarray) -> None:
         """Add the next batch to the window: int64[n], distinct."""
@@ -64,9 +73,7 @@ class Belady(BasePolicy):
             raise UsageError(f"belady: {self.window} batches are announced and not accessed yet, which is the whole window")
         self._touched = True
         self._make_room(ids.size)
-        use_list = self._list_of(self._now + len(self._announced))
-        rows = self._rows.reshape(-1)
-        kernels.announce(ids, self.slots, self._last_use, self._log, rows, self._start, self._end, use_list, self.num_slots)
+        kernels.announce(ids, self._directory, *self._log, self._start, self._end)
         self._announced.append((ids.size, kernels.digest(ids)))
         self._end += ids.size
 
@@ -79,35 +86,55 @@ class Belady(BasePolicy):
             raise UsageError("belady: this is not the oldest batch announced; batches are accessed in the order of their announcements")
         change = super().access(ids)
         self._start += self._announced.popleft()[0]
-        self._now += 1
         return change
-
-    def _list_of(self, batch: int) -> int:
-        return self._num_classes + batch % (self.window + 1)
 
     def _make_room(self, count: int) -> None:
         """Make the log long enough for `count` more uses, and its places fit into 31 bits."""
+        size = self._log[0].size
         if self._end + count > MAX_PLACE:
-            shift = self._start - self._start % self._log.size
-            kernels.renew_places(self._last_use, shift)
+            shift = self._start - self._start % size
+            kernels.count_anew(self._directory, self._log[1], shift)
             self._start, self._end = self._start - shift, self._end - shift
         needed = self._end - self._start + count
-        if needed > self._log.size:
-            grown = np.empty(1 << (needed - 1).bit_length(), dtype=np.int32)
-            places = np.arange(self._start, self._end)
-            grown[places % grown.size] = self._log[places % self._log.size]
+        if needed > size:
+            grown = _make_log(1 << (needed - 1).bit_length())
+            kernels.copy_window(self._start, self._end, *self._log, *grown)
             self._log = grown
 
+    def _make_queues(self) -> tuple[np.ndarray, np.ndarray]:
+        """Empty queues, 11 entries for four rows: as many again as there are rows is what a batch may add before they are squeezed."""
+        num_chunks = (11 * self.num_slots >> 2 + self._shift) + 2 * self._num_classes
+        chunks, ends = np.zeros(num_chunks * ((1 << self._shift) + 2), np.int32), np.empty(2 * self._num_classes + 1, np.int64)
+        ends[:-1] = np.repeat(np.arange(self._num_classes) << self._shift, 2)
+        ends[-1] = num_chunks - self._num_classes
+        chunks[num_chunks * ((1 << self._shift) + 1) :][: ends[-1]] = np.arange(self._num_classes, num_chunks)[::-1]
+        return chunks, ends
+
     def _fill(self, ids: np.ndarray) -> None:
-        self._rows[: ids.size, 2], self._rows[: ids.size, 3] = ids, -1 - self.slots[ids]
-        for number in range(self._num_classes):
-            link_all(self._rows, self.num_slots + number, np.flatnonzero(self._rows[: ids.size, 3] == number))
-        self._cursor[0] = ids.size
+        classes = -1 - self._directory[2 * ids]
+        self._classes[: ids.size] = classes[: self._classes.size]
+        kernels.enqueue(ids[::-1].copy(), classes[::-1].copy(), self._directory, self._chunks, self._ends, self._shift)
+        self._cursor[kernels.USED] = ids.size
+        super()._fill(ids)
 
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
-        state = ids, self.slots, self._log, self._rows.reshape(-1), self.num_slots, self._start, self._list_of(self._now)
-        num_missed = kernels.look_up(*state, hit_slots, inserted, into)
-        return kernels.insert(*state, self._num_classes, num_missed, self._cursor, inserted, into)
+        if int(self._ends[-1]) << self._shift < min(ids.size, self.num_slots) + (self._num_classes << self._shift):
+            chunks, ends = self._make_queues()
+            kernels.squeeze(self._num_classes, self._directory, self._chunks, self._ends, chunks, ends, self._shift)
+            self._chunks, self._ends = chunks, ends
+        (nodes, nexts, bits), queues = self._log, (self._chunks, self._ends, self._shift)
+        num_missed = kernels.look_up(
+            ids, self._directory, nexts, bits, self._classes, *queues, self._start, self._cursor, hit_slots, inserted, into
+        )
+        return kernels.insert(
+            ids, self._directory, nodes, nexts, bits, self._classes, self.num_slots, *queues, self._num_classes, self._start, self._end,
+            num_missed, self._cursor, inserted, into,
+        )  # fmt: skip
+
+
+def _make_log(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """An empty log: nodes, places of next uses, bits."""
+    return np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size // 64, np.uint64)
 
 
 def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import BasePolicy
+from penstock.cache.policy import MarkingPolicy
 from penstock.kernels.cache_clock import cpu as kernels
 
 
-class CLOCK(BasePolicy):
-    """FIFO in which a row that was hit since it came, or since it was last spared, is spared once. 4 bytes a node and 4 and a bit a row."""
+class CLOCK(MarkingPolicy):
+    """FIFO in which a row that was hit since it came, or since it was last spared, is spared once. 4 bytes a node and 4 a row."""
 
     name = "clock"
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
-        self._owners = np.full(self.num_slots, -1, dtype=np.int32)
-        self._marks = np.zeros((self.num_slots + 7) // 8, dtype=np.uint8)
-        self._cursor = np.array([self.num_slots - 1], dtype=np.int64)
+        self._owners = np.zeros(self.num_slots, dtype=np.int32)
+        self._cursor = np.array([self.num_slots - 1, 0], dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:
+        super()._fill(ids)
         self._owners[: ids.size] = ids
+        self._cursor[kernels.USED] = ids.size
 
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
-        return kernels.access(ids, self.slots, self._owners, self._marks, self._cursor, hit_slots, inserted, into)
+        return kernels.access(ids, self._directory, self._owners, self._cursor, hit_slots, inserted, into)

@@ -25,9 +25,10 @@ class LFU(BasePolicy):
         self._cursor = np.array([1, 0], dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:
+        super()._fill(ids)
         self._rows[: ids.size, 2], self._rows[: ids.size, 3] = ids, 1
         link_all(self._rows, self.num_slots + 1, np.arange(ids.size))
         self._cursor[1] = ids.size
 
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
-        return kernels.access(ids, self.slots, self._rows.reshape(-1), MOST, self._cursor, hit_slots, inserted, into)
+        return kernels.access(ids, self._directory, self._rows.reshape(-1), MOST, self._cursor, hit_slots, inserted, into)

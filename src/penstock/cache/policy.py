@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.errors import NodeIdError, UsageError
 from penstock.kernels.cache_lookup import cpu as lookup_kernels
+from penstock.kernels.cache_lookup.cpu import MARK, SLOT
 
 MAX_NODES = (1 << 31) - 1
 """Directories hold int32."""
@@ -41,14 +42,19 @@ class Policy(Protocol):
         name: of the policy.
         capacity: rows it may keep.
         num_nodes: ids lie in [0, num_nodes).
-        slots: int32[num_nodes], slot of each resident node, negative where there is none: the directory. To be read only.
+        slots: int32[num_nodes], slot of each resident node, negative where there is none: the directory. To be read only, and seldom:
+            policies that keep more than slots in it make this array anew each time.
         state_bytes: bytes of the directory and of all that the policy remembers.
     """
 
     name: str
     capacity: int
     num_nodes: int
-    slots: np.ndarray
+
+    @property
+    def slots(self) -> np.ndarray:
+        """The directory."""
+        ...
 
     @property
     def state_bytes(self) -> int:
@@ -73,6 +79,8 @@ class BasePolicy(ABC):
     """
 
     name = ""
+    most_rows = MAX_NODES
+    node_numbers = 1  # kept per node, the slot first: what belongs to a node lies in one cache line
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         if not 0 <= num_nodes <= MAX_NODES:
@@ -81,8 +89,15 @@ class BasePolicy(ABC):
             raise UsageError(f"capacity is the number of rows to keep, 0 or more; got {capacity}")
         self.num_nodes, self.capacity = num_nodes, capacity
         self.num_slots = min(capacity, num_nodes)
-        self.slots = np.full(num_nodes, -1, dtype=np.int32)
+        if self.num_slots > self.most_rows:
+            raise UsageError(f"{self.name} keeps at most {self.most_rows} rows, got {self.num_slots}; take another policy")
+        self._directory = np.full(num_nodes * self.node_numbers, -1, dtype=np.int32)
         self._touched = False
+
+    @property
+    def slots(self) -> np.ndarray:
+        """Slot of each resident node, negative where there is none."""
+        return self._directory[:: self.node_numbers]
 
     @property
     def state_bytes(self) -> int:
@@ -103,7 +118,6 @@ class BasePolicy(ABC):
         self._touched = True
         if ids.size:
             self._fill(ids)
-            self.slots[ids] = np.arange(ids.size, dtype=np.int32)
 
     def access(self, ids: np.ndarray) -> Change:
         """Ask for one batch.
@@ -128,13 +142,24 @@ class BasePolicy(ABC):
             )
         return ids
 
-    @abstractmethod
     def _fill(self, ids: np.ndarray) -> None:
-        """Put ids (at least one, at most as many as there are slots) into slots 0 to n - 1; the directory is the caller's part."""
+        """Put ids (at least one, at most as many as there are slots) into slots 0 to n - 1."""
+        self._directory[ids * self.node_numbers] = np.arange(ids.size)
 
     @abstractmethod
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
         """Ask for a batch of a cache with slots; returns how many are inserted."""
+
+
+class MarkingPolicy(BasePolicy):
+    """A policy with a mark per row, which lies in the directory beside the slot: a hit reads that line anyway, and the hand writes it."""
+
+    most_rows = MARK - 1
+
+    @property
+    def slots(self) -> np.ndarray:
+        """Slot of each resident node, negative where there is none."""
+        return np.where(self._directory < 0, np.int32(-1), self._directory & np.int32(SLOT))
 
 
 def queue_entries(ids: np.ndarray, first_slot: int = 0) -> np.ndarray:

@@ -29,6 +29,7 @@ class S3FIFO(BasePolicy):
         self._cursor = np.zeros(6, dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:
+        super()._fill(ids)
         main, small = ids[: self._ghost_size], ids[self._ghost_size :]
         self._main[: main.size], self._small[: small.size] = queue_entries(main), queue_entries(small, main.size)
         self._cursor[[kernels.MAIN_LENGTH, kernels.SMALL_LENGTH, kernels.USED]] = main.size, small.size, ids.size
@@ -36,8 +37,8 @@ class S3FIFO(BasePolicy):
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
         excess = int(self._cursor[kernels.LEFT]) - self._ghost_size
         if excess > 0 and self._cursor[kernels.LEFT] + ids.size > MAX_MARK:
-            kernels.renew_marks(self.slots, excess)
+            kernels.renew_marks(self._directory, excess)
             self._cursor[kernels.LEFT] -= excess
         return kernels.access(
-            ids, self.slots, self._hits, self._small, self._main, self._small_size, self._cursor, hit_slots, inserted, into
+            ids, self._directory, self._hits, self._small, self._main, self._small_size, self._cursor, hit_slots, inserted, into
         )

@@ -13,9 +13,6 @@ class Static(BasePolicy):
 
     name = "static"
 
-    def _fill(self, ids: np.ndarray) -> None:
-        """Nothing but the directory."""
-
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
-        kernels.lookup(ids, self.slots, hit_slots)
+        kernels.lookup(ids, self._directory, hit_slots)
         return 0

@@ -46,7 +46,7 @@ READ_BYTES_PER_ROW = 96
 RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34}
 """While the rows of a static cache are chosen, before there is one: what they are ranked by, and a block of the ranking. Others are
 ranked by the visits of the profile."""
-USE_BYTES = 8
+USE_BYTES = 17
 """Of one row asked for by one batch ahead, in Belady's log."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
 """Where no step is there to be tried: twice the features of a batch."""

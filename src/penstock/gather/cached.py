@@ -91,7 +91,7 @@ class CachedTier:
         self.policy.fill(ids)
         for first in range(0, ids.size, _FILLED_AT_ONCE):  # planning a read takes ten times the memory of its row numbers
             some = ids[first : first + _FILLED_AT_ONCE]
-            self.slow.submit(some, self._fast.buffers, self.policy.slots[some].astype(np.int64)).wait()
+            self.slow.submit(some, self._fast.buffers, np.arange(first, first + some.size)).wait()
 
     def announce(self, rows: np.ndarray) -> None:
         """Tell a policy that looks ahead what a batch to come will ask for; batches in order."""

@@ -17,7 +17,7 @@ from penstock.records import NodeType
 from penstock.study.config import ALL, LOOK_AHEAD, ORACLE, PLAIN, SUPERBATCH, TWICE
 from penstock.study.trace import Trace
 
-BYTES_PER_USE = 16
+BYTES_PER_USE = 25
 """Of what Belady knows of an access in its window: its log, and the ids that wait."""
 
 

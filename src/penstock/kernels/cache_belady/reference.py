@@ -9,10 +9,10 @@ from collections import deque
 
 
 class Model:
-    """Rows are worth more the nearer their next use in the window; without one, the higher their class.
+    """Rows are worth more the nearer their next use in the window, access by access; without one, the higher their class.
 
-    Among equals a row that is resident is worth more than one that is not, and of the residents the one that was last valued: in its
-    batch, or when a batch that uses it was announced and none before did.
+    Among rows of a class without a use, one that is resident is worth more than one that is not, and of the residents the one that was
+    last asked for, in the order of hits before misses.
     """
 
     def __init__(self, capacity, classes):
@@ -26,10 +26,10 @@ class Model:
 
     def announce(self, ids):
         """Add a batch to the window."""
-        newly_used = [node for node in ids if node in self.rows and not any(node in batch for batch in self.window)]
         self.window.append(list(ids))
-        for node in newly_used:
-            self._value(node)
+        for node in ids:
+            if node in self.rows and self._worth(node) > self.rows[node]:
+                self._value(node)
 
     def access(self, ids):
         """Ask for the oldest batch of the window; returns whether each id hits."""
@@ -44,22 +44,23 @@ class Model:
                 continue
             if len(self.rows) == self.capacity:
                 worst = min(self.rows, key=self.rows.__getitem__)
-                if self._worth(node) <= self.rows[worst][:2]:
+                if self._worth(node) <= self.rows[worst]:
                     continue
                 del self.rows[worst]
             self._value(node)
         return hits
 
     def _worth(self, node):
-        """(0, class) without a use in the window, else (1, minus the number of the batch)."""
+        """(0, class, 0) without a use in the window, else (1, minus the number of the batch, minus the place in it)."""
         for distance, batch in enumerate(self.window):
             if node in batch:
-                return 1, -(self.now + distance)
-        return 0, self.classes[node]
+                return 1, -(self.now + distance), -batch.index(node)
+        return 0, self.classes[node], 0
 
     def _value(self, node):
         self.time += 1
-        self.rows[node] = (*self._worth(node), self.time)
+        is_used, worth, place = self._worth(node)
+        self.rows[node] = (is_used, worth, place if is_used else self.time)
 
     def content(self):
         """The resident ids."""

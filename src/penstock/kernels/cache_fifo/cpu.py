@@ -1,48 +1,62 @@
-"""First in, first out: a ring of slots and a hand. Same hits and content as `reference.py`.
+"""First in, first out, without a queue. Same hits and content as `reference.py`.
 
-The hand goes downwards: rows are filled in from slot 0, best first, and the worst of them is the first to be overwritten.
+The directory holds for each node which row it was to come in last, counted from the first: it is resident as long as no more rows came
+since than there are slots. So nothing is read or written where a row leaves, and its slot follows from its number. Rows go into slots
+downwards: they are filled in from slot 0, best first, and the worst of them is the first to be overwritten.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from penstock.kernels._compile import kernel
+from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
-from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, release
+from penstock.kernels.cache_lookup.cpu import AHEAD, drop_first
+
+NEWEST, COME = range(2)
+"""Places in `cursor`."""
+
+
+@helper
+def _find(number, capacity, newest, come):
+    """The slot of a row by its number, -1 if it left or never came."""
+    age = come - number  # 1: the newest
+    slot = newest + age - 1
+    slot = slot if slot < capacity else slot - capacity
+    return np.int32(slot if number >= 0 and age <= capacity else -1)
 
 
 @kernel
-def access(ids, slots, owners, cursor, hit_slots, inserted, into):
+def look_up_all(numbers, capacity, cursor, slots):
+    """Write the slots of all nodes; arguments as in `access`."""
+    for node in range(numbers.size):
+        slots[node] = _find(np.int64(numbers[node]), capacity, cursor[NEWEST], cursor[COME])
+
+
+@kernel
+def access(ids, numbers, capacity, cursor, hit_slots, inserted, into):
     """Ask for a batch; returns how many are inserted.
 
     Args:
         ids: int64[n], distinct.
-        slots: int32[num_nodes], the directory.
-        owners: int32[capacity], node in each slot, -1 where it is empty. capacity > 0.
-        cursor: int64[1], the slot overwritten next.
+        numbers: int32[num_nodes], the directory: the how manieth row each node was when it came, -1: never.
+        capacity: slots, at least one.
+        cursor: int64[2]: the slot of the newest row, how many came; the last plus n must be below 2**31.
         hit_slots, inserted, into: receive int32[n], int64[k], int32[k], see `penstock.cache.Change`; k is at most n.
     """
-    capacity, hand, count = owners.size, cursor[0], 0
+    newest, come, count = cursor[NEWEST], cursor[COME], 0
     for i in range(ids.size):
         if i + AHEAD < ids.size:
-            prefetch_write(slots, load(ids, i + AHEAD))
+            prefetch_write(numbers, load(ids, i + AHEAD))
         node = load(ids, i)
-        slot = load(slots, node)
-        if slot >= 0:
-            store(hit_slots, i, slot)
-            continue
-        store(hit_slots, i, np.int32(-1))
-        ahead = hand - AHEAD if hand >= AHEAD else max(hand - AHEAD + capacity, 0)
-        prefetch_write(slots, max(np.int64(load(owners, ahead)), 0))
-        owner = np.int64(load(owners, hand))
-        if owner >= 0:
-            release(slots, owner, np.int32(hand), -1)
-        store(owners, hand, np.int32(node))
-        store(slots, node, np.int32(hand))
-        store(inserted, count, np.int64(i))
-        store(into, count, np.int32(hand))
-        count += 1
-        hand = hand - 1 if hand > 0 else capacity - 1
-    cursor[0] = hand
-    return keep_resident(ids, slots, count, inserted, into) if count > capacity else count
+        slot = _find(np.int64(load(numbers, node)), capacity, newest, come)
+        store(hit_slots, i, slot)
+        if slot < 0:
+            newest = newest - 1 if newest > 0 else capacity - 1
+            store(numbers, node, np.int32(come))
+            come += 1
+            store(inserted, count, np.int64(i))
+            store(into, count, np.int32(newest))
+            count += 1
+    cursor[NEWEST], cursor[COME] = newest, come
+    return drop_first(count - capacity, count, inserted, into)

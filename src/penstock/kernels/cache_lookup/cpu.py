@@ -8,13 +8,18 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch_read, prefetch_write, store
+from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 32
 """How many ids ahead their directory entries are prefetched."""
 
 LOW = (1 << 32) - 1
 """Queue entries hold node << 32 | slot: the node is there when its row is evicted, without one more read at random."""
+
+MARK = 1 << 30
+"""In a directory entry of CLOCK and SIEVE: the row was hit since the hand passed. SLOT masks the slot."""
+
+SLOT = MARK - 1
 
 
 @kernel
@@ -35,34 +40,17 @@ def lies_inside(ids, num_nodes):
     return signs >= 0
 
 
+@kernel
+def count_anew(numbers, shift):
+    """Count numbers that only grow, int32[n], from `shift` on; earlier ones become -1."""
+    for k in range(numbers.size):
+        numbers[k] = np.int32(max(np.int64(numbers[k]) - shift, -1))
+
+
 @helper
 def place_ahead(place, size):
     """A place of a ring that is about `AHEAD` on: a hint what to prefetch."""
     return place + AHEAD if place + AHEAD < size else 0
-
-
-@helper
-def prefetch_mark(marks, slot):
-    """Bring the bit of a slot near, which makes SIEVE a quarter faster; a negative slot stands for none."""
-    prefetch_write(marks, max(np.int64(slot), 0) >> 3)
-
-
-@helper
-def has_mark(marks, slot):
-    """Whether the bit of a slot is set in a bitmap uint8[(capacity + 7) // 8]."""
-    return (np.int64(load(marks, slot >> 3)) >> (slot & 7)) & 1 != 0
-
-
-@helper
-def set_mark(marks, slot):
-    """Set the bit of a slot."""
-    store(marks, slot >> 3, np.uint8(np.int64(load(marks, slot >> 3)) | (1 << (slot & 7))))
-
-
-@helper
-def clear_mark(marks, slot):
-    """Clear the bit of a slot."""
-    store(marks, slot >> 3, np.uint8(np.int64(load(marks, slot >> 3)) & ~(1 << (slot & 7))))
 
 
 @helper
@@ -73,15 +61,28 @@ def release(slots, node, slot, mark):
 
 
 @helper
-def keep_resident(ids, slots, count, inserted, into):
-    """Drop those of the first `count` inserted that were evicted again within their batch. Returns how many are left."""
+def keep_resident(ids, slots, count, inserted, into, node_numbers=1):
+    """Drop those of the first `count` inserted that were evicted again within their batch. Returns how many are left.
+
+    The slot is the first of `node_numbers` that the directory keeps per node.
+    """
     kept = 0
     for k in range(count):
         if k + AHEAD < count:
-            prefetch_read(slots, load(ids, load(inserted, k + AHEAD)))
+            prefetch_read(slots, node_numbers * load(ids, load(inserted, k + AHEAD)))
         position, slot = load(inserted, k), load(into, k)
-        if load(slots, load(ids, position)) == slot:
+        if load(slots, node_numbers * load(ids, position)) == slot:
             store(inserted, kept, position)
             store(into, kept, slot)
             kept += 1
     return kept
+
+
+@helper
+def drop_first(left, count, inserted, into):
+    """Drop the first `left` of the `count` inserted, where those are the ones that left again. Returns how many are left."""
+    if left > 0:
+        for k in range(left, count):
+            store(inserted, k - left, load(inserted, k))
+            store(into, k - left, load(into, k))
+    return count - max(left, 0)

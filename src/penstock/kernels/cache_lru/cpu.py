@@ -1,9 +1,13 @@
 """Least recently used, by a log of accesses in place of a linked list. Same hits and content as `reference.py`.
 
-Each access appends its slot to a ring, and the row notes where; older entries of the row are void from then on. The row to evict is
-the first entry that is not void: the end of a list would be found one read at random after another, the log is read in order, so that
-rows and directory can be prefetched. Void entries are squeezed out when the ring is full; with three entries a row that is one step of
-work in sequence for each two accesses.
+Each access appends its node to a ring, and the directory notes where, beside the slot: older entries of the node are void from then on.
+The row to evict is the first entry that is not void: the end of a list would be found one read at random after another, the log is read
+in order, so that the directory can be prefetched; nothing is kept per slot.
+
+Void entries leave when they come to the front. Where hits make the log longer than that, they are squeezed out, a few entries with each
+access, so that no batch pays for all: entries are moved to the front, in order, where they are kept in front of a gap.
+
+    begin .. kept entries .. gap .. read .. entries not yet looked at .. end
 """
 
 from __future__ import annotations
@@ -12,79 +16,91 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
-from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, place_ahead, release
+from penstock.kernels.cache_lookup.cpu import AHEAD, drop_first, place_ahead
 
-BEGIN, LENGTH, USED = range(3)
-"""Places in `cursor`."""
+BEGIN, KEPT, READ, REST, USED, IS_SQUEEZED = range(6)
+"""Places in `cursor`: where the log begins, kept entries there, where the others begin, how many, slots in use, squeezing or not."""
 
-LOG_ENTRIES = 3
+LOG_ENTRIES = 4
 """Log entries per row."""
+
+AT_ONCE = 4
+"""Entries looked at per access while squeezing: it ends after a third as many accesses as there were entries when it began."""
 
 
 @helper
-def _squeeze(rows, log, begin, length):
-    """Drop void entries. Returns how many are left, from `begin` on."""
-    read, write, kept = begin, begin, 0
-    for _ in range(length):
-        prefetch_write(rows, 2 * np.int64(load(log, place_ahead(read, log.size))))
-        slot = load(log, read)
-        if load(rows, 2 * np.int64(slot) + 1) == read:
-            store(log, write, slot)
-            store(rows, 2 * np.int64(slot) + 1, np.int32(write))
-            write = write + 1 if write + 1 < log.size else 0
+def _around(place, size):
+    """A place of the ring that may be past its end."""
+    return place if place < size else place - size
+
+
+@helper
+def _squeeze(entries, log, begin, kept, read, rest):
+    """Look at some entries: those not void go behind the kept ones."""
+    steps = min(rest, AT_ONCE)
+    for _ in range(steps):
+        prefetch_write(entries, 2 * np.int64(load(log, place_ahead(read, log.size))))
+        node = np.int64(load(log, read))
+        if load(entries, 2 * node + 1) == read:
+            to = _around(begin + kept, log.size)
+            store(log, to, np.int32(node))
+            store(entries, 2 * node + 1, np.int32(to))
             kept += 1
-        read = read + 1 if read + 1 < log.size else 0
-    return kept
+        read = _around(read + 1, log.size)
+    return kept, read, rest - steps
 
 
 @kernel
-def access(ids, slots, rows, log, cursor, hit_slots, inserted, into):
+def access(ids, entries, log, capacity, cursor, hit_slots, inserted, into):
     """Ask for a batch; returns how many are inserted.
 
     Args:
-        rows: int32[2 * capacity], per slot its node and the place of its last access in the log. capacity > 0.
-        log: int32[m], m > capacity, slots in the order of accesses; a ring.
-        cursor: int64[3]: where the ring begins, its length, slots in use.
-        ids, slots, hit_slots, inserted, into: as in `cache_fifo`.
+        entries: int32[2 * num_nodes], the directory: slot and place of the last access in the log, -1 and -1 where not resident.
+        log: int32[LOG_ENTRIES * capacity], nodes in the order of accesses; a ring, with zeros where it was never written. capacity > 0.
+        cursor: int64[6], see above.
+        ids, hit_slots, inserted, into: as in `cache_fifo`.
     """
-    capacity, count, size = rows.size >> 1, 0, log.size
-    begin, length, used = cursor[BEGIN], cursor[LENGTH], cursor[USED]
+    size, count = log.size, 0
+    begin, kept, read, rest, used, is_squeezed = cursor[BEGIN], cursor[KEPT], cursor[READ], cursor[REST], cursor[USED], cursor[IS_SQUEEZED]
     for i in range(ids.size):
-        if i + 2 * AHEAD < ids.size:
-            prefetch_write(slots, load(ids, i + 2 * AHEAD))
         if i + AHEAD < ids.size:
-            prefetch_write(rows, 2 * max(np.int64(load(slots, load(ids, i + AHEAD))), 0))
-        if length == size:
-            length = _squeeze(rows, log, begin, length)
+            prefetch_write(entries, 2 * load(ids, i + AHEAD))
         node = load(ids, i)
-        slot = np.int64(load(slots, node))
-        store(hit_slots, i, np.int32(max(slot, -1)))
+        slot = np.int64(load(entries, 2 * node))
+        store(hit_slots, i, np.int32(slot))
         if slot < 0:
-            if used < capacity:
-                slot = used
-                used += 1
-            else:
+            slot = used
+            if used == capacity:
                 is_void = True
                 while is_void:
-                    near = place_ahead(begin, size)
-                    prefetch_write(rows, 2 * np.int64(load(log, place_ahead(near, size))))
-                    ahead = 2 * np.int64(load(log, near))
-                    if load(rows, ahead + 1) == near:
-                        prefetch_write(slots, np.int64(load(rows, ahead)))
-                    slot = np.int64(load(log, begin))
-                    is_void = load(rows, 2 * slot + 1) != begin
-                    begin = begin + 1 if begin + 1 < size else 0
-                    length -= 1
-                release(slots, np.int64(load(rows, 2 * slot)), np.int32(slot), -1)
-            store(rows, 2 * slot, np.int32(node))
-            store(slots, node, np.int32(slot))
+                    first = begin if kept > 0 else read
+                    prefetch_write(entries, 2 * np.int64(load(log, place_ahead(first, size))))
+                    old = np.int64(load(log, first))
+                    is_void = load(entries, 2 * old + 1) != first
+                    slot = np.int64(load(entries, 2 * old))
+                    if kept > 0:
+                        begin, kept = _around(begin + 1, size), kept - 1
+                    else:
+                        read, rest = _around(read + 1, size), rest - 1
+                        begin = read
+                store(entries, 2 * old, np.int32(-1))
+                store(entries, 2 * old + 1, np.int32(-1))
+            used = min(used + 1, capacity)
+            store(entries, 2 * node, np.int32(slot))
             store(inserted, count, np.int64(i))
             store(into, count, np.int32(slot))
             count += 1
-        end = begin + length
-        end = end if end < size else end - size
-        store(log, end, np.int32(slot))
-        store(rows, 2 * slot + 1, np.int32(end))
-        length += 1
-    cursor[BEGIN], cursor[LENGTH], cursor[USED] = begin, length, used
-    return keep_resident(ids, slots, count, inserted, into) if ids.size > capacity else count
+        end = _around(read + rest, size)
+        store(log, end, np.int32(node))
+        store(entries, 2 * node + 1, np.int32(end))
+        rest += 1
+        if is_squeezed or 4 * rest >= 3 * size:
+            is_squeezed = 1
+            kept, read, rest = _squeeze(entries, log, begin, kept, read, rest)
+            if rest == 0:
+                read, rest, kept, is_squeezed = begin, kept, 0, 0
+    cursor[BEGIN], cursor[KEPT], cursor[READ], cursor[REST], cursor[USED], cursor[IS_SQUEEZED] = begin, kept, read, rest, used, is_squeezed
+    gone = 0  # of more ids than there are slots, the last ones stay
+    while gone < count and load(inserted, gone) < ids.size - capacity:
+        gone += 1
+    return drop_first(gone, count, inserted, into)
