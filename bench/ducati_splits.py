@@ -77,9 +77,14 @@ def count(samples: list[Sample], graph: Graph, row_bytes: int) -> tuple[Cost, np
     return cost, list_reads, row_reads, neighbors
 
 
+def sizes_of(graph: Graph) -> np.ndarray:
+    """Bytes that keeping each list takes."""
+    return list_sizes(graph.adjacency[EDGE], np.arange(graph.num_nodes[NODE]), "prefix")
+
+
 def fixed(share: int, total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int) -> Kept:
     """So many percent of a budget for lists, the rest for rows; the best of each. `total`: bytes, without the tables."""
-    (sizes,) = list_sizes(graph.adjacency, "prefix").values()
+    sizes = sizes_of(graph)
     with np.errstate(divide="ignore", invalid="ignore"):
         density = np.where(sizes > 0, list_reads / sizes, 0.0)
     ranking = np.argsort(-density, kind="stable")
@@ -114,8 +119,7 @@ def bytes_in(budget: str, graph: Graph, row_bytes: int) -> int:
 
 def bytes_of(kept: Kept, graph: Graph, row_bytes: int) -> tuple[int, int]:
     """What the lists and the rows take, without tables."""
-    (sizes,) = list_sizes(graph.adjacency, "prefix").values()
-    return int(sizes[kept[0]].sum()), kept[1].size * row_bytes
+    return int(sizes_of(graph)[kept[0]].sum()), kept[1].size * row_bytes
 
 
 def make_workload(graph: Graph, num_train: int, seed: int = 0) -> Workload:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from penstock.errors import UsageError, argument
+from penstock.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def plan_samplers(num_processes: int, times: Times) -> int:
         times: measured.
     """
     if num_processes < 2:
-        raise UsageError(f"{argument('num_processes')} must be at least 2, a sampler and a trainer; got {num_processes}")
+        raise UsageError(f"num_processes must be at least 2, a sampler and a trainer; got {num_processes}")
     check_times(times)
     share = times.sample_s / (times.sample_s + times.trainer_s)
     return min(num_processes - 1, max(1, math.ceil(num_processes * share - 1e-9)))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from penstock.errors import UsageError, argument
+from penstock.errors import UsageError
 from penstock.feed.factored.client import Client
 from penstock.feed.factored.group import Group
 from penstock.feed.factored.schedule import Schedule
@@ -75,7 +75,7 @@ def run_factored(
     check_plan(plan, options)
     if num_samplers is None:
         if times is None:
-            raise UsageError(f"give {argument('num_samplers')}, or measured {argument('times')} to choose it by")
+            raise UsageError("give num_samplers, or measured times to choose it by")
         num_samplers = plan_samplers(num_processes, times)
     num_trainers = num_processes - num_samplers
     check_counts(num_samplers, num_trainers, queue_depth, switching=switching)

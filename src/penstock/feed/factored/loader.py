@@ -12,7 +12,7 @@ import os
 import weakref
 from typing import Any
 
-from penstock.errors import UsageError, argument
+from penstock.errors import UsageError
 from penstock.feed.factored.group import Group
 from penstock.feed.factored.measure import measure_times
 from penstock.feed.factored.schedule import Schedule
@@ -52,9 +52,7 @@ class FactoredLoader(TrainerLoader):
         super().__init__(path_of(data), num_neighbors, input_nodes, plan=plan_of_rows(plan), **options)
         if num_samplers is None:
             if options.get("step") is None:
-                raise UsageError(
-                    f"give {argument('num_samplers')}, or {argument('step')}, to find out by a few batches how many are needed"
-                )
+                raise UsageError("give num_samplers, or step, to find out by a few batches how many are needed")
             num_samplers = plan_samplers_beside(1, measure_times(self, options["step"]), max(1, (os.cpu_count() or 2) - 1))
         check_counts(num_samplers, 1, queue_depth)
         of_samplers, _ = make_specs(self, num_neighbors, plan, options)

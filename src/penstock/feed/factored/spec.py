@@ -116,7 +116,7 @@ def check_counts(num_samplers: int, num_trainers: int, queue_depth: int, *, swit
     if num_samplers < 1 or num_trainers < (0 if switching else 1):
         raise UsageError(f"there must be a sampler and a trainer at least; got {num_samplers} and {num_trainers}")
     if queue_depth < 1:
-        raise UsageError(f"{argument('queue_depth')} must be at least 1, got {queue_depth}")
+        raise UsageError(f"queue_depth must be at least 1, got {queue_depth}")
 
 
 def path_of(data: Any) -> str:
