@@ -31,7 +31,7 @@ train: $(VENV)/installed
 	$(BIN)/penstock train $(OUT)/communities --out $(OUT)/train --num-neighbors 10,5 --epochs 5
 
 test: $(VENV)/installed-for-tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=20
 
 check: $(VENV)/installed-for-tests
 	$(BIN)/ruff format --check .

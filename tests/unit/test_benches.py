@@ -48,7 +48,7 @@ def toy(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("mode", ["sample", "features", "train"])
+@pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.deep) for mode in ("sample", "features")), "train"])
 def test_peers(mode, toy, monkeypatch):
     store = graphs.make("small", toy)
     monkeypatch.setattr(sys, "argv", ["peers", str(store), "--mode", mode, "--rounds", "2", "--warmup", "0", "--batches", "1"])
@@ -59,6 +59,7 @@ def test_peers(mode, toy, monkeypatch):
     assert (row["features_gb_per_s"]["median"] > 0) == (mode != "sample")
 
 
+@pytest.mark.deep
 def test_opening(toy, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["opening", str(toy)])
     monkeypatch.setattr(opening, "ROUNDS", 1)
@@ -136,7 +137,7 @@ def test_beyond_memory(toy, monkeypatch):
     monkeypatch.setattr(beyond_memory, "STORES", {"toy": small})
     monkeypatch.setattr(beyond_stores, "STORES", {"toy": small})
     monkeypatch.setattr(beyond_memory, "SEEDS", {"toy": 16})
-    for name, value in dict(WINDOWS=(2, 4), MEMORY=(1.0,), SIZES=(8,), SPLITS=(0.0, 0.5), GINEX_SPLITS=(0.2,)).items():
+    for name, value in dict(WINDOWS=(2,), MEMORY=(1.0,), SIZES=(8,), SPLITS=(0.0, 0.5), GINEX_SPLITS=(0.2,)).items():
         monkeypatch.setattr(beyond_memory, name, value)
     monkeypatch.setattr(beyond_memory, "run_in_group", run_here)
     monkeypatch.setattr(beyond_memory, "run_fio", lambda path, options: {"requests_per_s": 5e4})
