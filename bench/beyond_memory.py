@@ -235,13 +235,12 @@ def part_ours(bench: Bench) -> None:
     """Parts of our own recipe, one added after the other."""
     settings = MODELS["sage"](bench.name)
     _, _, lists = pilot(bench)
-    visits: dict[str, Any] = dict(window=64, neighbor_policy="presample")
     steps: dict[str, dict[str, Any]] = {
         "direct reads, no caches": dict(features="disk", topology="disk", window=1),
         "ginex": bench.ginex("sage", settings, lists),
         "window 64": bench.ginex("sage", settings, lists, window=64),
-        "lists by visits": bench.ginex("sage", settings, lists, **visits),
-        "proximity order": bench.ginex("sage", settings, lists, **visits, order="proximity"),
+        "proximity order": bench.ginex("sage", settings, lists, window=64, order="proximity"),
+        "lists by visits": bench.ginex("sage", settings, lists, window=64, order="proximity", neighbor_policy="presample"),
         "host_memory: all fitted": budget_plan(bench.limit),
     }
     for number in range(bench.options.rounds):
@@ -254,7 +253,7 @@ def part_ours(bench: Bench) -> None:
         bench.notes.page(bench.name, "layout").update(lay_out(bench.path, how)["measured"])
         try:
             for _ in range(bench.options.rounds):
-                bench.run(("ours", PACKED), {**settings, "plan": steps["proximity order"]})
+                bench.run(("ours", PACKED), {**settings, "plan": steps["lists by visits"]})
         finally:
             drop_layout(bench.path)
 

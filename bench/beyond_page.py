@@ -48,7 +48,15 @@ REMARKS = """## Remarks
   hottest rows would read as many rows in advance as it saves. The warm-up of `ginex` is now three windows; this cell was measured
   before.
 - On cnr-768 `ali+pg` is slower than `mmap`; why was not looked into.
-- Under "Beyond Ginex" proximity order was tried too: its process was killed (signal 9, as for memory) and gave no figure.
+- On twitter-128 a tenth of the store is 830 MiB, of which the process and the tables of 10.7 million nodes take most. `ginex` was given
+  caches there without what its window holds being counted, so that row pointers were pushed out and read again, page by page: 3,300
+  faults a batch, and 5,200 when it was run again. What a window holds is counted since (cnr-768 is measured so); this cell was not
+  repeated. The budget for the whole process refuses that store at this memory: it asks for 1,018 MiB.
+- On cnr-768 `ginex` waits little for the disk: the step of the model is 0.06 to 0.1 s of the 0.12 to 0.14 s of a batch of GraphSAGE. So
+  proximity order, which halves the rows that are missed, brings little in time there. Packing brings nothing where a row is three
+  quarters of a page. The budget for the whole process refused (920 MiB of 885): it counts the libraries' pages too.
+- GCN on cnr-768: the first round is of code in which the model held all degrees in memory, the second of one that reads them off the row
+  pointers, which is part of the step.
 """.splitlines()
 
 
