@@ -47,5 +47,6 @@ def run_in_group(store: Path, settings: dict[str, Any], limit_bytes: int, timeou
     finally:
         group.remove()
     if process.returncode != 0:
-        return {"error": f"exit code {process.returncode}: {err[-2000:]}", "limit_bytes": limit_bytes, **usage}
+        said = err.strip().splitlines()[-1:]  # not the places in the files of this machine
+        return {"error": f"exit code {process.returncode}: {' '.join(said)}", "limit_bytes": limit_bytes, **usage}
     return {**json.loads(out.strip().splitlines()[-1]), "limit_bytes": limit_bytes, **usage}

@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=16)
     given = parser.parse_args()
     values: dict[str, Any] = {
-        "command": "python -m bench.ducati_splits " + " ".join(sys.argv[1:]),
+        "command": "python -m bench.ducati_splits " + " ".join(["DATA", *sys.argv[2:]]),
         "foreign_load_percent": round(foreign_load(), 1),
     }
     with tempfile.TemporaryDirectory() as temporary:
