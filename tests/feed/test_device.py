@@ -204,8 +204,6 @@ def test_what_cannot_be(options, error, message):
 
 
 def test_plans_that_cannot_be():
-    with pytest.raises(UsageError, match="policy='fifo' and device_policy='lru': rows are kept in one place above"):
-        Plan(policy="fifo", device_policy="lru")
     with pytest.raises(UsageError, match="device_cache='10%' keeps nothing without device_policy: choose one of random, degree"):
         Plan(device_cache="10%")
     with pytest.raises(UsageError, match="cannot read device_cache='much'"):

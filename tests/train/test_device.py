@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from penstock.cli import run as command
 from penstock.feed import Layer
 from penstock.kernels import _triton
 from penstock.report.live import introduction
-from penstock.train import TrainConfig, checkpoint, models, train
+from penstock.train import EpochRecord, TrainConfig, checkpoint, models, train
 from penstock.train import run as running
 from tests.devices import DEVICES
 from tests.train.stores import make_store, make_typed_store
@@ -79,6 +80,23 @@ def test_the_command(device, stores, tmp_path, capfd):
     report = (tmp_path / "run" / "report.html").read_text()
     assert "samples drawn by" in report
     assert "memory of the device" in report
+
+
+def test_two_levels_of_caches_are_shown(device, stores, tmp_path, capfd):
+    options = ["--num-neighbors", "3,2", "--batch-size", "50", "--epochs", "2", "--torch-threads", "1", "--out", str(tmp_path / "run")]
+    levels = ["--policy", "fifo", "--cache", "60%", "--device-policy", "lru", "--device-cache", "20%", "--features", "disk"]
+    assert command(["train", stores["plain"], *options, *levels, "--device", device, "--device-topology", "host"]) == 0
+    _, lines = capfd.readouterr()
+    assert re.search(r"fifo keeps 60% of the rows: [\d.]+ MiB with directory and state, lru keeps 20% of the rows on the device", lines)
+    report, saved = (tmp_path / "run" / "report.html").read_text(), json.loads((tmp_path / "run" / "report.json").read_text())
+    assert "lru on the device (20%), above fifo in memory (60%)" in report
+    for record in saved["history"]:
+        tiers = {name: counts["num_rows"] for name, counts in record["tiers"].items()}
+        assert list(tiers) == ["device cache", "upload of host cache", "host cache", "disk"]
+        assert tiers["upload of host cache"] == tiers["host cache"] + tiers["disk"] == record["num_nodes"] - tiers["device cache"]
+        assert min(tiers.values()) > 0
+    [last] = [EpochRecord(**saved["history"][-1])]
+    assert last.hit_rate == pytest.approx((tiers["device cache"] + tiers["host cache"]) / last.num_nodes)
 
 
 def test_without_a_device_it_is_one_line(stores, tmp_path, capfd, monkeypatch):

@@ -126,7 +126,16 @@ class Choice:
     window: int = 0
 
 
-def choose_policy(name: str, workload: Workload, node_type: NodeType, capacity: int, *, window: int = 1, num_epochs: int = 1) -> Choice:
+def choose_policy(
+    name: str,
+    workload: Workload,
+    node_type: NodeType,
+    capacity: int,
+    *,
+    window: int = 1,
+    num_epochs: int = 1,
+    above: np.ndarray | None = None,
+) -> Choice:
     """Choose by name.
 
     Args:
@@ -135,6 +144,7 @@ def choose_policy(name: str, workload: Workload, node_type: NodeType, capacity: 
         capacity: rows to keep.
         window: of a policy that looks ahead.
         num_epochs: sampled where hotness is by sampling.
+        above: int64 ids that a cache above this one always has; a static policy keeps others.
     """
     num_nodes = workload.sampler.graph.num_nodes[node_type]
     if name in DYNAMIC:
@@ -142,7 +152,17 @@ def choose_policy(name: str, workload: Workload, node_type: NodeType, capacity: 
     if name == Belady.name:
         hotness = hotness_classes(workload.visits(num_epochs).nodes[node_type], NUM_CLASSES)  # a byte a node is kept
         return Choice(lambda: Belady(num_nodes, capacity, window, hotness), None, window)
-    return fixed_choice(num_nodes, plan_static(hotness_by_name(name, workload, node_type, num_epochs=num_epochs), capacity))
+    return fixed_choice(num_nodes, plan_beneath(hotness_by_name(name, workload, node_type, num_epochs=num_epochs), capacity, above))
+
+
+def plan_beneath(hotness: np.ndarray, capacity: int, above: np.ndarray | None) -> np.ndarray:
+    """Choose what a static cache keeps, as `plan_static`, of all but int64 ids `above`."""
+    if above is None or above.size == 0:
+        return plan_static(hotness, capacity)
+    is_left = np.ones(hotness.size, dtype=bool)
+    is_left[above] = False
+    ranked = plan_static(hotness, capacity + above.size)
+    return ranked[is_left[ranked]][:capacity]
 
 
 def fixed_choice(num_nodes: int, content: np.ndarray) -> Choice:

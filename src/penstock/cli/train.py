@@ -78,7 +78,8 @@ def train(
         str, typer.Option(help="Where the model computes: cpu, cuda, cuda:1; the GPU draws and gathers its batches too.")
     ] = "cpu",
     device_policy: Annotated[
-        str | None, typer.Option(help="Which rows are kept on the GPU, over features that it does not read by itself: as --policy.")
+        str | None,
+        typer.Option(help="Which rows are kept on the GPU: as --policy, or same. With --policy: above those in memory, over a disk."),
     ] = None,
     device_cache: Annotated[str | None, typer.Option(help="How many: 10%, 2GiB or '5000 rows'.")] = None,
     device_topology: Annotated[

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.gather import CachedTier, RowsUnderWay, TieredTable
-from penstock.gather.table import stack_of
+from penstock.gather.stack import stack_of
 from penstock.records import Allocator, EdgeType, Graph, NodeType
 from penstock.sample.lists import Lists
 from penstock.store.tiers import DiskTier, PinnedTier, Tier
@@ -58,8 +58,13 @@ class Caches:
 
     @property
     def caches(self) -> dict[Any, CachedTier]:
-        """The tables that a policy stands over."""
+        """The tables that a policy stands over: the topmost of each."""
         return {key: table.tier for key, table in self.tables.items() if isinstance(table.tier, CachedTier)}
+
+    @property
+    def levels(self) -> list[CachedTier]:
+        """All caches, those beneath others too."""
+        return [tier for table in self.tables.values() for tier in stack_of(table.tier) if isinstance(tier, CachedTier)]
 
     def begin(self) -> int:
         """A new pass begins. Returns its number; what was announced in the one before and not asked for is forgotten."""
@@ -126,7 +131,7 @@ class Caches:
     @property
     def device_bytes(self) -> int:
         """Memory of a device that kept rows and their tables take."""
-        return sum(cache.device_bytes for cache in self.caches.values())
+        return sum(cache.device_bytes for cache in self.levels)
 
     def most_disk_bytes(self, num_readers: int) -> int:
         """What the buffers of disks may come to with so many threads that read."""
@@ -156,4 +161,4 @@ class Caches:
     def resident_bytes(self) -> int:
         """Memory of all that is kept: rows, directories and states; neighbour lists and tables; buffers of disks."""
         pinned = [t for table in self.tables.values() for t in stack_of(table.tier) if isinstance(t, PinnedTier)]
-        return self.list_bytes + sum(tier.resident_bytes for tier in (*self.caches.values(), *self.disks.values(), *pinned))
+        return self.list_bytes + sum(tier.resident_bytes for tier in (*self.levels, *self.disks.values(), *pinned))

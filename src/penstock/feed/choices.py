@@ -15,6 +15,7 @@ import numpy as np
 from penstock.cache.belady import Belady
 from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values
 from penstock.cache.hotness import plan_static
+from penstock.errors import UsageError, argument
 from penstock.feed.bottoms import Access, lay_out
 from penstock.feed.caches import Caches
 from penstock.feed.device_split import measure_device_slopes
@@ -23,7 +24,7 @@ from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import make_lists
 from penstock.gather import CachedTier, DeviceTable, FusedCache, TieredTable
 from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
-from penstock.records import EdgeType
+from penstock.records import EdgeType, NodeType
 from penstock.sample.lists import with_lists
 from penstock.store.tiers import PinnedTier, Tier, UploadTier, advise_random
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     import torch
 
     from penstock.feed.fit import Fitted
+
+Choices = Mapping[NodeType, Choice]
+_NOTHING: Choices = {}
 
 
 def make_caches(
@@ -59,25 +63,26 @@ def make_caches(
         return bottom
     assert bottom.graph is not None
     over = {key: table for key, table in bottom.tables.items() if isinstance(key, str)}
+    _check_levels(plan, over, access.reader)
     if plan.host_memory is None:
         # what is sampled to find out what is hot must not fill the page cache
         read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
         workload, fitted = replace(workload, sampler=workload.sampler.over(read_from), max_batches=plan.presample_batches), None
-        choices, kept = _share_out(plan, over, bottom.beneath, workload, access.reader if is_drawn_on_device else None)
+        near, far, kept = _share_out(plan, over, bottom.beneath, workload, access.reader if is_drawn_on_device else None)
     else:
         assert fit is not None
         workload, fitted = replace(workload, sampler=workload.sampler.over(bottom.graph)), fit(bottom)
-        choices, kept = _chosen(plan, over, workload, fitted), fitted.lists
+        near, far, kept = {}, _chosen(plan, over, workload, fitted), fitted.lists
     tables = dict(bottom.tables)
-    for node_type, choice in choices.items():
-        tables[node_type] = with_cache(plan, tables[node_type], choice, access.reader)
+    for t in over:
+        tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader)
     if access.is_mapped and (plan.map_threads or plan.topology == "disk"):  # after the passes in order that choices take
         for csc in bottom.graph.adjacency.values():
             if plan.map_threads:
                 advise_random(csc.indices)
             csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
             advise_random(csc.indptr)
-    window = max((choice.window for choice in choices.values()), default=0)
+    window = max((choice.window for choice in (*near.values(), *far.values())), default=0)
     lists = dict.fromkeys(bottom.beneath) if is_drawn_on_device else make_lists(plan, bottom.graph, bottom.beneath, kept)
     hold = plan.hold if fitted is None else fitted.memory.ahead.hold
     if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
@@ -85,13 +90,30 @@ def make_caches(
     return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=hold, fitted=fitted)
 
 
-def with_cache(plan: Plan, table: TieredTable, choice: Choice, reader: torch.device | None) -> TieredTable:
-    """A table with a cache above it: on the device where that reads the rows itself, or a policy of its own puts them there."""
+def with_caches(plan: Plan, table: TieredTable, near: Choice | None, far: Choice | None, reader: torch.device | None) -> TieredTable:
+    """A table with its caches above it: `near` on the device, above `far` in memory of the host. Where the device reads the rows itself
+    there is one, on the device, whichever is given."""
     if isinstance(table.tier, PinnedTier):
-        return DeviceTable(FusedCache(choice.make, table.tier, choice.content), table.kinds)
-    if plan.device_policy is not None and reader is not None:
-        return DeviceTable(CachedTier(choice.make, UploadTier(table.tier, reader), choice.content, reader=reader), table.kinds)
-    return TieredTable(CachedTier(choice.make, table.tier, choice.content), table.kinds)
+        choice = near or far
+        return table if choice is None else DeviceTable(FusedCache(choice.make, table.tier, choice.content), table.kinds)
+    if far is not None:
+        name = "cache" if plan.device_policy is None else "host cache"
+        table = TieredTable(CachedTier(far.make, table.tier, far.content, name), table.kinds)
+    if near is not None:
+        assert reader is not None
+        name = "device cache" if isinstance(table.tier, CachedTier) else "cache"
+        table = DeviceTable(CachedTier(near.make, UploadTier(table.tier, reader), near.content, name, reader=reader), table.kinds)
+    return table
+
+
+def _check_levels(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torch.device | None) -> None:
+    """Refuse a cache of the host over rows that are in memory of the host, beneath one of the device."""
+    for node_type, table in over.items() if plan.policy is not None and plan.device_policy is not None else ():
+        if isinstance(table.tier, PinnedTier):
+            raise UsageError(
+                f"{argument('policy', plan.policy)} is for rows that {reader} does not read by itself, and those of {node_type!r} are in "
+                f"memory of the host: give {argument('device_policy')} alone, or {argument('features', 'disk')}"
+            )
 
 
 def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted: Fitted) -> dict[Any, Choice]:
@@ -113,27 +135,35 @@ def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted
 
 def _share_out(
     plan: Plan, over: dict[Any, TieredTable], bottoms: Mapping[EdgeType, Tier], workload: Workload, drawn_on: torch.device | None
-) -> tuple[dict[Any, Choice], dict[EdgeType, np.ndarray]]:
-    """(policy per node type, nodes per edge type whose neighbour lists are kept)."""
+) -> tuple[Choices, Choices, dict[EdgeType, np.ndarray]]:
+    """(what the device keeps by a policy of its own, what is kept else, nodes per edge type whose neighbour lists are kept)."""
     adjacency, epochs = {e: workload.sampler.graph.adjacency[e] for e in bottoms}, plan.presample_epochs
-    row_bytes = {t: sum(table.tier.row_bytes) for t, table in over.items()}
     if plan.neighbor_cache == SHARED:
         per_list, per_row = measure_slopes(workload, over, bottoms) if drawn_on is None else measure_device_slopes(workload, over, drawn_on)
-        visits = workload.visits(epochs)
+        visits, row_bytes = workload.visits(epochs), {t: sum(table.tier.row_bytes) for t, table in over.items()}
         kept, rows = plan_shared(
             plan.cache, visits.lists, {t: visits.nodes[t] for t in over}, row_bytes, adjacency, plan.neighbor_layout,
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
         )  # fmt: skip
-        return {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
-    kept, choices = {}, {}
-    policy, cache, name = plan.policy, plan.cache, "cache"
-    if plan.device_policy is not None:
-        policy, cache, name = (None if plan.device_cache is None else plan.device_policy), plan.device_cache or "0", "device_cache"
+        return {}, {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
+    kept, near, far = {}, {}, {}
     if plan.neighbor_policy is not None:
         values = list_values(plan.neighbor_policy, workload, num_epochs=epochs)
         kept = plan_lists(plan.neighbor_cache, values, adjacency, plan.neighbor_layout)
-    if policy is not None:
-        num_rows = {t: table.num_rows for t, table in over.items()}
-        capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
-        choices = {t: choose_policy(policy, workload, t, capacity[t], window=plan.window, num_epochs=epochs) for t in over}
-    return choices, kept
+    if plan.device_policy is not None and plan.device_cache is not None:
+        near = _choose_rows(plan, over, workload, (plan.device_policy, plan.device_cache, "device_cache"))
+    if plan.policy is not None:
+        far = _choose_rows(plan, over, workload, (plan.policy, plan.cache, "cache"), above=near)
+    return near, far, kept
+
+
+def _choose_rows(
+    plan: Plan, over: Mapping[NodeType, TieredTable], workload: Workload, asked: tuple[str, str, str], above: Choices = _NOTHING
+) -> Choices:
+    """Policies of one level of caches; `asked`: (policy, capacity, name of the argument)."""
+    policy, cache, name = asked
+    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: sum(table.tier.row_bytes) for t, table in over.items()}
+    capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
+    there = {t: above[t].content for t in over if t in above}
+    options = {"window": plan.window, "num_epochs": plan.presample_epochs}
+    return {t: choose_policy(policy, workload, t, capacity[t], **options, above=there.get(t)) for t in over}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice
 from penstock.errors import UsageError
 from penstock.feed.caches import Caches
-from penstock.feed.choices import with_cache
+from penstock.feed.choices import with_caches
 from penstock.feed.maker import BatchMaker
 from penstock.gather import TieredTable
 from penstock.plan import Plan, plan_rows
@@ -85,7 +85,7 @@ class CacheToCome:
             for node_type, num_rows in rows.items():
                 if num_rows:
                     table = self._over[node_type]
-                    made[node_type] = with_cache(self._plan, table, self._choice_of(node_type, num_rows), self._device)
+                    made[node_type] = with_caches(self._plan, table, self._choice_of(node_type, num_rows), None, self._device)
         self._caches.put(made)
 
     def _choice_of(self, node_type: NodeType, num_rows: int) -> Choice:

@@ -119,6 +119,7 @@ class NeighborLoader:
         )  # fmt: skip
         plan = make_plan(plan)
         stage = choose_device(device, plan)
+        plan = plan.resolved(has_device=stage.device is not None)
         self.seed = choose_seed(seed, kwargs.get("generator"))
         self._options = read_options(kwargs) if stage.device is None else read_options(kwargs).ahead()
         if not 0 <= rank < num_ranks:

@@ -15,7 +15,7 @@ import torch
 
 from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.kernels._triton import tensor_device
-from penstock.plan import Plan
+from penstock.plan import SAME, Plan
 from penstock.store.tiers.pinned import move_tensor
 
 
@@ -112,7 +112,7 @@ def choose_device(device: Any, plan: Plan) -> OnHost:
     """
     if device is None or str(device) == "cpu":
         for name, what in (("device_policy", "keeps rows on"), ("device_topology", "has neighbour lists read by")):
-            if (value := getattr(plan, name)) not in (None, "host"):
+            if (value := getattr(plan, name)) not in (None, "host", SAME):
                 raise UsageError(f"{argument(name, value)} {what} a device, and there is none: give {argument('device', 'cuda')}")
         return OnHost()
     reader = tensor_device(device)

@@ -23,6 +23,7 @@ from penstock.cache.belady import Belady
 from penstock.cache.policy import Change, Policy
 from penstock.cache.static import Static
 from penstock.errors import TierError, UsageError
+from penstock.gather.stack import around, stack_of
 from penstock.records import Span
 from penstock.store.tiers import DeviceTier, HostTier, Read, Tier, TierStats
 
@@ -88,14 +89,25 @@ class CachedTier:
         return 0 if isinstance(self._fast, HostTier) else self._fast.resident_bytes
 
     def _fill(self, ids: np.ndarray) -> None:
+        """Rows to begin with. A cache beneath is not asked where that would change it: it keeps what is missed here, and this is not."""
         self.policy.fill(ids)
+        source = around(self.slow)
         for first in range(0, ids.size, _FILLED_AT_ONCE):  # planning a read takes ten times the memory of its row numbers
             some = ids[first : first + _FILLED_AT_ONCE]
-            self.slow.submit(some, self._fast.buffers, np.arange(first, first + some.size)).wait()
+            source.submit(some, self._fast.buffers, np.arange(first, first + some.size)).wait()
+
+    @property
+    def beneath(self) -> CachedTier | None:
+        """The next cache of the stack."""
+        return next((tier for tier in stack_of(self.slow) if isinstance(tier, CachedTier)), None)
 
     def announce(self, rows: np.ndarray) -> None:
-        """Tell a policy that looks ahead what a batch to come will ask for; batches in order."""
+        """Tell a policy that looks ahead what a batch to come will ask for; batches in order. A content that stays tells the cache beneath
+        what that will be asked for."""
         self._take_over_after_fork()
+        if self.is_static and (cache := self.beneath) is not None:
+            cache.announce(rows[self.policy.slots[rows] < 0])
+            return
         with self._turn:
             started = time.perf_counter()
             self._policy_ahead().announce(rows)
@@ -104,12 +116,14 @@ class CachedTier:
 
     def restart(self) -> None:
         """A new pass begins. Where batches of the one before were announced and never came, or their reads do not end, the cache begins
-        again empty."""
+        again empty; the one beneath likewise."""
         self._take_over_after_fork()
         with self._turn:
             is_quiet = self._turn.wait_for(lambda: self._num_committed == self._num_decided, _DRAIN_S)
             if self._num_announced or not is_quiet:
                 self._begin_again()
+        if (cache := self.beneath) is not None:
+            cache.restart()
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Decide, and begin to read what is not here. Batches in order; the read must be waited for, in any order."""
@@ -153,7 +167,7 @@ class CachedTier:
                 finally:
                     self._num_committed = number + 1
                     self._turn.notify_all()
-        again = self.slow.submit(rows[hits], outs, places[hits])  # the content that it was promised is gone
+        again = around(self.slow).submit(rows[hits], outs, places[hits])  # the content that it was promised is gone
         return _timed(again.wait, "read", spans, again.since)
 
     def _lose(self, number: int) -> None:

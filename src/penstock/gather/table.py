@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InputError
+from penstock.gather.stack import around as way_around
+from penstock.gather.stack import stack_of
 from penstock.records import Allocator, Span
 from penstock.store.tiers import Read, Tier, TierStats
 
@@ -67,16 +69,15 @@ class TieredTable:
             ids: int64[n], in range.
             allocate: gives the arrays of the result.
             are_distinct: no id comes twice; if it might, each is still read once.
-            around: leave the topmost cache alone, where reads change it, and read what is beneath.
+            around: leave the caches alone that reads change, and read what is beneath.
         """
         wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
         outs = self.make_room(wanted.size, allocate)
         return RowsUnderWay(self, self.asked(around).submit(wanted, outs, np.arange(wanted.size)), outs, again)
 
     def asked(self, around: bool) -> Tier:
-        """Return the tier that a read goes to: the topmost; or, `around` a cache that reads change, the one beneath."""
-        around = around and not getattr(self.tier, "is_static", False)
-        return getattr(self.tier, "slow", self.tier) if around else self.tier
+        """Return the tier that a read goes to: the topmost; or, `around` caches that reads change, the one beneath them."""
+        return way_around(self.tier) if around else self.tier
 
     def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
         """Return per field room for so many rows, as bytes."""
@@ -114,12 +115,3 @@ class RowsUnderWay:
             since = waited if self._read.since is None else self._read.since
             self.spans.append(("read", since, time.perf_counter(), threading.get_ident()))
         return self._table.shaped(self._outs, None if self._again is None else self._again.reshape(-1))
-
-
-def stack_of(tier: Tier | None) -> list[Tier]:
-    """A tier and those beneath it."""
-    found = []
-    while tier is not None:
-        found.append(tier)
-        tier = getattr(tier, "slow", None)
-    return found

@@ -6,11 +6,11 @@ A recipe is a plan that has a name: a system of the papers as a setting of this 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from penstock.cache.belady import Belady
-from penstock.cache.choose import LIST_POLICIES, POLICIES
+from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
 from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
 from penstock.plan.lists import SHARED
@@ -24,7 +24,7 @@ DEVICE_TOPOLOGIES = ("device", "pinned", "host")
 HOLDS = ("samples", "ids")
 MAX_MAP_THREADS = 256
 SAME = "same"
-"""A made-up device beneath the lists that is that of the rows."""
+"""A made-up device beneath the lists that is that of the rows; a policy of the device that is that of the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,12 @@ class Plan:
         presample_batches: how many batches of an epoch are sampled at most to find out what is hot; None: all of them.
         device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: those
             that `policy` says, where the device itself reads all rows in memory of the host ("given" or "memory", nothing slow, no
-            `map_threads`); else none, and `policy` is for memory of the host.
+            `map_threads`); else none, and `policy` is for memory of the host. With both, a cache of the device is above one of the host,
+            which is asked for what that misses (BGL): for rows that the device does not read by itself. "same": both by `policy`, where
+            there is a device and such rows; elsewhere there is one cache, by `policy` and `cache`.
         device_cache: how many, as `cache`; with `device_policy`. None: what training leaves free of the device's memory, seen after the
-            first steps, less a reserve.
+            first steps, less a reserve. Above a cache of the host, fewer rows than that has: of two that are equal and dynamic, the one
+            beneath would never be asked for what it has.
         device_topology: where neighbour lists are read from, where the loader has a device: by the device, which then draws
             the samples, out of its own memory ("device") or pinned memory of the host ("pinned"); or by the CPU, which draws them ("host").
             None: the first of these that can be. Lists that `neighbor_policy` keeps are on the device then, over pinned ones.
@@ -99,7 +102,7 @@ class Plan:
         for name, allowed in allowed_values.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
-        for name, policies in (("policy", POLICIES), ("neighbor_policy", LIST_POLICIES), ("device_policy", POLICIES)):
+        for name, policies in (("policy", POLICIES), ("neighbor_policy", LIST_POLICIES), ("device_policy", (*POLICIES, SAME))):
             if getattr(self, name) is not None and getattr(self, name) not in policies:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(policies)}; got {getattr(self, name)!r}")
         if self.device_topology not in (None, *DEVICE_TOPOLOGIES):
@@ -128,14 +131,27 @@ class Plan:
                 f"{argument('device_cache', self.device_cache)} keeps nothing without {argument('device_policy')}: choose one of "
                 f"{', '.join(POLICIES)}"
             )
-        if self.device_policy is not None and self.policy is not None:
-            raise UsageError(
-                f"{argument('policy', self.policy)} and {argument('device_policy', self.device_policy)}: rows are kept in one place above "
-                "the one where all of them are; give one of the two"
-            )
+        if self.device_policy == SAME and self.policy is None:
+            raise UsageError(f"{argument('device_policy', SAME)} is that of {argument('policy')}, and there is none")
+        if self.policy is not None and self.device_policy is not None:
+            self._check_levels(self.policy if self.device_policy == SAME else self.device_policy)
         if self.is_device_cache_found and self.device_policy == Belady.name:
             raise UsageError(
                 f"{argument('device_policy', self.device_policy)} looks ahead from the first batch: give {argument('device_cache')}"
+            )
+
+    def _check_levels(self, above: str) -> None:
+        """Refuse what a cache of the host cannot be beneath one of the device."""
+        is_known = above in STATIC and not self.is_device_cache_found
+        if self.policy == Belady.name and not is_known:
+            raise UsageError(
+                f"{argument('policy', self.policy)} looks ahead, and must know what {argument('device_policy', self.device_policy)} will "
+                f"miss: give one that keeps its rows ({', '.join(STATIC)}) and {argument('device_cache')}, or another {argument('policy')}"
+            )
+        if self.policy in STATIC and above in STATIC and not is_known:
+            raise UsageError(
+                f"{argument('policy', self.policy)} keeps the best rows that {argument('device_policy', self.device_policy)} leaves, from "
+                f"the first batch on: give {argument('device_cache')}"
             )
 
     def _check_lists(self) -> None:
@@ -151,10 +167,23 @@ class Plan:
                 f"{argument('neighbor_cache', SHARED)} divides {argument('cache')} by sampled visits: it needs "
                 f"{argument('policy', 'presample')} and {argument('neighbor_policy', 'presample')}"
             )
+        elif self.device_policy is not None:
+            raise UsageError(
+                f"{argument('neighbor_cache', SHARED)} divides one budget between lists and the rows of one cache: leave "
+                f"{argument('device_policy', self.device_policy)} out"
+            )
         elif parse_capacity(self.cache)[0] == "rows":
             raise UsageError(
                 f"{argument('cache', self.cache)} counts rows; a budget for rows and lists is a share of their bytes, or bytes: 10%, 2GiB"
             )
+
+    def resolved(self, *, has_device: bool) -> Plan:
+        """Say what `device_policy="same"` stands for in a loader with or without a device."""
+        if self.device_policy != SAME:
+            return self
+        if has_device and not self.is_read_by_device:
+            return replace(self, device_policy=self.policy)
+        return replace(self, device_policy=None, device_cache=None)
 
     @property
     def has_plain_features(self) -> bool:

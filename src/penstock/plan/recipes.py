@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.errors import UsageError, argument
-from penstock.plan.plan import Plan
+from penstock.plan.plan import SAME, Plan
 
 RECIPES = {
     "pyg": Plan(features="memory", topology="memory"),
@@ -14,7 +14,7 @@ RECIPES = {
     "uva": Plan(),
     "pagraph": Plan(policy="degree", cache="20%"),
     "gnnlab": Plan(policy="presample", cache="10%"),
-    "bgl": Plan(policy="fifo", cache="10%", order="proximity"),
+    "bgl": Plan(policy="fifo", cache="10%", device_policy=SAME, device_cache="5%", order="proximity"),
     "ali+pg": Plan(policy="degree", cache="10%", neighbor_policy="ratio", neighbor_cache="10%"),
     "ducati": Plan(policy="presample", cache="10%", neighbor_policy="presample", neighbor_cache="shared", neighbor_layout="prefix"),
     "ginex": Plan(features="disk", topology="disk", policy="belady", cache="10%", neighbor_policy="ratio", neighbor_cache="10%"),

@@ -72,6 +72,8 @@ def _kept(description: dict[str, Any]) -> str:
     share, parts = "a share" if is_shared or is_fitted else plan["cache"], [f"{plan['order']} order"]
     if plan["policy"]:
         parts.append(f"{plan['policy']} keeps {share} of the rows: {words.num_bytes(row_bytes)} with directory and state")
+    if plan["device_policy"]:
+        parts.append(f"{plan['device_policy']} keeps {plan['device_cache'] or 'what finds room'} of the rows on the device")
     if plan["neighbor_policy"] and (list_bytes or not is_fitted):
         share = share if is_shared or is_fitted else plan["neighbor_cache"]
         ranking = "presample" if is_fitted else plan["neighbor_policy"]

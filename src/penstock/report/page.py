@@ -14,6 +14,7 @@ import penstock
 from penstock.errors import StoreError, argument
 from penstock.report import plots, timeline, words
 from penstock.train import Result
+from penstock.train.observer import sources_of
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -106,6 +107,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
             )
             if num_bytes
         ],
+        *_levels(d["plan"] or {}),
         *([("device", f"{d['config']['device']}, samples drawn {d['sampling']}")] if d["sampling"] else []),
         *[(name, how) for name, how in d["devices"].items()],
         *([("rows kept on the device", d["device_cache"])] if d["device_cache"] else []),
@@ -113,6 +115,14 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *([("tensors on the device", f"{words.num_bytes(d['device_peak_bytes'])} at most")] if d["device_peak_bytes"] else []),
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]
+
+
+def _levels(plan: dict[str, Any]) -> list[tuple[str, str]]:
+    """Two caches, one above the other."""
+    if not plan.get("policy") or not plan.get("device_policy"):
+        return []
+    near = plan["device_cache"] or "as many rows as find room"
+    return [("caches of rows", f"{plan['device_policy']} on the device ({near}), above {plan['policy']} in memory ({plan['cache']})")]
 
 
 def _stage_tables(result: Result) -> str:
@@ -139,7 +149,7 @@ def _tier_table(result: Result, kind: str) -> str:
             for name, value in counts.items():
                 total[name] = total.get(name, 0.0) + value
     columns = ("num_rows",) if kind == "tiers" else ("num_lists", "num_edges")
-    asked = sum(counts[columns[0]] for counts in sums.values()) or 1.0
+    asked = sum(counts[columns[0]] for counts in sources_of(sums).values()) or 1.0
     names = [
         columns[0].removeprefix("num_"),
         "of all",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.report import words
 from penstock.train import EpochRecord
+from penstock.train.observer import sources_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +77,7 @@ def draw_scores(history: list[EpochRecord], metric: str) -> str:
 def draw_tiers(history: list[EpochRecord], kind: str = "tiers") -> str:
     """Share of the rows ("tiers") or neighbour lists ("lists") that each tier served, epoch by epoch."""
     counted = "num_rows" if kind == "tiers" else "num_lists"
-    counts = [{tier: each[counted] for tier, each in getattr(record, kind).items()} for record in history]
+    counts = [{tier: each[counted] for tier, each in sources_of(getattr(record, kind)).items()} for record in history]
     figure = new_figure(5.6, 2.3)
     axes = figure.subplots()
     epochs, below = [record.epoch + 1 for record in history], [0.0] * len(history)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -61,9 +63,15 @@ class EpochRecord:
         return _share_of_caches(self.lists, "num_lists")
 
 
+def sources_of(tiers: dict[str, T]) -> dict[str, T]:
+    """The tiers that rows came from, without those that passed rows of others on to a device."""
+    return {name: counts for name, counts in tiers.items() if "upload of " not in name}
+
+
 def _share_of_caches(tiers: dict[str, dict[str, float]], counted: str) -> float | None:
-    hits = [counts[counted] for name, counts in tiers.items() if name.endswith("cache")]
-    asked = sum(counts[counted] for counts in tiers.values())
+    sources = sources_of(tiers)
+    hits = [counts[counted] for name, counts in sources.items() if name.endswith("cache")]
+    asked = sum(counts[counted] for counts in sources.values())
     return sum(hits) / asked if hits and asked else None
 
 

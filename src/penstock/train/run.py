@@ -96,8 +96,9 @@ class _Run:
         keep_freed_memory()
         if config.torch_threads:
             torch.set_num_threads(config.torch_threads)
-        self.config, self.folder, self.observer, self.plan = config, folder, observer, config.plan()
+        self.config, self.folder, self.observer = config, folder, observer
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
+        self.plan = config.plan().resolved(has_device=config.device != "cpu")
         self.store = Store.open(config.store)
         self.data: TrainingData = read_training_data(self.store, config)
         self.learner = Learner(config, self.data, device)
@@ -163,7 +164,7 @@ class _Run:
             "model": f"{model.kind} ({type(model).__name__}, {sum(p.numel() for p in model.parameters()):,} weights)",
             "num_workers": self.loader.num_workers,
             "torch_threads": torch.get_num_threads(),
-            "plan": None if self.plan.is_plain else self.plan.as_dict(),
+            "plan": None if self.plan.is_plain and self.plan.device_policy is None else self.plan.as_dict(),
             **{name: getattr(stats, name) for name in FROM_STATS},
             "device_peak_bytes": peak_device_bytes(self.learner.device),
             "evaluation": "sampled" if self.config.is_sampled_evaluation else "full",
