@@ -3,16 +3,21 @@
 In the interpreter everything runs on CPU tensors; `TRITON_INTERPRET=0 pytest -m gpu` runs the same tests on a device.
 """
 
+import logging
+
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
 import penstock
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import BudgetError, NotSupportedError, UsageError
+from penstock.feed import bottoms
+from penstock.feed.fields import TensorRows
 from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
 from penstock.kernels import _triton
 from penstock.plan import RECIPES, Plan, make_plan
+from penstock.records import EDGE
 from penstock.store import ingest
 from penstock.store.tiers import HostTier, PinnedTier
 from tests.devices import DEVICES
@@ -56,9 +61,9 @@ def test_same_batches_on_a_device(plain, policy, num_workers, device):
             assert {tensor.device for tensor in tensors_of(batch)} == {_triton.tensor_device(device)}
             seen.append(penstock.digest(batch))
         assert seen == plain[kind]
-        for table in loader._caches.tables.values():
+        for key, table in loader._caches.tables.items():
             assert isinstance(table, DeviceTable)
-            assert isinstance(table.tier, PinnedTier if plan is None else FusedCache)
+            assert isinstance(table.tier, FusedCache if plan is not None and isinstance(key, str) else PinnedTier)
 
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name not in ("ginex", "pyg", "mmap")])
@@ -103,8 +108,76 @@ def test_stores(plan, tiers, tmp_path, device):
     expected = digests(penstock.NeighborLoader(store, **options))
     loader = penstock.NeighborLoader(store, **options, plan=make_plan(plan, device_topology="host"), device=device)
     assert digests(loader) == expected
-    assert list(loader.stats().tiers) == tiers
+    assert list(loader.stats().tiers) == [*tiers, *["node/to/node pinned"] * (tiers[-1] == "pinned")]
     assert (loader.stats().device_bytes > 0) == (tiers[1:] not in ([], ["disk"]))
+
+
+def data_with_edge_fields():
+    data = homogeneous_data()
+    data.edge_half = torch.arange(3000).to(torch.bfloat16)
+    data.edge_byte = (torch.arange(3000) % 7).to(torch.uint8)
+    data.edge_wide = torch.arange(3000.0).reshape(3000, 1, 1).expand(3000, 2, 3).contiguous()
+    data.edge_cut = torch.arange(6000.0).reshape(6000, 1)[::2]  # not contiguous: PyG cuts it
+    return data
+
+
+def without_edges(output):
+    output.edge = None
+    return output
+
+
+@pytest.mark.parametrize(
+    ("drawn", "options"),
+    [
+        ("device", {}),
+        ("host", dict(plan=Plan(policy="fifo", cache="20%"), num_workers=3)),
+        ("device", dict(plan=Plan(slow="1GB/s,1us", device_policy="fifo", device_cache="20%"))),
+        ("host", dict(replace=True, input_nodes=torch.tensor([5, 5, 9, 200, 5]), batch_size=3)),
+        ("host", dict(disjoint=True)),
+        ("host", dict(subgraph_type="bidirectional")),
+        ("host", dict(transform_sampler_output=without_edges)),
+    ],
+    ids=["as they lie", "beside a cache", "beside slow nodes", "drawn twice", "trees", "both ways", "edges without numbers"],
+)
+def test_edge_fields_are_gathered_on_the_device(drawn, options, device, monkeypatch):
+    data, looked_up = data_with_edge_fields(), []
+    rows_on_host = TensorRows.gather
+    options = {**OPTIONS, "input_nodes": data.train_mask, **options}
+    expected = digests(penstock.NeighborLoader(data, **{**options, "plan": None}))
+    monkeypatch.setattr(TensorRows, "gather", lambda self, *given: looked_up.append(self) or rows_on_host(self, *given))
+    plan = make_plan(options.pop("plan", None), device_topology=drawn)
+    loader = penstock.NeighborLoader(data, **options, plan=plan, device=device)
+    assert digests(loader) == expected
+    assert not looked_up
+    table = loader._caches.tables[EDGE]
+    assert [kind.name for kind in table.kinds] == ["edge_attr", "edge_half", "edge_byte", "edge_wide"]
+    assert table.stats()["pinned"].num_rows == (0 if "transform_sampler_output" in options else loader.stats().num_edges)
+    assert "read by" in loader.stats().devices["features, node/to/node pinned"]
+
+
+def test_edge_fields_of_a_store_and_what_stays_on_the_host(device, tmp_path, monkeypatch, caplog):
+    data = data_with_edge_fields()
+    del data.edge_half
+    store = ingest(data, tmp_path / "store", memory="4GiB")
+    options = dict(OPTIONS, input_nodes="train", device=device)
+    expected = digests(penstock.NeighborLoader(store, **{**options, "device": None}))
+    loader = penstock.NeighborLoader(store, **options)
+    assert digests(loader) == expected
+    assert EDGE in loader._caches.tables
+    on_disk = penstock.NeighborLoader(store, **options, plan=Plan(features="disk"))  # maps that may be larger than memory
+    assert digests(on_disk) == expected
+    assert EDGE not in on_disk._caches.tables
+
+    def make(arrays, reader, *others):
+        if len(arrays[0]) == 3000:
+            raise BudgetError("pinned: 9 GiB that the device is to read must stay in memory, and 5 GiB are free")
+        return PinnedTier(arrays, reader, *others)
+
+    monkeypatch.setattr(bottoms, "PinnedTier", make)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        loader = penstock.NeighborLoader(store, **options)
+    assert "fields of edges node/to/node are looked up on the host: pinned: 9 GiB that the device is to read" in caplog.text
+    assert digests(loader) == expected
 
 
 def test_state_calls_and_loaders_beside(device):

@@ -89,12 +89,11 @@ def test_a_store(device, tmp_path):
 
 
 def test_ids_do_not_travel_over_the_host(device, monkeypatch):
-    """Of a static cache they stay on the device; of a dynamic one, they are looked at once a batch."""
+    """Of edges and of a static cache they stay on the device; of a dynamic one, they are looked at once a batch."""
     looked_at = []
     cpu = torch.Tensor.cpu
     monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: looked_at.append(tensor.numel()) or cpu(tensor))
     data = homogeneous_data()
-    del data.edge_attr  # of edges, rows are read by the host
     for policy, times in (("degree", 0), ("fifo", 1)):
         loader = make_loader(data, device=device, plan=Plan(policy=policy, cache="10%"))
         looked_at.clear()

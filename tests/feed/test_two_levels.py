@@ -146,7 +146,7 @@ def test_the_recipe_has_one_level_or_two(stores, device):
     ):
         loader = loader_of(stores["node"], where, plan=make_plan(plan, **changes), num_workers=2)
         assert digests(loader) == expected
-        assert list(loader.stats().tiers) == names
+        assert [name for name in loader.stats().tiers if "node/to/node" not in name] == names
         capacities = [level.policy.capacity for level in loader._caches.levels]
         assert capacities == ([15, 60] if len(names) == 4 else [60])
     assert (RECIPES["bgl"].policy, RECIPES["bgl"].device_policy) == ("fifo", "same")

@@ -30,8 +30,8 @@ class Place(NamedTuple):
     name: str
 
 
-UnderWay = list[tuple[Any, RowsUnderWay]]
-"""Reads begun: (key of the table, its rows)."""
+UnderWay = list[tuple[Any, RowsUnderWay | None]]
+"""Reads begun: (key of the table, its rows; None: the batch has none of that type)."""
 
 
 class Assembler:
@@ -55,8 +55,12 @@ class Assembler:
         under_way: UnderWay = []
         try:
             for key in self._tables:
-                is_there = subgraph.is_on_device and getattr(self._tables[key], "is_asked_by_device", False)
-                ids = self.ids_of(subgraph, key) if is_there else self.host_ids_of(subgraph, key)
+                ids: Any = self.ids_of(subgraph, key)
+                if ids is None:
+                    under_way.append((key, None))
+                    continue
+                if not (subgraph.is_on_device and getattr(self._tables[key], "is_asked_by_device", False)):
+                    ids = self.host_ids_of(subgraph, key)
                 distinct = are_distinct and isinstance(key, str)
                 under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=distinct)))
         except BaseException:
@@ -75,10 +79,13 @@ class Assembler:
                 spans.append(("gather", started, time.perf_counter(), threading.get_ident()))
             while under_way:
                 key, pending = under_way.pop(0)
-                for kind, values in zip(self._tables[key].kinds, pending.wait(), strict=True):
-                    rows.append((Place(None if self._is_homogeneous else key, kind.name), _as_tensor(kind, values)))
-                    num_bytes += values.nbytes
-                spans += pending.spans
+                kinds = self._tables[key].kinds
+                found = [None] * len(kinds) if pending is None else pending.wait()
+                for kind, values in zip(kinds, found, strict=True):
+                    value = None if values is None else _as_tensor(kind, values)
+                    rows.append((Place(None if self._is_homogeneous else key, kind.name), value))
+                    num_bytes += 0 if value is None else value.nbytes
+                spans += [] if pending is None else pending.spans
         except BaseException:
             _abandon(under_way)
             raise
@@ -101,19 +108,22 @@ class Assembler:
                 num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
 
-    def ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> torch.Tensor:
-        """int64[n]: the nodes of a type in the batch, or its edges as rows of the input's edge fields are numbered."""
+    def ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> torch.Tensor | None:
+        """int64[n]: the nodes of a type in the batch, or its edges as rows of the input's edge fields are numbered; None where edges have
+        no such numbers."""
         if isinstance(key, str):
             ids = subgraph.nodes.get(key)
-        else:
-            edges = subgraph.edges.get(key)
-            ids = None if edges is None else edges.positions if self._by_position else edges.edge_ids
-        return torch.empty(0, dtype=torch.int64) if ids is None else ids
+            return torch.empty(0, dtype=torch.int64) if ids is None else ids
+        edges = subgraph.edges.get(key)
+        return None if edges is None else edges.positions if self._by_position else edges.edge_ids
 
     def host_ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> np.ndarray:
         """The same for the host; what it does not have of a device's is waited for."""
         known = subgraph.on_host.get(key) if isinstance(key, str) else None
-        return as_numpy(self.ids_of(subgraph, key)) if known is None else known
+        if known is not None:
+            return known
+        ids = self.ids_of(subgraph, key)
+        return np.empty(0, np.int64) if ids is None else as_numpy(ids)
 
     def assemble(
         self, subgraph: Subgraph, rows: list[tuple[Field | Place, Any]], seed_type: NodeType, input_id: torch.Tensor
@@ -164,5 +174,6 @@ def _as_tensor(kind: RowKind, rows: Any) -> torch.Tensor:
 def _abandon(under_way: UnderWay) -> None:
     """End reads that nobody will look at: those after them in line wait for them."""
     for _, pending in under_way:
-        with contextlib.suppress(PenstockError):
-            pending.wait()
+        if pending is not None:
+            with contextlib.suppress(PenstockError):
+                pending.wait()

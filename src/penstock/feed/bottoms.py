@@ -1,11 +1,12 @@
 """Where all rows and neighbour lists of a loader are, before anything is kept of them.
 
-In: a plan, the fields of an input, its graph. Out: `Caches` without caches: a table per node type, over the tier that has all its rows.
-Invariant: rows and lists are the same as in the arrays.
+In: a plan, the fields of an input, its graph. Out: `Caches` without caches: a table per node type, over the tier that has all its rows,
+and per edge type whose fields a device reads. Invariant: rows and lists are the same as in the arrays.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from penstock.errors import InputError, UsageError
+from penstock.errors import BudgetError, InputError, TierError, UsageError
 from penstock.feed.array_input import FindPacked, no_packed
 from penstock.feed.caches import Caches
 from penstock.feed.fields import Field, TensorRows
 from penstock.feed.topology import bottom_of_lists, file_behind, make_lists, read_topology
 from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import SAME, Plan, slow_options
-from penstock.records import NODE, EdgeType, Graph
+from penstock.records import EDGE, NODE, EdgeType, Graph
 from penstock.sample.lists import with_lists
 from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, PinnedTier, SlowTier, Tier, advise_random
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import torch
 
     from penstock.store.packing import Packed
+
+logger = logging.getLogger("penstock")
 
 PackedFields = Callable[[Sequence[str]], "Packed | None"]
 
@@ -49,8 +52,15 @@ class Access:
     reader: torch.device | None = None
 
 
-def lay_out(plan: Plan, fields: Sequence[Field], given: Graph, features: Mapping[Any, TieredTable], access: Access) -> Caches:
-    """Where all rows and lists are, with nothing kept of them."""
+def lay_out(
+    plan: Plan,
+    fields: Sequence[Field],
+    given: Graph,
+    features: Mapping[Any, TieredTable],
+    access: Access,
+    edge_fields: Sequence[Field] = (),
+) -> Caches:
+    """Where all rows and lists are, with nothing kept of them. Fields of edges stay where they are, read by the device where it can."""
     is_mapped, reader = access.is_mapped, access.reader
     tables = dict(features)
     _check_features(tables, given)
@@ -67,6 +77,8 @@ def lay_out(plan: Plan, fields: Sequence[Field], given: Graph, features: Mapping
             raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
         if plan.features == "memory" and is_mapped:
             loaded_bytes += sum(table.num_rows * sum(table.tier.row_bytes) for table in ours.values())
+    if reader is not None and (plan.is_read_by_device or not is_mapped):
+        tables |= _read_by(reader, [one for one in edge_fields if (one.key or EDGE) not in tables])
     bottoms: dict[EdgeType, Tier] = {}
     is_file = is_mapped and plan.topology == "given"
     if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk" or (plan.map_threads and is_file):
@@ -100,6 +112,25 @@ def _bottoms(plan: Plan, fields: Sequence[Field], access: Access, link: Link | N
         if _is_held(one, plan):
             by_type.setdefault(one.key or NODE, []).append(one)
     return {t: _bottom(plan, ours, access, link, partial(access.packed, t)) for t, ours in by_type.items()}
+
+
+def _read_by(reader: torch.device, fields: Sequence[Field]) -> dict[Any, TieredTable]:
+    """Fields of edges out of memory of the host; without those of types that the device cannot read there."""
+    by_type: dict[Any, list[Field]] = {}
+    for one in fields:
+        if isinstance(one.source, TensorRows):
+            by_type.setdefault(one.key or EDGE, []).append(one)
+    tables: dict[Any, TieredTable] = {}
+    for edge_type, ours in by_type.items():
+        sources = [cast(TensorRows, one.source) for one in ours]
+        try:
+            tier = PinnedTier([source.array for source in sources], reader)
+        except (BudgetError, TierError) as error:
+            logger.warning("fields of edges %s are looked up on the host: %s", "/".join(edge_type), error)
+            continue
+        kinds = [RowKind(one.name, *source.kind) for one, source in zip(ours, sources, strict=True)]
+        tables[edge_type] = DeviceTable(tier, kinds, are_mostly_distinct=True)
+    return tables
 
 
 def _bottom(plan: Plan, fields: Sequence[Field], access: Access, link: Link | None, packed: PackedFields) -> TieredTable:

@@ -44,6 +44,7 @@ def make_caches(
     features: Mapping[Any, TieredTable],
     access: Access,
     *,
+    edge_fields: Sequence[Field] = (),
     fit: Callable[[Caches], Fitted] | None = None,
     is_drawn_on_device: bool = False,
 ) -> Caches:
@@ -55,10 +56,11 @@ def make_caches(
         workload: what will be sampled; static policies look at it.
         features: tables of the user's, by node or edge type; policies are put over those of nodes.
         access: how rows and lists are reached.
+        edge_fields: of the input.
         fit: shares a budget of memory out, given where everything is; needed where the plan has one.
         is_drawn_on_device: a device draws the samples: what is kept of neighbour lists is chosen, and put there by whoever draws.
     """
-    bottom = lay_out(plan, fields, workload.sampler.graph, features, access)
+    bottom = lay_out(plan, fields, workload.sampler.graph, features, access, edge_fields)
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
         return bottom
     assert bottom.graph is not None

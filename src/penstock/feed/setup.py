@@ -86,7 +86,8 @@ def fill_caches(
 ) -> Caches:
     """Put rows and lists where a plan wants them; the maker samples there from then on."""
     workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
-    fields = [one for one in maker.source.fields()[0] if (one.key or NODE) not in features]
+    of_nodes, of_edges = maker.source.fields()
+    fields = [one for one in of_nodes if (one.key or NODE) not in features]
     access = Access(
         is_mapped=getattr(maker.source, "is_mapped", False),
         packed=getattr(maker.source, "packed", no_packed),
@@ -103,7 +104,8 @@ def fill_caches(
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
     with maker.stage.working():
-        caches = make_caches(plan, fields, workload, features, access, fit=fit, is_drawn_on_device=drawing.is_on_device)
+        options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device}
+        caches = make_caches(plan, fields, workload, features, access, **options_of)
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if drawing.is_on_device:
             assert access.reader is not None

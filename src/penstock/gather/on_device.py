@@ -24,10 +24,12 @@ class DeviceTable(TieredTable):
     Args:
         tier: the topmost, with a `reader`.
         kinds: the fields, in the tier's order.
+        are_mostly_distinct: few ids come twice: not worth a look by the host, where the tier takes them twice.
     """
 
-    def __init__(self, tier: Tier, kinds: Sequence[RowKind]) -> None:
+    def __init__(self, tier: Tier, kinds: Sequence[RowKind], *, are_mostly_distinct: bool = False) -> None:
         super().__init__(tier, kinds)
+        self._are_mostly_distinct = are_mostly_distinct
         reader = getattr(tier, "reader", None)
         if reader is None:
             raise InputError(f"tier {tier.name} delivers to the host: put an UploadTier over it")
@@ -41,14 +43,11 @@ class DeviceTable(TieredTable):
     def submit(self, ids: Any, allocate: Allocator = np.empty, *, are_distinct: bool = True, around: bool = False) -> RowsUnderWay:
         """Begin to read, as any table. `ids` may be a tensor on the device; where the host does not look at it, what comes twice is read
         twice."""
-        if isinstance(ids, np.ndarray):
-            return super().submit(ids, allocate, are_distinct=are_distinct, around=around)
-        tier = self.asked(around)
-        if getattr(tier, "takes_device_rows", False):
-            outs = self.make_room(ids.numel(), allocate)
+        tier, is_array = self.asked(around), isinstance(ids, np.ndarray)
+        if getattr(tier, "takes_device_rows", False) and (self._are_mostly_distinct or not is_array):
+            outs = self.make_room(ids.size if is_array else ids.numel(), allocate)
             return RowsUnderWay(self, tier.submit(ids, outs, None), outs, None)  # pyright: ignore[reportArgumentType]
-        ids = ids.cpu().numpy()
-        return super().submit(ids, allocate, are_distinct=are_distinct, around=around)
+        return super().submit(ids if is_array else ids.cpu().numpy(), allocate, are_distinct=are_distinct, around=around)
 
     def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
         """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked."""
