@@ -265,11 +265,10 @@ def test_the_cpu_is_as_before():
     ("options", "error", "message"),
     [
         (dict(plan=Plan(device_policy="fifo", device_cache="10%")), UsageError, "device_policy='fifo' keeps rows on a device"),
-        (dict(plan=Plan(host_memory="4GiB"), device="cuda"), NotSupportedError, "host_memory with a device is not supported yet"),
         (dict(device="mps"), NotSupportedError, "device='mps' is not supported"),
         (dict(device="gpu"), UsageError, "device must be cpu, cuda or cuda:0"),
     ],
-    ids=["no device", "a budget", "another kind", "no kind"],
+    ids=["no device", "another kind", "no kind"],
 )
 def test_what_cannot_be(options, error, message):
     with pytest.raises(error, match=message):

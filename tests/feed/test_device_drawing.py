@@ -70,6 +70,21 @@ def test_recipes_that_keep_lists_keep_them_on_the_device(device):
         assert loader.stats().list_bytes == 0  # none of them in memory of the host
 
 
+def test_what_sampling_works_with_is_counted(device):
+    """A table of every node for each thread, and of a batch in the making what the largest has needed."""
+    loader = make_loader(homogeneous_data(), device=device, plan=Plan(policy="fifo", cache="20 rows"), num_workers=2)
+    maker = loader._maker
+    assert loader.stats().device_bytes == loader._caches.device_bytes + maker.on_device.graph.device_bytes
+    assert len(list(loader)) == 2
+    sampling = loader.stats().device_bytes - loader._caches.device_bytes - maker.on_device.graph.device_bytes
+    num_threads, most_edges = len(maker._of_device), 50 * (4 + 4 * 3)
+    assert num_threads in (1, 2)
+    assert num_threads * 4 * 300 < sampling < num_threads * (4 * 300 + 16 + 2 * 8 * (4 * most_edges + 300) + (4 + 8) * most_edges)
+    before = loader.stats().device_bytes
+    assert len(list(loader.beside(torch.arange(50)))) == 1  # over the same scratch memory
+    assert loader.stats().device_bytes <= before * 2
+
+
 def test_a_policy_that_looks_ahead(device):
     loader = same(homogeneous_data(), device, plan=Plan(policy="belady", cache="15%", window=3), num_workers=2)
     assert loader._maker.on_device is not None

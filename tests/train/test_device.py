@@ -82,6 +82,17 @@ def test_the_command(device, stores, tmp_path, capfd):
     assert "memory of the device" in report
 
 
+def test_a_budget_of_memory(device, stores, tmp_path):
+    options = dict(host_memory="8GiB", device_policy="presample", device_cache="10%")
+    ours = run(tmp_path / "device", stores["plain"], device=device, **options)
+    theirs = run(tmp_path / "cpu", stores["plain"], host_memory="8GiB")
+    assert (ours.description["plan"]["recipe"], ours.description["evaluation"]) == ("ginex", "sampled")
+    assert "staging" in ours.description["memory"]
+    assert min(ours.history[-1].tiers[name]["num_rows"] for name in ("device cache", "host cache", "disk")) > 0
+    if _triton.is_interpreted():
+        assert ours.weights_digest == theirs.weights_digest
+
+
 def test_two_levels_of_caches_are_shown(device, stores, tmp_path, capfd):
     options = ["--num-neighbors", "3,2", "--batch-size", "50", "--epochs", "2", "--torch-threads", "1", "--out", str(tmp_path / "run")]
     levels = ["--policy", "fifo", "--cache", "60%", "--device-policy", "lru", "--device-cache", "20%", "--features", "disk"]

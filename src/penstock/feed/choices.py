@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.cache.belady import Belady
-from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values
-from penstock.cache.hotness import plan_static
+from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values, plan_beneath
 from penstock.errors import UsageError, argument
 from penstock.feed.bottoms import Access, lay_out
 from penstock.feed.caches import Caches
@@ -74,7 +73,8 @@ def make_caches(
     else:
         assert fit is not None
         workload, fitted = replace(workload, sampler=workload.sampler.over(bottom.graph)), fit(bottom)
-        near, far, kept = {}, _chosen(plan, over, workload, fitted), fitted.lists
+        near, far = _chosen(plan, over, workload, fitted)
+        kept = _kept_lists(plan, workload, bottom.beneath) if is_drawn_on_device else fitted.lists
     tables = dict(bottom.tables)
     for t in over:
         tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader)
@@ -118,40 +118,48 @@ def _check_levels(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torc
             )
 
 
-def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted: Fitted) -> dict[Any, Choice]:
-    """Policies within a budget: what can be ranked by the visits of the profile is."""
-    choices: dict[Any, Choice] = {}
+def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted: Fitted) -> tuple[Choices, Choices]:
+    """Policies within a budget, of the device's own and others: what can be ranked by the visits of the profile is."""
     window = fitted.memory.ahead.window
-    if plan.policy is None:
-        return choices
-    for t in over:
-        num_nodes, num_rows, hotness = over[t].num_rows, fitted.rows[t], fitted.hotness[t]
-        if plan.policy == Belady.name:
-            choices[t] = Choice(partial(Belady, num_nodes, num_rows, window, hotness), None, window)
-        elif plan.policy == "presample":
-            choices[t] = fixed_choice(num_nodes, plan_static(hotness, num_rows))
-        else:
-            choices[t] = choose_policy(plan.policy, workload, t, num_rows, num_epochs=plan.presample_epochs)
-    return choices
+
+    def choose(name: str, t: NodeType, num_rows: int, above: np.ndarray | None = None) -> Choice:
+        num_nodes, hotness = over[t].num_rows, fitted.hotness[t]
+        if name == Belady.name:
+            return Choice(partial(Belady, num_nodes, num_rows, window, hotness), None, window)
+        if name == "presample":
+            return fixed_choice(num_nodes, plan_beneath(hotness, num_rows, above))
+        return choose_policy(name, workload, t, num_rows, num_epochs=plan.presample_epochs, above=above)
+
+    near, far = {}, {}
+    if plan.device_policy is not None:
+        near = {t: choose(plan.device_policy, t, num_rows) for t, num_rows in (fitted.rows_on_device or {}).items()}
+    if plan.policy is not None:
+        far = {t: choose(plan.policy, t, fitted.rows[t], near[t].content if t in near else None) for t in over}
+    return near, far
+
+
+def _kept_lists(plan: Plan, workload: Workload, bottoms: Mapping[EdgeType, Tier]) -> dict[EdgeType, np.ndarray]:
+    """Edge type -> nodes whose neighbour lists are kept, best first."""
+    if plan.neighbor_policy is None:
+        return {}
+    values = list_values(plan.neighbor_policy, workload, num_epochs=plan.presample_epochs)
+    return plan_lists(plan.neighbor_cache, values, {e: workload.sampler.graph.adjacency[e] for e in bottoms}, plan.neighbor_layout)
 
 
 def _share_out(
     plan: Plan, over: dict[Any, TieredTable], bottoms: Mapping[EdgeType, Tier], workload: Workload, drawn_on: torch.device | None
 ) -> tuple[Choices, Choices, dict[EdgeType, np.ndarray]]:
     """(what the device keeps by a policy of its own, what is kept else, nodes per edge type whose neighbour lists are kept)."""
-    adjacency, epochs = {e: workload.sampler.graph.adjacency[e] for e in bottoms}, plan.presample_epochs
     if plan.neighbor_cache == SHARED:
+        adjacency = {e: workload.sampler.graph.adjacency[e] for e in bottoms}
         per_list, per_row = measure_slopes(workload, over, bottoms) if drawn_on is None else measure_device_slopes(workload, over, drawn_on)
-        visits, row_bytes = workload.visits(epochs), {t: sum(table.tier.row_bytes) for t, table in over.items()}
+        visits, row_bytes = workload.visits(plan.presample_epochs), {t: sum(table.tier.row_bytes) for t, table in over.items()}
         kept, rows = plan_shared(
             plan.cache, visits.lists, {t: visits.nodes[t] for t in over}, row_bytes, adjacency, plan.neighbor_layout,
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
         )  # fmt: skip
         return {}, {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
-    kept, near, far = {}, {}, {}
-    if plan.neighbor_policy is not None:
-        values = list_values(plan.neighbor_policy, workload, num_epochs=epochs)
-        kept = plan_lists(plan.neighbor_cache, values, adjacency, plan.neighbor_layout)
+    kept, near, far = _kept_lists(plan, workload, bottoms), {}, {}
     if plan.device_policy is not None and plan.device_cache is not None:
         near = _choose_rows(plan, over, workload, (plan.device_policy, plan.device_cache, "device_cache"))
     if plan.policy is not None:

@@ -18,9 +18,9 @@ from penstock.feed.maker import BatchMaker
 from penstock.plan import Plan
 from penstock.records import EdgeType
 from penstock.sample.device_graph import on_cpu_only, place_graph, topology_bytes
-from penstock.store.budget import format_bytes
+from penstock.store.budget import format_bytes, parse_bytes
 from penstock.store.device_memory import look_at_device_memory
-from penstock.store.process_memory import free_bytes
+from penstock.store.process_memory import free_bytes, resident_bytes_outside
 
 SHARE = 1 / 2
 """Of the device's free memory, for the topology: it is placed at the start, and the model and its batches come after it."""
@@ -82,10 +82,22 @@ def draw_on_device(maker: BatchMaker, device: torch.device, topology: str, kept:
 def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str:
     """Where lists find room; kept ones are kept above pinned ones."""
     offsets, lists = topology_bytes(maker.sampler.graph)
-    left = SHARE * look_at_device_memory(device).free
+    left = _device_room(device)
     if offsets + lists <= left and plan.neighbor_policy is None:
         return "device"
-    return "pinned" if offsets <= left and lists <= free_bytes() else "host"
+    return "pinned" if offsets <= left and lists <= _room_of_host(plan) else "host"
+
+
+def _device_room(device: torch.device) -> float:
+    """Memory of the device that the topology may take."""
+    return SHARE * look_at_device_memory(device).free
+
+
+def _room_of_host(plan: Plan) -> float:
+    """Memory of the host that pinned lists may take: what is free, and half of what a budget leaves."""
+    if plan.host_memory is None:
+        return free_bytes()
+    return min(free_bytes(), SHARE * (parse_bytes(plan.host_memory) - resident_bytes_outside(".npy")))
 
 
 def _check_device(plan: Plan, maker: BatchMaker, device: torch.device) -> None:

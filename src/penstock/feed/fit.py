@@ -18,6 +18,7 @@ from penstock.cache.hotness import plan_static
 from penstock.cache.simulate import simulate
 from penstock.cache.static import Static
 from penstock.errors import BudgetError
+from penstock.feed.fit_device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.profile import THINNING, Profile, take_profile
 from penstock.plan import Plan
 from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW, STATIC_DIRECTORY_BYTES_PER_NODE
@@ -63,6 +64,7 @@ class Fitted:
         rows: node type -> rows kept.
         lists: edge type -> nodes whose lists are kept, best first; empty when the caches are made.
         hotness: node type -> uint8[num_nodes], visits of the profile; likewise.
+        rows_on_device: node type -> rows kept on a device by a policy of its own; None: it is found out after the first steps.
     """
 
     memory: MemoryPlan
@@ -71,6 +73,7 @@ class Fitted:
     rows: dict[NodeType, int]
     lists: dict[EdgeType, np.ndarray]
     hotness: dict[NodeType, np.ndarray]
+    rows_on_device: Mapping[NodeType, int] | None = None
 
 
 def fit_memory(
@@ -82,15 +85,17 @@ def fit_memory(
     max_in_flight: int,
     make_batch: Callable[[np.ndarray], Any],
     step: Callable[[Any], object] | None,
+    use: DeviceUse | None = None,
 ) -> Fitted:
     """Take a short profile and share the plan's budget out.
 
     Args:
-        plan: with `host_memory`.
+        plan: with `host_memory`, resolved.
         maker, caches: make batches; nothing is kept in memory yet.
         num_workers, max_in_flight: threads, and batches at once at most.
         make_batch: int64 positions of seeds -> a batch.
-        step: a training step on a copy of the model; None: one that takes twice the features of a batch.
+        step: a training step on a copy of the model; None: one that takes twice the features of a batch, of the device if there is one.
+        use: what a device needs; None: there is none.
     Raises:
         BudgetError: see `plan_memory`.
     """
@@ -98,31 +103,38 @@ def fit_memory(
     budget, graph = parse_bytes(plan.host_memory), maker.sampler.graph
     row_bytes = {t: sum(table.tier.row_bytes) for t, table in caches.tables.items() if isinstance(t, str)}
     kept_types = list(row_bytes) if plan.policy is not None else []
-    profile = take_profile(maker, kept_types)
+    profile = take_profile(maker, kept_types if plan.device_policy is None else row_bytes)
     gathered = sum(profile.num_nodes.get(t, 0) * width for t, width in row_bytes.items())
-    sample, batch = int(MARGIN * profile.sample_bytes), int(MARGIN * (profile.sample_bytes + gathered))
-    asked, in_flight = sum(profile.num_nodes.values()), max(max_in_flight, 1)
-    while in_flight > 1 and (in_flight + 1) * batch > BATCHES_SHARE * budget:
+    sample, rows = (int(MARGIN * size) for size in batch_bytes(profile, row_bytes, use))
+    staging, batch = (0 if use is None else ROUNDING * (sample + rows)), sample + rows
+    asked = sum(count for t, count in profile.num_nodes.items() if use is None or t not in use.types_read)
+    in_flight = max(max_in_flight, 1)
+    while in_flight > 1 and (in_flight + 1) * (batch + staging) > BATCHES_SHARE * budget:
         in_flight -= 1
-    step_bytes = int(STEP_BYTES_PER_ROW_BYTE * gathered) if step is None else _try_step(maker, profile, make_batch, step)
+    untried = 0 if use is not None else int(STEP_BYTES_PER_ROW_BYTE * gathered)
+    step_bytes = untried if step is None else _try_step(maker, profile, make_batch, step)
     maker.let_go()
     give_back_freed_memory()
-    process_bytes = resident_bytes_outside(".npy") - profile.num_bytes
-    search = _Search(plan, graph, profile, {t: row_bytes[t] for t in kept_types})
+    process_bytes = resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes)
+    search = _Search(plan, graph, profile, {t: row_bytes[t] for t in kept_types}, use)
+    is_drawn_here = use is None or not use.is_drawing
 
     def share_out(num_threads: int, *, with_lists: bool, with_pointers: bool) -> MemoryPlan:
         search.use_lists(with_lists)
         needs = Needs(
             process=process_bytes,
             step=step_bytes,
-            pointers=with_pointers * sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
-            sampling=num_threads * profile.workspace_bytes,
-            batches=(in_flight + 1) * batch + num_threads * sample * (plan.policy == Belady.name),
+            pointers=with_pointers * is_drawn_here * sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
+            sampling=num_threads * profile.workspace_bytes * is_drawn_here,
+            batches=(in_flight + 1) * batch + num_threads * sample * search.is_ahead,
+            pinned=0 if use is None else use.pinned_bytes,
+            staging=(in_flight + 1) * staging,
             reading=caches.most_disk_bytes(num_threads) + min(num_threads, in_flight) * READ_BYTES_PER_ROW * asked,
-            tables=_table_bytes(plan, graph, kept_types, with_lists),
+            tables=_table_bytes(plan, graph, kept_types, with_lists) + state_bytes(plan, graph, use),
         )
-        in_use_later = needs.step + needs.sampling + needs.batches + needs.reading
-        needs = replace(needs, ranking=max(0, _ranking_bytes(plan, graph, kept_types) - in_use_later))
+        in_use_later = needs.step + needs.sampling + needs.batches + needs.staging + needs.reading
+        at_first = max(_ranking_bytes(plan, graph, kept_types), 0 if use is None else use.placing_bytes)
+        needs = replace(needs, ranking=max(0, at_first - in_use_later))
         return plan_memory(budget, needs, search.ways(num_threads), search.misses)
 
     refusal: BudgetError | None = None
@@ -140,6 +152,7 @@ def fit_memory(
             rows=rows,
             lists=lists,
             hotness=profile.row_visits,
+            rows_on_device=None if use is None else use.rows,
         )
     assert refusal is not None
     raise refusal
@@ -181,8 +194,11 @@ def _ranking_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType]) -> int:
 class _Search:
     """What is missed with so many bytes for caches: lists by the visits of the profile, rows by the simulator over its trace."""
 
-    def __init__(self, plan: Plan, graph: Graph, profile: Profile, row_bytes: Mapping[NodeType, int]) -> None:
+    def __init__(self, plan: Plan, graph: Graph, profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> None:
         self._plan, self._profile, self._graph = plan, profile, graph
+        self._is_drawn_on_device = use is not None and use.is_drawing
+        self._on_device = dict(use.rows or {}) if use is not None and plan.device_policy == Belady.name else {}
+        self.is_ahead = Belady.name in (plan.policy, plan.device_policy)
         self._row_bytes = {t: width + STATE_BYTES_PER_ROW for t, width in row_bytes.items()}
         self._num_nodes = {t: graph.num_nodes[t] for t in row_bytes}
         self._lists: VisitedLists | None = None
@@ -198,9 +214,11 @@ class _Search:
     def ways(self, num_threads: int) -> list[Ahead]:
         """To look ahead; of what is sampled again, threads that make batches sample too."""
         profile = self._profile
-        if self._plan.policy != Belady.name:
+        if not self.is_ahead:
             return [Ahead(1, "samples", 0)]
         uses = int(MARGIN * USE_BYTES * sum(profile.num_nodes.values()))
+        if self._is_drawn_on_device:  # and held there
+            return [Ahead(window, "samples", window * uses) for window in self._windows]
         ways = [Ahead(window, "samples", window * (int(MARGIN * profile.held_bytes) + uses)) for window in self._windows]
         return ways + [Ahead(window, "ids", window * uses + num_threads * profile.workspace_bytes) for window in self._windows]
 
@@ -219,7 +237,9 @@ class _Search:
     def _misses(self, window: int, cache_bytes: int, share: float, times_sampled: int) -> float:
         list_bytes = self._list_bytes(cache_bytes, share)
         lists = self._lists.misses(list_bytes) / self._profile.num_batches if self._lists else 0.0
-        return times_sampled * lists + sum(self._row_misses(t, n, window) for t, n in self._rows(cache_bytes - list_bytes).items())
+        kept = sum(self._row_misses(t, n, window, self._plan.policy) for t, n in self._rows(cache_bytes - list_bytes).items())
+        on_device = sum(self._row_misses(t, n, window, self._plan.device_policy) for t, n in self._on_device.items())
+        return times_sampled * lists + kept + on_device
 
     def _list_bytes(self, cache_bytes: int, share: float) -> int:
         if self._lists is None:
@@ -231,13 +251,13 @@ class _Search:
         whole = sum(self._num_nodes[t] * width for t, width in self._row_bytes.items())
         return {t: int(min(1.0, num_bytes / max(whole, 1)) * self._num_nodes[t]) for t in self._row_bytes}
 
-    def _row_misses(self, node_type: NodeType, num_rows: int, window: int) -> float:
-        """Per batch, over the second half of the trace; the first warms the cache up."""
-        key = node_type, num_rows, window
+    def _row_misses(self, node_type: NodeType, num_rows: int, window: int, name: str | None) -> float:
+        """Per batch, over the second half of the trace; the first warms the cache up. `name`: of the policy."""
+        key = node_type, num_rows, window, name
         if key not in self._known:
             trace, visits = self._profile.traces[node_type], self._profile.trace_visits[node_type]
             capacity = num_rows // THINNING
-            is_ahead = self._plan.policy == Belady.name
+            is_ahead = name == Belady.name
             policy = Belady(visits.size, capacity, window, visits) if is_ahead else Static(visits.size, capacity)
             policy.fill(plan_static(visits, capacity))
             hits, asked = simulate(policy, (ids.astype(np.int64) for ids in trace))

@@ -226,7 +226,7 @@ class NeighborLoader:
             caches.list_bytes,
             caches.loaded_bytes + self._huge_pages.num_bytes,
         )
-        self._stats.device_bytes, self._stats.devices = caches.device_bytes + self._maker.device_topology_bytes, caches.devices
+        self._stats.device_bytes, self._stats.devices = caches.device_bytes + self._maker.device_bytes, caches.devices
         self._stats.sampling = self._drawing.why
         self._stats.device_cache = "" if self._cache_to_come is None else self._cache_to_come.report
         self._stats.tiers, self._stats.lists = caches.stats(), caches.list_stats()

@@ -32,7 +32,7 @@ from penstock.records import NodeType, Span
 from penstock.sample import NeighborSampler
 
 if TYPE_CHECKING:
-    from penstock.sample.device import DeviceSampler
+    from penstock.sample.device import DeviceSampler, DeviceWorkspace
 
 Transform = Callable[[Any], Any]
 
@@ -140,6 +140,7 @@ class BatchMaker:
     looked_at: Callable[[], Iterable[NodeType]] = tuple
     pool: BufferPool = field(default_factory=BufferPool)
     _workspaces: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    _of_device: list[DeviceWorkspace] = field(default_factory=list)
 
     def sample(self, epoch: int, index: int) -> Sampled:
         """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood."""
@@ -196,6 +197,11 @@ class BatchMaker:
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
         return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, mark)
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of the device for sampling: the topology, and what threads work with."""
+        return self.device_topology_bytes + sum(workspace.num_bytes for workspace in self._of_device)
 
     @property
     def device_topology_bytes(self) -> int:
@@ -264,4 +270,7 @@ class BatchMaker:
         try:
             return self._workspaces.get_nowait()
         except queue.Empty:
-            return (self.on_device or self.sampler).workspace()
+            if self.on_device is None:
+                return self.sampler.workspace()
+            self._of_device.append(workspace := self.on_device.workspace())
+            return workspace

@@ -15,7 +15,7 @@ import torch
 
 from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.kernels._triton import tensor_device
-from penstock.plan import SAME, Plan
+from penstock.plan import SAME, SHARED, Plan
 from penstock.store.tiers.pinned import move_tensor
 
 
@@ -116,9 +116,9 @@ def choose_device(device: Any, plan: Plan) -> OnHost:
                 raise UsageError(f"{argument(name, value)} {what} a device, and there is none: give {argument('device', 'cuda')}")
         return OnHost()
     reader = tensor_device(device)
-    if plan.host_memory is not None:
+    if plan.host_memory is not None and plan.neighbor_cache == SHARED:
         raise NotSupportedError(
-            f"{argument('host_memory')} with a device is not supported yet: give {argument('policy')} and {argument('cache')}, or "
-            f"{argument('device_policy')} and {argument('device_cache')}"
+            f"{argument('neighbor_cache', SHARED)} divides memory of the device, which is not in {argument('host_memory')}: give "
+            f"{argument('device_cache')} and {argument('neighbor_cache')}, or leave {argument('host_memory')} out"
         )
     return DeviceStage(reader)

@@ -24,6 +24,7 @@ from penstock.feed.caches import Caches
 from penstock.feed.choices import make_caches
 from penstock.feed.drawing import Drawing, draw_on_device
 from penstock.feed.fit import Fitted, fit_memory
+from penstock.feed.fit_device import device_use
 from penstock.feed.inputs import Input
 from penstock.feed.maker import BatchMaker
 from penstock.feed.options import LoaderOptions
@@ -99,7 +100,9 @@ def fill_caches(
         assert bottom.graph is not None
         apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool(), _workspaces=queue.SimpleQueue())
         batches = {"num_workers": options.num_workers, "max_in_flight": options.max_in_flight}
-        return fit_memory(plan, apart, bottom, **batches, make_batch=lambda at: make_one(apart, bottom, at, 0, 0), step=step)
+        use = None if access.reader is None else device_use(plan, bottom, topology=drawing.topology, is_mapped=access.is_mapped)
+        kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
+        return fit_memory(kept_here, apart, bottom, **batches, make_batch=lambda at: make_one(apart, bottom, at, 0, 0), step=step, use=use)
 
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps

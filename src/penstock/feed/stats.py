@@ -33,7 +33,8 @@ class LoaderStats:
         buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
         cache_bytes: memory of all that the plan keeps: rows with their directories and states, neighbour lists with their tables, buffers
             of disks.
-        device_bytes: memory of a device that rows, their tables and the topology take.
+        device_bytes: memory of a device that rows, their tables and the topology take, and what its sampling works with (tables, a batch in
+            the making); without batches that wait, and the model.
         devices: how rows reach it.
         sampling: who draws the samples of batches for a device, and why the CPU where it does; empty without a device.
         device_cache: what was found for a cache that is sized by free memory, and why; empty before, and for others.

@@ -28,9 +28,11 @@ class Needs:
         pointers: row pointers of the graph.
         sampling: tables and scratch of all sampling threads.
         batches: all batches under way at once.
+        pinned: what a device reads in memory of the host, where it must stay.
+        staging: pinned copies of what is on its way to a device.
         reading: buffers of reads from the disk.
         tables: directories of the caches and what their policies know of every node.
-        ranking: what choosing the rows takes, before the caches are made, beyond what will be in use only later.
+        ranking: what choosing the rows, or placing the topology, takes before the caches are made, beyond what will be in use only later.
     """
 
     process: int
@@ -38,6 +40,8 @@ class Needs:
     pointers: int = 0
     sampling: int = 0
     batches: int = 0
+    pinned: int = 0
+    staging: int = 0
     reading: int = 0
     tables: int = 0
     ranking: int = 0
@@ -118,8 +122,9 @@ def plan_memory(budget_bytes: int, needs: Needs, ways: Sequence[Ahead], misses: 
 
 def _refusal(budget_bytes: int, needs: Needs, ahead: Ahead) -> BudgetError:
     smallest = int((needs.total + ahead.num_bytes) / (1 - RESERVE_SHARE)) + 1
+    elsewhere = f", or read from the disk what the device reads in memory ({argument('features', 'disk')})" if needs.pinned else ""
     return BudgetError(
         f"{argument('host_memory')} of {format_bytes(budget_bytes)} does not hold one batch: {' + '.join([*needs.parts, str(ahead)])} + "
         f"{100 * RESERVE_SHARE:.0f} % reserve = {format_bytes(smallest)} at least. Give more, or make batches, fanouts or "
-        f"{argument('num_workers')} smaller"
+        f"{argument('num_workers')} smaller{elsewhere}"
     )

@@ -52,7 +52,9 @@ class Plan:
         hold: what is kept of a batch that is known and not made yet: "samples", or "ids" of its rows only, and it is sampled again.
         host_memory: a budget for the whole process: "2GiB". What is kept (`cache`, `neighbor_cache`), `window` and `hold` then follow from
             a short profile, and so does the number of batches made at once; lists are ranked by the visits in it. A plan that
-            says nothing else becomes that of the recipe ginex.
+            says nothing else, or only what a device has, becomes that of the recipe ginex. With a device, what that reads in memory of the
+            host and the copies on their way to it are in the budget, what it keeps itself is not: `device_cache`, `neighbor_cache` of
+            samples that it draws.
         map_threads: threads that read rows and neighbours from maps at the same time, for stores beyond memory: a row that is not in the
             page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
             chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
@@ -178,7 +180,13 @@ class Plan:
             )
 
     def resolved(self, *, has_device: bool) -> Plan:
-        """Say what `device_policy="same"` stands for in a loader with or without a device."""
+        """Say what `device_policy="same"` stands for in a loader with or without a device; and, where a budget of host memory decides
+        `cache`, that a policy over rows that the device reads is the device's, whose memory is another."""
+        if has_device and self.is_read_by_device and self.host_memory is not None and self.policy is not None:
+            if self.device_policy not in (None, SAME):
+                return self  # refused where the rows are
+            cache = None if parse_capacity(self.cache)[1] == 0 else self.cache
+            return replace(self, policy=None, cache="0", device_policy=self.policy, device_cache=cache)
         if self.device_policy != SAME:
             return self
         if has_device and not self.is_read_by_device:

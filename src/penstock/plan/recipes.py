@@ -25,7 +25,7 @@ RECIPES = {name: replace(plan, recipe=name) for name, plan in RECIPES.items()}
 def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
     """Return a plan: one given, a recipe by name, or the default; with the settings of `changes` that are not None.
 
-    A budget of host memory and nothing else is the recipe ginex within that budget.
+    A budget of host memory, and nothing else but what a device has, is the recipe ginex within that budget.
     """
     if isinstance(plan, str):
         if plan not in RECIPES:
@@ -33,6 +33,7 @@ def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
         plan = RECIPES[plan]
     given = {name: value for name, value in changes.items() if value is not None}
     made = replace(plan or Plan(), **given)
-    if made.host_memory is not None and replace(made, host_memory=None) == Plan():
-        return replace(RECIPES["ginex"], host_memory=made.host_memory)
+    of_ginex = {name: getattr(made, name) for name in ("host_memory", "device_policy", "device_cache", "device_topology")}
+    if made.host_memory is not None and replace(made, **dict.fromkeys(of_ginex)) == Plan():
+        return replace(RECIPES["ginex"], **of_ginex)
     return made

@@ -92,7 +92,7 @@ def _on_device(description: dict[str, Any]) -> str:
     if description["config"]["device"] == "cpu":
         return ""
     rows = "".join(f"\n{name}: {how}" for name, how in description["devices"].items())
-    kept = f"{words.num_bytes(description['device_bytes'])} of its memory for rows and topology"
+    kept = f"{words.num_bytes(description['device_bytes'])} of its memory for rows, topology and sampling"
     return f"\n{description['config']['device']}: {kept}; samples are drawn {description['sampling']}{rows}"
 
 

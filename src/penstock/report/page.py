@@ -111,7 +111,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *([("device", f"{d['config']['device']}, samples drawn {d['sampling']}")] if d["sampling"] else []),
         *[(name, how) for name, how in d["devices"].items()],
         *([("rows kept on the device", d["device_cache"])] if d["device_cache"] else []),
-        *([("memory of the device", f"{words.num_bytes(d['device_bytes'])} for rows and topology")] if d["device_bytes"] else []),
+        *([("memory of the device", f"{words.num_bytes(d['device_bytes'])} for rows, topology and sampling")] if d["device_bytes"] else []),
         *([("tensors on the device", f"{words.num_bytes(d['device_peak_bytes'])} at most")] if d["device_peak_bytes"] else []),
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]

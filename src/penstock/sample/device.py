@@ -23,7 +23,7 @@ from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.records import EdgeType, NodeType, Sample, SampledEdges
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
-from penstock.sample.device_table import DeviceTable
+from penstock.sample.device_table import RELABEL_BYTES, DeviceTable
 from penstock.sample.neighbor import NeighborSampler, damaged_list, damaged_neighbor
 from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.pinned import to_device
@@ -107,11 +107,17 @@ class DeviceWorkspace:
         self.tables = {t: DeviceTable(count, device) for t, count in num_nodes.items()}
         self.hints: dict[object, int] = {}
         self.status = torch.empty(2, dtype=torch.int64, device=device)
+        self.most_scratch_bytes = 0
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
-        return sum(table.num_bytes for table in self.tables.values()) + self.status.nbytes
+        """Memory that it takes: tables, and at most, while it draws, the batch in the making and what is drawn of one hop."""
+        tables = sum(table.num_bytes for table in self.tables.values()) + self.status.nbytes
+        return tables + self.status.itemsize * sum(self.hints.values()) + self.most_scratch_bytes
+
+    def note_scratch(self, num_bytes: int) -> None:
+        """Something of so many bytes is in use beside the tables, for a while."""
+        self.most_scratch_bytes = max(self.most_scratch_bytes, num_bytes)
 
 
 class _Growing:
@@ -212,6 +218,7 @@ class _Run:
             csc.indptr, csc.indices, num_src, frontier, fanout, replace, self.key, self.batch, hop, number, copies, offsets, positions,
             neighbors, status, csc.kept,
         )  # fmt: skip
+        self.workspace.note_scratch(neighbors.nbytes + RELABEL_BYTES * most)
         known.room(most)
         num_new = self.workspace.tables[edge_type[0]].relabel(neighbors, known.size, known.whole, self.rows[edge_type].room(most))
         end, num_new, bad_list, bad = torch.cat([offsets[-1:], num_new, status]).tolist()

@@ -27,6 +27,8 @@ PLACES = ("device", "pinned")
 """Where neighbour lists can be."""
 
 _PIECE = 1 << 24
+PIECE_BYTES = 8 * _PIECE
+"""Memory of the host, at most, while arrays are copied to a device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ FIRST_SPAN = 1 << 20
 """Numbers that a batch is given at first; later twice what the largest needed."""
 
 
+RELABEL_BYTES = 8
+"""An id, while ids are mapped."""
+
+
 class DeviceTable:
     """A position for every node of the graph: int32[num_nodes]."""
 

@@ -19,9 +19,10 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.cli import run
-from penstock.errors import UsageError
+from penstock.errors import BudgetError, NotSupportedError, UsageError
 from penstock.feed import NeighborLoader, drawing
 from penstock.kernels import _triton
+from penstock.plan import make_plan
 from penstock.store import Store, ingest
 from penstock.store.device_memory import DeviceMemory
 from tests.feed.inputs import typed_data
@@ -417,7 +418,10 @@ def test_devices(store, monkeypatch):
     assert "got 'gpu'" in load(device="gpu")
     assert "'mps'" in load(device="mps")
     assert "give device='cuda'" in load(plan=penstock.Plan(device_policy="fifo"))
-    assert "host_memory with a device" in load(plan=penstock.Plan(host_memory="4GiB"), device="cuda")
+    shared = make_plan("ducati", host_memory="4GiB")
+    assert "divides memory of the device" in refused(NotSupportedError, NeighborLoader, store, [2], "train", plan=shared, device="cuda")
+    small = make_plan("gnnlab", host_memory="64MiB")
+    assert "in memory (features='disk')" in refused(BudgetError, NeighborLoader, store, [2], "train", plan=small, device="cuda")
     assert "device_policy alone" in load(plan=penstock.Plan(policy="fifo", device_policy="fifo", device_cache="9 rows"), device="cuda")
     assert "and there is none" in refused(UsageError, penstock.Plan, device_policy="same")
     assert "looks ahead, and" in refused(UsageError, penstock.Plan, policy="belady", device_policy="fifo", device_cache="9 rows")

@@ -22,6 +22,7 @@ from penstock.kernels import _cuda
 from penstock.store.budget import format_bytes
 from penstock.store.huge_pages import keep_in_place
 from penstock.store.process_memory import free_bytes
+from penstock.store.tiers.disk_files import RowFile
 from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.host import row_bytes_of
 from penstock.store.tiers.tier import Read, TierStats, check_rows
@@ -203,6 +204,7 @@ class PinnedTier(ReadByDevice):
         max_programs: of a read; None: as many as saturate the link, see `penstock.store.tiers.grid`.
     Attributes:
         how: in a few words, how each field became readable.
+        resident_bytes: copies. mapped_bytes: maps that lie where they are, whose pages must stay in memory.
     """
 
     device = "cpu"
@@ -220,6 +222,8 @@ class PinnedTier(ReadByDevice):
         pinned = [pin(array, reader, name) for array in arrays]
         self.buffers, self.how = [one.tensor for one in pinned], [one.how for one in pinned]
         self.resident_bytes = sum(one.copied_bytes for one in pinned)
+        lying = (array for array, one in zip(arrays, pinned, strict=True) if not one.copied_bytes)
+        self.mapped_bytes = sum(array.nbytes for array in lying if RowFile.behind(array) is not None)
         self.max_programs = programs_over_link(reader) if max_programs is None else max_programs
 
     def describe(self) -> str:

@@ -1,0 +1,112 @@
+"""What a device takes of the host's memory: for budgets of that memory.
+
+In: where rows and lists are, who draws, and a short profile. Out: bytes. Invariant: what is counted is an upper bound of what is in use at
+once. Nothing of it was measured on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.cache.choose import STATIC
+from penstock.feed.profile import Profile
+from penstock.gather.stack import stack_of
+from penstock.plan import Plan, plan_rows
+from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW, STATIC_DIRECTORY_BYTES_PER_NODE
+from penstock.records import Graph, NodeType
+from penstock.sample.device_graph import PIECE_BYTES, topology_bytes
+from penstock.store.tiers import PinnedTier
+
+if TYPE_CHECKING:
+    from penstock.feed.caches import Caches
+
+ID_BYTES = 8
+ROUNDING = 2
+"""torch's pinned memory comes in powers of two, and is kept: a copy takes twice its bytes at most."""
+FOUND_BYTES_PER_NODE = 24
+"""While the rows of a static cache are ranked whose size is found later: visits, ids best first, and a block of the ranking."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """What a device needs of the host.
+
+    Attributes:
+        is_drawing: it draws the samples, which then are in its memory.
+        pinned_bytes: that it reads and that must stay in memory of the host. copied_bytes: those of them that are copies, and held already.
+        placing_bytes: while the topology is copied to it.
+        types_read: node types whose rows it reads by itself.
+        rows: node type -> rows kept on it; None: as many as find room.
+    """
+
+    is_drawing: bool = False
+    pinned_bytes: int = 0
+    copied_bytes: int = 0
+    placing_bytes: int = 0
+    types_read: frozenset[NodeType] = frozenset()
+    rows: Mapping[NodeType, int] | None = field(default_factory=dict)
+
+
+def device_use(plan: Plan, caches: Caches, *, topology: str, is_mapped: bool) -> DeviceUse:
+    """What a device needs, by where everything is.
+
+    Args:
+        plan: resolved.
+        caches: tables and lists, with nothing kept of them.
+        topology: where the device that draws samples reads lists (`Drawing.topology`); "host": the CPU draws.
+        is_mapped: the graph and the arrays are files; what the device reads of those is not in the process' memory otherwise.
+    """
+    assert caches.graph is not None
+    pinned = [tier for table in caches.tables.values() for tier in stack_of(table.tier) if isinstance(tier, PinnedTier)]
+    lists = topology_bytes(caches.graph)[1] if topology == "pinned" and is_mapped and plan.topology == "given" else 0
+    copied = sum(tier.resident_bytes for tier in pinned)
+    return DeviceUse(
+        is_drawing=topology != "host",
+        pinned_bytes=sum(tier.mapped_bytes for tier in pinned) + copied + lists,
+        copied_bytes=copied,
+        placing_bytes=0 if topology == "host" else min(PIECE_BYTES, _largest_bytes(caches.graph)),
+        types_read=frozenset(
+            t for t, table in caches.tables.items() if isinstance(t, str) and isinstance(stack_of(table.tier)[-1], PinnedTier)
+        ),
+        rows=rows_on_device(plan, caches),
+    )
+
+
+def _largest_bytes(graph: Graph) -> int:
+    """Of the arrays of a topology, which are copied to a device one after the other."""
+    arrays = [array for csc in graph.adjacency.values() for array in (csc.indptr, csc.indices, csc.edge_ids)]
+    return max((array.nbytes for array in arrays if array is not None), default=0)
+
+
+def rows_on_device(plan: Plan, caches: Caches) -> dict[NodeType, int] | None:
+    """Node type -> rows that the device keeps by a policy of its own; None: it is found out after the first steps."""
+    if plan.device_policy is None:
+        return {}
+    if plan.device_cache is None:
+        return None
+    over = {t: table for t, table in caches.tables.items() if isinstance(t, str)}
+    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: sum(table.tier.row_bytes) for t, table in over.items()}
+    return plan_rows(plan.device_cache, num_rows, row_bytes, "device_cache", is_static=plan.device_policy in STATIC)
+
+
+def batch_bytes(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> tuple[int, int]:
+    """Return the bytes of the host for (the sample of a batch, its rows): of a device, what passes through the host."""
+    counts = profile.num_nodes
+    if use is None:
+        return profile.sample_bytes, sum(counts.get(t, 0) * width for t, width in row_bytes.items())
+    through_host = {t: width for t, width in row_bytes.items() if t not in use.types_read}
+    sample = ID_BYTES * sum(counts.values()) if use.is_drawing else profile.sample_bytes
+    return sample, sum(counts.get(t, 0) * width for t, width in through_host.items())
+
+
+def state_bytes(plan: Plan, graph: Graph, use: DeviceUse | None) -> int:
+    """What the host knows of the rows that are kept on a device: directories, and states of dynamic policies."""
+    if use is None or plan.device_policy is None:
+        return 0
+    counts = {t: count for t, count in graph.num_nodes.items() if use.rows is None or t in use.rows}
+    num_rows = sum(counts.values()) if use.rows is None else sum(use.rows.values())
+    if plan.device_policy in STATIC:
+        return (STATIC_DIRECTORY_BYTES_PER_NODE + FOUND_BYTES_PER_NODE * (use.rows is None)) * sum(counts.values())
+    return (DIRECTORY_BYTES_PER_NODE + 1) * sum(counts.values()) + STATE_BYTES_PER_ROW * num_rows
