@@ -47,14 +47,16 @@ class Client:
         connection: to the process that steers.
         slots: where samples are.
         is_child: this process ends if that one does.
+    Attributes:
+        connection, slots: see above.
     """
 
     def __init__(self, connection: Connection, slots: Slots, *, is_child: bool = False) -> None:
-        self._connection, self.slots, self._is_child = connection, slots, is_child
+        self.connection, self.slots, self._is_child = connection, slots, is_child
         self._lock, self._waiting = threading.Lock(), dict[tuple[int, int], "Future[Any]"]()
         self._broken: Broken | None = None
         self._number = 0
-        threading.Thread(target=_receive, args=(self,), name="penstock-exchange", daemon=True).start()
+        threading.Thread(target=self._receive, name="penstock-exchange", daemon=True).start()
 
     def begin(self, epoch: int, first: int) -> int:
         """Begin a pass: epoch, from this trainer's `first` batch on. Returns its number; batches of the pass before come no more."""
@@ -110,26 +112,11 @@ class Client:
         for (_, index), future in waiting.items():
             future.set_exception(self._error(index))
 
-    def deliver(self, message: Taken | Do | Over) -> None:
-        """An answer came."""
-        asked = (message.number, -1 if isinstance(message, Do) else message.asked)
-        with self._lock:
-            future = self._waiting.pop(asked, None)
-        if future is not None:
-            future.set_result(message)
-
-    def orphaned(self) -> None:
-        """The process that steers is gone."""
-        self.fail(Broken("the process that started the samplers and trainers is gone"))
-        if self._is_child:
-            time.sleep(_ORPHAN_S)
-            os._exit(1)
-
     def _say(self, message: Any) -> None:
         if self._broken is not None:
             raise self._error()
         try:
-            self._connection.send(message)
+            self.connection.send(message)
         except OSError:
             raise PipelineError("the process that started the samplers and trainers is gone", stage="sample") from None
 
@@ -139,22 +126,23 @@ class Client:
         batch = self._broken.batch if self._broken.batch is not None or index < 0 else index
         return PipelineError(self._broken.message, stage="sample", batch=batch)
 
-    @property
-    def connection(self) -> Connection:
-        """To the process that steers."""
-        return self._connection
-
-
-def _receive(client: Client) -> None:
-    """Give out answers as they come, until the other end is gone."""
-    while True:
-        try:
-            message = client.connection.recv()
-        except (EOFError, OSError):
-            client.orphaned()
-            client.connection.close()
-            return
-        if isinstance(message, Broken):
-            client.fail(message)
-        else:
-            client.deliver(message)
+    def _receive(self) -> None:
+        """Give out answers as they come, until the other end is gone."""
+        while True:
+            try:
+                message = self.connection.recv()
+            except (EOFError, OSError):
+                break
+            if isinstance(message, Broken):
+                self.fail(message)
+                continue
+            asked = (message.number, -1 if isinstance(message, Do) else message.asked)
+            with self._lock:
+                future = self._waiting.pop(asked, None)
+            if future is not None:
+                future.set_result(message)
+        self.fail(Broken("the process that started the samplers and trainers is gone"))
+        if self._is_child:
+            time.sleep(_ORPHAN_S)
+            os._exit(1)
+        self.connection.close()

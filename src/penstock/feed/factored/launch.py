@@ -31,7 +31,6 @@ class Seat(NamedTuple):
     rank: int
     num_trainers: int
     device: str | None
-    sampler_device: str | None
     is_sampler: bool
     switching: bool
 
@@ -88,10 +87,8 @@ def run_factored(
             group.start_samplers(of_samplers, [device_of(sampler_devices, seat) for seat in range(num_samplers)])
         for seat in range(0 if switching else num_samplers, num_processes):
             rank, is_sampler = (seat, True) if seat < num_samplers else (seat - num_samplers, False)
-            device = device_of(sampler_devices if is_sampler else devices, rank)
-            group.start(
-                seat, _run_trainer, of_trainers, Seat(rank, num_trainers, device, device, is_sampler, switching), train, tuple(args)
-            )
+            told = Seat(rank, num_trainers, device_of(sampler_devices if is_sampler else devices, rank), is_sampler, switching)
+            group.start(seat, _run_trainer, of_trainers, told, train, tuple(args))
         group.run()
         group.over.wait()
         group.check()
@@ -117,7 +114,7 @@ def _run_trainer(
 def _make_loader(spec: LoaderSpec, seat: Seat, client: Client) -> NeighborLoader:
     if seat.switching:
         loader = spec.make(SwitchingLoader, device=seat.device)
-        loader.connect(client, seat.sampler_device, is_sampler=seat.is_sampler)
+        loader.connect(client, seat.device, is_sampler=seat.is_sampler)
     else:
         loader = spec.make(TrainerLoader, device=seat.device, rank=seat.rank, num_ranks=seat.num_trainers)
         loader.connect(client)

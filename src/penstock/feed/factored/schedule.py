@@ -44,7 +44,7 @@ class _Stream:
     epoch: int = 0
     next: int = 0
     ready: dict[int, Done] = field(default_factory=dict)
-    making: dict[int, int] = field(default_factory=dict)
+    making: set[int] = field(default_factory=set)
     begun: dict[int, Begin] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class Schedule:
         if done.job.number != stream.number:
             stream.free.append(done.job.slot)
             return
-        stream.making.pop(done.job.index, None)
+        stream.making.discard(done.job.index)
         stream.ready[done.job.index] = done
 
     def _note_time(self, seat: int, train_s: float) -> None:
@@ -224,7 +224,7 @@ class Schedule:
     def _claim(self, seat: int, stream: _Stream) -> Job:
         job = Job(stream.key, stream.number, stream.epoch, stream.indices[stream.next], stream.free.popleft())
         stream.next += 1
-        stream.making[job.index] = seat
+        stream.making.add(job.index)
         self.at_work[seat] = job
         return job
 

@@ -18,6 +18,7 @@ from penstock.errors import PipelineError
 from penstock.feed.assemble import Assembler
 from penstock.feed.factored.client import Client
 from penstock.feed.loader import NeighborLoader
+from penstock.feed.maker import BatchMaker
 from penstock.records import Allocator, NodeType, Sample
 from penstock.sample import NeighborSampler
 from penstock.sample.factored.messages import Do, Over, Taken
@@ -50,36 +51,44 @@ class ReceivedSamples(NeighborSampler):
         return self._receive(batch, seed_type, allocate)
 
 
+def receiving(maker: BatchMaker, receive: Receive) -> BatchMaker:
+    """The same maker with samples that are drawn elsewhere."""
+    sampler = ReceivedSamples(maker.sampler, receive)
+    return dataclasses.replace(maker, sampler=sampler, on_device=None, _workspaces=queue.SimpleQueue())
+
+
+def read_sample(client: Client, taken: Taken, maker: BatchMaker, allocate: Allocator) -> Sample:
+    """The sample of a batch that was handed out."""
+    seed_type, graph, disjoint = maker.seeds.node_type, maker.sampler.graph, maker.sampler.disjoint
+    return client.read(taken, lambda buffer: unpack(buffer, seed_type, graph, disjoint=disjoint, allocate=allocate))
+
+
 class TrainerLoader(NeighborLoader):
     """A `NeighborLoader` over samples that are received. Call `connect` once, after the construction."""
 
     def connect(self, client: Client) -> None:
         """Take samples from a client from now on."""
         self._client: Client | None = client
-        self._local = self._maker.sampler
         self.train_s = self.num_trained = 0.0
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch, or the rest of that of the state. A pass that is still going on ends: its batches come no more."""
-        client, graph, disjoint, pass_number = self._client, self._local.graph, self._local.disjoint, [0]
+        client, local, pass_number = self._client, self._maker, 0
         if client is None:
             return super().__iter__()
 
         def receive(batch: int, seed_type: NodeType, allocate: Allocator) -> Sample:
-            taken = client.ask(pass_number[0], batch)
+            taken = client.ask(pass_number, batch)
             if not isinstance(taken, Taken):
                 raise PipelineError("another pass over this loader has begun: one at a time", stage="sample", batch=batch)
-            return client.read(taken, lambda buffer: unpack(buffer, seed_type, graph, disjoint=disjoint, allocate=allocate))
+            return read_sample(client, taken, local, allocate)
 
-        local = self._maker
-        self._maker = dataclasses.replace(
-            local, sampler=ReceivedSamples(self._local, receive), on_device=None, _workspaces=queue.SimpleQueue()
-        )
+        self._maker = receiving(local, receive)
         try:
             epoch = super().__iter__()
         finally:
             self._maker = local
-        pass_number[0] = client.begin(self._epoch, self._delivered)
+        pass_number = client.begin(self._epoch, self._delivered)
         return _Timed(self, epoch)
 
     def beside(self, input_nodes: Any) -> NeighborLoader:
@@ -119,11 +128,9 @@ class SwitchingLoader(NeighborLoader):
 
     def connect(self, client: Client, device: str | None, *, is_sampler: bool) -> None:
         """Do what a client says from now on. `device`: where this seat samples."""
-        self._client, self._local, self._is_sampler = client, self._maker.sampler, is_sampler
-        maker = self._maker
-        self._draw = SampleMaker(
-            SampledBatches(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size), device
-        )
+        self._client, self._is_sampler, maker = client, is_sampler, self._maker
+        batches = SampledBatches(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
+        self._draw = SampleMaker(batches, device)
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch."""
@@ -138,11 +145,9 @@ class _SwitchingPass:
 
     def __init__(self, loader: SwitchingLoader) -> None:
         self._loader, self._received = loader, dict[int, Sample]()
-        caches, maker = loader._caches, loader._maker
-        self._assembler = Assembler(maker.source, caches, caches.begin())
-        self._maker = dataclasses.replace(
-            maker, sampler=ReceivedSamples(loader._local, self._take), on_device=None, _workspaces=queue.SimpleQueue()
-        )
+        caches = loader._caches
+        self._assembler = Assembler(loader._maker.source, caches, caches.begin())
+        self._maker = receiving(loader._maker, self._take)
         self._number = loader._client.begin(loader._epoch, loader._delivered)
         self._ahead = None if loader._is_sampler else ThreadPoolExecutor(1, thread_name_prefix="penstock")
         self._next: Future[Any] | None = None
@@ -186,11 +191,8 @@ class _SwitchingPass:
                 return self._train_on(told)
 
     def _train_on(self, taken: Taken) -> Any:
-        job, loader, maker = taken.job, self._loader, self._maker
-        graph, disjoint, seed_type = loader._local.graph, loader._local.disjoint, maker.seeds.node_type
-        self._received[job.index] = loader._client.read(
-            taken, lambda buffer: unpack(buffer, seed_type, graph, disjoint=disjoint, allocate=maker.pool.empty)
-        )
+        job, maker = taken.job, self._maker
+        self._received[job.index] = read_sample(self._loader._client, taken, maker, maker.pool.empty)
         sampled = maker.sample(job.epoch, job.index)
         batch, stats = maker.finish(self._assembler, sampled, maker.submit(self._assembler, sampled))
         return batch, stats, job.index
