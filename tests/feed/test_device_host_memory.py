@@ -71,6 +71,9 @@ def test_same_batches_within_a_budget(plan, tiers, parts, store, expected, devic
     assert all(bytes_of(stats.memory, part) > 0 for part in parts), stats.memory
     assert (bytes_of(stats.memory, "pinned") > 0) == (tiers[-1] == "pinned")
     assert (bytes_of(stats.memory, "sampling") > 0) == stats.sampling.startswith("by the CPU")
+    if loader._maker.on_device is not None:
+        [csc] = loader._maker.on_device.graph.adjacency.values()
+        assert (csc.kept is not None) == (plan.neighbor_policy is not None)
     assert (stats.lists != {}) == (plan.neighbor_policy is not None and loader._maker.on_device is None)
 
 

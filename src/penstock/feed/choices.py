@@ -72,7 +72,8 @@ def make_caches(
         near, far, kept = _share_out(plan, over, bottom.beneath, workload, access.reader if is_drawn_on_device else None)
     else:
         assert fit is not None
-        workload, fitted = replace(workload, sampler=workload.sampler.over(bottom.graph)), fit(bottom)
+        workload = replace(workload, sampler=workload.sampler.over(bottom.graph), max_batches=plan.presample_batches)
+        fitted = fit(bottom)
         near, far = _chosen(plan, over, workload, fitted)
         kept = _kept_lists(plan, workload, bottom.beneath) if is_drawn_on_device else fitted.lists
     tables = dict(bottom.tables)
@@ -88,7 +89,7 @@ def make_caches(
     lists = dict.fromkeys(bottom.beneath) if is_drawn_on_device else make_lists(plan, bottom.graph, bottom.beneath, kept)
     hold = plan.hold if fitted is None else fitted.memory.ahead.hold
     if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
-        fitted, kept = replace(fitted, lists={}, hotness={}), {}
+        fitted, kept = replace(fitted, lists={}, hotness={}), kept if is_drawn_on_device else {}
     return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=hold, fitted=fitted)
 
 

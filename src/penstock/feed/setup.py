@@ -114,6 +114,7 @@ def fill_caches(
             assert access.reader is not None
             draw_on_device(maker, access.reader, drawing.topology, caches.kept)
             maker.looked_at = caches.looked_at
+            caches.kept = {} if plan.host_memory else caches.kept
     maker.stage.settle()
     if plan.host_memory:
         give_back_freed_memory()
