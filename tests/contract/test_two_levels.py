@@ -18,6 +18,7 @@ class Levels(OnDevice):
     """Subclass and say which policies, and what static ones keep."""
 
     contents = (None, None)
+    num_reads = 2
 
     @pytest.fixture(autouse=True)
     def _rows(self, _reader):
@@ -61,7 +62,7 @@ class Levels(OnDevice):
     def test_each_level_counts_what_a_simulation_of_it_counts(self, arrays):
         """Also while others read around what they would change."""
         random, tier, before = np.random.default_rng(2), self.make(arrays), np.zeros(2, np.int64)
-        batches = [random.permutation(50)[: random.integers(1, 30)] for _ in range(10)]
+        batches = [random.permutation(50)[: random.integers(1, 30)] for _ in range(6)]
         for rows in batches:
             self.read(tier, arrays, rows, np.arange(rows.size), rows.size)
             counted = self.hits(tier)
@@ -77,7 +78,7 @@ class Levels(OnDevice):
         random = np.random.default_rng(7)
         filled = sum(content is not None for content in self.contents)
         tier = self.make(arrays, fail=lambda number: OSError("unplugged") if number == filled + 2 else None)
-        batches, failures = [random.permutation(50)[:30] for _ in range(6)], []
+        batches, failures = [random.permutation(50)[:30] for _ in range(4)], []
         outs = [[self.empty(30 * width) for width in tier.row_bytes] for _ in batches]
         reads = [tier.submit(rows, out, np.arange(30)) for rows, out in zip(batches, outs, strict=True)]
         for read, rows, out in zip(reads, batches, outs, strict=True):
@@ -110,19 +111,12 @@ class TestStaticOverFIFO(Levels):
         return Static(50, 14), FIFO(50, 21)
 
 
-class TestStaticOverStatic(Levels):
-    contents = (np.arange(5), np.arange(5, 20))
-
-    def policies(self):
-        return Static(50, 5), Static(50, 15)
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_one_beneath_that_looks_ahead_is_told_what_the_one_above_will_miss(device):
     random, reader, array, hits = np.random.default_rng(2), _triton.tensor_device(device), np.arange(50) ** 2, 0
     below = CachedTier(lambda: Belady(50, 12, 3), HostTier([array]), name="host cache")
     tier = CachedTier(lambda: Static(50, 9), UploadTier(below, reader), np.arange(9), reader=reader)
-    batches, alone = [random.permutation(50)[:20] for _ in range(10)], Belady(50, 12, 3)
+    batches, alone = [random.permutation(50)[:20] for _ in range(6)], Belady(50, 12, 3)
 
     def read(rows):
         out = torch.zeros(20, dtype=torch.int64, device=reader)

@@ -50,12 +50,16 @@ def bytes_of(words, part):
     [
         (make_plan(None), ["cache", "disk"], {"sampling", "batches", "staging", "reading"}),
         (make_plan(None, device_policy="presample", device_cache="10%"), ["device cache", "host cache", "disk"], {"sampling", "staging"}),
-        (make_plan("gnnlab"), ["cache", "pinned"], {"pinned", "tables", "staging"}),
+        (make_plan("gnnlab", device_topology="host"), ["cache", "pinned"], {"pinned", "tables", "staging"}),
         (make_plan("uva", device_topology="pinned"), ["pinned"], {"pinned"}),
         (make_plan("ali+pg", device_topology="host"), ["cache", "pinned"], {"pinned", "sampling"}),
         (make_plan("ali+pg"), ["cache", "pinned"], {"pinned"}),
-        (make_plan("bgl", features="disk", order="random"), ["device cache", "host cache", "disk"], {"reading", "staging"}),
-        (Plan(policy="belady", cache="20%"), ["cache", "pinned"], {"pinned"}),
+        (
+            make_plan("bgl", features="disk", order="random", device_topology="host"),
+            ["device cache", "host cache", "disk"],
+            {"reading", "staging"},
+        ),
+        (Plan(policy="belady", cache="20%", device_topology="host"), ["cache", "pinned"], {"pinned", "sampling"}),
         (Plan(policy="fifo", device_topology="host"), ["cache", "pinned"], {"pinned", "sampling"}),
     ],
     ids=["ginex", "ginex, rows on the device", "gnnlab", "lists pinned", "lists of the host", "lists", "bgl", "belady", "found"],
@@ -64,7 +68,6 @@ def test_same_batches_within_a_budget(plan, tiers, parts, store, expected, devic
     plan = make_plan(plan, host_memory=BUDGET)
     loader = penstock.NeighborLoader(store, **OPTIONS, num_workers=2, plan=plan, device=device)
     assert digests(loader) == expected
-    assert digests(loader)
     stats = loader.stats()
     named = [name for name in stats.tiers if "upload" not in name and "node/to/node" not in name]
     assert named == tiers
