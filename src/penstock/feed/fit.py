@@ -26,7 +26,7 @@ from penstock.plan.memory import Ahead, MemoryPlan, Needs, plan_memory
 from penstock.plan.visited import VisitedLists
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store.budget import parse_bytes
-from penstock.store.process_memory import give_back_freed_memory, peak_growth, resident_bytes_outside
+from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries, peak_growth, resident_bytes_outside
 
 if TYPE_CHECKING:
     from penstock.feed.caches import Caches
@@ -104,7 +104,9 @@ def fit_memory(
     asked, in_flight = sum(profile.num_nodes.values()), max(max_in_flight, 1)
     while in_flight > 1 and (in_flight + 1) * batch > BATCHES_SHARE * budget:
         in_flight -= 1
-    step_bytes = int(STEP_BYTES_PER_ROW_BYTE * gathered) if step is None else _try_step(maker, profile, make_batch, step)
+    let_go_of_libraries()
+    measured = _try_step(maker, profile, make_batch, step or (lambda batch: None))
+    step_bytes = int(STEP_BYTES_PER_ROW_BYTE * gathered) if step is None else measured
     maker.let_go()
     give_back_freed_memory()
     process_bytes = resident_bytes_outside(".npy") - profile.num_bytes
