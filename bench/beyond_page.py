@@ -176,8 +176,8 @@ def verdict(stores: dict[str, Any]) -> list[str]:
         if ratios:
             reached = sum(each >= wanted for each in ratios)
             words.append(
-                f"`{one}` over `{other}`: {min(ratios):.2f} to {max(ratios):.2f} times, {wanted:g} times was wanted: reached in {reached} of"
-                f" {len(ratios)} cells."
+                f"`{one}` over `{other}`: {min(ratios):.2f} to {max(ratios):.2f} times, {wanted:g} times was wanted: reached in "
+                f"{reached} of {len(ratios)} cells."
             )
     return words
 
