@@ -1,4 +1,4 @@
-"""Training on stores ten times as large as memory: `ginex` and `ours` against `mmap` (PyG+) and `ali+pg` under one limit; and what it takes.
+"""Training on stores ten times as large as memory: `ginex` and `ours` against `mmap` (PyG+) and `ali+pg` under one limit; their settings.
 
     python -m bench.beyond_memory FOLDER DATA [--store NAME ...] [--part main|ours|sensitivity ...] [--rounds 3] [--batches 8]
 
