@@ -1,4 +1,4 @@
-"""Training on stores ten times as large as memory: `ginex` against `mmap` (PyG+) and `ali+pg`, all under one limit; what it depends on.
+"""Training on stores ten times as large as memory: `ginex` and `ours` against `mmap` (PyG+) and `ali+pg` under one limit; their settings.
 
     python -m bench.beyond_memory FOLDER DATA [--store NAME ...] [--part main|ours|sensitivity ...] [--rounds 3] [--batches 8]
 
@@ -49,6 +49,9 @@ MODELS = {
 }
 WINDOWS, MEMORY, SIZES = (2, 4, 8, 16, 32, 64, 128), (0.75, 1.0, 1.5, 2.0), (32, 64, 128, 256)
 GINEX = dict(window=16, presample_batches=16)
+OURS = dict(order="proximity", neighbor_policy="presample")
+"""What `ours` adds to `ginex`."""
+
 GINEX_SPLITS = (0.05, 0.2, 0.4)
 """Tried for `ginex`, which keeps both caches at the same time."""
 
@@ -206,7 +209,7 @@ def pilot_threads(bench: Bench) -> int:
 
 
 def part_main(bench: Bench) -> None:
-    """mmap, ali+pg, ginex in alternation, for both models; fio between them."""
+    """mmap, ali+pg, ginex and ours in alternation, for both models; fio between them."""
     threads, split, lists = pilot(bench)
     for model in bench.options.models:
         settings = MODELS[model](bench.name)
@@ -216,11 +219,12 @@ def part_main(bench: Bench) -> None:
                 "ginex": bench.ginex(model, settings, lists),
                 "mmap": mmap_plan(threads),
                 "ali+pg": ali_pg_plan(threads, budget, split),
+                "ours": bench.ginex(model, settings, lists, **OURS),
             }
             for name, plan in plans.items():
                 if not bench.is_done("main", model, name, count=number + 1):
                     measure_fio(bench)
-                    warm = {"warmup": 3 * GINEX["window"]} if name == "ginex" else {}
+                    warm = {"warmup": 3 * GINEX["window"]} if name in ("ginex", "ours") else {}
                     bench.run(("main", model, name), {**settings, **warm, "plan": plan})
 
 

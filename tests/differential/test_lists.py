@@ -76,6 +76,25 @@ def test_a_full_cache_asks_nothing_of_the_slow_tier():
 
 
 @pytest.mark.parametrize("layout", [DirectLists, PrefixLists])
+def test_kept_lists_are_read_in_the_order_of_the_file(layout):
+    """However they are ranked: in the order of their rank a disk would be read from end to end for every piece."""
+    random = np.random.default_rng(8)
+    csc, asked = random_csc(random, 200_000, 150_000, 1_500_000), []
+
+    class Recorded(HostTier):
+        def submit(self, rows, outs, places):
+            asked.append(rows)
+            return super().submit(rows, outs, places)
+
+    chosen = random.permutation(150_000)[:100_000]
+    layout(csc, chosen, Recorded([csc.indices]))
+    positions = np.concatenate(asked)
+    assert len(asked) > 2
+    assert positions.size == np.diff(csc.indptr)[chosen].sum()
+    assert (np.diff(positions) > 0).all()
+
+
+@pytest.mark.parametrize("layout", [DirectLists, PrefixLists])
 def test_hits_and_misses_are_counted_in_lists_and_edges(layout):
     random = np.random.default_rng(3)
     graph = homogeneous_graph(random, hub_degree=40)

@@ -27,7 +27,7 @@ from penstock.plan.memory import Ahead, MemoryPlan, Needs, plan_memory
 from penstock.plan.visited import VisitedLists
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store.budget import parse_bytes
-from penstock.store.process_memory import give_back_freed_memory, peak_growth, resident_bytes_outside
+from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries, peak_growth, resident_bytes_outside
 
 if TYPE_CHECKING:
     from penstock.feed.caches import Caches
@@ -111,8 +111,10 @@ def fit_memory(
     in_flight = max(max_in_flight, 1)
     while in_flight > 1 and (in_flight + 1) * (batch + staging) > BATCHES_SHARE * budget:
         in_flight -= 1
+    let_go_of_libraries()
+    measured = _try_step(maker, profile, make_batch, step or (lambda batch: None))
     untried = 0 if use is not None else int(STEP_BYTES_PER_ROW_BYTE * gathered)
-    step_bytes = untried if step is None else _try_step(maker, profile, make_batch, step)
+    step_bytes = untried if step is None else measured
     maker.let_go()
     give_back_freed_memory()
     process_bytes = resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes)

@@ -145,8 +145,12 @@ class DirectLists(_KeptLists):
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
         super().__init__(csc, chosen, slow)
         self._starts = np.full(csc.num_dst, -1, np.int32 if self._cached.size < 1 << 31 else np.int64)
-        for first, ends in _load_lists(csc, chosen, self._slow, self._cached):
-            self._starts[chosen[first : first + ends.size - 1]] = ends[:-1]
+        begin = 0
+        for nodes in _blocks(np.sort(chosen)):
+            ends = begin + np.cumsum(_degrees(csc, nodes))
+            begins = np.concatenate([[begin], ends[:-1]])
+            _load_lists(csc, nodes, self._slow, self._cached, begins)
+            self._starts[nodes], begin = begins, int(ends[-1])
 
     @property
     def resident_bytes(self) -> int:
@@ -170,8 +174,10 @@ class PrefixLists(_KeptLists):
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
         super().__init__(csc, chosen, slow)
         self._ends = np.zeros(chosen.size + 1, np.int64)
-        for first, ends in _load_lists(csc, chosen, self._slow, self._cached):
-            self._ends[first : first + ends.size] = ends
+        for first, nodes in zip(range(1, chosen.size + 1, _BLOCK), _blocks(chosen), strict=True):
+            self._ends[first : first + nodes.size] = self._ends[first - 1] + np.cumsum(_degrees(csc, nodes))
+        for ranks in _blocks(np.argsort(chosen, kind="stable")):
+            _load_lists(csc, chosen[ranks], self._slow, self._cached, self._ends[ranks])
         self._ranks = np.full(csc.num_dst, -1, np.int32 if csc.num_dst < 1 << 31 else np.int64)
         self._ranks[chosen] = np.arange(chosen.size, dtype=self._ranks.dtype)
         begin = chosen.size
@@ -205,27 +211,26 @@ def with_lists(graph: Graph, lists: Mapping[EdgeType, Lists | None]) -> Graph:
     return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
 
 
+def _blocks(nodes: np.ndarray) -> Iterator[np.ndarray]:
+    return (nodes[first : first + _BLOCK] for first in range(0, nodes.size, _BLOCK))
+
+
+def _degrees(csc: CSC, nodes: np.ndarray) -> np.ndarray:
+    return csc.indptr[nodes + 1] - csc.indptr[nodes]
+
+
 def _count_edges(csc: CSC, chosen: np.ndarray) -> int:
-    pieces = (chosen[first : first + _BLOCK] for first in range(0, chosen.size, _BLOCK))
-    return sum(int((csc.indptr[nodes + 1] - csc.indptr[nodes]).sum()) for nodes in pieces)
+    return sum(int(_degrees(csc, nodes).sum()) for nodes in _blocks(chosen))
 
 
-def _load_lists(csc: CSC, chosen: np.ndarray, slow: TierLists, cached: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Read the lists of chosen nodes, one after the other. Yields, for some of them at a time, (the number of the first, int64[n + 1] where
-    each begins and ends)."""
-    begin = 0
-    for first_node in range(0, chosen.size, _BLOCK):
-        nodes = chosen[first_node : first_node + _BLOCK]
-        starts = csc.indptr[nodes]
-        degrees = csc.indptr[nodes + 1] - starts
-        ends = np.concatenate([np.full(1, begin), begin + np.cumsum(degrees)])
-        for first, last in _pieces(ends):
-            row_ptr = ends[first : last + 1]
-            places = np.arange(row_ptr[0], row_ptr[-1])
-            positions = np.repeat(starts[first:last] - row_ptr[:-1], degrees[first:last]) + places
-            slow.read_at(positions, cached, places, int(np.count_nonzero(np.diff(row_ptr))))
-        yield first_node, ends
-        begin = int(ends[-1])
+def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray, begins: np.ndarray) -> None:
+    """Read the list of nodes[i] to cached[begins[i]:]. Nodes ascend, so that a disk is read in the order of its file."""
+    starts, degrees = csc.indptr[nodes], _degrees(csc, nodes)
+    for first, last in _pieces(np.concatenate([[0], np.cumsum(degrees)])):
+        counts = degrees[first:last]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        positions, places = (np.repeat(each[first:last], counts) + within for each in (starts, begins))
+        slow.read_at(positions, cached, places, int(np.count_nonzero(counts)))
 
 
 def _pieces(ends: np.ndarray, most: int = 1 << 18) -> Iterable[tuple[int, int]]:

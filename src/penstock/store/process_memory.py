@@ -16,6 +16,8 @@ from pathlib import Path
 import psutil
 
 _HEADER = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+\s*(.*)")
+_LIBRARY = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ \S+\s*/.*\.so(\.[0-9.]+)?")
+_DONTNEED = 4
 _forgotten_peak = 0
 
 
@@ -69,6 +71,29 @@ def give_back_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
         return
+
+
+def let_go_of_libraries() -> None:
+    """Drop the pages of libraries from this process' memory: most were read once, at import. Those in use come back by themselves.
+
+    A third of a process that has loaded torch. Only maps of which no page was written to are dropped, so that nothing is lost.
+    """
+    if sys.platform != "linux":
+        return
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    library: re.Match[str] | None = None
+    written = 0
+    for line in _read_lines(Path("/proc/self/smaps")):
+        name, _, value = line.partition(":")
+        if name in ("Anonymous", "Swap"):
+            written += int(value.split()[0])
+        elif name == "VmFlags":
+            if library and not written:
+                start, end = int(library[1], 16), int(library[2], 16)
+                advise(start, end - start, _DONTNEED)
+        elif "-" in name:
+            library, written = _LIBRARY.fullmatch(line), 0
 
 
 def _current_peak() -> int | None:

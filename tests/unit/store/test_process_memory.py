@@ -1,0 +1,24 @@
+"""What a process knows of its own memory."""
+
+import subprocess
+import sys
+
+import pytest
+
+FORGETFUL = """
+import torch, numpy
+from penstock.store.process_memory import let_go_of_libraries, resident_bytes
+torch.ones(8, 8) @ torch.ones(8, 8)
+before = resident_bytes()
+let_go_of_libraries()
+after = resident_bytes()
+assert (torch.ones(8, 8) @ torch.ones(8, 8)).sum() == 512
+assert numpy.linalg.norm(numpy.ones(4)) == 2
+print(before - after)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the pages of libraries are dropped on Linux only")
+def test_libraries_are_let_go_and_come_back():
+    run = subprocess.run([sys.executable, "-c", FORGETFUL], capture_output=True, text=True, check=True)
+    assert int(run.stdout) > 30e6
