@@ -51,8 +51,8 @@ REMARKS = """## Remarks
 - Belady on zipf-256, played by the simulator over 96 batches, 555,000 rows kept: batches 8 to 16 hit 17 % with any window, for the cache
   begins empty; from batch 40 on 25 % with a window of 16 and 33 % with 32. So `ginex` is warmed up by three windows.
 - GCN normalises by degrees. The model of `penstock train` reads those of the whole graph off the row pointers; here that was 3.1 s of the
-  3.5 s of a batch of `mmap` on zipf-256, whose row pointers are in the page cache or not. That is the model's doing and not the reader's, so
-  GCN has the degrees in the batch here, as PyG's has, and its cells were measured again.
+  3.5 s of a batch of `mmap` on zipf-256, whose row pointers are in the page cache or not. That is the model's doing and not the
+  reader's, so GCN has the degrees in the batch here, as PyG's has, and its cells were measured again.
 - `ginex` took 74 s to be set up on zipf-256 and read 31 GB meanwhile: lists that are kept were loaded in the order of their rank, a piece
   of 1 MiB at a time, each from end to end of the file. They are loaded in the order of the file now: 21 s.
 - On cnr-768 `ali+pg` is slower than `mmap`; why was not looked into.
