@@ -41,7 +41,7 @@ from penstock.gather import TieredTable
 from penstock.order import Order, SequentialOrder
 from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
-from penstock.store.process_memory import let_go_of_libraries
+from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
 
 Batch = Data | HeteroData
 T = TypeVar("T")
@@ -193,7 +193,8 @@ class NeighborLoader:
             self._epoch, self._delivered = self._epoch + 1, 0
         self._is_fresh = False
         if self._caches.fitted is not None:
-            let_go_of_libraries()  # of what was read to load kernels
+            let_go_of_libraries()  # what was read of them to load kernels
+            give_back_freed_memory()
         return _Epoch(self, self._epoch, self._delivered)
 
     def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
