@@ -1,0 +1,213 @@
+"""Recipes and PyG end to end on a device: complete batches there, and training with them. Fanouts 15, 10, 5.
+
+    python -m bench.gpu_recipes FOLDER [--minutes 9] [--dims 128 256] [--batches 1024 8000] [--contenders PyG pyg ...] [--out FOLDER]
+    python -m bench.gpu_recipes --toy
+
+Graphs of 10M nodes and 200M edges are made in FOLDER if they are not there (`bench.graphs`: ten-128, ten-256; 6 and 11 GB). All contenders of
+a configuration are started together, each in a process of its own (`bench.gpu_contender`); then they take turns, round by round, while the
+others rest. Where memory does not hold all of them, they are split into groups, one after the other. Each round is in the result file when
+it is over; a command that is stopped goes on there when it is given again.
+
+What a recipe keeps on the device is a tenth of the rows' bytes for every one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench import graphs
+from bench.common import ROOT
+from bench.gpu_common import Deadline, ResultFile, add_options, choose_device, placeholder
+from bench.gpu_contender import Settings
+
+CONTENDERS = ("PyG", "pyg", "mmap", "pagraph", "uva", "gnnlab", "ducati", "bgl")
+DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train"), 3, 0.1
+EXPECTED_S = 240.0
+"""Of a group, before the first was seen."""
+ROUND_S = 15.0
+OTHER_BYTES = 6 << 30
+"""That a contender needs beside the rows; one that gathers on the CPU has batches in memory of the host too."""
+TOY = dict(num_nodes=400, num_edges=2000, feature_dim=4, num_classes=50, train=0.3, seed=1)
+
+
+class Contender:
+    """A process that serves rounds; what it says, it says in one line."""
+
+    def __init__(self, name: str, store: Path, settings: Settings) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.gpu_contender", name, str(store), json.dumps(asdict(settings))],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def read(self) -> dict[str, Any]:
+        """The next thing it says."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else {"failed": f"the process ended with code {self._process.wait()}"}
+
+    def run(self, mode: str) -> dict[str, Any]:
+        """One round."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"mode": mode}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        return self.read()
+
+    def close(self, patience_s: float = 20.0) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+class Comparison:
+    """One configuration: what is there of it, and what is missing."""
+
+    expected_s = EXPECTED_S
+
+    def __init__(self, result: ResultFile, deadline: Deadline, dim: int, batch_size: int) -> None:
+        self._result, self._deadline, self._name = result, deadline, f"{dim} features, batches of {batch_size}"
+        found = result.values["pieces"].get(self._name, {})
+        self.rows: dict[str, dict[str, Any]] = found.get("contenders", {})
+
+    def missing(self, names: list[str], rounds: int) -> list[str]:
+        """Contenders that still have rounds to go."""
+        return [name for name in names if "failed" not in self.rows.get(name, {}) and self._done(name) < rounds]
+
+    def _done(self, name: str) -> int:
+        return min((len(self.rows.get(name, {}).get(mode, [])) for mode in MODES), default=0)
+
+    def run(self, names: list[str], store: Path, settings: Settings, rounds: int) -> bool:
+        """Run a group of contenders in turns. Returns whether there was time for all of it."""
+        if not self._deadline.allows(self.expected_s, f"{self._name}: {', '.join(names)}"):
+            return False
+        started = time.monotonic()
+        contenders = [Contender(name, store, settings) for name in names]
+        try:
+            alive = [one for one in contenders if self._note(one.name, one.read())]
+            return self._take_turns(alive, rounds)
+        finally:
+            for contender in contenders:
+                contender.close()
+            Comparison.expected_s = time.monotonic() - started
+
+    def _take_turns(self, alive: list[Contender], rounds: int) -> bool:
+        longest_s = ROUND_S
+        for _ in range(rounds):
+            for mode in MODES:
+                for contender in [one for one in alive if len(self.rows[one.name].get(mode, [])) < rounds]:
+                    if not self._deadline.allows(longest_s, f"{self._name}: {contender.name}, {mode}"):
+                        return False
+                    started = time.monotonic()
+                    if not self._note(contender.name, contender.run(mode), mode):
+                        alive.remove(contender)
+                    longest_s = max(longest_s, time.monotonic() - started)
+        return True
+
+    def _note(self, name: str, said: dict[str, Any], mode: str | None = None) -> bool:
+        row = self.rows.setdefault(name, {})
+        if "failed" in said:
+            row["failed"] = said["failed"]
+        elif mode is None:
+            row.update(said)
+        else:
+            row["about"] = said.pop("about")
+            row.setdefault(mode, []).append(said)
+        line = json.dumps({key: round(value, 1) for key, value in said.items() if isinstance(value, float)} or said)
+        self._result.put(self._name, {"contenders": self.rows, **summary(self.rows)}, f"{self._name}: {name} {mode or ''} {line}")
+        return "failed" not in said
+
+
+def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Medians of seeds a second by mode and contender."""
+    medians = {
+        mode: {name: round(statistics.median(one["seeds_per_s"] for one in row[mode]), 1) for name, row in rows.items() if row.get(mode)}
+        for mode in MODES
+    }
+    return {"seeds_per_s": medians}
+
+
+def groups(names: list[str], feature_bytes: int, free_bytes: int) -> list[list[str]]:
+    """Contenders that fit memory together; those that gather on the CPU hold batches in it as well."""
+    made: list[list[str]] = []
+    left = 0.0
+    for name in names:
+        needed = feature_bytes + OTHER_BYTES * (2 if name in ("PyG", "pyg", "mmap") else 1)
+        if not made or needed > left:
+            made.append([])
+            left = 0.85 * free_bytes
+        made[-1].append(name)
+        left -= needed
+    return made
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure what is not in the result yet, as long as there is time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="where the graphs are, or are made")
+    parser.add_argument("--dims", type=int, nargs="+", choices=DIMS, default=list(DIMS))
+    parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    device, deadline = choose_device(options.toy), Deadline(options.minutes)
+    if options.folder is None and not options.toy:
+        parser.error("a folder for the graphs is needed")
+    command = placeholder("bench.gpu_recipes", sys.argv[1:], [str(options.folder)])
+    result = ResultFile("gpu_recipes", options, device, command, graph={"nodes": 10_000_000, "edges": 200_000_000, "train": 1_000_000})
+    with tempfile.TemporaryDirectory() as temporary:
+        if options.toy:
+            run_toy(result, deadline, Path(temporary), options)
+        else:
+            run_all(result, deadline, options)
+
+
+def run_all(result: ResultFile, deadline: Deadline, options: argparse.Namespace) -> None:
+    """All configurations, the smaller rows first."""
+    for dim in options.dims:
+        for batch_size in options.batches:
+            comparison = Comparison(result, deadline, dim, batch_size)
+            missing = comparison.missing(options.contenders, options.rounds)
+            feature_bytes = 10_000_000 * dim * 4
+            if not missing:
+                continue
+            store = graphs.make(f"ten-{dim}", options.folder)
+            settings = Settings(batch_size=batch_size, cache=int(KEPT * feature_bytes))
+            for group in groups(missing, feature_bytes, psutil.virtual_memory().available):
+                if not comparison.run(group, store, settings, options.rounds):
+                    return
+
+
+def run_toy(result: ResultFile, deadline: Deadline, folder: Path, options: argparse.Namespace) -> None:
+    """One tiny configuration."""
+    from penstock.store import generate
+
+    generate("zipf", folder / "toy", **TOY)
+    settings = Settings(batch_size=16, fanouts=(2, 2), cache=int(KEPT * 4 * 4 * TOY["num_nodes"]) + 4096, seconds=0.0, least=1)
+    comparison = Comparison(result, deadline, TOY["feature_dim"], settings.batch_size)
+    comparison.run(comparison.missing(options.contenders, 1), folder / "toy", settings, 1)
+
+
+if __name__ == "__main__":
+    main()
