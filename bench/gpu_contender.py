@@ -50,6 +50,7 @@ class Settings:
     cache: int = 0
     seconds: float = 2.0
     least: int = 8
+    model: str = "sage"
 
 
 def plans(settings: Settings) -> dict[str, tuple[Any, bool]]:
@@ -89,7 +90,7 @@ class Penstock:
             store, list(settings.fanouts), "train", batch_size=settings.batch_size, shuffle=True, num_workers=self.workers, seed=1,
             plan=plan, **where,
         )  # fmt: skip
-        self.step = penstock_step("sage", width, len(settings.fanouts), self.device)
+        self.step = penstock_step(settings.model, width, len(settings.fanouts), self.device)
         self.about: dict[str, Any] = {"workers": self.workers}
 
     def _workers(self, store: Any, settings: Settings, row_bytes: int) -> int:
@@ -149,7 +150,7 @@ class PyG:
         data = Data(x=x, y=y, edge_index=torch.stack([indices.long(), columns]), num_nodes=indptr.numel() - 1)
         del indices, columns, indptr
         self._data, self._train, self._sampler = data, train, None
-        self.step = pyg_step("sage", x.shape[1], len(settings.fanouts), self.device)
+        self.step = pyg_step(settings.model, x.shape[1], len(settings.fanouts), self.device)
         self.about: dict[str, Any] = {"sampler": "pyg-lib" if has.WITH_PYG_LIB else "torch-sparse"}
         self._choose()
 
