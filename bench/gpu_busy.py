@@ -1,6 +1,7 @@
 """How busy a device is while it trains, and what runs on it beside what.
 
-    python -m bench.gpu_busy FOLDER [--minutes 5] [--recipes gnnlab ducati uva] [--dim 128] [--out FOLDER]            python -m bench.gpu_busy --toy
+    python -m bench.gpu_busy FOLDER [--minutes 5] [--recipes gnnlab ducati uva] [--dim 128] [--out FOLDER]
+    python -m bench.gpu_busy --toy
 
 busy: the time in which at least one kernel runs, over the time that the batches take by the host's clock, to the end of the last kernel;
 kernels are those that torch's profiler has seen (CUPTI), on all streams. A kernel that reads rows over the link counts, though it takes a

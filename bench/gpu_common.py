@@ -1,7 +1,7 @@
 """Shared by the benchmarks of a GPU: the device, its clock, results that are written piece by piece, and a limit on time.
 
-Figures of Triton's interpreter mean nothing: there the benchmarks run with `--toy` only, at toy size, and write nothing but to a folder that
-is named. What a benchmark has measured is in its result file at once, so that a run that is stopped goes on where it was.
+Figures of Triton's interpreter mean nothing: there the benchmarks run with `--toy` only, at toy size, and write nothing but to a folder
+that is named. What a benchmark has measured is in its result file at once, so that a run that is stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ SMI_FIELDS = {
 }  # fmt: skip
 
 
+SHARE = 0.2
+"""Of the multiprocessors, for a gather over the link."""
 HEAD_START = 4_000_000
 """Cycles: two milliseconds, in which dozens of launches are asked for."""
 
 
 def add_options(parser: argparse.ArgumentParser, minutes: float = 9.0) -> None:
     """The options that all benchmarks of a GPU have."""
-    parser.add_argument("--toy", action="store_true", help="tiny, in Triton's interpreter too; checks the flow, writes nothing without --out")
+    parser.add_argument(
+        "--toy", action="store_true", help="tiny, in Triton's interpreter too; checks the flow, writes nothing without --out"
+    )
     parser.add_argument("--out", type=Path, help="folder of the result file; default bench/results")
     parser.add_argument("--minutes", type=float, default=minutes, help="begin nothing that would end later; run again for the rest")
 
@@ -47,7 +51,8 @@ def choose_device(is_toy: bool) -> torch.device:
         sys.exit(str(error))
     if is_interpreted() and not is_toy:
         sys.exit(
-            "Triton's interpreter is on, and its figures mean nothing: set TRITON_INTERPRET=0 on a machine with a GPU, or try the flow by --toy"
+            "Triton's interpreter is on, and its figures mean nothing: set TRITON_INTERPRET=0 on a machine with a GPU, or try the flow by "
+            "--toy"
         )
     return device
 
@@ -124,10 +129,14 @@ def ask_smi() -> dict[str, str]:
 
 
 class Deadline:
-    """When a command has to be over."""
+    """When a command has to be over.
+
+    Attributes:
+        longest_s: what the longest part took so far, if parts are told.
+    """
 
     def __init__(self, minutes: float) -> None:
-        self._end = time.monotonic() + 60 * minutes
+        self._end, self.longest_s = time.monotonic() + 60 * minutes, 0.0
 
     def left_s(self) -> float:
         """Seconds that are left."""

@@ -42,7 +42,8 @@ class Settings:
 
     Attributes:
         cache: bytes of rows (ducati: of rows and lists) that are kept on the device.
-        seconds, least: a round is over when both have passed, seconds and batches.
+        seconds, least: a round is over when both have passed, seconds and batches: at least one batch for each worker.
+        warm_up: batches before it, and one more for each worker.
     """
 
     batch_size: int
@@ -50,6 +51,7 @@ class Settings:
     cache: int = 0
     seconds: float = 2.0
     least: int = 8
+    warm_up: int = 3
     model: str = "sage"
 
 
@@ -208,12 +210,13 @@ def measure(contender: Any, mode: str, settings: Settings) -> dict[str, float]:
     """One round."""
     step: Callable[[Any], object] = contender.step if mode == "train" else lambda batch: None
     batches = contender.epoch()
-    for batch in islice(batches, 3 + contender.workers):
+    ahead = contender.workers if settings.seconds else 0
+    for batch in islice(batches, settings.warm_up + ahead):
         step(batch)
     synchronize(contender.device)
     if contender.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    least, done, seeds, edges, nodes = max(settings.least, contender.workers), 0, 0, 0, 0
+    least, done, seeds, edges, nodes = max(settings.least, ahead), 0, 0, 0, 0
     started = time.perf_counter()
     while done < least or time.perf_counter() - started < settings.seconds:
         batch = next(batches, None)

@@ -25,7 +25,18 @@ import numpy as np
 import torch
 
 from bench.gpu_common import (
-    Deadline, ResultFile, add_options, alternate, choose_device, filled, id_sets, placeholder, seconds, spread_of, synchronize,
+    SHARE,
+    Deadline,
+    ResultFile,
+    add_options,
+    alternate,
+    choose_device,
+    filled,
+    id_sets,
+    placeholder,
+    seconds,
+    spread_of,
+    synchronize,
 )  # fmt: skip
 from bench.gpu_model import penstock_step
 from penstock.kernels.gather_cached.gpu import gather_cached
@@ -34,8 +45,6 @@ from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.pinned import pin
 
 GIB = 1 << 30
-SHARE = 0.2
-"""Of the multiprocessors, for a gather over the link."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
     python -m bench.gpu_recipes FOLDER [--minutes 9] [--dims 128 256] [--batches 1024 8000] [--contenders PyG pyg ...] [--out FOLDER]
     python -m bench.gpu_recipes --toy
 
-Graphs of 10M nodes and 200M edges are made in FOLDER if they are not there (`bench.graphs`: ten-128, ten-256; 6 and 11 GB). All contenders of
-a configuration are started together, each in a process of its own (`bench.gpu_contender`); then they take turns, round by round, while the
+Graphs of 10M nodes and 200M edges are made in FOLDER if they are not there (`bench.graphs`: ten-128, ten-256; 6 and 11 GB). All contenders
+of a configuration are started together, each in a process of its own (`bench.gpu_contender`); then they take turns, round by round, while the
 others rest. Where memory does not hold all of them, they are split into groups, one after the other. Each round is in the result file when
 it is over; a command that is stopped goes on there when it is given again.
 
@@ -38,7 +38,7 @@ EXPECTED_S = 240.0
 ROUND_S = 15.0
 OTHER_BYTES = 6 << 30
 """That a contender needs beside the rows; one that gathers on the CPU has batches in memory of the host too."""
-TOY = dict(num_nodes=400, num_edges=2000, feature_dim=4, num_classes=50, train=0.3, seed=1)
+TOY = dict(num_nodes=200, num_edges=600, feature_dim=4, num_classes=50, train=0.2, seed=1)
 
 
 class Contender:
@@ -83,8 +83,6 @@ class Contender:
 class Comparison:
     """One configuration: what is there of it, and what is missing."""
 
-    expected_s = EXPECTED_S
-
     def __init__(self, result: ResultFile, deadline: Deadline, dim: int, batch_size: int) -> None:
         self._result, self._deadline, self._name = result, deadline, f"{dim} features, batches of {batch_size}"
         found = result.values["pieces"].get(self._name, {})
@@ -99,7 +97,7 @@ class Comparison:
 
     def run(self, names: list[str], store: Path, settings: Settings, rounds: int) -> bool:
         """Run a group of contenders in turns. Returns whether there was time for all of it."""
-        if not self._deadline.allows(self.expected_s, f"{self._name}: {', '.join(names)}"):
+        if not self._deadline.allows(self._deadline.longest_s or EXPECTED_S, f"{self._name}: {', '.join(names)}"):
             return False
         started = time.monotonic()
         contenders = [Contender(name, store, settings) for name in names]
@@ -109,7 +107,7 @@ class Comparison:
         finally:
             for contender in contenders:
                 contender.close()
-            Comparison.expected_s = time.monotonic() - started
+            self._deadline.longest_s = max(self._deadline.longest_s, time.monotonic() - started)
 
     def _take_turns(self, alive: list[Contender], rounds: int) -> bool:
         longest_s = ROUND_S
@@ -204,7 +202,7 @@ def run_toy(result: ResultFile, deadline: Deadline, folder: Path, options: argpa
     from penstock.store import generate
 
     generate("zipf", folder / "toy", **TOY)
-    settings = Settings(batch_size=16, fanouts=(2, 2), cache=int(KEPT * 4 * 4 * TOY["num_nodes"]) + 4096, seconds=0.0, least=1)
+    settings = Settings(batch_size=8, fanouts=(2, 2), cache=4096, seconds=0.0, least=1, warm_up=0)
     comparison = Comparison(result, deadline, TOY["feature_dim"], settings.batch_size)
     comparison.run(comparison.missing(options.contenders, 1), folder / "toy", settings, 1)
 

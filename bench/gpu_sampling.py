@@ -2,9 +2,10 @@
 
     python -m bench.gpu_sampling FOLDER [--graphs small ten-128] [--minutes 9] [--out FOLDER]            python -m bench.gpu_sampling --toy
 
-Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 seeds, Python included; the same numbered batches by each contender, and their
-bytes compared. The graph is in memory of the host, in the device's, in pinned memory that the device reads, or there with the lists of the
-nodes of the most out-edges, 20 % of all edges, on the device as well. A device is given one batch after the other, by one thread.
+Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 seeds, Python included; the
+same numbered batches by each contender, and their bytes compared. The graph is in memory of the host, in the device's, in pinned memory
+that the device reads, or there with the lists of the nodes of the most out-edges, 20 % of all edges, on the device as well. A device is
+given one batch after the other, by one thread.
 """
 
 from __future__ import annotations
