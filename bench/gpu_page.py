@@ -258,7 +258,8 @@ def machines(results: Results) -> list[str]:
         lines.append(
             f"- `{name}.json`: {device['name']}, {device.get('multiprocessors', '?')} multiprocessors, "
             f"{device.get('memory_gib', '?')} GiB, {link}driver {device.get('driver', '?')}, CUDA {device['cuda']}; {at['processor']}, "
-            f"{at['cores']} cores, {at['memory_gib']:.0f} GiB; torch {at['torch']}, triton {device['triton']}, PyG {device['torch_geometric']}; commit "
+            f"{at['cores']} cores, {at['memory_gib']:.0f} GiB; torch {at['torch']}, triton {device['triton']}, "
+            f"PyG {device['torch_geometric']}; commit "
             f"{result['commit']}, {result['date']}; `{result['command']}`; other load at the start {result['foreign_load_percent']} %."
         )
     return lines

@@ -5,8 +5,8 @@
 
 Graphs of 10M nodes and 200M edges are made in FOLDER if they are not there (`bench.graphs`: ten-128, ten-256; 6 and 11 GB). All contenders
 of a configuration are started together, each in a process of its own (`bench.gpu_contender`); then they take turns, round by round, while
-the others rest. Where memory does not hold all of them, they are split into groups, one after the other. Each round is in the result file when
-it is over; a command that is stopped goes on there when it is given again.
+the others rest. Where memory does not hold all of them, they are split into groups, one after the other. Each round is in the result file
+when it is over; a command that is stopped goes on there when it is given again.
 
 What a recipe keeps on the device is a tenth of the rows' bytes for every one of them.
 """
