@@ -10,7 +10,6 @@ from penstock.kernels._device_rows import addresses_of, copy_rows, layout_of
 from penstock.kernels._triton import launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
-
 _NUMBERS = ("table", "cache", "slots", "ids", "out", "targets", "num_hits", "num_rows")
 """Other ones are not to be another kernel, compiled in the middle of a run."""
 

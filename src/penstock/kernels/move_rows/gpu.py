@@ -13,7 +13,6 @@ from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, l
 from penstock.kernels._triton import launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
-
 _NUMBERS = ("source", "source_rows", "target", "target_rows", "num_rows")
 """Other ones are not to be another kernel, compiled in the middle of a run."""
 
