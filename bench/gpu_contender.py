@@ -2,8 +2,9 @@
 
     python -m bench.gpu_contender NAME STORE '{"batch_size": 1024, ...}'
 
-Says one JSON object when it is ready, then one for every line `{"mode": "load" | "train", ...}` on standard input. A round begins an epoch,
-skips batches until all is under way, and times the next ones until the device has done what it was asked for: load, the batch is complete
+Answers each word on standard input by a JSON object. begin: measure the link, before anybody else uses it. build: make the loader. prepare:
+one round that does not count, in which caches fill and kernels are compiled; PyG tries its settings. load, train: a round. It begins an
+epoch, skips batches until all is under way, and times the next ones until the device has done what it was asked for: load, the batch is complete
 on the device; train, and a step of GraphSAGE has been taken with it. At the end of a round nothing is left at work.
 
 Recipes differ in their plan only. Without a device in the plan (`pyg`, `mmap`) rows are gathered by the CPU, and batches copied from pinned
@@ -30,6 +31,7 @@ from bench.contenders import arrays
 from bench.gpu_common import cores, synchronize
 from bench.gpu_model import penstock_step, pyg_step
 from penstock.kernels._triton import tensor_device
+from penstock.store.tiers.grid import programs_over_link
 
 MOST_BATCHES = 24 << 30
 """Bytes of rows of all batches that are under way at once."""
@@ -113,6 +115,13 @@ class Penstock:
     def _copy(self, batch: Any) -> Any:
         return batch.to(self.device, non_blocking=True)
 
+    def prepare(self) -> None:
+        """There is nothing to choose."""
+
+    def rest(self) -> None:
+        """Give up what no batch needs now."""
+        self._loader._maker.let_go()
+
     def describe(self) -> dict[str, Any]:
         """What it says of itself."""
         stats = self._loader.stats()
@@ -154,7 +163,6 @@ class PyG:
         self._data, self._train, self._sampler = data, train, None
         self.step = pyg_step(settings.model, x.shape[1], len(settings.fanouts), self.device)
         self.about: dict[str, Any] = {"sampler": "pyg-lib" if has.WITH_PYG_LIB else "torch-sparse"}
-        self._choose()
 
     def variants(self) -> list[Variant]:
         """What is tried: the rows of all batches under way must find room."""
@@ -165,7 +173,11 @@ class PyG:
         tried = [Variant(count) for count in counts] + [Variant(most, prefetches=True)]
         return tried + [Variant(count, filters_there=True) for count in sorted({min(count, room) for count in counts[-2:]}) if count > 0]
 
-    def _choose(self) -> None:
+    def rest(self) -> None:
+        """Its workers stay."""
+
+    def prepare(self) -> None:
+        """Choose the fastest setting, while nobody else is at work."""
         rates: dict[str, float] = {}
         best = 0.0
         for variant in self.variants():
@@ -229,20 +241,21 @@ def measure(contender: Any, mode: str, settings: Settings) -> dict[str, float]:
     took = time.perf_counter() - started
     peak = torch.cuda.max_memory_allocated() if contender.device.type == "cuda" else 0
     del batch, batches
-    settle(contender.device)
+    settle(contender)
     return {"seeds_per_s": seeds / took, "batch_ms": 1e3 * took / done, "batches": done, "edges_per_batch": edges / done,
             "nodes_per_batch": nodes / done, "device_peak_bytes": peak}  # fmt: skip
 
 
-def settle(device: torch.device, patience_s: float = 30.0) -> None:
+def settle(contender: Any, patience_s: float = 30.0) -> None:
     """Wait until neither this process nor its workers compute, and give back memory that others may need."""
-    synchronize(device)
+    synchronize(contender.device)
     end = time.monotonic() + patience_s
     used = -1.0
     while time.monotonic() < end and (now := processor_s()) - used > 0.01:
         used = now
         time.sleep(0.1)
-    if device.type == "cuda":
+    contender.rest()
+    if contender.device.type == "cuda":
         torch.cuda.empty_cache()
         getattr(torch._C, "_host_emptyCache", lambda: None)()
 
@@ -264,14 +277,22 @@ class CannotRun(Exception):
 
 
 def serve(name: str, path: str, settings: Settings, asked: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """What a contender says: that it is ready, then a round for each line that asks for one."""
-    started = time.perf_counter()
+    """What a contender answers to each word."""
+    contender: Any = None
     try:
-        contender = (PyG if name == "PyG" else Penstock)(name, path, settings)
-        measure(contender, "train", settings)  # caches fill, kernels are compiled
-        yield {"ready_s": round(time.perf_counter() - started, 1)}
-        for line in asked:
-            yield {**measure(contender, json.loads(line)["mode"], settings), "about": contender.describe()}
+        for word in map(str.strip, asked):
+            if word == "begin":
+                yield {"programs_over_link": programs_over_link(tensor_device("cuda"))}
+            elif word == "build":
+                started = time.perf_counter()
+                contender = (PyG if name == "PyG" else Penstock)(name, path, settings)
+                yield {"ready_s": round(time.perf_counter() - started, 1)}
+            elif word == "prepare":
+                contender.prepare()
+                measure(contender, "train", settings)
+                yield {"about": contender.describe()}
+            else:
+                yield {**measure(contender, word, settings), "about": contender.describe()}
     except CannotRun as error:
         yield {"failed": str(error)}
     except Exception as error:

@@ -4,9 +4,9 @@
     python -m bench.gpu_recipes --toy
 
 Graphs of 10M nodes and 200M edges are made in FOLDER if they are not there (`bench.graphs`: ten-128, ten-256; 6 and 11 GB). All contenders
-of a configuration are started together, each in a process of its own (`bench.gpu_contender`); then they take turns, round by round, while
-the others rest. Where memory does not hold all of them, they are split into groups, one after the other. Each round is in the result file
-when it is over; a command that is stopped goes on there when it is given again.
+of a configuration are there at the same time, each in a process of its own (`bench.gpu_contender`); they take turns, round by round, while
+the others rest, and measure one by one what they measure to begin with. Where memory does not hold all of them, they are split into groups,
+one after the other. Each round is in the result file when it is over; a command that is stopped goes on there when it is given again.
 
 What a recipe keeps on the device is a tenth of the rows' bytes for every one of them.
 """
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train")
 EXPECTED_S = 240.0
 """Of a group, before the first was seen."""
 ROUND_S = 15.0
+TIMES_ITSELF = ("ducati",)
+"""Measures on the way what its division depends on."""
 OTHER_BYTES = 6 << 30
 """That a contender needs beside the rows; one that gathers on the CPU has batches in memory of the host too."""
 TOY = dict(num_nodes=200, num_edges=600, feature_dim=4, num_classes=50, train=0.2, seed=1)
@@ -57,15 +60,12 @@ class Contender:
         line = self._process.stdout.readline()
         return json.loads(line) if line else {"failed": f"the process ended with code {self._process.wait()}"}
 
-    def run(self, mode: str) -> dict[str, Any]:
-        """One round."""
+    def ask(self, word: str) -> None:
+        """See `bench.gpu_contender`."""
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"mode": mode}) + "\n")
+        with suppress(BrokenPipeError):  # it has ended, and reading says so
+            self._process.stdin.write(word + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass
-        return self.read()
 
     def close(self, patience_s: float = 20.0) -> None:
         """End it."""
@@ -102,12 +102,30 @@ class Comparison:
         started = time.monotonic()
         contenders = [Contender(name, store, settings) for name in names]
         try:
-            alive = [one for one in contenders if self._note(one.name, one.read())]
-            return self._take_turns(alive, rounds)
+            return self._take_turns(self._prepared(contenders), rounds)
         finally:
             for contender in contenders:
                 contender.close()
             self._deadline.longest_s = max(self._deadline.longest_s, time.monotonic() - started)
+
+    def _prepared(self, contenders: list[Contender]) -> list[Contender]:
+        """Those that can run. What is timed on the way is done one by one, the rest by all at the same time."""
+        alive = contenders
+        for word, together in (
+            ("begin", [[one] for one in contenders]),
+            (
+                "build",
+                [[one for one in contenders if one.name not in TIMES_ITSELF], *([one] for one in contenders if one.name in TIMES_ITSELF)],
+            ),
+            ("prepare", [[one] for one in contenders]),
+        ):
+            for some in together:
+                asked = [one for one in some if one in alive]
+                for one in asked:
+                    one.ask(word)
+                failed = [one for one in asked if not self._note(one.name, one.read(), word)]
+                alive = [one for one in alive if one not in failed]
+        return alive
 
     def _take_turns(self, alive: list[Contender], rounds: int) -> bool:
         longest_s = ROUND_S
@@ -117,22 +135,21 @@ class Comparison:
                     if not self._deadline.allows(longest_s, f"{self._name}: {contender.name}, {mode}"):
                         return False
                     started = time.monotonic()
-                    if not self._note(contender.name, contender.run(mode), mode):
+                    contender.ask(mode)
+                    if not self._note(contender.name, contender.read(), mode):
                         alive.remove(contender)
                     longest_s = max(longest_s, time.monotonic() - started)
         return True
 
-    def _note(self, name: str, said: dict[str, Any], mode: str | None = None) -> bool:
+    def _note(self, name: str, said: dict[str, Any], word: str) -> bool:
         row = self.rows.setdefault(name, {})
-        if "failed" in said:
-            row["failed"] = said["failed"]
-        elif mode is None:
-            row.update(said)
-        else:
+        if word in MODES and "failed" not in said:
             row["about"] = said.pop("about")
-            row.setdefault(mode, []).append(said)
-        line = json.dumps({key: round(value, 1) for key, value in said.items() if isinstance(value, float)} or said)
-        self._result.put(self._name, {"contenders": self.rows, **summary(self.rows)}, f"{self._name}: {name} {mode or ''} {line}")
+            row.setdefault(word, []).append(said)
+        else:
+            row.update(said)
+        line = json.dumps({key: round(value, 1) for key, value in said.items() if isinstance(value, float)} or said)[:200]
+        self._result.put(self._name, {"contenders": self.rows, **summary(self.rows)}, f"{self._name}: {name}, {word} {line}")
         return "failed" not in said
 
 
@@ -167,6 +184,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--memory", type=int, help="of the machine, in GiB, where the system says less than there will be")
     add_options(parser)
     options = parser.parse_args(arguments)
     device, deadline = choose_device(options.toy), Deadline(options.minutes)
@@ -192,7 +210,8 @@ def run_all(result: ResultFile, deadline: Deadline, options: argparse.Namespace)
                 continue
             store = graphs.make(f"ten-{dim}", options.folder)
             settings = Settings(batch_size=batch_size, cache=int(KEPT * feature_bytes))
-            for group in groups(missing, feature_bytes, psutil.virtual_memory().available):
+            free_bytes = psutil.virtual_memory().available if options.memory is None else options.memory << 30
+            for group in groups(missing, feature_bytes, free_bytes):
                 if not comparison.run(group, store, settings, options.rounds):
                     return
 

@@ -31,12 +31,11 @@ class InThisProcess:
         self.name, self.asked = name, []
         self.said = gpu_contender.serve(name, str(store), settings, iter(self.asked.pop, None))
 
+    def ask(self, word):
+        self.asked.append(word)
+
     def read(self):
         return next(self.said)
-
-    def run(self, mode):
-        self.asked.append(json.dumps({"mode": mode}))
-        return self.read()
 
     def close(self):
         self.said.close()
@@ -84,7 +83,7 @@ def test_sampling(results, tmp_path):
 
 def test_recipes(results, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_recipes, "Contender", InThisProcess)
-    monkeypatch.setattr(gpu_contender, "settle", lambda device: None)
+    monkeypatch.setattr(gpu_contender, "settle", lambda contender: contender.rest())
     some = ["PyG", "pyg", "mmap", "pagraph", "ducati"]
     gpu_recipes.main(["--toy", "--out", str(tmp_path), "--contenders", *some])
     (piece,) = json.loads((tmp_path / "gpu_recipes.json").read_text())["pieces"].values()
