@@ -5,16 +5,17 @@
 
 busy: the time in which at least one kernel runs, over the time that the batches take by the host's clock, to the end of the last kernel;
 kernels are those that torch's profiler has seen (CUPTI), on all streams. A kernel that reads rows over the link counts, though it takes a
-fifth of the multiprocessors at most; so the share of the model's own stream is there as well. utilization: what nvidia-smi says meanwhile,
-without the profiler: the share of its sampling periods in which a kernel ran. Some batches of the middle are kept as a picture.
+fifth of the multiprocessors at most; so the share of the model's own stream is there as well. utilization: what the driver says (NVML, as
+in nvidia-smi) without the profiler: the share of its sampling periods in which a kernel ran. Some batches of the middle are kept as a
+picture.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -91,35 +92,45 @@ def picture(events: list[Event], num_batches: int) -> dict[str, Any]:
     return {"ms": round(length / 1e3, 4), "spans": [[lane, kind, round(b / 1e3, 4), round(e / 1e3, 4)] for lane, kind, b, e in spans]}
 
 
+class _Rates(ctypes.Structure):
+    """nvmlUtilization_t."""
+
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
 class Utilization:
-    """What nvidia-smi says while a block runs, in percent; None where it is missing."""
+    """What the driver's own counter says while a block runs, in percent, as in nvidia-smi; None where it is missing."""
 
     def __init__(self) -> None:
         self.percent: float | None = None
+        self._is_over = threading.Event()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Ask ten times a second."""
-        command = ["nvidia-smi", "--id=0", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop-ms=100"]
-        try:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        except OSError:
-            yield
-            return
-        said: list[str] = []
-        assert process.stdout is not None
-        reader = threading.Thread(target=lambda lines=process.stdout: said.extend(lines), daemon=True)
+        said: list[int] = []
+        reader = threading.Thread(target=self._watch, args=(said,), daemon=True)
         reader.start()
         try:
             yield
         finally:
-            process.terminate()
-            process.wait()
+            self._is_over.set()
             reader.join(5)
-            process.stdout.close()
-        figures = [float(line) for line in said if line.strip().isdigit()]
-        inner = figures[2:-1] or figures  # it begins before the block and looks back
+        inner = said[2:] or said  # it looks back
         self.percent = round(mean(inner), 1) if inner else None
+
+    def _watch(self, said: list[int]) -> None:
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            return
+        handle, rates = ctypes.c_void_p(), _Rates()
+        if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)):
+            return
+        while not self._is_over.wait(0.1):
+            if library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0:
+                said.append(rates.gpu)
+        library.nvmlShutdown()
 
 
 def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: float) -> dict[str, Any]:

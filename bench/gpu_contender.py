@@ -4,15 +4,16 @@
 
 Answers each word on standard input by a JSON object. begin: measure the link, before anybody else uses it. build: make the loader. prepare:
 one round that does not count, in which caches fill and kernels are compiled; PyG tries its settings. load, train: a round. It begins an
-epoch, skips batches until all is under way, and times the next ones until the device has done what it was asked for: load, the batch is complete
-on the device; train, and a step of GraphSAGE has been taken with it. At the end of a round nothing is left at work.
+epoch, skips batches until all is under way, and times the next ones until the device has done what it was asked for: load, the batch is
+complete on the device; train, and a step of GraphSAGE has been taken with it. At the end of a round nothing is left at work.
 
 Recipes differ in their plan only. Without a device in the plan (`pyg`, `mmap`) rows are gathered by the CPU, and batches copied from pinned
-memory. PyG: its `NeighborLoader` with pinned memory, its settings those that were the fastest when tried here (see `VARIANTS`).
+memory. PyG: its `NeighborLoader` with pinned memory, its settings those that were the fastest when tried here (see `PyG.variants`).
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -179,22 +180,21 @@ class PyG:
     def prepare(self) -> None:
         """Choose the fastest setting, while nobody else is at work."""
         rates: dict[str, float] = {}
-        best = 0.0
+        works: dict[Variant, float] = {}
         for variant in self.variants():
-            loader, self.workers = self._make(variant), variant.workers
-            self._loader = loader
+            self._loader, self.workers = self._make(variant), variant.workers
             try:
-                rate = measure(self, "load", self._settings)["seeds_per_s"]
+                works[variant] = measure(self, "load", self._settings)["seeds_per_s"]
+                rates[str(variant)] = round(works[variant], 1)
             except (RuntimeError, OSError) as error:  # no shared memory, no handles
                 rates[f"{variant}: {str(error).splitlines()[0][:120]}"] = 0.0
-                continue
-            rates[str(variant)] = round(rate, 1)
-            if rate > best:
-                best, chosen = rate, (variant, loader)
-        if not best:
+            self._loader = None  # its workers end before the next ones begin
+            gc.collect()
+        if not works:
             raise CannotRun(f"no setting of PyG's loader works: {rates}")
-        self.about |= {"tried_seeds_per_s": rates, "chosen": str(chosen[0])}
-        self.workers, self._loader = chosen[0].workers, chosen[1]
+        best = max(works, key=lambda variant: works[variant])
+        self.about |= {"tried_seeds_per_s": rates, "chosen": str(best)}
+        self._loader, self.workers = self._make(best), best.workers
 
     def _make(self, variant: Variant) -> Any:
         from torch_geometric.loader import NeighborLoader, PrefetchLoader
