@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     device, deadline = choose_device(options.toy), Deadline(options.minutes)
     if options.folder is None and not options.toy:
         parser.error("a folder for the graph is needed")
-    command = placeholder("bench.gpu_busy", sys.argv[1:], [str(options.folder)])
+    command = placeholder("bench.gpu_busy", sys.argv[1:] if arguments is None else arguments, [str(options.folder)])
     result = ResultFile("gpu_busy", options, device, command, dim=options.dim)
     with tempfile.TemporaryDirectory() as temporary:
         if options.toy:
@@ -208,8 +208,8 @@ def main(arguments: list[str] | None = None) -> None:
             settings = [Settings(batch_size=size, cache=kept, model=model) for model in options.models for size in BATCHES]
             settings = [one for one in settings if (one.model, one.batch_size) != ("gat", max(BATCHES))]
             recipes, num_batches, least_s = options.recipes, PROFILED, LEAST_S
-        for one in settings:
-            for recipe in recipes:
+        for recipe in recipes:
+            for one in settings:
                 piece = f"{recipe}, {one.model}, batches of {one.batch_size}"
                 if piece in result or not deadline.allows(PIECE_S if least_s else 1, piece):
                     continue

@@ -301,7 +301,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_options(parser)
     options = parser.parse_args(arguments)
     device, deadline = choose_device(options.toy), Deadline(options.minutes)
-    result = ResultFile("gpu_link", options, device, placeholder("bench.gpu_link", sys.argv[1:]))
+    result = ResultFile("gpu_link", options, device, placeholder("bench.gpu_link", sys.argv[1:] if arguments is None else arguments))
     missing, bench = [piece for piece in options.pieces if piece not in result], None
     for piece in missing:
         if deadline.allows(90 if not options.toy else 1, piece):

@@ -190,7 +190,7 @@ def main(arguments: list[str] | None = None) -> None:
     device, deadline = choose_device(options.toy), Deadline(options.minutes)
     if options.folder is None and not options.toy:
         parser.error("a folder for the graphs is needed")
-    command = placeholder("bench.gpu_recipes", sys.argv[1:], [str(options.folder)])
+    command = placeholder("bench.gpu_recipes", sys.argv[1:] if arguments is None else arguments, [str(options.folder)])
     result = ResultFile("gpu_recipes", options, device, command, graph={"nodes": 10_000_000, "edges": 200_000_000, "train": 1_000_000})
     with tempfile.TemporaryDirectory() as temporary:
         if options.toy:

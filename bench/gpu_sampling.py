@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     device, deadline = choose_device(options.toy), Deadline(options.minutes)
     if options.folder is None and not options.toy:
         parser.error("a folder for the graphs is needed")
-    command = placeholder("bench.gpu_sampling", sys.argv[1:], [str(options.folder)])
+    command = placeholder("bench.gpu_sampling", sys.argv[1:] if arguments is None else arguments, [str(options.folder)])
     result = ResultFile("gpu_sampling", options, device, command, fanouts=FANOUTS, batch_size=BATCH_SIZE)
     with tempfile.TemporaryDirectory() as temporary:
         if options.toy:
