@@ -41,7 +41,7 @@ from bench.gpu_common import (
 from bench.gpu_model import penstock_step
 from penstock.kernels.gather_cached.gpu import gather_cached
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS, gather_rows
-from penstock.store.tiers.grid import programs_over_link
+from penstock.store.tiers.grid import programs_over_link, programs_with_hits
 from penstock.store.tiers.pinned import pin
 
 GIB = 1 << 30
@@ -196,7 +196,12 @@ class Bench:
             hits.zero_()
             fused(self.chosen)
             self.check(table, row_bytes, sets[-1], out)
-            work = {"uncached": plain, "fused": partial(fused, self.chosen), "fused, all programs": partial(fused, MAX_PROGRAMS)}
+            work = {
+                "uncached": plain,
+                "fused": partial(fused, programs_with_hits(self.chosen, 100, percent)),  # as `FusedCache` does
+                "fused, programs of the link": partial(fused, self.chosen),
+                "fused, all programs": partial(fused, MAX_PROGRAMS),
+            }
             share = int(hits) / (count * len(sets))
             times = alternate({name: partial(seconds, each, device) for name, each in work.items()}, self.sizes.rounds)
             over = [a / b for a, b in zip(times["uncached"], times["fused"], strict=True)]

@@ -34,6 +34,7 @@ PAPERS = (
 )
 """(what, recipe, recipes it is compared with: the best of them, the paper's ratio)."""
 COLORS = {("samples", "kernel"): "#7a5195", ("rows", "kernel"): "#ef8b2c", ("model", "kernel"): "#2f6db3"}
+KINDS = ("uncached", "fused", "fused, programs of the link", "fused, all programs")
 COPY_COLOR = "#8a8a8a"
 Table = Callable[[list[str], list[list[str]]], list[str]]
 Results = dict[str, dict[str, Any] | None]
@@ -215,11 +216,11 @@ def detail_of_cache(results: Results, table: Table) -> list[str]:
     if not found:
         return []
     cells = [
-        [size, percent, *(f"{one['gb_per_s'][name]['median']:.1f}" for name in ("uncached", "fused", "fused, all programs")),
+        [size, percent, *(f"{one['gb_per_s'][name]['median']:.1f}" for name in KINDS),
          f"{one['over_uncached']['median']:.2f}x"]
         for size, by_hits in found.items() for percent, one in by_hits.items()
     ]  # fmt: skip
-    head = ["bytes of a row", "hits, %", "uncached, GB/s", "fused, GB/s", "fused by all multiprocessors, GB/s", "fused over uncached"]
+    head = ["bytes of a row", "hits, %", *(f"{name}, GB/s" for name in KINDS), "fused over uncached"]
     return ["", *table(head, cells)]
 
 

@@ -201,7 +201,7 @@ def made_up():
     low = {"gb_per_s": {"copy": spread(50.0), **over}, "over_copy": {gpu_page.AT_MOST: spread(0.8), "chosen": spread(0.8)}}
     cached = {
         "hits": 0.9,
-        "gb_per_s": dict.fromkeys(("uncached", "fused", "fused, all programs"), spread(40.0)),
+        "gb_per_s": dict.fromkeys(gpu_page.KINDS, spread(40.0)),
         "over_uncached": spread(5.0),
     }
     link = {

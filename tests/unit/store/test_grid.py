@@ -23,6 +23,14 @@ def test_the_fewest_near_the_best(rates, chosen):
     assert grid.smallest_near_best(rates) == chosen
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "num_hits", "programs"),
+    [(1000, 0, 16), (1000, 500, 32), (1000, 800, 80), (1000, 900, 128), (1000, 1000, 128), (0, 0, 16), (3, 3, 48)],
+)
+def test_hits_are_read_by_more(num_rows, num_hits, programs):
+    assert grid.programs_with_hits(16, num_rows, num_hits) == programs
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_rates_are_those_of_reads(device):
     rates = grid.measure_rates(_triton.tensor_device(device), [1, 2], table_bytes=1 << 14, read_bytes=1 << 13)

@@ -30,6 +30,8 @@ SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 5, 1 / 4, 1 / 2, 1, 2)
 """Of the multiprocessors, that are tried: as many programs. A fifth is what a model should have to spare at most."""
 ROW_BYTES = 512
 REPEATS = 3
+MOST_TIMES = 8
+"""The programs that saturate the link, where nearly all rows are on the device: a program on each multiprocessor, or thereabouts."""
 
 
 @functools.cache
@@ -50,6 +52,15 @@ def smallest_near_best(rates: Mapping[int, float]) -> int:
     """Return the fewest programs whose rate is near the best; `rates`: programs -> bytes per second."""
     best = max(rates.values())
     return min(programs for programs, rate in rates.items() if rate >= NEAR * best)
+
+
+def programs_with_hits(over_link: int, num_rows: int, num_hits: int) -> int:
+    """Return the programs of a read that finds some of its rows on the device.
+
+    A program waits for a row of the host nearly as long as for a tile of them, and only misses come from there. So with as many programs as
+    a read of misses alone takes, the link would idle: there are more, up to `MOST_TIMES` as many, so that as many misses are under way.
+    """
+    return over_link if num_rows == 0 else min(MOST_TIMES * over_link, over_link * num_rows // max(1, num_rows - num_hits))
 
 
 def measure_rates(
