@@ -331,6 +331,7 @@ class _Epoch:
 
     def __next__(self) -> Any:
         loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
+        loader._maker.stage.keep_up()
         asked = time.perf_counter()
         if loader._cache_to_come is not None:
             loader._cache_to_come.batch_asked()
