@@ -4,15 +4,17 @@
 #   make check    format, lint, types, layers                            make deep     the long tests
 #   make bench    the benchmarks that need no other library              make compat   PyG's own tests of its loader, on ours
 #   make soak     an hour of training under a bound on memory (MINUTES=60)
+#   make gpu      on a machine with a GPU: its tests, then its benchmarks (FOLDER=... for 17 GB of graphs)
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 MINUTES ?= 60
+FOLDER ?= $(OUT)/graphs
 CONSTRAINTS := $(VENV)/constraints.txt
 
-.PHONY: train test check deep soak bench compat clean
+.PHONY: train test check deep soak bench gpu compat clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +49,16 @@ soak: $(VENV)/installed-for-tests
 
 bench: $(VENV)/installed-for-tests
 	$(BIN)/python -m bench
+
+gpu: export TRITON_INTERPRET = 0
+gpu: $(VENV)/installed-for-tests
+	$(BIN)/python -m pytest -q -m gpu tests/gpu/test_pinned.py
+	$(BIN)/python -m pytest -q -m gpu tests/gpu tests/differential tests/contract tests/feed tests/train/test_device.py
+	$(BIN)/python -m bench.gpu_link
+	$(BIN)/python -m bench.gpu_sampling $(FOLDER)
+	$(BIN)/python -m bench.gpu_busy $(FOLDER) --minutes 15
+	$(BIN)/python -m bench.gpu_recipes $(FOLDER) --minutes 60
+	$(BIN)/python -m bench.tables
 
 compat: $(VENV)/installed-for-tests
 	$(BIN)/python -m bench.compat $(PYG)

@@ -44,21 +44,25 @@ REMARKS = """## Remarks
   the host keeps what was read. Reading the store in order before helps as far as that memory goes. fio, which reads anywhere, meets colder
   blocks than the contenders, who read the same batches one after the other: the ratio to the device is as good as fio's rates are
   steady.
-- On zipf-256 the static choice hits more rows than Belady, 28 % against 17 %. That is the beginning: the cache began empty, and 8
-  batches of warm-up fill it without its having chosen yet. Played by the simulator over 96 batches of this graph, 555,000 rows kept
-  (3 %), batches 8 to 16 hit 17 % with any window, and from batch 40 on 25 % with a window of 16 and 33 % with 32. Beginning with the
-  hottest rows would read as many rows in advance as it saves. The warm-up of `ginex` is now three windows; this cell was measured
-  before.
+- The disk answers some 50,000 requests of a page a second at best. On zipf-256 `mmap` has 41,000 pages a second of it, so `ginex` can
+  be ahead only by asking less: it asks for 0.73 of what `mmap` does. The graph has no neighbourhoods: each row lies apart, proximity order
+  finds nothing, and a tenth of the store, less process, tables and window, holds 3 % of the rows, of which Belady makes 25 % hits.
+  Four times would take 80 % of hits. On cnr-768, where rows that are read together lie together, `ginex` asks for a third.
+- Belady on zipf-256, played by the simulator over 96 batches, 555,000 rows kept: batches 8 to 16 hit 17 % with any window, for the cache
+  begins empty; from batch 40 on 25 % with a window of 16 and 33 % with 32. So `ginex` is warmed up by three windows.
+- GCN normalises by degrees. The model of `penstock train` reads those of the whole graph off the row pointers; here that was 3.1 s of the
+  3.5 s of a batch of `mmap` on zipf-256, whose row pointers are in the page cache or not. That is the model's doing and not the
+  reader's, so GCN has the degrees in the batch here, as PyG's has, and its cells were measured again.
+- `ginex` took 74 s to be set up on zipf-256 and read 31 GB meanwhile: lists that are kept were loaded in the order of their rank, a piece
+  of 1 MiB at a time, each from end to end of the file. They are loaded in the order of the file now: 21 s.
 - On cnr-768 `ali+pg` is slower than `mmap`; why was not looked into.
 - On twitter-128 a tenth of the store is 830 MiB, of which the process and the tables of 10.7 million nodes take most. `ginex` was given
   caches there without what its window holds being counted, so that row pointers were pushed out and read again, page by page: 3,300
   faults a batch, and 5,200 when it was run again. What a window holds is counted since (cnr-768 is measured so); this cell was not
-  repeated. The budget for the whole process refuses that store at this memory: it asks for 1,018 MiB.
+  repeated.
 - On cnr-768 `ginex` waits little for the disk: the step of the model is 0.06 to 0.1 s of the 0.12 to 0.14 s of a batch of GraphSAGE. So
   proximity order, which halves the rows that are missed, brings little in time there. Packing brings nothing where a row is three
-  quarters of a page. The budget for the whole process refused (920 MiB of 885): it counts the libraries' pages too.
-- GCN on cnr-768: the first round is of code in which the model held all degrees in memory, the second of one that reads them off the row
-  pointers, which is part of the step.
+  quarters of a page. The budget for the whole process refused (920 MiB of 885): it counted all pages of libraries then.
 """.splitlines()
 
 

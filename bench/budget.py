@@ -69,7 +69,7 @@ def train(store: Path, out: Path, limit_bytes: int, options: list[str]) -> dict[
         "seconds": round(time.perf_counter() - started, 1),
         "memory": next((line for line in lines if line.startswith("memory: ")), ""),
         "last_line": lines[-1] if lines else "",
-        "result": json.loads(printed) if process.returncode == 0 else None,
+        "result": json.loads(printed.replace(str(out.parent), "FOLDER")) if process.returncode == 0 else None,
     }
 
 

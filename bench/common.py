@@ -37,7 +37,9 @@ def describe_machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the checkout, with a mark where files differ from it."""
+    """The commit of the checkout, with a mark where files differ from it; BENCH_COMMIT, if that is set: copies have no history."""
+    if said := os.environ.get("BENCH_COMMIT"):
+        return said
     try:
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
         dirty = subprocess.run(["git", "status", "--porcelain", "src"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -46,10 +48,11 @@ def commit() -> str:
     return head + ("+changes" if dirty.strip() else "")
 
 
-def write_result(name: str, values: dict[str, Any]) -> Path:
-    """Write `bench/results/<name>.json` with machine, commit and date."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+def write_result(name: str, values: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write `<name>.json`, in bench/results if no folder is given, with machine, commit and date."""
+    folder = folder or RESULTS
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
     stamped = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": describe_machine(), **values}
     path.write_text(json.dumps(stamped, indent=1) + "\n")
     return path

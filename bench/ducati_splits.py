@@ -225,6 +225,10 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", default=["5%", "10%", "20%", "40%"])
     parser.add_argument("--epochs", nargs="+", type=int, default=[1, 4], help="presampled")
     parser.add_argument("--device")
+    parser.add_argument(
+        "--toy", action="store_true", help="with --device, in Triton's interpreter: checks the flow, writes nothing without --out"
+    )
+    parser.add_argument("--out", type=Path, help="folder of the result file; default bench/results")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=16)
     given = parser.parse_args()
@@ -234,13 +238,15 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as temporary:
         if given.device:
+            from bench.gpu_common import choose_device, describe_device
             from bench.graphs import make
-            from penstock.kernels._triton import is_interpreted, tensor_device
+            from penstock.kernels._triton import is_interpreted
             from penstock.store import Store
 
-            device = tensor_device(given.device)
+            device = choose_device(given.toy)
             store = Store.open(make("small", given.folder or Path(temporary)))
-            values |= {"interpreted": is_interpreted(), "small": time_on_device(store, device, given.budgets, given.rounds, given.batches)}
+            values |= {"interpreted": is_interpreted(), "device": describe_device(device)}
+            values |= {"small": time_on_device(store, device, given.budgets, given.rounds, given.batches)}
         else:
             from penstock.store import ingest
 
@@ -250,7 +256,8 @@ def main() -> None:
                 for num_epochs in given.epochs:
                     values[name][f"{num_epochs} presampled"] = compare(store.graph(), given.dim, given.budgets, num_epochs)
                     show(f"{name}, {num_epochs} presampled", values[name][f"{num_epochs} presampled"], given.budgets)
-    print(write_result("ducati_splits_device" if given.device else "ducati_splits", values))
+    if given.out or not given.toy:
+        print(write_result("ducati_splits_device" if given.device else "ducati_splits", values, given.out))
 
 
 def show(name: str, found: dict[str, Any], budgets: list[str]) -> None:

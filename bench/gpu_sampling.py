@@ -1,15 +1,16 @@
 """Sampling on a device against the CPU kernels on all cores, in alternation, batch for batch the same samples.
 
-    python -m bench.gpu_sampling [FOLDER]      stores small and large are made in FOLDER (default: a temporary one) if not there
+    python -m bench.gpu_sampling FOLDER [--graphs small ten-128] [--minutes 9] [--out FOLDER]            python -m bench.gpu_sampling --toy
 
-Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 seeds, Python included; the same numbered batches by each contender, and their
-bytes compared. The graph is in memory of the host, in the device's, in pinned memory that the device reads, or there with the lists of the
-nodes of the most out-edges, 20 % of all edges, on the device as well. A device is given one batch after the other, by one thread.
+Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 seeds, Python included; the
+same numbered batches by each contender, and their bytes compared. The graph is in memory of the host, in the device's, in pinned memory
+that the device reads, or there with the lists of the nodes of the most out-edges, 20 % of all edges, on the device as well. A device is
+given one batch after the other, by one thread.
 """
 
 from __future__ import annotations
 
-import os
+import argparse
 import sys
 import tempfile
 import time
@@ -21,17 +22,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.common import foreign_load, spread, write_result
-from bench.graphs import make
-from penstock.errors import NotSupportedError
-from penstock.kernels._triton import is_interpreted, tensor_device
+from bench import graphs
+from bench.common import spread
+from bench.gpu_common import Deadline, ResultFile, add_options, choose_device, cores, placeholder, synchronize
 from penstock.plan import plan_lists
 from penstock.records import CSC, EDGE, NODE, Graph, Sample
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import place_graph
 from penstock.store import Store
 
-FANOUTS, BATCH_SIZE, ROUNDS, BATCHES, KEPT = (15, 10, 5), 1024, 7, 64, "20%"
+FANOUTS, BATCH_SIZE, ROUNDS, BATCHES, KEPT = (15, 10, 5), 1024, 7, 128, "20%"
+GRAPHS, EXPECTED_S = ("small", "ten-128"), 120.0
 
 Run = Callable[[range], int]
 """Samples the batches of a range; returns their edges, all of which are there."""
@@ -40,15 +41,15 @@ Run = Callable[[range], int]
 class Bench:
     """The contenders over one graph."""
 
-    def __init__(self, store: Store, device: torch.device) -> None:
+    def __init__(self, store: Store, device: torch.device, fanouts: tuple[int, ...], batch_size: int) -> None:
         csc = store.csc()
         graph = Graph({NODE: csc.num_dst}, {EDGE: CSC(np.array(csc.indptr), np.array(csc.indices))}, True)
         self.train = np.array(store.split("train"))
-        self.sampler, self.device = NeighborSampler(graph, FANOUTS, seed=1), device
+        self.sampler, self.device, self.batch_size = NeighborSampler(graph, fanouts, seed=1), device, batch_size
 
     def seeds(self, number: int) -> np.ndarray:
         """Of a batch."""
-        return self.train[number * BATCH_SIZE % max(self.train.size - BATCH_SIZE, 1) :][:BATCH_SIZE]
+        return self.train[number * self.batch_size % max(self.train.size - self.batch_size, 1) :][: self.batch_size]
 
     def on_cpu(self, num_threads: int) -> Run:
         """The kernels of the CPU on so many threads, a batch on each."""
@@ -78,8 +79,7 @@ class Bench:
             edges = 0
             for number in numbers:
                 edges += num_edges(ours.sample(NODE, self.seeds(number), epoch=0, batch=number, workspace=workspace))
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
+            synchronize(self.device)
             return edges
 
         return run
@@ -91,7 +91,7 @@ class Bench:
         out_degrees = np.bincount(csc.indices, minlength=csc.num_dst).astype(np.float64)
         kept = plan_lists(KEPT, {EDGE: out_degrees}, graph.adjacency, "prefix")
         return {
-            f"cpu, {os.cpu_count()} threads": self.on_cpu(os.cpu_count() or 1),
+            "cpu": self.on_cpu(cores()),
             "device memory": self.on_device("device"),
             "pinned memory": self.on_device("pinned"),
             f"pinned memory, {KEPT} kept": self.on_device("pinned", kept),
@@ -109,19 +109,22 @@ def bytes_of(sample: Sample) -> list[bytes]:
     return [array.tobytes() for array in arrays]
 
 
-def measure(store: Store, device: torch.device) -> dict[str, Any]:
+def measure(
+    store: Store, device: torch.device, fanouts: tuple[int, ...] = FANOUTS, batch_size: int = BATCH_SIZE, rounds: int = ROUNDS,
+    num_batches: int = BATCHES,
+) -> dict[str, Any]:  # fmt: skip
     """Rates of all contenders, in alternation."""
     started = time.perf_counter()
-    contenders = Bench(store, device).contenders()
+    contenders = Bench(store, device, fanouts, batch_size).contenders()
     ready_s = time.perf_counter() - started
     for run in contenders.values():
-        run(range(BATCHES))
+        run(range(num_batches))
     edges: dict[str, set[int]] = {name: set() for name in contenders}
     rates: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for name, run in contenders.items():
             started = time.perf_counter()
-            count = run(range(number * BATCHES, (number + 1) * BATCHES))
+            count = run(range(number * num_batches, (number + 1) * num_batches))
             rates[name].append(count / (time.perf_counter() - started) / 1e6)
             edges[name].add(count)
     if len({frozenset(each) for each in edges.values()}) > 1:
@@ -131,24 +134,31 @@ def measure(store: Store, device: torch.device) -> dict[str, Any]:
         name: {"m_edges_per_s": spread(each), "over_cpu": spread([a / b for a, b in zip(each, first, strict=True)])}
         for name, each in rates.items()
     }
-    return {"ready_s": round(ready_s, 1), "contenders": rows}
+    return {"ready_s": round(ready_s, 1), "cpu_threads": cores(), "contenders": rows}
 
 
-def main() -> None:
-    """Measure both graphs and write the result."""
-    try:
-        device = tensor_device("cuda")
-    except NotSupportedError as error:
-        sys.exit(str(error))
+def main(arguments: list[str] | None = None) -> None:
+    """Measure the graphs that are not in the result yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="where the graphs are, or are made")
+    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    device, deadline = choose_device(options.toy), Deadline(options.minutes)
+    if options.folder is None and not options.toy:
+        parser.error("a folder for the graphs is needed")
+    command = placeholder("bench.gpu_sampling", sys.argv[1:] if arguments is None else arguments, [str(options.folder)])
+    result = ResultFile("gpu_sampling", options, device, command, fanouts=FANOUTS, batch_size=BATCH_SIZE)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)
-        values: dict[str, Any] = {"command": "python -m bench.gpu_sampling FOLDER", "foreign_load_percent": round(foreign_load(), 1)}
-        values["interpreted"] = is_interpreted()  # then these are no times of a device
-        for name in ("small", "large"):
-            values[name] = measure(Store.open(make(name, folder)), device)
-            for contender, row in values[name]["contenders"].items():
-                print(f"{name:<6} {contender:<28} {row}", flush=True)
-    print(write_result("gpu_sampling", values))
+        if options.toy:
+            from penstock.store import generate
+
+            store = generate("zipf", Path(temporary) / "toy", num_nodes=300, num_edges=1500, train=0.5, seed=1)
+            result.put("toy", measure(store, device, (3, 2), 32, rounds=1, num_batches=1))
+            return
+        for name in options.graphs:
+            if name not in result and deadline.allows(EXPECTED_S, name):
+                result.put(name, measure(Store.open(graphs.make(name, options.folder)), device))
 
 
 if __name__ == "__main__":

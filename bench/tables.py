@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench import beyond_page, caching_page, caching_pictures, layout_page, lists_page
+from bench import beyond_page, caching_page, caching_pictures, gpu_page, layout_page, lists_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT
@@ -80,6 +80,11 @@ def caching_page_of(result: dict[str, Any]) -> str:
 def lists_page_of(lists: dict[str, Any], budget: dict[str, Any]) -> str:
     """docs/results/neighbor_lists.md."""
     return lists_page.render(lists, budget, table, machine)
+
+
+def gpu_page_of() -> str:
+    """docs/results/gpu.md, also where nothing was run."""
+    return gpu_page.render({name: read(name) for name in gpu_page.FILES}, table)
 
 
 def speed_rows() -> list[list[str]]:
@@ -227,6 +232,8 @@ def main() -> None:
     if beyond is not None:
         (folder / "disk.md").write_text(beyond_page.render(beyond, table, machine(beyond)))
         beyond_page.draw(beyond, ROOT / "docs" / "pictures")
+    (folder / "gpu.md").write_text(gpu_page_of())
+    gpu_page.draw({name: read(name) for name in gpu_page.FILES}, ROOT / "docs" / "pictures")
     readme = ROOT / "README.md"
     rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
     before, rest = readme.read_text().split("<!-- speed -->\n")

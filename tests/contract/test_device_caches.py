@@ -7,6 +7,7 @@ import torch
 from penstock.cache import FIFO, Static
 from penstock.errors import InputError, NodeIdError
 from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
+from penstock.kernels.gather_cached import gpu as gather_cached
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
 from tests.contract.test_device_tiers import OnDevice
 
@@ -69,6 +70,24 @@ class TestFusedCache(Cached):
         filled = min(capacity, 39)
         assert tier.stats.num_rows + tier.slow.stats.num_rows - filled == 60
         assert tier.stats.num_rows <= 60 * min(capacity, 50) / 30
+
+    def test_more_programs_read_where_fewer_rows_come_over_the_link(self, arrays, monkeypatch):
+        asked, gather = [], gather_cached.gather_cached
+
+        def note(*arguments, max_programs, **others):
+            asked.append(max_programs)
+            gather(*arguments, max_programs=max_programs, **others)
+
+        monkeypatch.setattr(gather_cached, "gather_cached", note)
+        self.capacity = 50
+        tier = FusedCache(lambda: self.policy(50, self.capacity), PinnedTier(arrays, self.reader, max_programs=3), np.arange(49, 10, -1))
+        rows = np.r_[11:43, 0:8]  # 32 hits of 40, then 40 where misses are kept
+        for _ in range(2):
+            self.read(tier, arrays, rows, np.arange(40), 40)
+            if self.reader.type == "cuda":
+                torch.cuda.synchronize(self.reader)  # else the count of hits may come a batch later
+        shares = {"static": [3, 15], "fifo": [15, 24]}[tier.policy.name]
+        assert asked == [share for share in shares for _ in tier.row_bytes]
 
 
 class TestCacheOverUploads(Cached):

@@ -1,5 +1,6 @@
 """Tiers that a device reads keep the contract of tiers; what is their own: how memory of the host becomes readable, and updates."""
 
+import ctypes
 import gc
 import logging
 import types
@@ -169,6 +170,20 @@ def test_memory_that_no_device_reads(monkeypatch):
         TierError, match=r"cuda:0 cannot read memory of cpu that is not pinned or registered: invalid argument \(CUDA error 1\)"
     ):
         _cuda.device_address(torch.zeros(4), CUDA)
+
+
+def test_a_thread_that_has_asked_nothing_of_the_device_yet(monkeypatch):
+    current = []
+
+    def attribute(found, which, address):
+        ctypes.cast(found, ctypes.POINTER(ctypes.c_uint64))[0] = address + 7
+        return 0 if current else 201
+
+    monkeypatch.setattr(_cuda, "driver", lambda: types.SimpleNamespace(cuPointerGetAttribute=attribute))
+    monkeypatch.setattr(_cuda, "make_current", current.append)
+    tensor = torch.zeros(4)
+    assert _cuda.device_address(tensor, CUDA) == tensor.data_ptr() + 7
+    assert current == [CUDA]
 
 
 def test_a_device_that_is_full(monkeypatch):

@@ -97,7 +97,7 @@ def test_too_small_a_budget_is_refused_with_the_sum(store, device):
     with pytest.raises(BudgetError) as refused:
         penstock.NeighborLoader(store, **OPTIONS, plan=make_plan("gnnlab", host_memory="64MiB"), device=device)
     assert re.fullmatch(
-        r"host_memory of 64\.0 MiB does not hold one batch: .* process \+ .* batches \+ .* pinned \+ .* staging \+ .* \+ 5 % reserve = "
+        r"host_memory of 64\.0 MiB does not hold one batch: .* process \+ .* batches \+ .* pinned \+ .* staging \+ .* 5 % reserve = "
         r".* at least\. Give more, or make batches, fanouts or num_workers smaller, or read from the disk what the device reads in memory "
         r"\(features='disk'\)",
         str(refused.value),

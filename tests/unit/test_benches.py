@@ -20,7 +20,6 @@ from bench import (
     common,
     disk,
     ducati_splits,
-    gpu_sampling,
     graphs,
     layout,
     layout_page,
@@ -33,8 +32,6 @@ from bench import (
     tables,
     weighted,
 )
-
-from penstock.kernels import _triton
 
 TOY = dict(num_nodes=3000, num_edges=30_000, feature_dim=8, train=0.5)
 
@@ -102,18 +99,6 @@ def test_weighted(toy, monkeypatch):
     result = json.loads((toy / "results" / "weighted.json").read_text())
     assert 8.5 <= result["bytes_per_edge"] < 8.51
     assert result["weighted_over_uniform_without_replacement"]["median"] > 0
-
-
-def test_gpu_sampling(toy, monkeypatch):
-    """In the interpreter, which says nothing of a device's speed."""
-    for name, value in dict(FANOUTS=(3, 2), BATCH_SIZE=32, ROUNDS=1, BATCHES=1).items():
-        monkeypatch.setattr(gpu_sampling, name, value)
-    monkeypatch.setattr(sys, "argv", ["gpu_sampling", str(toy)])
-    gpu_sampling.main()
-    result = json.loads((toy / "results" / "gpu_sampling.json").read_text())
-    assert result["interpreted"] == _triton.is_interpreted()
-    assert len(result["large"]["contenders"]) == 4
-    assert all(row["m_edges_per_s"]["median"] > 0 for row in result["small"]["contenders"].values())
 
 
 def test_beyond_memory(toy, monkeypatch):
@@ -239,6 +224,7 @@ def test_orders(toy, monkeypatch):
 def test_pages_of_results_are_what_the_results_say():
     assert (common.ROOT / "docs" / "results" / "accuracy.md").read_text() == tables.accuracy_page()
     assert (common.ROOT / "docs" / "results" / "speed.md").read_text() == tables.speed_page()
+    assert (common.ROOT / "docs" / "results" / "gpu.md").read_text() == tables.gpu_page_of()
     result = tables.read("caching")
     assert (common.ROOT / "docs" / "results" / "caching.md").read_text() == tables.caching_page_of(result)
     result = tables.read("beyond_memory")
@@ -268,7 +254,8 @@ def test_ducati_splits_on_a_device(toy, monkeypatch):
     monkeypatch.setattr(graphs, "GRAPHS", {"small": dict(num_nodes=300, num_edges=1500, feature_dim=4, train=0.1)})
     monkeypatch.setattr(ducati_splits, "FANOUTS", (2, 2))
     monkeypatch.setattr(ducati_splits, "STEPS", (0, 50))
-    monkeypatch.setattr(sys, "argv", ["ducati_splits", str(toy), "--device", "cuda", "--budgets", "60%", "--rounds", "1", "--batches", "1"])
+    few = ["--budgets", "60%", "--rounds", "1", "--batches", "1"]
+    monkeypatch.setattr(sys, "argv", ["ducati_splits", str(toy), "--device", "cuda", *few, "--toy", "--out", str(toy / "results")])
     ducati_splits.main()
     result = json.loads((toy / "results" / "ducati_splits_device.json").read_text())
     assert set(result["small"]["60%"]["seconds_per_batch"]) == {"0 % for lists", "50 % for lists", "ducati"}

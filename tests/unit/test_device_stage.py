@@ -25,9 +25,9 @@ class Stream:
     def __init__(self, device=None, priority=0):
         self.asked, self.priority = [], priority
 
-    def record_event(self):
+    def record_event(self, event=None):
         self.asked.append("mark")
-        return f"event after {len(self.asked)}"
+        return f"event after {len(self.asked)}" if event is None else event
 
     def wait_event(self, event):
         self.asked.append(f"wait for {event}")
@@ -88,6 +88,26 @@ def test_samples_go_from_stream_to_stream(streams):
     assert stage._stream.asked[3:] == []
 
 
+def test_the_user_is_two_steps_ahead_at_most(streams, monkeypatch):
+    user, _ = streams
+    waited = []
+
+    class Event:
+        def __init__(self, blocking):
+            self.number = len(user.asked)
+
+        def synchronize(self):
+            waited.append((self.number, len(user.asked)))
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    stage = DeviceStage(torch.device("cuda", 0))
+    for _ in range(4):
+        stage.keep_up()
+        user.asked.append("step")
+    assert user.asked == ["mark", "step"] * 4
+    assert waited == [(0, 5), (2, 7)], "the third batch waits for what came before the first one, the fourth for the first step"
+
+
 def test_batches_are_moved_whole(streams, monkeypatch):
     moved = []
     monkeypatch.setattr(on_device, "move_tensor", lambda tensor, device: moved.append(device) or tensor)
@@ -103,4 +123,5 @@ def test_on_the_cpu_nothing_is_done(device):
     batch = Data(x=torch.zeros(3))
     with stage.working():
         assert stage.hand_over(stage.move(batch), stage.mark()) is batch
+    stage.keep_up()
     stage.settle()

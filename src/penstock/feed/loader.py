@@ -41,6 +41,7 @@ from penstock.gather import TieredTable
 from penstock.order import Order, SequentialOrder
 from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
+from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
 
 Batch = Data | HeteroData
 T = TypeVar("T")
@@ -192,6 +193,9 @@ class NeighborLoader:
         if not self._is_fresh:
             self._epoch, self._delivered = self._epoch + 1, 0
         self._is_fresh = False
+        if self._caches.fitted is not None:
+            let_go_of_libraries()  # what was read of them to load kernels
+            give_back_freed_memory()
         return _Epoch(self, self._epoch, self._delivered)
 
     def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
@@ -328,6 +332,7 @@ class _Epoch:
 
     def __next__(self) -> Any:
         loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
+        loader._maker.stage.keep_up()
         asked = time.perf_counter()
         if loader._cache_to_come is not None:
             loader._cache_to_come.batch_asked()

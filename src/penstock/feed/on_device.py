@@ -8,6 +8,7 @@ that memory of a batch that was dropped is not used again before the work on it 
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,6 +18,9 @@ from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.kernels._triton import tensor_device
 from penstock.plan import SAME, SHARED, Plan
 from penstock.store.tiers.pinned import move_tensor
+
+MOST_STEPS = 2
+"""Of the user's, that a device may have before it when the next batch is asked for: one under way, one behind it."""
 
 
 class OnHost:
@@ -42,6 +46,9 @@ class OnHost:
     def mark(self) -> Any:
         """There is nothing to wait for."""
 
+    def keep_up(self) -> None:
+        """Nobody is behind."""
+
     def hand_over(self, value: Any, mark: Any) -> Any:
         """It is whole."""
         return value
@@ -57,6 +64,7 @@ class DeviceStage(OnHost):
     def __init__(self, device: torch.device) -> None:
         self.device: torch.device = device
         self._stream, self._samples = None, None
+        self._steps: deque[torch.cuda.Event] = deque()
         if device.type == "cuda":
             self._stream, self._samples = torch.cuda.Stream(device), torch.cuda.Stream(device, priority=-1)
 
@@ -80,6 +88,19 @@ class DeviceStage(OnHost):
     def mark(self) -> Any:
         """Return what says that all asked for so far on the current stream is done; None where nothing is asked of a stream."""
         return None if self._stream is None else torch.cuda.current_stream(self.device).record_event()
+
+    def keep_up(self) -> None:
+        """Note what the user has asked for since his last batch, and wait until the device is at most `MOST_STEPS` of that behind.
+
+        Nobody else waits for the rows or the user's steps. Without this, whoever asks faster than the device works has batch upon batch
+        made there: memory of a batch that he let go is not used again before his steps on it are over, however long their queue.
+        """
+        if self._stream is not None:
+            event = torch.cuda.Event(blocking=True)
+            torch.cuda.current_stream(self.device).record_event(event)
+            self._steps.append(event)
+            if len(self._steps) > MOST_STEPS:
+                self._steps.popleft().synchronize()
 
     def hand_over(self, value: Any, mark: Any) -> Any:
         """Let the current stream wait for a batch or a sample, and the allocator for the current stream. Without a mark, do nothing."""

@@ -19,6 +19,7 @@ from penstock.cache.policy import Change, Policy
 from penstock.gather.cached import CachedTier
 from penstock.records import Span
 from penstock.store.tiers import PinnedTier, Read, TierStats
+from penstock.store.tiers.grid import programs_with_hits
 from penstock.store.tiers.pinned import DeviceRead, places_on, rows_on, to_device
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class FusedCache(CachedTier):
 
         self._pinned, self._reader = slow, slow.reader
         self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field, and of all others
+        self._hits_seen = torch.zeros(2, dtype=torch.int64, pin_memory=slow.reader.type == "cuda")  # on the host, some batches late
         self._asked = self._asked_before = self._hits_before = 0
         self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
 
@@ -94,16 +96,22 @@ class FusedCache(CachedTier):
         from penstock.kernels.gather_cached import gpu
 
         slots, given = self._slots, places_on(self._reader, places)
-        if change is not None:
+        if change is None:
+            num_asked, num_hits = self._asked, int(self._hits_seen[0])
+        else:
             slots = to_device(change.hit_slots, self._reader)
+            num_asked, num_hits = change.hit_slots.size, int(np.count_nonzero(change.hit_slots >= 0))
         assert slots is not None
+        max_programs = programs_with_hits(self._pinned.max_programs, num_asked, num_hits)
         fields = zip(self._pinned.buffers, self._fast.buffers, self.row_bytes, outs, strict=True)
         for number, (table, cache, row_bytes, out) in enumerate(fields):
             hits = self._hits[min(number, 1) :]
             gpu.gather_cached(
                 table, cache, slots, ids, row_bytes, out, hits,
-                by_position=change is not None, places=given, max_programs=self._pinned.max_programs,
+                by_position=change is not None, places=given, max_programs=max_programs,
             )  # fmt: skip
+        if change is None:
+            self._hits_seen.copy_(self._hits, non_blocking=True)
 
     def _update(self, change: Change, outs: Sequence[Any], places: np.ndarray | None, spans: list[Span]) -> None:
         """Kept misses into the cache, behind the reads of this batch; and count."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PORTABLE, MAPPED, READ_ONLY = 1, 2, 8
 _DEVICE_POINTER = 3  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
 @functools.cache
@@ -60,7 +61,11 @@ def device_address(tensor: torch.Tensor, device: torch.device) -> int:
     if tensor.device == device or tensor.numel() == 0:  # under the interpreter, the device is the CPU
         return address
     found = ctypes.c_uint64()
-    error = _error(driver().cuPointerGetAttribute(ctypes.addressof(found), _DEVICE_POINTER, address))
+    code = driver().cuPointerGetAttribute(ctypes.addressof(found), _DEVICE_POINTER, address)
+    if code == _NO_CONTEXT:  # a new thread that has asked nothing of the device yet
+        make_current(device)
+        code = driver().cuPointerGetAttribute(ctypes.addressof(found), _DEVICE_POINTER, address)
+    error = _error(code)
     if error is not None:
         raise TierError(f"{device} cannot read memory of {tensor.device} that is not pinned or registered: {error}")
     return int(found.value)

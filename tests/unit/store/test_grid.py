@@ -23,6 +23,14 @@ def test_the_fewest_near_the_best(rates, chosen):
     assert grid.smallest_near_best(rates) == chosen
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "num_hits", "programs"),
+    [(1000, 0, 16), (1000, 500, 32), (1000, 800, 80), (1000, 900, 128), (1000, 1000, 128), (0, 0, 16), (3, 3, 48)],
+)
+def test_hits_are_read_by_more(num_rows, num_hits, programs):
+    assert grid.programs_with_hits(16, num_rows, num_hits) == programs
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_rates_are_those_of_reads(device):
     rates = grid.measure_rates(_triton.tensor_device(device), [1, 2], table_bytes=1 << 14, read_bytes=1 << 13)
@@ -43,5 +51,5 @@ def test_it_is_measured_once_on_a_device_and_never_in_the_interpreter(monkeypatc
     assert measured == []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: type("Properties", (), {"multi_processor_count": 132}))
     assert [grid.programs_over_link(torch.device("cuda", 0)) for _ in range(2)] == [4, 4]
-    assert measured == [[4, 8, 16, 33, 66, 132, 264]]
+    assert measured == [[4, 8, 16, 26, 33, 66, 132, 264]]
     grid.programs_over_link.cache_clear()

@@ -10,8 +10,11 @@ from penstock.kernels._device_rows import addresses_of, copy_rows, layout_of
 from penstock.kernels._triton import launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
+_NUMBERS = ("table", "cache", "slots", "ids", "out", "targets", "num_hits", "num_rows")
+"""Other ones are not to be another kernel, compiled in the middle of a run."""
 
-@triton.jit
+
+@triton.jit(do_not_specialize=_NUMBERS)
 def _gather_cached(
     table, cache, slots, ids, out, targets, num_hits, num_rows, BY_POSITION: tl.constexpr, HAS_TARGETS: tl.constexpr,
     ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr,

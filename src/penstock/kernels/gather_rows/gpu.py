@@ -16,7 +16,7 @@ MAX_PROGRAMS = 1024
 """Where rows come from the device's own memory; over the link fewer do, see `store.tiers.PinnedTier`."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("table", "ids", "out", "num_rows"))  # another number or address is not to be another kernel
 def _gather_rows(
     table, ids, out, num_rows, INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr,
     ELEMENT: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,

@@ -13,8 +13,11 @@ from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, l
 from penstock.kernels._triton import launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
+_NUMBERS = ("source", "source_rows", "target", "target_rows", "num_rows")
+"""Other ones are not to be another kernel, compiled in the middle of a run."""
 
-@triton.jit
+
+@triton.jit(do_not_specialize=_NUMBERS)
 def _move_rows(
     source, source_rows, target, target_rows, num_rows, SOURCE_INTEGER: tl.constexpr, TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr,
     WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,

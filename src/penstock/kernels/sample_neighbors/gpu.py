@@ -276,8 +276,8 @@ def _draw_tile(
     if HAS_KEPT:
         rank = tl.load(ranks + node, mask=inside, other=0)
         is_kept = inside & (rank < num_kept)
-        shift = tl.load(prefix_ptr + rank, mask=is_kept, other=0)
-        near = tl.load(cached + (shift[:, None] + slots.to(tl.int64)), mask=taken & is_kept[:, None], other=0)
+        shift = tl.load(prefix_ptr + rank[:, None], mask=is_kept[:, None], other=0)  # Triton 3.6 fails over [:, None] of what is loaded
+        near = tl.load(cached + (shift + slots.to(tl.int64)), mask=taken & is_kept[:, None], other=0)
         far = tl.load(indices + position, mask=taken & (rank >= num_kept)[:, None], other=0)
         neighbor = tl.where(is_kept[:, None], near, far)
     else:

@@ -7,6 +7,7 @@ the model's; which share depends on the GPU and the link. Source: UVA.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +22,16 @@ logger = logging.getLogger("penstock")
 
 NEAR = 0.97
 """Of the best rate, that is about as fast."""
-TABLE_BYTES = 64 << 20
+TABLE_BYTES = 256 << 20
+"""More than devices keep of what they have read."""
 READ_BYTES = 32 << 20
 """Of one reading: a millisecond and more."""
+SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 5, 1 / 4, 1 / 2, 1, 2)
+"""Of the multiprocessors, that are tried: as many programs. A fifth is what a model should have to spare at most."""
 ROW_BYTES = 512
 REPEATS = 3
+MOST_TIMES = 8
+"""The programs that saturate the link, where nearly all rows are on the device: a program on each multiprocessor, or thereabouts."""
 
 
 @functools.cache
@@ -35,8 +41,8 @@ def programs_over_link(device: torch.device) -> int:
         return 1
     import torch
 
-    most = 2 * torch.cuda.get_device_properties(device).multi_processor_count
-    rates = measure_rates(device, [most >> shift for shift in range(6, -1, -1) if most >> shift])
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    rates = measure_rates(device, sorted({max(1, int(share * processors)) for share in SHARES}))
     chosen = smallest_near_best(rates)
     logger.info("%s reads over the link by %d programs at once, at %s/s", device, chosen, format_bytes(rates[chosen]))
     return chosen
@@ -48,6 +54,15 @@ def smallest_near_best(rates: Mapping[int, float]) -> int:
     return min(programs for programs, rate in rates.items() if rate >= NEAR * best)
 
 
+def programs_with_hits(over_link: int, num_rows: int, num_hits: int) -> int:
+    """Return the programs of a read that finds some of its rows on the device.
+
+    A program waits for a row of the host nearly as long as for a tile of them, and only misses come from there. So with as many programs as
+    a read of misses alone takes, the link would idle: there are more, up to `MOST_TIMES` as many, so that as many misses are under way.
+    """
+    return over_link if num_rows == 0 else min(MOST_TIMES * over_link, over_link * num_rows // max(1, num_rows - num_hits))
+
+
 def measure_rates(
     device: torch.device, candidates: Sequence[int], *, table_bytes: int = TABLE_BYTES, read_bytes: int = READ_BYTES
 ) -> dict[int, float]:
@@ -57,11 +72,12 @@ def measure_rates(
     from penstock.kernels.gather_rows.gpu import gather_rows
 
     table = torch.zeros(table_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    ids = torch.randint(0, table_bytes // ROW_BYTES, (read_bytes // ROW_BYTES,), device=device)
-    out = torch.empty(ids.numel() * ROW_BYTES, dtype=torch.uint8, device=device)
+    order, size = torch.randperm(table_bytes // ROW_BYTES, device=device), read_bytes // ROW_BYTES
+    sets = itertools.cycle(order[: order.numel() // size * size].view(-1, size))  # other rows each time: none is in a cache of the device
+    out = torch.empty(size * ROW_BYTES, dtype=torch.uint8, device=device)
 
     def read(programs: int) -> Callable[[], None]:
-        return lambda: gather_rows(table, ROW_BYTES, ids, out, max_programs=programs)
+        return lambda: gather_rows(table, ROW_BYTES, next(sets), out, max_programs=programs)
 
     read(candidates[0])()  # compiles
     return {programs: out.numel() / min(_seconds(read(programs), device) for _ in range(REPEATS)) for programs in candidates}
@@ -77,6 +93,7 @@ def _seconds(work: Callable[[], None], device: torch.device) -> float:
 
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     stream = torch.cuda.current_stream(device)
+    work()  # the device is at it while the rest is asked for
     begin.record(stream)
     work()
     end.record(stream)

@@ -1,0 +1,314 @@
+"""One contender of `bench.gpu_recipes`, in a process of its own: a recipe of Penstock, or PyG, over the arrays of one store.
+
+    python -m bench.gpu_contender NAME STORE '{"batch_size": 1024, ...}'
+
+Answers each word on standard input by a JSON object. begin: measure the link, before anybody else uses it. build: make the loader. prepare:
+one round that does not count, in which caches fill and kernels are compiled; PyG tries its settings. load, train: a round. It begins an
+epoch, skips batches until all is under way, and times the next ones until the device has done what it was asked for: load, the batch is
+complete on the device; train, and a step of GraphSAGE has been taken with it. At the end of a round nothing is left at work.
+
+Recipes differ in their plan only. Without a device in the plan (`pyg`, `mmap`) rows are gathered by the CPU, and batches copied from pinned
+memory. PyG: its `NeighborLoader` with pinned memory, its settings those that were the fastest when tried here (see `PyG.variants`).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from bench.contenders import arrays
+from bench.gpu_common import cores, synchronize
+from bench.gpu_model import penstock_step, pyg_step
+from penstock.kernels._triton import tensor_device
+from penstock.store.tiers.grid import programs_over_link
+
+MOST_BATCHES = 24 << 30
+"""Bytes of rows of all batches that are under way at once."""
+PRESAMPLED_SEEDS = 100_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for all contenders of a comparison.
+
+    Attributes:
+        cache: bytes of rows (ducati: of rows and lists) that are kept on the device.
+        seconds, least: a round is over when both have passed, seconds and batches: at least one batch for each worker.
+        warm_up: batches before it, and one more for each worker.
+    """
+
+    batch_size: int
+    fanouts: tuple[int, ...] = (15, 10, 5)
+    cache: int = 0
+    seconds: float = 2.0
+    least: int = 8
+    warm_up: int = 3
+    model: str = "sage"
+
+
+def plans(settings: Settings) -> dict[str, tuple[Any, bool]]:
+    """Recipe -> (its plan, whether batches are made on the device)."""
+    from penstock.plan import RECIPES
+
+    cache, presampled = f"{settings.cache} B", max(8, PRESAMPLED_SEEDS // settings.batch_size)
+    kept = {"cache": cache, "presample_batches": presampled}
+    on_device: dict[str, dict[str, Any]] = {
+        "pagraph": {**kept, "device_topology": "host"},
+        "uva": {"device_topology": "pinned"},
+        "gnnlab": {**kept, "device_topology": "device"},
+        "ducati": {**kept, "device_topology": "pinned"},
+        "bgl": {**kept, "device_topology": "host"},
+    }
+    made = {name: (replace(RECIPES[name], **changes), True) for name, changes in on_device.items()}
+    return {"pyg": (RECIPES["pyg"], False), "mmap": (RECIPES["mmap"], False), **made}
+
+
+class Penstock:
+    """`penstock.NeighborLoader` with the plan of a recipe."""
+
+    def __init__(self, recipe: str, path: str, settings: Settings) -> None:
+        import penstock
+        from penstock.records import NODE
+
+        self.device = tensor_device("cuda")
+        plan, self._is_made_there = plans(settings)[recipe]
+        store = penstock.open(path)
+        width = store.node_field(NODE, "x").shape[1]
+        samples_here = plan.device_topology == "host" or not self._is_made_there
+        self.workers = self._workers(store, settings, 4 * width) if samples_here else 2
+        if recipe == "pyg":  # nothing overlaps
+            self.workers = 0
+        where = {"device": "cuda"} if self._is_made_there else {"pin_memory": True}
+        self._loader = penstock.NeighborLoader(
+            store, list(settings.fanouts), "train", batch_size=settings.batch_size, shuffle=True, num_workers=self.workers, seed=1,
+            plan=plan, **where,
+        )  # fmt: skip
+        self.step = penstock_step(settings.model, width, len(settings.fanouts), self.device)
+        self.about: dict[str, Any] = {"workers": self.workers}
+
+    def _workers(self, store: Any, settings: Settings, row_bytes: int) -> int:
+        """Threads that sample: all processors but two, as far as memory for the batches goes."""
+        from penstock.records import NODE
+        from penstock.sample import NeighborSampler
+
+        sampler = NeighborSampler(store.graph(), list(settings.fanouts), seed=1)
+        seeds = np.array(store.split("train"))[: settings.batch_size]
+        sample = sampler.sample(NODE, seeds, epoch=0, batch=0, workspace=sampler.workspace())
+        under_way = MOST_BATCHES // max(1, sample.nodes[NODE].size * row_bytes)
+        return int(max(2, min(cores() - 2, under_way - 1)))
+
+    def epoch(self) -> Iterator[Any]:
+        """Batches on the device."""
+        return iter(self._loader) if self._is_made_there else map(self._copy, self._loader)
+
+    def _copy(self, batch: Any) -> Any:
+        return batch.to(self.device, non_blocking=True)
+
+    def prepare(self) -> None:
+        """There is nothing to choose."""
+
+    def rest(self) -> None:
+        """Give up what no batch needs now."""
+        self._loader._maker.let_go()
+
+    def describe(self) -> dict[str, Any]:
+        """What it says of itself."""
+        stats = self._loader.stats()
+        rows = {name: tier["num_rows"] for name, tier in stats.tiers.items()}
+        hits = next((count for name, count in rows.items() if name.endswith("cache")), 0)
+        return {
+            **self.about, "sampling": stats.sampling, "rows": sorted({how for how in stats.devices.values()}),
+            "hit_rate": round(hits / max(1, sum(rows.values())), 4), "device_bytes": stats.device_bytes,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A setting of PyG's loader. `workers`: processes; `filters_there`: they gather the rows too; `prefetches`: PyG's PrefetchLoader."""
+
+    workers: int
+    filters_there: bool = False
+    prefetches: bool = False
+
+    def __str__(self) -> str:
+        rows = "rows by them" if self.filters_there else "rows by the main process"
+        return f"{self.workers} workers, {rows}{', PrefetchLoader' if self.prefetches else ''}"
+
+
+class PyG:
+    """`torch_geometric.loader.NeighborLoader`."""
+
+    def __init__(self, recipe: str, path: str, settings: Settings) -> None:
+        import torch_geometric.typing as has
+        from torch_geometric.data import Data
+
+        if not has.WITH_PYG_LIB and not has.WITH_TORCH_SPARSE:
+            raise CannotRun("PyG samples with pyg-lib or torch-sparse, and neither is installed")
+        self.device, self._settings = tensor_device("cuda"), settings
+        indptr, indices, train, x, y = map(torch.from_numpy, arrays(path, "indptr", "indices", "train", "x", "y"))
+        columns = torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff(), output_size=indices.numel())
+        data = Data(x=x, y=y, edge_index=torch.stack([indices.long(), columns]), num_nodes=indptr.numel() - 1)
+        del indices, columns, indptr
+        self._data, self._train, self._sampler = data, train, None
+        self.step = pyg_step(settings.model, x.shape[1], len(settings.fanouts), self.device)
+        self.about: dict[str, Any] = {"sampler": "pyg-lib" if has.WITH_PYG_LIB else "torch-sparse"}
+
+    def variants(self) -> list[Variant]:
+        """What is tried: the rows of all batches under way must find room."""
+        most = max(1, cores() - 1)
+        counts = sorted({max(1, most // 4), max(1, most // 2), most})
+        sample = next(iter(self._make(Variant(0))))
+        room = MOST_BATCHES // max(1, 2 * sample.x.nbytes)
+        tried = [Variant(count) for count in counts] + [Variant(most, prefetches=True)]
+        return tried + [Variant(count, filters_there=True) for count in sorted({min(count, room) for count in counts[-2:]}) if count > 0]
+
+    def rest(self) -> None:
+        """Its workers stay."""
+
+    def prepare(self) -> None:
+        """Choose the fastest setting, while nobody else is at work."""
+        rates: dict[str, float] = {}
+        works: dict[Variant, float] = {}
+        for variant in self.variants():
+            self._loader, self.workers = self._make(variant), variant.workers
+            try:
+                works[variant] = measure(self, "load", self._settings)["seeds_per_s"]
+                rates[str(variant)] = round(works[variant], 1)
+            except (RuntimeError, OSError) as error:  # no shared memory, no handles
+                rates[f"{variant}: {str(error).splitlines()[0][:120]}"] = 0.0
+            self._loader = None  # its workers end before the next ones begin
+            gc.collect()
+        if not works:
+            raise CannotRun(f"no setting of PyG's loader works: {rates}")
+        best = max(works, key=lambda variant: works[variant])
+        self.about |= {"tried_seeds_per_s": rates, "chosen": str(best)}
+        self._loader, self.workers = self._make(best), best.workers
+
+    def _make(self, variant: Variant) -> Any:
+        from torch_geometric.loader import NeighborLoader, PrefetchLoader
+
+        more = {"persistent_workers": True} if variant.workers else {}
+        shared = {} if self._sampler is None else {"neighbor_sampler": self._sampler}
+        loader = NeighborLoader(
+            self._data, list(self._settings.fanouts), input_nodes=self._train, batch_size=self._settings.batch_size, shuffle=True,
+            is_sorted=True, num_workers=variant.workers, filter_per_worker=variant.filters_there, pin_memory=not variant.prefetches,
+            **more, **shared,
+        )  # fmt: skip
+        self._sampler = loader.node_sampler
+        return PrefetchLoader(loader, self.device) if variant.prefetches else loader
+
+    def epoch(self) -> Iterator[Any]:
+        """Batches on the device."""
+        return (batch.to(self.device, non_blocking=True) for batch in self._loader)
+
+    def describe(self) -> dict[str, Any]:
+        """What it says of itself."""
+        return self.about
+
+
+def measure(contender: Any, mode: str, settings: Settings) -> dict[str, float]:
+    """One round."""
+    step: Callable[[Any], object] = contender.step if mode == "train" else lambda batch: None
+    batches = contender.epoch()
+    ahead = contender.workers if settings.seconds else 0
+    for batch in islice(batches, settings.warm_up + ahead):
+        step(batch)
+    synchronize(contender.device)
+    if contender.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    least, done, seeds, edges, nodes = max(settings.least, ahead), 0, 0, 0, 0
+    started = time.perf_counter()
+    while done < least or time.perf_counter() - started < settings.seconds:
+        batch = next(batches, None)
+        if batch is None:
+            batches = contender.epoch()
+            continue
+        step(batch)
+        done, seeds, edges, nodes = done + 1, seeds + batch.batch_size, edges + batch.edge_index.shape[1], nodes + batch.x.shape[0]
+    synchronize(contender.device)
+    took = time.perf_counter() - started
+    peak = torch.cuda.max_memory_allocated() if contender.device.type == "cuda" else 0
+    del batch, batches
+    settle(contender)
+    return {"seeds_per_s": seeds / took, "batch_ms": 1e3 * took / done, "batches": done, "edges_per_batch": edges / done,
+            "nodes_per_batch": nodes / done, "device_peak_bytes": peak}  # fmt: skip
+
+
+def settle(contender: Any, patience_s: float = 30.0) -> None:
+    """Wait until neither this process nor its workers compute, and give back memory that others may need."""
+    synchronize(contender.device)
+    end = time.monotonic() + patience_s
+    used = -1.0
+    while time.monotonic() < end and (now := processor_s()) - used > 0.01:
+        used = now
+        time.sleep(0.1)
+    contender.rest()
+    if contender.device.type == "cuda":
+        torch.cuda.empty_cache()
+        getattr(torch._C, "_host_emptyCache", lambda: None)()
+
+
+def processor_s() -> float:
+    """Seconds of the processors that this process and those below it have used."""
+    total = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total += times.user + times.system
+    return total
+
+
+class CannotRun(Exception):
+    """A contender that this machine has no part of."""
+
+
+def serve(name: str, path: str, settings: Settings, asked: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """What a contender answers to each word."""
+    contender: Any = None
+    try:
+        for word in map(str.strip, asked):
+            if word == "begin":
+                yield {"programs_over_link": programs_over_link(tensor_device("cuda"))}
+            elif word == "build":
+                started = time.perf_counter()
+                contender = (PyG if name == "PyG" else Penstock)(name, path, settings)
+                yield {"ready_s": round(time.perf_counter() - started, 1)}
+            elif word == "prepare":
+                contender.prepare()
+                measure(contender, "train", settings)
+                yield {"about": contender.describe()}
+            else:
+                yield {**measure(contender, word, settings), "about": contender.describe()}
+    except CannotRun as error:
+        yield {"failed": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        message = next((line for line in str(error).splitlines() if line.strip()), "")
+        yield {"failed": f"{type(error).__name__}: {message[:300]}"}
+
+
+def main() -> None:
+    """Serve rounds until standard input ends."""
+    out, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not look like an answer
+    warnings.filterwarnings("ignore")
+    given = json.loads(sys.argv[3])
+    for said in serve(sys.argv[1], sys.argv[2], Settings(**{**given, "fanouts": tuple(given["fanouts"])}), sys.stdin):
+        print(json.dumps(said), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,319 @@
+"""Reading rows over the link, and out of the device's cache, against plain copies on the same device.
+
+    python -m bench.gpu_link [--minutes 9] [--out FOLDER]            python -m bench.gpu_link --toy
+
+link: bytes a second of `gather_rows` out of pinned memory, rows of many sizes, by the number of programs; over those of one large copy of
+pinned memory. registered: the same out of ordinary memory that was registered, which is what a loader reads. step: a step of training
+alone and beside such a gather. device: `gather_rows` out of the device's own memory over a copy within it. cache: `gather_cached` by the
+share of hits, over `gather_rows` of all rows over the link.
+
+Times are the device's own (events), of several launches; rows are distinct and at random over a table that no cache holds; contenders
+alternate, medians count. The bytes of a gather are those of its rows; of a copy within the device, those that are read, as of a gather.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.gpu_common import (
+    SHARE,
+    Deadline,
+    ResultFile,
+    add_options,
+    alternate,
+    choose_device,
+    filled,
+    id_sets,
+    placeholder,
+    seconds,
+    spread_of,
+    synchronize,
+)  # fmt: skip
+from bench.gpu_model import penstock_step
+from penstock.kernels.gather_cached.gpu import gather_cached
+from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS, gather_rows
+from penstock.store.tiers.grid import programs_over_link, programs_with_hits
+from penstock.store.tiers.pinned import pin
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is read.
+
+    Attributes:
+        table, copied: bytes of the table of rows, of a copy. read: bytes of a launch. launches: in a timing.
+        rows: sizes of rows, in bytes. shares: of the multiprocessors. hits: in percent.
+        nodes, edges, dim, fanouts, batch, steps: of the graph that the step is of; steps in a timing.
+    """
+
+    table: int = 8 * GIB
+    copied: int = GIB
+    read: int = GIB // 4
+    launches: int = 4
+    rounds: int = 5
+    rows: tuple[int, ...] = (128, 256, 260, 272, 320, 400, 512, 516, 600, 768, 1000, 1024, 1028, 2048, 4096)
+    shares: tuple[float, ...] = (1 / 32, 1 / 16, 1 / 8, SHARE, 1 / 4, 1 / 2, 1.0, 2.0)
+    cached_rows: tuple[int, ...] = (400, 512, 1024)
+    hits: tuple[int, ...] = (0, 50, 90, 99, 100)
+    nodes: int = 1_000_000
+    edges: int = 16_000_000
+    dim: int = 128
+    fanouts: tuple[int, ...] = (15, 10, 5)
+    batch: int = 1024
+    steps: int = 30
+
+
+TOY = Sizes(
+    table=1 << 16, copied=1 << 14, read=1 << 12, launches=2, rounds=1, rows=(64, 260, 512), shares=(SHARE, 1.0), cached_rows=(512,),
+    hits=(0, 90, 100), nodes=200, edges=800, dim=8, fanouts=(2, 2), batch=8, steps=2,
+)  # fmt: skip
+PIECES = ("link", "registered", "device", "cache", "step")
+
+
+class Bench:
+    """What all pieces share: the device, and a pinned table."""
+
+    def __init__(self, device: torch.device, sizes: Sizes) -> None:
+        self.device, self.sizes = device, sizes
+        is_cuda = device.type == "cuda"
+        self.processors = torch.cuda.get_device_properties(device).multi_processor_count if is_cuda else 10
+        self.table = filled(sizes.table, "cpu", is_pinned=is_cuda)
+        self.chosen = programs_over_link(device)
+
+    def programs(self) -> dict[str, int]:
+        """Share of the multiprocessors -> programs; no program is on more than one of them."""
+        return {f"{share:.1%}": max(1, int(share * self.processors)) for share in self.sizes.shares} | {"chosen": self.chosen}
+
+    def gathers(self, table: torch.Tensor, row_bytes: int, programs: int, times_as_much: int = 1) -> Callable[[], float]:
+        """Gigabytes a second of rows from a table, read once each."""
+        sizes = self.sizes
+        num_rows = table.numel() // row_bytes
+        sets = id_sets(num_rows, times_as_much * sizes.read // row_bytes, sizes.launches, self.device)
+        out = torch.empty(sets[0].numel() * row_bytes, dtype=torch.uint8, device=self.device)
+        whole = table[: num_rows * row_bytes]
+
+        def work() -> None:
+            for ids in sets:
+                gather_rows(whole, row_bytes, ids, out, max_programs=programs)
+
+        work()
+        self.check(whole, row_bytes, sets[-1], out)
+        return lambda: out.numel() * len(sets) / 1e9 / seconds(work, self.device)
+
+    def copies(self, source: torch.Tensor) -> Callable[[], float]:
+        """Gigabytes a second of copies of one piece of memory to the device."""
+        target = torch.empty(min(self.sizes.copied, source.numel()), dtype=torch.uint8, device=self.device)
+        pieces = source[: source.numel() // target.numel() * target.numel()].view(-1, target.numel())
+
+        def work() -> None:
+            for number in range(self.sizes.launches):
+                target.copy_(pieces[number % len(pieces)], non_blocking=True)
+
+        return lambda: target.numel() * self.sizes.launches / 1e9 / seconds(work, self.device)
+
+    def check(self, table: torch.Tensor, row_bytes: int, ids: torch.Tensor, out: torch.Tensor) -> None:
+        """The first rows that were read are the right ones."""
+        some = ids[:100]
+        rows = table.view(-1, row_bytes)[some.to(table.device)]
+        if not torch.equal(out.view(-1, row_bytes)[: some.numel()].cpu(), rows.cpu()):
+            sys.exit(f"rows of {row_bytes} bytes: the gather gave wrong ones")
+
+    def link(self) -> dict[str, Any]:
+        """Every size of rows by every number of programs."""
+        programs, found = self.programs(), {}
+        for row_bytes in self.sizes.rows:
+            contenders = {"copy": self.copies(self.table)}
+            contenders |= {name: self.gathers(self.table, row_bytes, count) for name, count in programs.items()}
+            rates = alternate(contenders, self.sizes.rounds)
+            over = {name: [a / b for a, b in zip(each, rates["copy"], strict=True)] for name, each in rates.items() if name != "copy"}
+            found[str(row_bytes)] = {"gb_per_s": spread_of(rates), "over_copy": spread_of(over)}
+        return {"multiprocessors": self.processors, "programs": programs, "rows": found}
+
+    def registered(self) -> dict[str, Any]:
+        """What a loader reads: ordinary memory that the driver was told of, by as many programs as were chosen."""
+        array = np.empty(self.sizes.table // 4, np.uint8)
+        array[:] = self.table[: array.size].numpy()
+        started = time.perf_counter()
+        pinned = pin(array, self.device, "registered")
+        took, found = time.perf_counter() - started, {}
+        for row_bytes in self.sizes.cached_rows:
+            contenders = {"copy": self.copies(self.table), "pinned": self.gathers(self.table[: array.size], row_bytes, self.chosen)}
+            contenders["registered"] = self.gathers(pinned.tensor, row_bytes, self.chosen)
+            rates = alternate(contenders, self.sizes.rounds)
+            over = {name: [a / b for a, b in zip(each, rates["copy"], strict=True)] for name, each in rates.items() if name != "copy"}
+            found[str(row_bytes)] = {"gb_per_s": spread_of(rates), "over_copy": spread_of(over)}
+        return {"how": pinned.how, "s_per_gib": round(took / (array.nbytes / GIB), 4), "rows": found}
+
+    def own(self) -> dict[str, Any]:
+        """Rows out of the device's own memory, against a copy within it."""
+        found, source = {}, filled(self.sizes.table, str(self.device))
+        for row_bytes in self.sizes.cached_rows:
+            contenders = {"copy": self.copies(source), "gather": self.gathers(source, row_bytes, MAX_PROGRAMS, times_as_much=4)}
+            rates = alternate(contenders, self.sizes.rounds)
+            over = [a / b for a, b in zip(rates["gather"], rates["copy"], strict=True)]
+            found[str(row_bytes)] = {"gb_per_s": spread_of(rates), "over_copy": spread_of({"gather": over})["gather"]}
+        return {"programs": MAX_PROGRAMS, "rows": found}
+
+    def cache(self) -> dict[str, Any]:
+        """A tenth of the rows on the device; by how many of those asked for are among them."""
+        return {str(row_bytes): self.cache_of(row_bytes) for row_bytes in self.sizes.cached_rows}
+
+    def cache_of(self, row_bytes: int) -> dict[str, Any]:
+        """One size of rows."""
+        num_rows, device = self.sizes.table // row_bytes, self.device
+        table = self.table[: num_rows * row_bytes]
+        order = torch.randperm(num_rows, device=device, generator=torch.Generator(device).manual_seed(1))
+        kept, others = order[: num_rows // 10], order[num_rows // 10 :]
+        slots = torch.full((num_rows,), -1, dtype=torch.int32, device=device)
+        slots[kept] = torch.arange(kept.numel(), dtype=torch.int32, device=device)
+        rows = torch.empty(kept.numel() * row_bytes, dtype=torch.uint8, device=device)
+        gather_rows(table, row_bytes, kept, rows)
+        count = min(self.sizes.read // row_bytes, kept.numel(), others.numel())
+        out, hits = torch.empty(count * row_bytes, dtype=torch.uint8, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        found = {}
+        for percent in self.sizes.hits:
+            sets = [self.mix(kept, others, count, percent, number) for number in range(self.sizes.launches)]
+
+            def fused(programs: int, sets: list[torch.Tensor] = sets) -> None:
+                for ids in sets:
+                    gather_cached(table, rows, slots, ids, row_bytes, out, hits, by_position=False, max_programs=programs)
+
+            def plain(sets: list[torch.Tensor] = sets) -> None:
+                for ids in sets:
+                    gather_rows(table, row_bytes, ids, out, max_programs=self.chosen)
+
+            hits.zero_()
+            fused(self.chosen)
+            self.check(table, row_bytes, sets[-1], out)
+            work = {
+                "uncached": plain,
+                "fused": partial(fused, programs_with_hits(self.chosen, 100, percent)),  # as `FusedCache` does
+                "fused, programs of the link": partial(fused, self.chosen),
+                "fused, all programs": partial(fused, MAX_PROGRAMS),
+            }
+            share = int(hits) / (count * len(sets))
+            times = alternate({name: partial(seconds, each, device) for name, each in work.items()}, self.sizes.rounds)
+            over = [a / b for a, b in zip(times["uncached"], times["fused"], strict=True)]
+            rates = {name: [count * row_bytes * len(sets) / 1e9 / one for one in each] for name, each in times.items()}
+            found[str(percent)] = {"hits": share, "gb_per_s": spread_of(rates), "over_uncached": spread_of({"fused": over})["fused"]}
+        return found
+
+    def mix(self, kept: torch.Tensor, others: torch.Tensor, count: int, percent: int, number: int) -> torch.Tensor:
+        """Distinct rows at random, so many percent of them kept."""
+        random = torch.Generator(self.device).manual_seed(100 * number + percent)
+        num_hits = count * percent // 100
+        taken = [
+            each[torch.randperm(each.numel(), device=self.device, generator=random)[:size]]
+            for each, size in ((kept, num_hits), (others, count - num_hits))
+        ]
+        return torch.cat(taken)[torch.randperm(count, device=self.device, generator=random)]
+
+    def step(self) -> dict[str, Any]:
+        """A step of GraphSAGE on one batch, alone and while rows of 512 bytes are read beside it without end."""
+        sizes, device = self.sizes, self.device
+        learn = partial(penstock_step("sage", sizes.dim, len(sizes.fanouts), device), make_batch(sizes, device))
+        programs = {name: count for name, count in self.programs().items() if count <= max(1, int(SHARE * self.processors))}
+
+        def steps() -> None:
+            for _ in range(sizes.steps):
+                learn()
+
+        alone_s = min(seconds(steps, device) for _ in range(2))
+        rates: dict[str, list[float]] = {name: [] for name in programs}
+
+        def beside(name: str) -> float:
+            took, rate = self.beside(steps, programs[name], alone_s)
+            rates[name].append(rate)
+            return took
+
+        contenders: dict[Any, Callable[[], float]] = {"alone": partial(seconds, steps, device)}
+        contenders |= {name: partial(beside, name) for name in programs}
+        times = alternate(contenders, sizes.rounds)
+        return {
+            "step_ms": spread_of({name: [1e3 * one / sizes.steps for one in each] for name, each in times.items()}),
+            "over_alone": spread_of({
+                name: [a / b for a, b in zip(times[name], times["alone"], strict=True)] for name in programs
+            }),
+            "gather_gb_per_s_beside": spread_of(rates),
+            "programs": programs,
+        }  # fmt: skip
+
+    def beside(self, steps: Callable[[], None], programs: int, alone_s: float) -> tuple[float, float]:
+        """(seconds of the steps, gigabytes a second of what was read in that time) with a gather on another stream all the time."""
+        row_bytes, device = 512, self.device
+        table = self.table[: self.table.numel() // row_bytes * row_bytes]
+        sets = id_sets(table.numel() // row_bytes, self.sizes.read // row_bytes, self.sizes.launches, device)
+        out = torch.empty(sets[0].numel() * row_bytes, dtype=torch.uint8, device=device)
+        synchronize(device)
+        if device.type == "cpu":
+            gather_rows(table, row_bytes, sets[0], out, max_programs=programs)
+            return seconds(steps, device), 1.0
+        stream, per_launch = torch.cuda.Stream(device), out.numel() / 20e9
+        num_launches = 2 + int(1.5 * alone_s / per_launch)
+        while True:
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(num_launches + 1)]
+            with torch.cuda.stream(stream):
+                marks[0].record()
+                for number in range(num_launches):
+                    gather_rows(table, row_bytes, sets[number % len(sets)], out, max_programs=programs)
+                    marks[number + 1].record()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            steps()
+            end.record()
+            end.synchronize()
+            is_covered = not marks[-1].query()
+            torch.cuda.synchronize(device)
+            if is_covered:
+                took = begin.elapsed_time(end) / 1e3
+                done = sum(1 for mark in marks[1:] if begin.elapsed_time(mark) >= 0 and mark.elapsed_time(end) >= 0)
+                return took, out.numel() * done / 1e9 / took
+            num_launches *= 2
+
+
+def make_batch(sizes: Sizes, device: torch.device) -> Any:
+    """A batch of a random graph, on the device."""
+    from torch_geometric.data import Data
+
+    from penstock import NeighborLoader
+
+    random = torch.Generator().manual_seed(0)
+    edges = (torch.rand((2, sizes.edges), generator=random) ** 2 * sizes.nodes).long()
+    data = Data(
+        x=torch.rand((sizes.nodes, sizes.dim), generator=random), edge_index=edges, y=torch.randint(0, 50, (sizes.nodes,), generator=random)
+    )
+    loader = NeighborLoader(data, list(sizes.fanouts), batch_size=sizes.batch, shuffle=True, seed=0, device="cuda")
+    batch = next(iter(loader))
+    synchronize(device)
+    return batch
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure what is not in the result yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pieces", nargs="+", choices=PIECES, default=PIECES)
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    device, deadline = choose_device(options.toy), Deadline(options.minutes)
+    result = ResultFile("gpu_link", options, device, placeholder("bench.gpu_link", sys.argv[1:] if arguments is None else arguments))
+    missing, bench = [piece for piece in options.pieces if piece not in result], None
+    for piece in missing:
+        if deadline.allows(90 if not options.toy else 1, piece):
+            bench = bench or Bench(device, TOY if options.toy else Sizes())
+            result.put(piece, {"link": bench.link, "registered": bench.registered, "device": bench.own, "cache": bench.cache,
+                               "step": bench.step}[piece]())  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

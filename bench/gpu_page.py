@@ -1,0 +1,373 @@
+"""docs/results/gpu.md and its pictures, rendered from `bench/results/gpu_*.json`: every figure that is asked for, its target, what the
+paper reports, and what was measured; "not run" where no file says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.gpu_common import SHARE
+
+FILES = ("gpu_link", "gpu_sampling", "gpu_recipes", "gpu_busy")
+NOT_RUN = "not run"
+DIMS, BATCHES, MODES = (128, 256), (1024, 8000), {"load": "without the model", "train": "with the model"}
+STEP_MOST, ROW_LEAST = 1.05, 256
+AT_MOST = f"{SHARE:.1%}"
+"""The entry of a result for programs on a fifth of the multiprocessors."""
+RECIPES = {
+    "pyg": "rows and lists in memory of the host, nothing overlaps",
+    "mmap": "both mapped; threads sample and gather ahead",
+    "pagraph": "threads sample; the rows of the highest degrees on the device",
+    "uva": "the device samples and gathers, all of it over the link",
+    "gnnlab": "lists on the device, and the rows that presampling finds hot",
+    "ducati": "one budget on the device for lists and rows",
+    "bgl": "threads sample in proximity order; rows on the device, first in, first out",
+}
+PAPERS = (
+    ("PaGraph over DGL, which gathers on the CPU", "pagraph", ("pyg",), "2.4 to 4.8"),
+    ("the GPU reads rows itself, over CPU gather and copy", "uva", ("mmap",), "1.16 to 1.44"),
+    ("GNNLab over DGL", "gnnlab", ("pyg",), "2.4 to 9.1"),
+    ("DUCATI over the best single cache", "ducati", ("pagraph", "gnnlab"), "1.32"),
+    ("DUCATI over reads over the link without a cache", "ducati", ("uva",), "2.07"),
+    ("BGL over PaGraph", "bgl", ("pagraph",), "1.91"),
+)
+"""(what, recipe, recipes it is compared with: the best of them, the paper's ratio)."""
+COLORS = {("samples", "kernel"): "#7a5195", ("rows", "kernel"): "#ef8b2c", ("model", "kernel"): "#2f6db3"}
+KINDS = ("uncached", "fused", "fused, programs of the link", "fused, all programs")
+COPY_COLOR = "#8a8a8a"
+Table = Callable[[list[str], list[list[str]]], list[str]]
+Results = dict[str, dict[str, Any] | None]
+
+
+def pieces(results: Results, name: str) -> dict[str, Any]:
+    """What a benchmark has measured so far."""
+    return (results.get(name) or {}).get("pieces", {})
+
+
+def times(value: float | None) -> str:
+    """A ratio."""
+    return NOT_RUN if value is None else f"{value:.2f}x"
+
+
+def spread(values: dict[str, float] | None, unit: str = "") -> str:
+    """Median (least to most)."""
+    return NOT_RUN if values is None else f"{values['median']:.3g}{unit} ({values['min']:.3g} to {values['max']:.3g})"
+
+
+def verdict(value: float | None, target: float, *, at_most: bool = False) -> str:
+    """Whether a target is met."""
+    if value is None:
+        return "-"
+    return "yes" if (value <= target if at_most else value >= target) else "**no**"
+
+
+def row(what: str, target: str, paper: str, found: str, met: str) -> list[str]:
+    """A row of the tables of figures that are asked for."""
+    return [what, target, paper, found, met]
+
+
+HEAD = ["figure", "target", "paper", "measured", "met"]
+
+
+def link_rows(results: Results) -> list[list[str]]:
+    """Reads over the link."""
+    found = pieces(results, "gpu_link")
+    rows = found.get("link", {}).get("rows", {})
+    at_512 = rows.get("512", {}).get("over_copy", {}).get(AT_MOST)
+    larger = {size: one["over_copy"][AT_MOST] for size, one in rows.items() if int(size) > ROW_LEAST}
+    worst = min(larger, key=lambda size: larger[size]["median"]) if larger else None
+    slowest = found.get("step", {}).get("over_alone", {}).get(AT_MOST)
+    said = NOT_RUN if worst is None else f"{spread(larger[worst])}, {worst} bytes"
+    return [
+        row("zero-copy gather of rows of 512 bytes over a large pinned copy, by a fifth of the multiprocessors", "0.93", "UVA: 0.95",
+            spread(at_512), verdict(median(at_512), 0.93)),
+        row("the same, the worst of all row sizes above 256 bytes", "0.90", "UVA: 0.88 to 0.93",
+            said, verdict(None if worst is None else larger[worst]["median"], 0.90)),
+        row("a step of training beside such a gather over one alone", "at most 1.05", "UVA: 8 to 20 % of the GPU saturate the link",
+            spread(slowest), verdict(median(slowest), STEP_MOST, at_most=True)),
+    ]  # fmt: skip
+
+
+def median(values: dict[str, float] | None) -> float | None:
+    """Of a spread, if there is one."""
+    return None if values is None else values["median"]
+
+
+def cache_rows(results: Results) -> list[list[str]]:
+    """The cache on the device, rows of 512 bytes."""
+    found = pieces(results, "gpu_link")
+    fused = found.get("cache", {}).get("512", {}).get("90", {}).get("over_uncached")
+    own = found.get("device", {}).get("rows", {}).get("512", {}).get("over_copy")
+    return [
+        row("fused gather at 90 % hits over the zero-copy gather", "3x", "-", spread(fused, "x"), verdict(median(fused), 3.0)),
+        row("gather from the device's memory over a copy within it", "0.80", "-", spread(own), verdict(median(own), 0.8)),
+    ]
+
+
+def sampling_rows(results: Results) -> list[list[str]]:
+    """Sampling on the device over the CPU, graph by graph."""
+    found, made = pieces(results, "gpu_sampling"), []
+    for graph in found or ("10M nodes, 200M edges",):
+        contenders = found.get(graph, {}).get("contenders", {})
+        for where, target in (("device memory", 10.0), ("pinned memory", 3.0)):
+            over = contenders.get(where, {}).get("over_cpu")
+            what = f"sampling on the device, lists in {where}, over the CPU's kernel on all cores: {graph}"
+            made.append(row(what, f"{target:.0f}x", "-", spread(over, "x"), verdict(median(over), target)))
+    return made
+
+
+def configurations() -> list[tuple[int, int, str]]:
+    """(features, seeds of a batch, name of the piece)."""
+    return [(dim, size, f"{dim} features, batches of {size}") for dim in DIMS for size in BATCHES]
+
+
+def rates(results: Results, name: str, mode: str) -> dict[str, float]:
+    """Contender -> median seeds a second."""
+    return pieces(results, "gpu_recipes").get(name, {}).get("seeds_per_s", {}).get(mode, {})
+
+
+def peer_rows(results: Results) -> list[list[str]]:
+    """The best recipe over PyG."""
+    made = []
+    for _, _, name in configurations():
+        for mode, words in MODES.items():
+            found = rates(results, name, mode)
+            ours = {recipe: rate for recipe, rate in found.items() if recipe in RECIPES}
+            best = max(ours, key=lambda recipe: ours[recipe]) if ours and "PyG" in found else None
+            ratio = None if best is None else ours[best] / found["PyG"]
+            failed = pieces(results, "gpu_recipes").get(name, {}).get("contenders", {}).get("PyG", {}).get("failed")
+            said = (f"{NOT_RUN}: {failed}" if failed else NOT_RUN) if ratio is None else f"{times(ratio)} ({best})"
+            made.append(row(f"the best recipe over PyG's NeighborLoader: {name}, {words}", "10x", "-", said, verdict(ratio, 10.0)))
+    return made
+
+
+def paper_rows(results: Results) -> list[list[str]]:
+    """Ratios that papers report, all configurations: the least and the most."""
+    made = []
+    for what, recipe, others, reported in PAPERS:
+        for mode, words in MODES.items():
+            ratios = []
+            for _, _, name in configurations():
+                found = rates(results, name, mode)
+                if recipe in found and all(other in found for other in others):
+                    ratios.append(found[recipe] / max(found[other] for other in others))
+            said = f"{times(min(ratios))} to {times(max(ratios))}, of {len(ratios)}" if ratios else NOT_RUN
+            made.append([f"{what} ({recipe} / {' or '.join(others)}), {words}", reported, said])
+    return made
+
+
+def recipe_rows(results: Results) -> list[list[str]]:
+    """Seeds a second of every contender, and each over the one before it."""
+    made = []
+    for _, _, name in configurations():
+        for mode, words in MODES.items():
+            found, cells, before = rates(results, name, mode), [], None
+            for contender in ("PyG", *RECIPES):
+                rate = found.get(contender)
+                over = f" ({rate / before:.2f}x)" if rate and before else ""
+                cells.append(NOT_RUN if rate is None else f"{rate:,.0f}{over}")
+                before = rate
+            made.append([f"{name}, {words}", *cells])
+    return made
+
+
+def busy_rows(results: Results) -> list[list[str]]:
+    """The share of the time in which the device computes, the best recipe of each model and batch."""
+    found, made = pieces(results, "gpu_busy"), []
+    for model, size, target, paper in (
+        ("sage", 1024, 0.9, "BGL: 65 %"),
+        ("sage", 8000, 0.9, "BGL: 65 %"),
+        ("gat", 1024, None, "BGL: 99 %"),
+    ):
+        ours = {piece: one for piece, one in found.items() if piece.endswith(f", {model}, batches of {size}")}
+        best = max(ours, key=lambda piece: ours[piece]["seeds_per_s"]) if ours else None
+        value = None if best is None else ours[best]["busy"]
+        said = NOT_RUN if best is None else f"{value:.1%} ({best.split(',')[0]})"
+        what = f"busy share, {'GraphSAGE' if model == 'sage' else 'GAT'}, batches of {size}"
+        made.append(row(what, "-" if target is None else f"{target:.0%}", paper, said, "-" if target is None else verdict(value, target)))
+    return made
+
+
+def detail_of_link(results: Results, table: Table) -> list[str]:
+    """Every size of rows, by programs."""
+    found = pieces(results, "gpu_link")
+    if "link" not in found:
+        return []
+    programs = found["link"]["programs"]
+    head = [
+        "bytes of a row",
+        "copy, GB/s",
+        *(f"{name if name == 'chosen' else name + ' of the SMs'} ({n})" for name, n in programs.items()),
+    ]
+    cells = [
+        [size, f"{one['gb_per_s']['copy']['median']:.1f}", *(f"{one['over_copy'][name]['median']:.3f}" for name in programs)]
+        for size, one in found["link"]["rows"].items()
+    ]
+    return [
+        "", "Rates over the copy's, by the programs that read at once, which is at most how many multiprocessors they are on:", "",
+        *table(head, cells),
+    ]  # fmt: skip
+
+
+def detail_of_cache(results: Results, table: Table) -> list[str]:
+    """Every share of hits."""
+    found = pieces(results, "gpu_link").get("cache")
+    if not found:
+        return []
+    cells = [
+        [size, percent, *(f"{one['gb_per_s'][name]['median']:.1f}" for name in KINDS),
+         f"{one['over_uncached']['median']:.2f}x"]
+        for size, by_hits in found.items() for percent, one in by_hits.items()
+    ]  # fmt: skip
+    head = ["bytes of a row", "hits, %", *(f"{name}, GB/s" for name in KINDS), "fused over uncached"]
+    return ["", *table(head, cells)]
+
+
+def detail_of_busy(results: Results, table: Table) -> list[str]:
+    """Every run, and its picture."""
+    found = pieces(results, "gpu_busy")
+    cells = []
+    for piece, one in found.items():
+        by_stream = one["busy_by_stream"]
+        cells.append([
+            piece, f"{one['busy']:.1%}", *(f"{by_stream[lane]:.1%}" for lane in ("model", "samples", "rows")),
+            "-" if one["utilization_percent"] is None else f"{one['utilization_percent']:.0f} %", f"{one['batch_ms']:.2f}",
+            f"{one['batch_ms_profiled']:.2f}", f"[picture](../pictures/{picture_name(piece)})",
+        ])  # fmt: skip
+    if not cells:
+        return []
+    head = ["run", "busy", "model", "sampling", "rows", "nvidia-smi", "ms a batch", "profiled", ""]
+    return ["", *table(head, cells)]
+
+
+def picture_name(piece: str) -> str:
+    """File of the picture of a run."""
+    return "gpu-busy-" + piece.replace(", batches of ", "-").replace(", ", "-") + ".png"
+
+
+def machines(results: Results) -> list[str]:
+    """Which hardware each file is of."""
+    lines = []
+    for name in FILES:
+        result = results.get(name)
+        if result is None:
+            lines.append(f"- `{name}.json`: {NOT_RUN}.")
+            continue
+        at, device = result["machine"], result["device"]
+        link = f"PCIe {device['link_generation']} x{device['link_lanes']}, " if "link_generation" in device else ""
+        lines.append(
+            f"- `{name}.json`: {device['name']}, {device.get('multiprocessors', '?')} multiprocessors, "
+            f"{device.get('memory_gib', '?')} GiB, {link}driver {device.get('driver', '?')}, CUDA {device['cuda']}; {at['processor']}, "
+            f"{at['cores']} cores, {at['memory_gib']:.0f} GiB; torch {at['torch']}, triton {device['triton']}, "
+            f"PyG {device['torch_geometric']}; commit "
+            f"{result['commit']}, {result['date']}; `{result['command']}`; other load at the start {result['foreign_load_percent']} %."
+        )
+    return lines
+
+
+def render(results: Results, table: Table) -> str:
+    """The page. `results`: name of a file -> its content, None where it is not there. What was tried at toy size is no result."""
+    results = {name: None if one is None or one["is_toy"] or one["interpreted"] else one for name, one in results.items()}
+    asked = [link_rows(results), cache_rows(results), sampling_rows(results), peer_rows(results), busy_rows(results)]
+    cells = [cell for rows in asked for one in rows for cell in one[3:4]]
+    missing = sum(cell.startswith(NOT_RUN) for cell in cells)
+    lines = [
+        "# On a GPU",
+        "",
+        f"Of {len(cells)} figures that are asked for, {len(cells) - missing} were measured and {missing} were not run. How each is",
+        "measured is in the head of its benchmark, the order of commands for a machine with a GPU in `bench/README.md`; everything is in",
+        "`bench/results/gpu_*.json`. Medians, least and most in brackets. Figures of Triton's interpreter mean nothing and are not here.",
+        "",
+        *machines(results),
+        "",
+        "## The link",
+        "",
+        "`python -m bench.gpu_link`. Rows at random, distinct, of a table of 8 GiB in pinned memory.",
+        "",
+        *table(HEAD, asked[0]),
+        *detail_of_link(results, table),
+        "",
+        "## The cache on the device",
+        "",
+        "`python -m bench.gpu_link`. A tenth of the rows on the device; rows of 512 bytes.",
+        "",
+        *table(HEAD, asked[1]),
+        *detail_of_cache(results, table),
+        "",
+        "## Sampling",
+        "",
+        "`python -m bench.gpu_sampling FOLDER`. Fanouts 15, 10, 5, batches of 1,024; the same samples, bit for bit.",
+        "",
+        *table(HEAD, asked[2]),
+        "",
+        "## End to end",
+        "",
+        "`python -m bench.gpu_recipes FOLDER`. 10M nodes, 200M edges (Zipf), 1M seeds, GraphSAGE of 3 layers of width 128, fanouts",
+        "15, 10, 5; a tenth of the rows' bytes on the device for every recipe that keeps some. PyG with pinned memory and the fastest of",
+        "the settings tried on that machine.",
+        "",
+        *table(HEAD, asked[3]),
+        "",
+        "Seeds a second, and over the one before:",
+        "",
+        *table(["", "PyG", *RECIPES], recipe_rows(results)),
+        "",
+        *(f"- {name}: {words}." for name, words in RECIPES.items()),
+        *peers_said(results),
+        "",
+        "What papers report, on their hardware, next to ours; the least and the most of the configurations:",
+        "",
+        *table(["ratio", "paper", "measured"], paper_rows(results)),
+        "",
+        "## How busy the device is",
+        "",
+        "`python -m bench.gpu_busy FOLDER`. Time in which a kernel runs (torch's profiler, all streams) over time; the fastest recipe.",
+        "",
+        *table(HEAD, asked[4]),
+        *detail_of_busy(results, table),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def peers_said(results: Results) -> list[str]:
+    """What PyG ran with, and what could not run."""
+    lines = []
+    for name, piece in pieces(results, "gpu_recipes").items():
+        for contender, one in piece["contenders"].items():
+            if "failed" in one:
+                lines.append(f"- {name}: {contender} did not run: {one['failed']}")
+            elif contender == "PyG" and "about" in one:
+                about = one["about"]
+                tried = "; ".join(f"{setting}: {rate:,.0f}" for setting, rate in about["tried_seeds_per_s"].items())
+                lines.append(f"- {name}: PyG sampled with {about['sampler']}, {about['chosen']}. Tried, seeds a second: {tried}.")
+    return ["", *lines] if lines else []
+
+
+def draw(results: Results, folder: Path) -> None:
+    """A picture of each run of `gpu_busy`: a lane per stream, kernels above, copies below."""
+    for piece, one in pieces(results, "gpu_busy").items():
+        folder.mkdir(exist_ok=True)
+        draw_streams(piece, one, folder / picture_name(piece))
+
+
+def draw_streams(piece: str, one: dict[str, Any], path: Path) -> None:
+    """One picture."""
+    from matplotlib.figure import Figure
+
+    spans, lanes = one["picture"]["spans"], ("samples", "rows", "model")
+    figure = Figure(figsize=(9, 2.4), layout="constrained")
+    axes = figure.subplots()
+    for number, lane in enumerate(lanes):
+        for kind, bottom, color in (("kernel", -0.4, COLORS[lane, "kernel"]), ("copy", 0.1, COPY_COLOR)):
+            ours = [span[2:] for span in spans if span[:2] == [lane, kind]]
+            ours = [(begin, max(end - begin, one["picture"]["ms"] / 2000)) for begin, end in ours]
+            axes.broken_barh(ours, (number + bottom, 0.5 if kind == "kernel" else 0.3), facecolors=color, linewidth=0)
+    axes.set_yticks(range(len(lanes)), ["sampling", "rows", "model"])
+    axes.invert_yaxis()
+    axes.set_xlim(0, one["picture"]["ms"])
+    axes.set_xlabel("ms; kernels in colour, copies in grey")
+    axes.set_title(f"{piece}: a kernel runs in {one['busy']:.0%} of the time", fontsize=10)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.savefig(path, dpi=110, metadata={"Software": None})

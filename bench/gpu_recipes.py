@@ -1,0 +1,230 @@
+"""Recipes and PyG end to end on a device: complete batches there, and training with them. Fanouts 15, 10, 5.
+
+    python -m bench.gpu_recipes FOLDER [--minutes 9] [--dims 128 256] [--batches 1024 8000] [--contenders PyG pyg ...] [--out FOLDER]
+    python -m bench.gpu_recipes --toy
+
+Graphs of 10M nodes and 200M edges are made in FOLDER if they are not there (`bench.graphs`: ten-128, ten-256; 6 and 11 GB). All contenders
+of a configuration are there at the same time, each in a process of its own (`bench.gpu_contender`); they take turns, round by round, while
+the others rest, and measure one by one what they measure to begin with. Where memory does not hold all of them, they are split into groups,
+one after the other. Each round is in the result file when it is over; a command that is stopped goes on there when it is given again.
+
+What a recipe keeps on the device is a tenth of the rows' bytes for every one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench import graphs
+from bench.common import ROOT
+from bench.gpu_common import Deadline, ResultFile, add_options, choose_device, placeholder
+from bench.gpu_contender import Settings
+
+CONTENDERS = ("PyG", "pyg", "mmap", "pagraph", "uva", "gnnlab", "ducati", "bgl")
+DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train"), 3, 0.1
+EXPECTED_S = 240.0
+"""Of a group, before the first was seen."""
+ROUND_S = 15.0
+TIMES_ITSELF = ("ducati",)
+"""Measures on the way what its division depends on."""
+OTHER_BYTES = 6 << 30
+"""That a contender needs beside the rows; one that gathers on the CPU has batches in memory of the host too."""
+TOY = dict(num_nodes=200, num_edges=600, feature_dim=4, num_classes=50, train=0.2, seed=1)
+
+
+class Contender:
+    """A process that serves rounds; what it says, it says in one line."""
+
+    def __init__(self, name: str, store: Path, settings: Settings) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.gpu_contender", name, str(store), json.dumps(asdict(settings))],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def read(self) -> dict[str, Any]:
+        """The next thing it says."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else {"failed": f"the process ended with code {self._process.wait()}"}
+
+    def ask(self, word: str) -> None:
+        """See `bench.gpu_contender`."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, and reading says so
+            self._process.stdin.write(word + "\n")
+            self._process.stdin.flush()
+
+    def close(self, patience_s: float = 20.0) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+class Comparison:
+    """One configuration: what is there of it, and what is missing."""
+
+    def __init__(self, result: ResultFile, deadline: Deadline, dim: int, batch_size: int) -> None:
+        self._result, self._deadline, self._name = result, deadline, f"{dim} features, batches of {batch_size}"
+        found = result.values["pieces"].get(self._name, {})
+        self.rows: dict[str, dict[str, Any]] = found.get("contenders", {})
+
+    def missing(self, names: list[str], rounds: int) -> list[str]:
+        """Contenders that still have rounds to go."""
+        return [name for name in names if "failed" not in self.rows.get(name, {}) and self._done(name) < rounds]
+
+    def _done(self, name: str) -> int:
+        return min((len(self.rows.get(name, {}).get(mode, [])) for mode in MODES), default=0)
+
+    def run(self, names: list[str], store: Path, settings: Settings, rounds: int) -> bool:
+        """Run a group of contenders in turns. Returns whether there was time for all of it."""
+        if not self._deadline.allows(self._deadline.longest_s or EXPECTED_S, f"{self._name}: {', '.join(names)}"):
+            return False
+        started = time.monotonic()
+        contenders = [Contender(name, store, settings) for name in names]
+        try:
+            return self._take_turns(self._prepared(contenders), rounds)
+        finally:
+            for contender in contenders:
+                contender.close()
+            self._deadline.longest_s = max(self._deadline.longest_s, time.monotonic() - started)
+
+    def _prepared(self, contenders: list[Contender]) -> list[Contender]:
+        """Those that can run. What is timed on the way is done one by one, the rest by all at the same time."""
+        alive = contenders
+        for word, together in (
+            ("begin", [[one] for one in contenders]),
+            (
+                "build",
+                [[one for one in contenders if one.name not in TIMES_ITSELF], *([one] for one in contenders if one.name in TIMES_ITSELF)],
+            ),
+            ("prepare", [[one] for one in contenders]),
+        ):
+            for some in together:
+                asked = [one for one in some if one in alive]
+                for one in asked:
+                    one.ask(word)
+                failed = [one for one in asked if not self._note(one.name, one.read(), word)]
+                alive = [one for one in alive if one not in failed]
+        return alive
+
+    def _take_turns(self, alive: list[Contender], rounds: int) -> bool:
+        longest_s = ROUND_S
+        for _ in range(rounds):
+            for mode in MODES:
+                for contender in [one for one in alive if len(self.rows[one.name].get(mode, [])) < rounds]:
+                    if not self._deadline.allows(longest_s, f"{self._name}: {contender.name}, {mode}"):
+                        return False
+                    started = time.monotonic()
+                    contender.ask(mode)
+                    if not self._note(contender.name, contender.read(), mode):
+                        alive.remove(contender)
+                    longest_s = max(longest_s, time.monotonic() - started)
+        return True
+
+    def _note(self, name: str, said: dict[str, Any], word: str) -> bool:
+        row = self.rows.setdefault(name, {})
+        if word in MODES and "failed" not in said:
+            row["about"] = said.pop("about")
+            row.setdefault(word, []).append(said)
+        else:
+            row.update(said)
+        line = json.dumps({key: round(value, 1) for key, value in said.items() if isinstance(value, float)} or said)[:200]
+        self._result.put(self._name, {"contenders": self.rows, **summary(self.rows)}, f"{self._name}: {name}, {word} {line}")
+        return "failed" not in said
+
+
+def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Medians of seeds a second by mode and contender."""
+    medians = {
+        mode: {name: round(statistics.median(one["seeds_per_s"] for one in row[mode]), 1) for name, row in rows.items() if row.get(mode)}
+        for mode in MODES
+    }
+    return {"seeds_per_s": medians}
+
+
+def groups(names: list[str], feature_bytes: int, free_bytes: int) -> list[list[str]]:
+    """Contenders that fit memory together; those that gather on the CPU hold batches in it as well."""
+    made: list[list[str]] = []
+    left = 0.0
+    for name in names:
+        needed = feature_bytes + OTHER_BYTES * (2 if name in ("PyG", "pyg", "mmap") else 1)
+        if not made or needed > left:
+            made.append([])
+            left = 0.85 * free_bytes
+        made[-1].append(name)
+        left -= needed
+    return made
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure what is not in the result yet, as long as there is time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="where the graphs are, or are made")
+    parser.add_argument("--dims", type=int, nargs="+", choices=DIMS, default=list(DIMS))
+    parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--memory", type=int, help="of the machine, in GiB, where the system says less than there will be")
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    device, deadline = choose_device(options.toy), Deadline(options.minutes)
+    if options.folder is None and not options.toy:
+        parser.error("a folder for the graphs is needed")
+    command = placeholder("bench.gpu_recipes", sys.argv[1:] if arguments is None else arguments, [str(options.folder)])
+    result = ResultFile("gpu_recipes", options, device, command, graph={"nodes": 10_000_000, "edges": 200_000_000, "train": 1_000_000})
+    with tempfile.TemporaryDirectory() as temporary:
+        if options.toy:
+            run_toy(result, deadline, Path(temporary), options)
+        else:
+            run_all(result, deadline, options)
+
+
+def run_all(result: ResultFile, deadline: Deadline, options: argparse.Namespace) -> None:
+    """All configurations, the smaller rows first."""
+    for dim in options.dims:
+        for batch_size in options.batches:
+            comparison = Comparison(result, deadline, dim, batch_size)
+            missing = comparison.missing(options.contenders, options.rounds)
+            feature_bytes = 10_000_000 * dim * 4
+            if not missing:
+                continue
+            store = graphs.make(f"ten-{dim}", options.folder)
+            settings = Settings(batch_size=batch_size, cache=int(KEPT * feature_bytes))
+            free_bytes = psutil.virtual_memory().available if options.memory is None else options.memory << 30
+            for group in groups(missing, feature_bytes, free_bytes):
+                if not comparison.run(group, store, settings, options.rounds):
+                    return
+
+
+def run_toy(result: ResultFile, deadline: Deadline, folder: Path, options: argparse.Namespace) -> None:
+    """One tiny configuration."""
+    from penstock.store import generate
+
+    generate("zipf", folder / "toy", **TOY)
+    settings = Settings(batch_size=8, fanouts=(2, 2), cache=4096, seconds=0.0, least=1, warm_up=0)
+    comparison = Comparison(result, deadline, TOY["feature_dim"], settings.batch_size)
+    comparison.run(comparison.missing(options.contenders, 1), folder / "toy", settings, 1)
+
+
+if __name__ == "__main__":
+    main()

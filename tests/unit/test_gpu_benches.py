@@ -1,0 +1,269 @@
+"""The benchmarks of a GPU run at toy size, in Triton's interpreter; their page says what they wrote, and what they did not."""
+
+import itertools
+import json
+import re
+
+import pytest
+import torch
+from bench import common, gpu_busy, gpu_common, gpu_contender, gpu_link, gpu_page, gpu_recipes, gpu_sampling, graphs, tables
+
+from penstock.kernels import _triton
+from penstock.kernels._triton import tensor_device
+
+BENCHES = {"gpu_link": gpu_link, "gpu_sampling": gpu_sampling, "gpu_recipes": gpu_recipes, "gpu_busy": gpu_busy}
+pytestmark = pytest.mark.skipif(not _triton.is_interpreted(), reason="at toy size, for machines without a GPU")
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A folder in the place of bench/results."""
+    for module in (common, tables):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(common, "foreign_load", lambda wait_s: 0.0)
+    return tmp_path / "results"
+
+
+class InThisProcess:
+    """A contender without a process of its own: it starts slower than it works."""
+
+    def __init__(self, name, store, settings):
+        self.name, self.asked = name, []
+        self.said = gpu_contender.serve(name, str(store), settings, iter(self.asked.pop, None))
+
+    def ask(self, word):
+        self.asked.append(word)
+
+    def read(self):
+        return next(self.said)
+
+    def close(self):
+        self.said.close()
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_the_interpreter_measures_nothing(name, results):
+    with pytest.raises(SystemExit, match="figures mean nothing: set TRITON_INTERPRET=0"):
+        BENCHES[name].main(["somewhere"] if name != "gpu_link" else [])
+    assert not results.exists()
+
+
+def test_link(results, tmp_path):
+    gpu_link.main(["--toy", "--out", str(tmp_path)])
+    found = json.loads((tmp_path / "gpu_link.json").read_text())
+    pieces = found["pieces"]
+    assert list(pieces) == list(gpu_link.PIECES)
+    assert found["interpreted"]
+    assert found["is_toy"]
+    for row_bytes in gpu_link.TOY.rows:
+        assert {gpu_page.AT_MOST, "chosen"} <= pieces["link"]["rows"][str(row_bytes)]["over_copy"].keys()
+    assert [round(one["hits"], 1) for one in pieces["cache"]["512"].values()] == [0.0, 0.9, 1.0]
+    assert pieces["step"]["over_alone"][gpu_page.AT_MOST]["median"] > 0
+    before = (tmp_path / "gpu_link.json").stat().st_mtime_ns
+    gpu_link.main(["--toy", "--out", str(tmp_path)])  # all is there
+    assert (tmp_path / "gpu_link.json").stat().st_mtime_ns == before
+    assert not results.exists()
+
+
+def test_a_gather_of_wrong_rows_is_told(monkeypatch):
+    monkeypatch.setattr(gpu_link, "gather_rows", lambda table, row_bytes, ids, out, max_programs: out.zero_())
+    bench = gpu_link.Bench(tensor_device("cuda"), gpu_link.TOY)
+    with pytest.raises(SystemExit, match="rows of 64 bytes: the gather gave wrong ones"):
+        bench.gathers(bench.table, 64, 1)
+
+
+def test_sampling(results, tmp_path):
+    gpu_sampling.main(["--toy", "--out", str(tmp_path)])
+    contenders = json.loads((tmp_path / "gpu_sampling.json").read_text())["pieces"]["toy"]["contenders"]
+    assert list(contenders) == ["cpu", "device memory", "pinned memory", "pinned memory, 20% kept"]
+    assert all(one["m_edges_per_s"]["median"] > 0 for one in contenders.values())
+    gpu_sampling.main(["--toy"])
+    assert not results.exists()
+
+
+def test_recipes(results, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_recipes, "Contender", InThisProcess)
+    monkeypatch.setattr(gpu_contender, "settle", lambda contender: contender.rest())
+    some = ["PyG", "pyg", "mmap", "pagraph", "ducati"]
+    gpu_recipes.main(["--toy", "--out", str(tmp_path), "--contenders", *some])
+    (piece,) = json.loads((tmp_path / "gpu_recipes.json").read_text())["pieces"].values()
+    assert list(piece["contenders"]) == some
+    for name, row in piece["contenders"].items():
+        if name == "PyG":  # which cannot sample by itself
+            assert "failed" in row or row["about"]["sampler"]
+            continue
+        assert [len(row[mode]) for mode in ("load", "train")] == [1, 1]
+        assert row["load"][0]["seeds_per_s"] > 0
+        sampling = row["about"]["sampling"]
+        who = {"pyg": "", "mmap": "", "pagraph": "by the CPU", "ducati": "by cpu"}[name]  # which is the device, here
+        assert sampling.startswith(who)
+        assert bool(sampling) == bool(who)
+        assert row["about"]["hit_rate"] > 0 or name != "pagraph"
+    capsys.readouterr()
+    gpu_recipes.main(["--toy", "--out", str(tmp_path), "--contenders", *some])
+    assert capsys.readouterr().out == "", "what is there is not measured again"
+    assert not results.exists()
+
+
+@pytest.mark.deep
+def test_recipes_in_processes(results, tmp_path):
+    gpu_recipes.main(["--toy", "--out", str(tmp_path)])
+    (piece,) = json.loads((tmp_path / "gpu_recipes.json").read_text())["pieces"].values()
+    assert list(piece["contenders"]) == list(gpu_recipes.CONTENDERS)
+    ours = [row for name, row in piece["contenders"].items() if name != "PyG"]
+    assert all(row["train"][0]["seeds_per_s"] > 0 for row in ours)
+
+
+def test_a_contender_that_fails_is_noted(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_recipes, "Contender", InThisProcess)
+    monkeypatch.setattr(gpu_contender, "measure", lambda *arguments: 1 / 0)
+    gpu_recipes.main(["--toy", "--out", str(tmp_path), "--contenders", "mmap"])
+    (piece,) = json.loads((tmp_path / "gpu_recipes.json").read_text())["pieces"].values()
+    assert piece["contenders"]["mmap"]["failed"] == "ZeroDivisionError: division by zero"
+
+
+def test_contenders_share_memory():
+    names = list(gpu_recipes.CONTENDERS)
+    assert gpu_recipes.groups(names, 5 << 30, 125 << 30) == [names]
+    split = gpu_recipes.groups(names, 10 << 30, 120 << 30)
+    assert len(split) == 2
+    assert list(itertools.chain(*split)) == names
+    assert gpu_recipes.groups(names, 10 << 30, 1 << 30) == [[name] for name in names]
+
+
+def test_nothing_begins_that_would_end_too_late(results, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_recipes, "Contender", None)
+    gpu_recipes.main(["--toy", "--out", str(tmp_path), "--minutes", "0.1"])
+    assert "not begun, 240 s expected and 6 s left; run the command again for it" in capsys.readouterr().out
+    assert not (tmp_path / "gpu_recipes.json").exists()
+
+
+def test_busy(results, tmp_path):
+    gpu_busy.main(["--toy", "--out", str(tmp_path), "--models", "gat"])
+    result = json.loads((tmp_path / "gpu_busy.json").read_text())
+    (one,) = result["pieces"].values()
+    assert 0 < one["busy"] <= 1  # of the CPU, here
+    assert one["picture"]["spans"]
+    gpu_page.draw({"gpu_busy": result}, tmp_path)
+    (picture,) = tmp_path.glob("*.png")
+    assert picture.name == "gpu-busy-gnnlab-gat-16.png"
+    assert picture.stat().st_size > 5000
+
+
+def event(name, stream, begin, length, kind="kernel"):
+    return {"ph": "X", "cat": kind, "name": name, "tid": stream, "ts": begin, "dur": length}
+
+
+def test_what_ran_on_a_device():
+    trace = {
+        "traceEvents": [
+            event("_draw_tile", 13, 0, 10), event("cumsum", 13, 10, 5), event("_gather_rows", 17, 5, 20), event("gemm", 7, 20, 10),
+            event("Memcpy HtoD", 17, 30, 10, "gpu_memcpy"), event("gemm", 7, 50, 10), event("cudaLaunchKernel", 99, 0, 100, "cuda_runtime"),
+            {"ph": "M", "name": "process_name"},
+        ]
+    }  # fmt: skip
+    events = gpu_busy.events_of(trace, gpu_busy.KINDS)
+    kernels = [one for one in events if one[1] == "kernel"]
+    assert [lane for lane, *_ in events] == ["samples", "samples", "rows", "model", "rows", "model"]
+    assert gpu_busy.covered_us(kernels) == 40
+    assert gpu_busy.covered_us(events) == 50
+    shown = gpu_busy.picture(events, 4)
+    assert shown["ms"] == 0.06
+    assert shown["spans"][0] == ["samples", "kernel", 0.0, 0.015]
+
+
+def test_a_result_of_another_setting_is_begun_anew(results, capsys):
+    device = torch.device("cpu")
+    parser = gpu_common.argparse.ArgumentParser()
+    gpu_common.add_options(parser)
+    options = parser.parse_args(["--toy", "--out", str(results)])
+    gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 2)).put("one", {"a": 1})
+    assert "one" in gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 2))
+    assert "one" not in gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 3))
+    assert "begun anew" in capsys.readouterr().out
+    assert gpu_common.placeholder("bench.made", ["here", "--out", "there", "--toy"], ["here"]) == "python -m bench.made FOLDER --toy"
+
+
+def spread(median):
+    return {"median": median, "min": median, "max": median}
+
+
+def made_up():
+    """Results as of a device."""
+    head = {
+        "commit": "abc", "date": "2030-01-01", "command": "python -m bench.made", "interpreted": False, "is_toy": False,
+        "foreign_load_percent": 0.1, "machine": {"processor": "P", "cores": 16, "memory_gib": 128.0, "torch": "9"},
+        "device": {"name": "G", "multiprocessors": 100, "memory_gib": 80.0, "cuda": "14", "triton": "4", "torch_geometric": "3",
+                   "driver": "999", "link_generation": "5", "link_lanes": "16"},
+    }  # fmt: skip
+    over = {gpu_page.AT_MOST: spread(0.95), "chosen": spread(0.94)}
+    row = {"gb_per_s": {"copy": spread(50.0), **over}, "over_copy": over}
+    low = {"gb_per_s": {"copy": spread(50.0), **over}, "over_copy": {gpu_page.AT_MOST: spread(0.8), "chosen": spread(0.8)}}
+    cached = {
+        "hits": 0.9,
+        "gb_per_s": dict.fromkeys(gpu_page.KINDS, spread(40.0)),
+        "over_uncached": spread(5.0),
+    }
+    link = {
+        "link": {"programs": {gpu_page.AT_MOST: 20, "chosen": 16}, "rows": {"256": low, "512": row, "600": low}},
+        "device": {"rows": {"512": {"over_copy": spread(0.85)}}},
+        "cache": {"512": {"90": cached}},
+        "step": {"over_alone": {gpu_page.AT_MOST: spread(1.2)}},
+    }
+    contenders = {where: {"over_cpu": spread(12.0)} for where in ("device memory", "pinned memory")}
+    rates = {name: 1000.0 * (number + 1) for number, name in enumerate(("PyG", *gpu_page.RECIPES))}
+    rates["bgl"] = 20_000.0
+    about = {"sampler": "pyg-lib", "chosen": "7 workers", "tried_seeds_per_s": {"7 workers": 1000.0}}
+    recipes = {
+        name: {"contenders": {"PyG": {"about": about}, "mmap": {"failed": "no memory"}}, "seeds_per_s": {"load": rates, "train": rates}}
+        for _, _, name in gpu_page.configurations()
+    }
+    busy = {
+        f"{recipe}, {model}, batches of {size}": {
+            "busy": share, "busy_by_stream": {"model": 0.5, "samples": 0.1, "rows": 0.2}, "utilization_percent": 97.0, "batch_ms": 1.0,
+            "batch_ms_profiled": 1.1, "seeds_per_s": 1000.0 * share,
+        }
+        for recipe, share in (("uva", 0.5), ("gnnlab", 0.93)) for model, size in (("sage", 1024), ("sage", 8000), ("gat", 1024))
+    }  # fmt: skip
+    pieces = {"gpu_link": link, "gpu_sampling": {"ten-128": {"contenders": contenders}}, "gpu_recipes": recipes, "gpu_busy": busy}
+    return {name: {**head, "pieces": each} for name, each in pieces.items()}
+
+
+def test_the_page_of_made_up_results(results):
+    results.mkdir()
+    for name, result in made_up().items():
+        (results / f"{name}.json").write_text(json.dumps(result))
+    page = tables.gpu_page_of()
+    assert f"| {gpu_page.NOT_RUN}" not in page
+    assert "Of 18 figures that are asked for, 18 were measured and 0 were not run." in page
+    for line in (
+        "| 0.93 | UVA: 0.95 | 0.95 (0.95 to 0.95) | yes |",
+        "| 0.90 | UVA: 0.88 to 0.93 | 0.8 (0.8 to 0.8), 600 bytes | **no** |",
+        "| at most 1.05 | UVA: 8 to 20 % of the GPU saturate the link | 1.2 (1.2 to 1.2) | **no** |",
+        "| 3x | - | 5x (5 to 5) | yes |",
+        "| 0.80 | - | 0.85 (0.85 to 0.85) | yes |",
+        "without the model | 10x | - | 20.00x (bgl) | yes |",
+        "| DUCATI over the best single cache (ducati / pagraph or gnnlab), with the model | 1.32 | 1.17x to 1.17x, of 4 |",
+        "| busy share, GraphSAGE, batches of 1024 | 90% | BGL: 65 % | 93.0% (gnnlab) | yes |",
+        "| busy share, GAT, batches of 1024 | - | BGL: 99 % | 93.0% (gnnlab) | - |",
+        "mmap did not run: no memory",
+        "PCIe 5 x16, driver 999, CUDA 14; P, 16 cores, 128 GiB; torch 9, triton 4, PyG 3; commit abc, 2030-01-01",
+    ):
+        assert line in page, line
+
+
+def test_what_was_not_run_says_so(results):
+    page = tables.gpu_page_of()
+    assert "Of 18 figures that are asked for, 0 were measured and 18 were not run." in page
+    asked = [line for line in page.splitlines() if re.match(r"\| .* \| .* \| .* \| .* \| .* \|$", line) and "---" not in line]
+    assert all("not run" in line for line in asked if not line.startswith(("| figure", "|  | PyG")))
+    toys = {name: {**one, "is_toy": True} for name, one in made_up().items()}
+    assert gpu_page.render(toys, tables.table) == page, "what was tried at toy size is no result"
+
+
+def test_graphs_of_a_device_are_as_large_as_they_have_to_be():
+    for dim in gpu_recipes.DIMS:
+        graph = graphs.GRAPHS[f"ten-{dim}"]
+        assert graph["num_nodes"] >= 10_000_000
+        assert graph["num_edges"] >= 200_000_000
+        assert graph["feature_dim"] == dim
