@@ -13,10 +13,11 @@ from penstock.cli import run as command
 from penstock.feed import Layer
 from penstock.kernels import _triton
 from penstock.report.live import introduction
-from penstock.train import EpochRecord, TrainConfig, checkpoint, models, train
+from penstock.store import ingest
+from penstock.train import DivergedError, EpochRecord, TrainConfig, checkpoint, models, train
 from penstock.train import run as running
 from tests.devices import DEVICES
-from tests.train.stores import make_store, make_typed_store
+from tests.train.stores import make_data, make_store, make_typed_store
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=100, hidden=8, epochs=2, num_workers=2, lr=0.01, dropout=0.1, torch_threads=1)
 
@@ -55,6 +56,26 @@ def test_it_learns_what_the_cpu_learns(kind, options, device, stores, tmp_path):
     assert ours.val == pytest.approx(theirs.val, abs=0.1)
     if _triton.is_interpreted():
         assert ours.weights_digest == theirs.weights_digest
+
+
+def test_what_steps_came_to_is_counted_late_and_whole(device, stores, tmp_path):
+    ours, theirs = (run(tmp_path / where, stores["plain"], device=where) for where in (device, "cpu"))
+    for one, other in zip(ours.history, theirs.history, strict=True):
+        assert (one.num_seeds, one.num_batches) == (other.num_seeds, other.num_batches)
+        assert (one.loss, one.train_score) == pytest.approx((other.loss, other.train_score), abs=0.1)
+        if _triton.is_interpreted():
+            assert (one.loss, one.train_score) == (other.loss, other.train_score)
+
+
+def test_a_diverging_run_names_the_batch(device, tmp_path):
+    data = make_data()
+    data.x[:] = torch.finfo(torch.float32).max
+    store, said = str(ingest(data, tmp_path / "store", memory="4GiB").path), []
+    for where in (device, "cpu"):
+        with pytest.raises(DivergedError) as diverged:
+            run(tmp_path / where, store, device=where)
+        said.append(re.sub("the loss is (nan|inf)", "", str(diverged.value)))
+    assert said[0] == said[1]
 
 
 def test_resume_on_a_device_and_elsewhere(device, stores, tmp_path):

@@ -8,19 +8,48 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from penstock.feed import layers
-from penstock.records import EDGE
+from penstock.records import EDGE, NODE
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData
 from penstock.train.inference import degrees_of
+from penstock.train.models import GNN
+
+STEPS_AHEAD = 2
+"""Steps that a device may be asked for before the host looks at what the first of them came to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step came to, on its way to the host.
+
+    Attributes:
+        batch: number within the epoch.
+        loss, logits, labels: in memory of the host, whole when the mark is reached.
+        mark: of the stream that copies; None: nothing to wait for.
+    """
+
+    batch: int
+    loss: torch.Tensor
+    logits: torch.Tensor
+    labels: torch.Tensor
+    mark: Any
+
+    def wait(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return (the mean loss, logits of the seeds, their labels)."""
+        if self.mark is not None:
+            self.mark.synchronize()
+        return float(self.loss), self.logits.numpy(), self.labels.numpy()
 
 
 class Learner:
-    """A model in training.
+    """A model in training. On a device it waits for nothing: labels and degrees lie there, and outcomes are looked at some steps late.
 
     Args:
         config, data: what is trained on what.
@@ -32,6 +61,13 @@ class Learner:
         torch.manual_seed(config.seed)
         self.model = data.make_model(config).to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.steps_ahead, self._labels_there, self._degrees_there = 0, None, None
+        if config.device != "cpu":
+            self.steps_ahead = STEPS_AHEAD
+            self._labels_there = torch.from_numpy(data.labels_of(data.parts["train"])).to(device)
+            if isinstance(self.model, GNN) and self.model.needs_degree:
+                nodes = torch.arange(data.graph.num_nodes[NODE])
+                self._degrees_there = degrees_of(data.graph.adjacency[EDGE], nodes).to(device)
 
     def loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return (the mean loss over the seeds of a batch, their logits, their labels)."""
@@ -44,6 +80,13 @@ class Learner:
         loss.backward()
         self.optimizer.step()
 
+    def outcome(self, number: int, loss: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> Outcome:
+        """Send what batch `number` came to on its way to the host, behind all that was asked of the device so far."""
+        if self.device.type == "cpu":
+            return Outcome(number, loss.detach(), logits, labels, None)
+        loss, logits, labels = (_to_pinned(each.detach()) for each in (loss, logits, labels))
+        return Outcome(number, loss, logits, labels, torch.cuda.current_stream(self.device).record_event())
+
     def forward(self, batch: Any) -> torch.Tensor:
         """Logits of the seeds of a batch."""
         data, model = self.data, self.model
@@ -51,7 +94,10 @@ class Learner:
             x = {t: data.prepare(batch[t].x) if t in data.x else batch[t].n_id for t in data.graph.num_nodes}
             return model(x, layers(batch))
         if model.needs_degree:
-            return model(data.prepare(batch.x), layers(batch), degrees_of(data.graph.adjacency[EDGE], batch.n_id))
+            there, nodes = self._degrees_there, batch.n_id
+            return model(
+                data.prepare(batch.x), layers(batch), degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes]
+            )
         return model(data.prepare(batch.x), layers(batch))
 
     def step_on_a_copy(self) -> Callable[[Any], None]:
@@ -80,7 +126,14 @@ class Learner:
             torch.cuda.set_rng_state(state["device_random"], self.device)
 
     def _labels(self, batch: Any) -> torch.Tensor:
-        """Of the seeds of a batch; they are looked up on the host."""
+        """Of the seeds of a batch of train nodes."""
         target = batch if self.data.graph.is_homogeneous else batch[self.data.target]
+        if self._labels_there is not None:
+            return self._labels_there[target.input_id.to(self.device, non_blocking=True)]
         nodes = target.n_id[: target.batch_size].cpu().numpy()
-        return torch.from_numpy(self.data.labels_of(nodes)).to(self.device)
+        return torch.from_numpy(self.data.labels_of(nodes))
+
+
+def _to_pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in pinned memory of the host, whole when the current stream has come here."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)

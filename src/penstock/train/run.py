@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import deque
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.folder import interrupts_wait, lock_folder, write_json
 from penstock.train.inference import infer, infer_sampled, infer_typed
-from penstock.train.learner import Learner
+from penstock.train.learner import Learner, Outcome
 from penstock.train.memory import keep_freed_memory
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer
@@ -105,6 +106,7 @@ class _Run:
         self.loader = self._make_loader()
         self.history: list[EpochRecord] = []
         self.record = EpochRecord(0)
+        self._under_way: deque[Outcome] = deque()
         self.best: dict[str, Any] = {"epoch": -1, "val": None, "test": None, "model": {}}
 
     def _make_loader(self) -> NeighborLoader:
@@ -187,6 +189,7 @@ class _Run:
                 record.num_batches += 1
                 self.observer.batch_done(record, len(self.loader))
                 if interrupted or time.monotonic() - saved_at >= self.config.checkpoint_every_s:
+                    self._catch_up()
                     self._count_feed(before)
                     before = self.loader.stats().as_dict()
                     self._check_store()
@@ -195,6 +198,8 @@ class _Run:
                 if interrupted:
                     self.observer.note(f"saved at epoch {record.epoch + 1}, batch {record.num_batches}: --resume goes on from there")
                     raise KeyboardInterrupt
+            self._catch_up()
+            record.train_s = seconds_before + time.perf_counter() - started
         self._count_feed(before)
 
     def _check_bytes(self) -> None:
@@ -217,16 +222,24 @@ class _Run:
 
     def _step(self, batch: Any) -> None:
         loss, logits, labels = self.learner.loss(batch)
-        value = loss.item()
+        self.learner.learn(loss)
+        self._under_way.append(self.learner.outcome(self.record.num_batches, loss, logits, labels))
+        while len(self._under_way) > self.learner.steps_ahead:
+            self._look_at(self._under_way.popleft())
+
+    def _catch_up(self) -> None:
+        """Look at all steps taken: nothing is saved of an epoch that diverged."""
+        while self._under_way:
+            self._look_at(self._under_way.popleft())
+
+    def _look_at(self, outcome: Outcome) -> None:
+        value, logits, labels = outcome.wait()
         if not math.isfinite(value):
             raise DivergedError(
-                f"the loss is {value} at epoch {self.record.epoch}, batch {self.record.num_batches}: lower "
+                f"the loss is {value} at epoch {self.record.epoch}, batch {outcome.batch}: lower "
                 f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
             )
-        self.learner.learn(loss)
-        num_seeds = len(labels)
-        score = self.data.task.score(logits.cpu().numpy(), labels.cpu().numpy())
-        record = self.record
+        num_seeds, score, record = len(labels), self.data.task.score(logits, labels), self.record
         record.loss += (value - record.loss) * num_seeds / (record.num_seeds + num_seeds)
         if not math.isnan(score):
             record.train_score += (score - record.train_score) * num_seeds / (record.num_seeds + num_seeds)
