@@ -1,20 +1,17 @@
-"""docs/results/disk.md and its pictures, rendered from `bench/results/beyond_memory.json`."""
+"""docs/results/disk.md, rendered from `bench/results/beyond_memory.json`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.beyond_stores import STORES
-from penstock.study.plots import finish, new_figure
 
 Table = Callable[[list[str], list[list[str]]], list[str]]
 CONTENDERS = ("mmap", "ali+pg", "ginex", "ours")
 MODELS = {"sage": "GraphSAGE", "gcn": "GCN"}
-COLOURS = {"mmap": "#8b93a1", "ali+pg": "#e08a2c", "ginex": "#3b6fb6", "ours": "#3f8f5f"}
 TARGETS = {"mmap": 4.0, "ali+pg": 1.5}
 DEVICE_TARGET = 1.3
 
@@ -366,54 +363,3 @@ def ours_lines(stores: dict[str, Any], table: Table) -> list[str]:
     head = ["store", "with", "samples/s", "over ginex", "rows that hit", "lists that hit", "requests a batch"]
     words = "GraphSAGE. Each line keeps what the lines above it added, but for the first; least and most in brackets."
     return ["## Beyond Ginex", "", words, "", *table(head, rows), ""]
-
-
-def draw(result: dict[str, Any], folder: Path) -> None:
-    """Write the pictures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draw_main(result["stores"]).savefig(folder / "disk-main.png", dpi=110, metadata={"Software": None})
-    figure = draw_sensitivity(result["stores"])
-    if figure is not None:
-        figure.savefig(folder / "disk-sensitivity.png", dpi=110, metadata={"Software": None})
-
-
-def draw_main(stores: dict[str, Any]) -> Any:
-    """Speed over that of mmap, a group of bars per store and model."""
-    found = cells(stores)
-    figure = new_figure(1.6 * len(found) + 1.6, 3.2)
-    panel = figure.subplots(1, 1)
-    for place, (_, _, runs) in enumerate(found):
-        for number, contender in enumerate(CONTENDERS):
-            if runs[contender] and runs["mmap"]:
-                height = rate(runs[contender]) / rate(runs["mmap"])
-                label = contender if place == 0 else None
-                panel.bar(place + 0.2 * (number - 1.5), height, 0.19, color=COLOURS[contender], label=label)
-    panel.axhline(TARGETS["mmap"], color="#8b93a1", lw=0.8, ls=":")
-    panel.axhspan(1.83, 2.67, color="#3b6fb6", alpha=0.12, lw=0, label="ginex in the paper")
-    panel.set_xticks(range(len(found)), [f"{name}\n{MODELS[model]}" for name, model, _ in found], fontsize=8)
-    panel.set_ylabel("samples/s over mmap's", fontsize=9)
-    panel.legend(frameon=False, fontsize=8, ncols=5)
-    return figure
-
-
-def draw_sensitivity(stores: dict[str, Any]) -> Any:
-    """Curves: a panel per parameter and store."""
-    panels = [(name, what) for name, store in stores.items() for what in ("window", "memory", "batch size") if store.get(what)]
-    if not panels:
-        return None
-    figure = new_figure(3.2 * len(panels) + 0.4, 3.2)
-    for panel, (name, what) in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
-        points = sorted(stores[name][what], key=float)
-        for contender in CONTENDERS[:3] if what != "window" else ("ginex",):
-            keys = {point: (what, point, contender) if what != "window" else (what, point) for point in points}
-            there = [point for point in points if runs_of(stores[name], *keys[point])]
-            heights = [rate(runs_of(stores[name], *keys[point])) for point in there]
-            panel.plot([float(p) for p in there], heights, color=COLOURS[contender], marker="o", ms=3.5, label=contender)
-        finish(panel, name, [float(point) for point in points], xlabel=what, top=None)
-        panel.set_xlim(float(points[0]) / 1.2, float(points[-1]) * 1.25)
-        panel.set_xscale("log", base=2)
-        panel.set_xticks([float(point) for point in points], points)
-        panel.set_ylim(bottom=0)
-    figure.axes[0].set_ylabel("samples/s", fontsize=9)
-    figure.axes[-1].legend(frameon=False, fontsize=8)
-    return figure

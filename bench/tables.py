@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench import beyond_page, caching_page, caching_pictures, gpu_page, layout_page, lists_page
+from bench import beyond_page, beyond_pictures, caching_page, caching_pictures, gpu_page, layout_page, lists_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT
@@ -231,7 +231,7 @@ def main() -> None:
     beyond = read("beyond_memory")
     if beyond is not None:
         (folder / "disk.md").write_text(beyond_page.render(beyond, table, machine(beyond)))
-        beyond_page.draw(beyond, ROOT / "docs" / "pictures")
+        beyond_pictures.draw(beyond, ROOT / "docs" / "pictures")
     (folder / "gpu.md").write_text(gpu_page_of())
     gpu_page.draw({name: read(name) for name in gpu_page.FILES}, ROOT / "docs" / "pictures")
     readme = ROOT / "README.md"

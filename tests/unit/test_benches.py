@@ -11,6 +11,7 @@ from bench import (
     accuracy,
     beyond_memory,
     beyond_page,
+    beyond_pictures,
     beyond_stores,
     beyond_worker,
     caching,
@@ -143,7 +144,7 @@ def test_beyond_memory(toy, monkeypatch):
     assert any(run["rows"] > 0 for each in runs for run in each)  # two batches may all be read before the count begins
     page = beyond_page.render(result, tables.table, tables.machine(result))
     assert page.count("| toy | GraphSAGE |") == page.count("| toy | GCN |") == 5
-    beyond_page.draw(result, toy / "pictures")
+    beyond_pictures.draw(result, toy / "pictures")
     assert (toy / "pictures" / "disk-main.png").stat().st_size > 1000
 
 
