@@ -302,7 +302,7 @@ def bound_rows(stores: dict[str, Any]) -> list[list[str]]:
             f"{faults / seconds:,.0f}",
             f"{faults / seconds / speed:.2f}",
             f"{requests:,.0f}",
-            f"{requests / faults:.2f}",
+            f"{requests / max(faults, 1):.2f}",
         ]
         rows.append([name, MODELS[model], *counts, f"{most:.1f}x", f"{reached:.1f}x"])
     return rows
