@@ -41,7 +41,7 @@ REMARKS = """## Remarks
   the host keeps what was read. Reading the store in order before helps as far as that memory goes. fio, which reads anywhere, meets colder
   blocks than the contenders, who read the same batches one after the other: the ratio to the device is as good as fio's rates are
   steady.
-- The disk answers some 50,000 requests of a page a second at best. On zipf-256 `mmap` has 41,000 pages a second of it, so `ginex` can
+- The disk answers 50,000 to 60,000 requests of a page a second at best. On zipf-256 `mmap` has 41,000 pages a second of it, so `ginex` can
   be ahead only by asking less: it asks for 0.73 of what `mmap` does. The graph has no neighbourhoods: each row lies apart, proximity order
   finds nothing, and a tenth of the store, less process, tables and window, holds 3 % of the rows, of which Belady makes 25 % hits.
   Four times would take 80 % of hits. On cnr-768, where rows that are read together lie together, `ginex` asks for a third.
