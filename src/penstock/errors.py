@@ -88,6 +88,10 @@ class FormatVersionError(StoreError):
     """The store was written by a newer version of the format."""
 
 
+MAKE_AGAIN = "put the file back or make the store again"
+"""What to do about a file that is not what it was."""
+
+
 class CorruptStoreError(StoreError):
     """Files of the store are truncated, altered or inconsistent."""
 

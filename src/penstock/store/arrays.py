@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from penstock.errors import CorruptStoreError, StoreError
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, StoreError
 from penstock.store.files import MappedPages, WriteBehind, as_bytes, forget_pages, read_at, write_at
 from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, DTYPES, ArraySpec, npy_header, row_bytes
 
@@ -117,7 +117,7 @@ class ArrayFile:
         try:
             return os.open(self.spec.file, os.O_RDONLY, dir_fd=self._folder)
         except FileNotFoundError:
-            message = f"{self._store}: {self.spec.file} is missing: the store is damaged, or was replaced since it was opened"
+            message = f"{self._store}: {self.spec.file} is missing: the store is damaged, or was replaced since it was opened; {MAKE_AGAIN}"
             raise CorruptStoreError(message) from None
         except OSError as error:
             raise StoreError(f"{self._store}: cannot read {self.spec.file}: {error.strerror}") from None
@@ -134,12 +134,13 @@ class ArrayFile:
             os.close(descriptor)
         if size != expected_bytes:
             what = "truncated" if size < expected_bytes else "too long"
-            raise CorruptStoreError(f"{self._store}: {spec.file} is {what}: {size} bytes, the manifest says {expected_bytes}")
+            found = f"{size} bytes, the manifest says {expected_bytes}"
+            raise CorruptStoreError(f"{self._store}: {spec.file} is {what}: {found}; {MAKE_AGAIN}")
         if header != npy_header(spec.storage_dtype, spec.shape):
             at = next(i for i, (a, b) in enumerate(zip(header, npy_header(spec.storage_dtype, spec.shape), strict=True)) if a != b)
             raise CorruptStoreError(
                 f"{self._store}: the header of {spec.file} is not that of {spec.dtype} {list(spec.shape)} in the manifest; "
-                f"first difference at byte {at}"
+                f"first difference at byte {at}; {MAKE_AGAIN}"
             )
 
     def map(self) -> np.ndarray:
@@ -149,7 +150,7 @@ class ArrayFile:
             pages = MappedPages(descriptor, DATA_OFFSET + self.spec.data_bytes, access=mmap.ACCESS_READ)
             found = os.fstat(descriptor)
         except ValueError:
-            raise CorruptStoreError(f"{self._store}: {self.spec.file} is shorter than the manifest says") from None
+            raise CorruptStoreError(f"{self._store}: {self.spec.file} is shorter than the manifest says; {MAKE_AGAIN}") from None
         finally:
             os.close(descriptor)
         pages.path, pages.inode = Path(str(self._store), self.spec.file), (found.st_dev, found.st_ino)
@@ -180,7 +181,7 @@ class ArrayFile:
         finally:
             os.close(descriptor)
         if count < rows.nbytes:
-            raise CorruptStoreError(f"{self._store}: {spec.file} is shorter than the manifest says")
+            raise CorruptStoreError(f"{self._store}: {spec.file} is shorter than the manifest says; {MAKE_AGAIN}")
         return rows
 
     def blocks(self, max_bytes: int) -> Iterator[tuple[int, np.ndarray]]:

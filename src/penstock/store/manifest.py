@@ -14,7 +14,7 @@ from typing import Any
 
 import xxhash
 
-from penstock.errors import CorruptStoreError, FormatVersionError, NotAStoreError
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, FormatVersionError, NotAStoreError
 from penstock.records import EdgeType, NodeType
 from penstock.store.format import BLOCK_BYTES, DTYPES, FORMAT, FORMAT_VERSION, MANIFEST, ArraySpec
 
@@ -134,7 +134,7 @@ def parse_manifest(raw: bytes, store: object) -> Manifest:
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise CorruptStoreError(f"{where} is not readable as JSON ({error}): the store is damaged") from None
+        raise CorruptStoreError(f"{where} is not readable as JSON ({error}): the store is damaged; {MAKE_AGAIN}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise NotAStoreError(f"{where} is not that of a Penstock store (its \"format\" is not '{FORMAT}')")
     version = document.get("format_version")
@@ -144,7 +144,7 @@ def parse_manifest(raw: bytes, store: object) -> Manifest:
         )
     body, key, tail = raw.rpartition(_CHECKSUM_KEY.encode())
     if not key or tail != (xxhash.xxh3_64_hexdigest(body + key) + _END).encode():
-        raise CorruptStoreError(f"{where} does not match its own checksum: it was damaged or edited")
+        raise CorruptStoreError(f"{where} does not match its own checksum: it was damaged or edited; {MAKE_AGAIN}")
     try:
         manifest = _from_json(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import CorruptStoreError, DivergedError, MissingFieldError, StateError, StoreError, UsageError, argument
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, DivergedError, MissingFieldError, StateError, StoreError, UsageError, argument
 from penstock.feed import NeighborLoader
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
@@ -207,7 +207,7 @@ class _Run:
         try:
             check_bytes(self.store)
         except CorruptStoreError as error:
-            again = f"put the file back or make the store again, and go on from the last checkpoint by {argument('resume', True)}"
+            again = f"{MAKE_AGAIN}, and go on from the last checkpoint by {argument('resume', True)}"
             raise CorruptStoreError(f"{error}: {again}") from error
 
     def _check_store(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import TierError, UsageError
+from penstock.errors import MAKE_AGAIN, TierError, UsageError
 from penstock.kernels.read_pages import rules
 from penstock.store.tiers.disk_device import Channel, Channels, Device, Job, Outcome, logger
 from penstock.store.tiers.disk_files import OpenRows, RowFile
@@ -196,8 +196,8 @@ class DiskTier:
             size = os.fstat(job.descriptor).st_size
             end = size if size < job.end else at + outcome.number
             return TierError(
-                f"{self.name}: {part.path} ends at byte {end}, its rows go on to {job.end}: it was truncated since it was opened. "
-                "Put the file back, or make the store again"
+                f"{self.name}: {part.path} ends at byte {end}, its rows go on to {job.end}: it was truncated since it was opened: "
+                f"{MAKE_AGAIN}"
             )
         reason = os.strerror(outcome.number)
         if outcome.read < 0:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import TierError
+from penstock.errors import MAKE_AGAIN, TierError
 from penstock.store.files import MappedPages
 
 BLOCKS = (512, 4096)
@@ -95,8 +95,7 @@ class OpenRows:
             raise TierError(f"{name}: {file.path} was replaced since it was opened: open the store again")
         if found.st_size < self.end:
             raise TierError(
-                f"{name}: {file.path} has {found.st_size} bytes, {num_rows} rows need {self.end}: it is truncated; "
-                "put the file back, or make the store again"
+                f"{name}: {file.path} has {found.st_size} bytes, {num_rows} rows need {self.end}: it is truncated; {MAKE_AGAIN}"
             )
 
     def close(self) -> None:
