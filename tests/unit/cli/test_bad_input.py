@@ -95,7 +95,8 @@ def test_truncated_file(tmp_path, capfd):
     indices = next((tmp_path / "store").rglob("indices.npy"))
     os.truncate(indices, 5000)
     line = said(capfd, "train", tmp_path / "store")
-    assert "indices.npy is truncated: 5000 bytes, the manifest says" in line and "put the file back or make the store again" in line
+    assert "indices.npy is truncated: 5000 bytes, the manifest says" in line
+    assert "put the file back or make the store again" in line
 
 
 def test_unknown_options_and_commands(store, capfd):
