@@ -23,8 +23,8 @@ many threads at once) and `ali+pg` (over the same maps, a static cache of lists 
 Every run is a process in a control group whose limit is, from the first batch on, a tenth of the store and
 counts the page cache; row pointers are in that memory too. Ranking nodes and filling static caches comes before that, as in Ginex.
 Caches get what is left of the limit after the same run without caches, and 12 % are kept in reserve. Each store is read in order before
-anything of it is measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by and by
-is full, then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide and takes
+anything of it is measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by
+and by is full, then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide and takes
 one thread, there being no GPU and two cores. Labels are made of node numbers. The seeds timed are none of those that were sampled to find
 out what is hot. Contenders alternate and read the same batches.
 `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
@@ -53,7 +53,7 @@ REMARKS = """## Remarks
 - `ginex` took 74 s to be set up on zipf-256 and read 31 GB meanwhile: lists that are kept were loaded in the order of their rank, a piece
   of 1 MiB at a time, each from end to end of the file. They are loaded in the order of the file now: 21 s.
 - On cnr-768 `ali+pg` is no faster than `mmap`; presumably the page cache holds for `mmap` what those caches hold. Not looked into.
-- On twitter-128, expanded half as far, a tenth of the store was 830 MiB, of which the process and the tables of 10.7 million nodes left 16 MiB
+- On twitter-128, expanded half as far, a tenth of the store was 830 MiB. The process and the tables of 10.7 million nodes left 16 MiB of it
   for rows, with which `ginex` refuses to begin. So it was expanded twice as far, to 17 GB. Lists have no
   cache there: their table of places alone takes 86 MB, as much as 168,000 rows; a fifth of the room for lists was 8 % slower in the trial.
   Four threads in place of two, which take their batches out of the cache: 88 samples a second against 125, one run each. `ours` takes
