@@ -24,9 +24,9 @@ Every run is a process in a control group whose limit is, from the first batch o
 counts the page cache; row pointers are in that memory too. Ranking nodes and filling static caches comes before that, as in Ginex.
 Caches get what is left of the limit after the same run without caches, and 12 % are kept in reserve. Each store is read in order before
 anything of it is measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by
-and by is full, then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide and takes
-one thread, there being no GPU and two cores. Labels are made of node numbers. The seeds timed are none of those that were sampled to find
-out what is hot. Contenders alternate and read the same batches.
+and by is full, then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide
+and takes one thread, there being no GPU and two cores. Labels are made of node numbers. The seeds timed are none of those that were
+sampled to find out what is hot. Contenders alternate and read the same batches.
 `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts
