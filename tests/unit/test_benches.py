@@ -168,7 +168,7 @@ def test_layout(toy, monkeypatch):
 
 
 def test_policies(toy, monkeypatch):
-    for name, value in dict(NUM_NODES=3000, CAPACITY=300, DRAWS=200, WINDOW=3, WARM_UP=20, ROUNDS=2).items():
+    for name, value in dict(NUM_NODES=3000, CAPACITY=300, DRAWS=200, WINDOW=3, WARM_UP=20, ROUNDS=3).items():
         monkeypatch.setattr(policies, name, value)
     policies.main()
     result = json.loads((toy / "results" / "policies.json").read_text())
