@@ -5,7 +5,6 @@ import json
 import re
 
 import pytest
-import torch
 from bench import common, gpu_busy, gpu_common, gpu_contender, gpu_link, gpu_page, gpu_recipes, gpu_sampling, graphs, tables
 
 from penstock.kernels import _triton
