@@ -212,26 +212,25 @@ def test_fork_after_use():
     assert "done" in ending.output
 
 
-@pytest.mark.parametrize("policy", ["fifo", "belady", "degree"])
-def test_fork_under_a_plan(policy):
+def test_fork_under_a_plan():
     ending = run(
-        f"""
+        """
         import warnings
         warnings.simplefilter("ignore")
         from penstock import Plan, digest
-        plan = Plan(policy="{policy}", cache="20%", window=4, slow="1GB/s,1ms,1000 rows")
-        loader = make(plan=plan)
         first = [digest(batch) for batch in make()]
-        for batch, expected in zip(loader, first):
-            assert digest(batch) == expected
-        iterator = iter(loader)
-        next(iterator)
-        child = os.fork()
-        if child == 0:
-            assert len(list(loader)) == 30
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        assert len(list(iterator)) == 29
+        for policy in ("fifo", "belady", "degree"):
+            loader = make(plan=Plan(policy=policy, cache="20%", window=4, slow="1GB/s,1ms,1000 rows"))
+            for batch, expected in zip(loader, first, strict=True):
+                assert digest(batch) == expected
+            iterator = iter(loader)
+            next(iterator)
+            child = os.fork()
+            if child == 0:
+                assert len(list(loader)) == 30
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0, policy
+            assert len(list(iterator)) == 29
         print("done")
         """
     )
