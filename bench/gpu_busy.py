@@ -16,7 +16,6 @@ import argparse
 import ctypes
 import gc
 import json
-import sys
 import tempfile
 import threading
 import time
@@ -31,7 +30,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bench import graphs
-from bench.gpu_common import Deadline, ResultFile, add_options, choose_device, placeholder, synchronize
+from bench.gpu_common import ResultFile, set_up, synchronize
 from bench.gpu_contender import Penstock, Settings
 from penstock.feed.timeline import merge
 
@@ -188,12 +187,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--dim", type=int, default=128)
-    add_options(parser, minutes=5.0)
-    options = parser.parse_args(arguments)
-    device, deadline = choose_device(options.toy), Deadline(options.minutes)
-    if options.folder is None and not options.toy:
-        parser.error("a folder for the graph is needed")
-    command = placeholder("bench.gpu_busy", sys.argv[1:] if arguments is None else arguments, [str(options.folder)])
+    options, device, deadline, command = set_up("gpu_busy", parser, arguments, minutes=5.0)
     result = ResultFile("gpu_busy", options, device, command, dim=options.dim)
     with tempfile.TemporaryDirectory() as temporary:
         if options.toy:

@@ -34,13 +34,29 @@ HEAD_START = 4_000_000
 """Cycles: two milliseconds, in which dozens of launches are asked for."""
 
 
-def add_options(parser: argparse.ArgumentParser, minutes: float = 9.0) -> None:
-    """The options that all benchmarks of a GPU have."""
+def set_up(
+    name: str, parser: argparse.ArgumentParser, arguments: Sequence[str] | None, minutes: float = 9.0
+) -> tuple[argparse.Namespace, torch.device, Deadline, str]:
+    """Read the options of a benchmark, those that all of a GPU have among them; ends the program where it cannot measure.
+
+    Args:
+        name: of its module. minutes: that it has if nothing else is said.
+    Returns:
+        (options, device, deadline, its command with placeholders for places).
+    """
     parser.add_argument(
         "--toy", action="store_true", help="tiny, in Triton's interpreter too; checks the flow, writes nothing without --out"
     )
     parser.add_argument("--out", type=Path, help="folder of the result file; default bench/results")
     parser.add_argument("--minutes", type=float, default=minutes, help="begin nothing that would end later; run again for the rest")
+    options = parser.parse_args(arguments)
+    device, places = choose_device(options.toy), []
+    if "folder" in options:
+        places = [str(options.folder)]
+        if options.folder is None and not options.toy:
+            parser.error("a folder for the graphs is needed")
+    command = placeholder(f"bench.{name}", sys.argv[1:] if arguments is None else arguments, places)
+    return options, device, Deadline(options.minutes), command
 
 
 def choose_device(is_toy: bool) -> torch.device:
@@ -155,7 +171,7 @@ class ResultFile:
 
     Args:
         name: of the file, without its ending.
-        options: see `add_options`.
+        options: see `set_up`.
         command: that makes it, with placeholders for places.
     Attributes:
         values: all of it. A file of another device, commit or graph is begun anew.

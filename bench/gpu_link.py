@@ -26,15 +26,12 @@ import torch
 
 from bench.gpu_common import (
     SHARE,
-    Deadline,
     ResultFile,
-    add_options,
     alternate,
-    choose_device,
     filled,
     id_sets,
-    placeholder,
     seconds,
+    set_up,
     spread_of,
     synchronize,
 )  # fmt: skip
@@ -303,10 +300,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure what is not in the result yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pieces", nargs="+", choices=PIECES, default=PIECES)
-    add_options(parser)
-    options = parser.parse_args(arguments)
-    device, deadline = choose_device(options.toy), Deadline(options.minutes)
-    result = ResultFile("gpu_link", options, device, placeholder("bench.gpu_link", sys.argv[1:] if arguments is None else arguments))
+    options, device, deadline, command = set_up("gpu_link", parser, arguments)
+    result = ResultFile("gpu_link", options, device, command)
     missing, bench = [piece for piece in options.pieces if piece not in result], None
     for piece in missing:
         if deadline.allows(90 if not options.toy else 1, piece):

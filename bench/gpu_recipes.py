@@ -29,7 +29,7 @@ import psutil
 
 from bench import graphs
 from bench.common import ROOT
-from bench.gpu_common import Deadline, ResultFile, add_options, choose_device, placeholder
+from bench.gpu_common import Deadline, ResultFile, set_up
 from bench.gpu_contender import Settings
 
 CONTENDERS = ("PyG", "pyg", "mmap", "pagraph", "uva", "gnnlab", "ducati", "bgl")
@@ -185,12 +185,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--memory", type=int, help="of the machine, in GiB, where the system says less than there will be")
-    add_options(parser)
-    options = parser.parse_args(arguments)
-    device, deadline = choose_device(options.toy), Deadline(options.minutes)
-    if options.folder is None and not options.toy:
-        parser.error("a folder for the graphs is needed")
-    command = placeholder("bench.gpu_recipes", sys.argv[1:] if arguments is None else arguments, [str(options.folder)])
+    options, device, deadline, command = set_up("gpu_recipes", parser, arguments)
     result = ResultFile("gpu_recipes", options, device, command, graph={"nodes": 10_000_000, "edges": 200_000_000, "train": 1_000_000})
     with tempfile.TemporaryDirectory() as temporary:
         if options.toy:

@@ -24,7 +24,7 @@ import torch
 
 from bench import graphs
 from bench.common import spread
-from bench.gpu_common import Deadline, ResultFile, add_options, choose_device, cores, placeholder, synchronize
+from bench.gpu_common import ResultFile, cores, set_up, synchronize
 from penstock.plan import plan_lists
 from penstock.records import CSC, EDGE, NODE, Graph, Sample
 from penstock.sample import NeighborSampler
@@ -142,12 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="where the graphs are, or are made")
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
-    add_options(parser)
-    options = parser.parse_args(arguments)
-    device, deadline = choose_device(options.toy), Deadline(options.minutes)
-    if options.folder is None and not options.toy:
-        parser.error("a folder for the graphs is needed")
-    command = placeholder("bench.gpu_sampling", sys.argv[1:] if arguments is None else arguments, [str(options.folder)])
+    options, device, deadline, command = set_up("gpu_sampling", parser, arguments)
     result = ResultFile("gpu_sampling", options, device, command, fanouts=FANOUTS, batch_size=BATCH_SIZE)
     with tempfile.TemporaryDirectory() as temporary:
         if options.toy:

@@ -33,9 +33,9 @@ class ChunkedTable(ArrayTable):
         return f"{self.name}, line {row + 2}"
 
 
-def homogeneous(columns, num_nodes=None, *, node_columns=None, mapped=False, splits=None, **options):
+def homogeneous(columns, num_nodes=None, *, node_columns=None, node_chunk_rows=7, mapped=False, splits=None, **options):
     """A source of one node type and one edge type."""
-    table = None if node_columns is None else ChunkedTable(node_columns, "nodes.csv")
+    table = None if node_columns is None else ChunkedTable(node_columns, "nodes.csv", chunk_rows=node_chunk_rows)
     return Source(
         nodes={NODE: NodeTable(node_type=NODE, num_nodes=num_nodes, table=table)},
         edges={EDGE: EdgeTable(edge_type=EDGE, table=ChunkedTable(columns, **options))},

@@ -11,6 +11,7 @@ import json
 import mmap
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -52,6 +53,7 @@ def make_source(variant, seed):
     return homogeneous(
         {"src": ids[src], "dst": ids[dst // (1 + dst % 7)], "weight": rng.random(num_edges)},
         node_columns=None if variant == "gather" else nodes,
+        node_chunk_rows=1 << 7,
         mapped=True,
         splits={"default": {"train": np.arange(100), "val": np.arange(100, 300)}},
         chunk_rows=1 << 11,
@@ -94,7 +96,7 @@ def main(folder, num_trials, seed, mode):
         path.parent.mkdir()
         variant = list(VARIANTS)[trial % len(VARIANTS)]
         if overwrite:
-            ingest(path, variant, 1, False)
+            shutil.copytree(folder / f"old-{variant}", path)
         was_killed, stage = kill_one(path, variant, overwrite, dice.random() * durations_s[variant] * 1.1)
         after_kill = Store(path).digest if path.exists() else None
         left = litter(path.parent, besides=("store",))

@@ -6,6 +6,7 @@ Prints one JSON object per step, until a child survives.
 
 import json
 import os
+import shutil
 import signal
 import sys
 from itertools import count
@@ -50,9 +51,9 @@ def main(folder, mode):
     writer.exchange = audited_exchange
     old, new = ingest(folder / "old", 1).digest, ingest(folder / "new", 2).digest
     path = folder / "trial" / "store"
-    path.parent.mkdir()
     for step in count():
-        ingest(path, 1)
+        shutil.rmtree(path.parent, ignore_errors=True)
+        shutil.copytree(folder / "old", path)
         pid = os.fork()
         if pid == 0:
             die_at(step)

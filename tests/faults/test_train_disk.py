@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 from tests.faults import disturbed
+from tests.refusals import assert_in_table, call, refused, said
 from tests.train.stores import make_store
-from tests.unit.cli.test_bad_input import assert_in_table, call, refused, said
 
 from penstock.cli.console import as_typed
 from penstock.errors import StoreError

@@ -46,7 +46,6 @@ def undisturbed(store, tmp_path_factory):
 
     @functools.cache
     def of(model):
-        run(store, folder / f"{model} first", model=model, seed=0, kills=0)  # it may have compiled kernels, which takes its time
         return run(store, folder / model, model=model, seed=0, kills=0)
 
     return of

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from tests.faults import disturbed
+from tests.refusals import assert_in_table, refused, said
 from tests.train.stores import make_data, make_store
-from tests.unit.cli.test_bad_input import assert_in_table, refused, said
 
 from penstock.errors import CorruptStoreError, StateError, StoreError, TierError
 from penstock.kernels import bus_error

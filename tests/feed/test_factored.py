@@ -1,9 +1,9 @@
 """Samplers and trainers as processes: the same batches, clear errors, and nothing left behind."""
 
+import contextlib
 import os
+import re
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -19,14 +19,14 @@ from penstock.feed.factored.group import Group
 from penstock.feed.factored.schedule import Schedule
 from penstock.plan import Plan
 from penstock.store import ingest
-from tests import factored_seats
+from tests import endings, factored_seats
 from tests.devices import DEVICES
+from tests.endings import END_S
 from tests.feed.inputs import homogeneous_data
 
 OPTIONS = dict(num_neighbors=[4, 3], input_nodes="train", batch_size=10, shuffle=True, seed=3)
 PLAN = Plan(policy="fifo", cache="20%")
 SEEDS = np.arange(25)
-END_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,9 @@ def _target(name):
 
 def assert_gone(pids):
     """All processes have ended, and nothing of theirs is here."""
-    gone, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=END_S)
-    assert not alive, (gone, alive)
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).wait(timeout=endings.HANG_S)
     assert not files_of_slots()
 
 
@@ -198,8 +199,8 @@ WHOLE = """
         from penstock.feed.factored import FactoredLoader
         loader = FactoredLoader(sys.argv[1], [4, 3], "train", batch_size=10, num_samplers=1)
         for batch in loader:
-            print("ready", *loader.pids.values(), flush=True)
-            time.sleep(30)
+            print("ready", *loader.pids.values())
+            time.sleep(1000)
 """
 
 SAMPLER_ONLY = """
@@ -217,8 +218,8 @@ SAMPLER_ONLY = """
         process.start()
         theirs.close()
         assert type(ours.recv()).__name__ == "Ready"
-        print("ready", process.pid, flush=True)
-        time.sleep(30)
+        print("ready", process.pid)
+        time.sleep(1000)
 """
 
 
@@ -227,19 +228,17 @@ def test_control_c_and_kill(path, tmp_path, script, number):
     """However the program ends, its samplers end with it; nobody says that anything was left behind."""
     file = tmp_path / "train.py"
     file.write_text(textwrap.dedent(script))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    program = subprocess.Popen(
-        [sys.executable, file, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )  # fmt: skip
-    assert program.stdout is not None
-    pid = int(program.stdout.readline().split()[1])
-    program.send_signal(number)
-    started = time.monotonic()
-    _, errors = program.communicate(timeout=30)
-    assert time.monotonic() - started < END_S + 1  # an interpreter with torch takes part of it
-    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT), errors
-    assert "leaked" not in errors
-    assert_gone([pid])
+
+    def end():
+        ending = endings.run(file, path, signal=number)
+        ready = re.search(r"^ready (\d+)$", ending.output, re.MULTILINE)
+        assert ready, ending.output
+        assert ("KeyboardInterrupt" in ending.output) == (number == signal.SIGINT), ending.output
+        assert "leaked" not in ending.output
+        assert_gone([int(ready[1])])
+        return ending
+
+    endings.assert_soon(end, signal=number)
 
 
 def test_a_script_without_a_guard_is_told_so(monkeypatch):

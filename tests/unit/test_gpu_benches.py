@@ -5,7 +5,6 @@ import json
 import re
 
 import pytest
-import torch
 from bench import common, gpu_busy, gpu_common, gpu_contender, gpu_link, gpu_page, gpu_recipes, gpu_sampling, graphs, tables
 
 from penstock.kernels import _triton
@@ -173,10 +172,9 @@ def test_what_ran_on_a_device():
 
 
 def test_a_result_of_another_setting_is_begun_anew(results, capsys):
-    device = torch.device("cpu")
     parser = gpu_common.argparse.ArgumentParser()
-    gpu_common.add_options(parser)
-    options = parser.parse_args(["--toy", "--out", str(results)])
+    options, device, _, command = gpu_common.set_up("made", parser, ["--toy", "--out", str(results)])
+    assert command == "python -m bench.made --toy"
     gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 2)).put("one", {"a": 1})
     assert "one" in gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 2))
     assert "one" not in gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 3))

@@ -107,21 +107,22 @@ def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
 
 def _bottoms(plan: Plan, fields: Sequence[Field], access: Access, link: Link | None) -> dict[Any, TieredTable]:
     """The fields of every node type that are arrays."""
+    by_type = _by_type([one for one in fields if _is_held(one, plan)], NODE)
+    return {t: _bottom(plan, ours, access, link, partial(access.packed, t)) for t, ours in by_type.items()}
+
+
+def _by_type(fields: Sequence[Field], only: Any) -> dict[Any, list[Field]]:
+    """Fields of each type; those without are of the `only` one."""
     by_type: dict[Any, list[Field]] = {}
     for one in fields:
-        if _is_held(one, plan):
-            by_type.setdefault(one.key or NODE, []).append(one)
-    return {t: _bottom(plan, ours, access, link, partial(access.packed, t)) for t, ours in by_type.items()}
+        by_type.setdefault(one.key or only, []).append(one)
+    return by_type
 
 
 def _read_by(reader: torch.device, fields: Sequence[Field]) -> dict[Any, TieredTable]:
     """Fields of edges out of memory of the host; without those of types that the device cannot read there."""
-    by_type: dict[Any, list[Field]] = {}
-    for one in fields:
-        if isinstance(one.source, TensorRows):
-            by_type.setdefault(one.key or EDGE, []).append(one)
     tables: dict[Any, TieredTable] = {}
-    for edge_type, ours in by_type.items():
+    for edge_type, ours in _by_type([one for one in fields if isinstance(one.source, TensorRows)], EDGE).items():
         sources = [cast(TensorRows, one.source) for one in ours]
         try:
             tier = PinnedTier([source.array for source in sources], reader)

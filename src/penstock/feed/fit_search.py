@@ -1,0 +1,107 @@
+"""What caches of some bytes would miss, by a short profile: how a budget is divided between rows, lists and looking ahead.
+
+In: a plan, the profile's visits and trace. Out: ways to look ahead, reads that remain with so many bytes, and what those bytes keep. Lists
+are judged by how often they were visited, rows by the simulator over the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.cache.belady import Belady
+from penstock.cache.hotness import plan_static
+from penstock.cache.simulate import simulate
+from penstock.cache.static import Static
+from penstock.feed.fit_device import DeviceUse
+from penstock.feed.profile import THINNING, Profile
+from penstock.plan import Plan
+from penstock.plan.capacity import STATE_BYTES_PER_ROW
+from penstock.plan.memory import Ahead
+from penstock.plan.visited import VisitedLists
+from penstock.records import EdgeType, Graph, NodeType
+
+WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+LIST_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
+"""Of the bytes of the caches, for neighbour lists."""
+MARGIN = 1.15
+"""Batches vary, and buffers are a little larger than what is in them."""
+USE_BYTES = 17
+"""Of one row asked for by one batch ahead, in Belady's log."""
+
+
+class CacheSearch:
+    """What is missed with so many bytes for caches: lists by the visits of the profile, rows by the simulator over its trace."""
+
+    def __init__(self, plan: Plan, graph: Graph, profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> None:
+        self._plan, self._profile, self._graph = plan, profile, graph
+        self._is_drawn_on_device = use is not None and use.is_drawing
+        self._on_device = dict(use.rows or {}) if use is not None and plan.device_policy == Belady.name else {}
+        self.is_ahead = Belady.name in (plan.policy, plan.device_policy)
+        self._row_bytes = {t: width + STATE_BYTES_PER_ROW for t, width in row_bytes.items()}
+        self._num_nodes = {t: graph.num_nodes[t] for t in row_bytes}
+        self._lists: VisitedLists | None = None
+        self._share: float | None = None
+        self._known: dict[Any, float] = {}
+        self._windows = [window for window in WINDOWS if window <= max(WINDOWS[0], profile.num_batches // 2)]
+
+    def use_lists(self, with_lists: bool) -> None:
+        """Whether neighbour lists may be kept."""
+        self._lists = VisitedLists(self._profile.list_visits, self._graph.adjacency) if with_lists else None
+        self._share = None
+
+    def ways(self, num_threads: int) -> list[Ahead]:
+        """To look ahead; of what is sampled again, threads that make batches sample too."""
+        profile = self._profile
+        if not self.is_ahead:
+            return [Ahead(1, "samples", 0)]
+        uses = int(MARGIN * USE_BYTES * sum(profile.num_nodes.values()))
+        if self._is_drawn_on_device:  # and held there
+            return [Ahead(window, "samples", window * uses) for window in self._windows]
+        ways = [Ahead(window, "samples", window * (int(MARGIN * profile.held_bytes) + uses)) for window in self._windows]
+        return ways + [Ahead(window, "ids", window * uses + num_threads * profile.workspace_bytes) for window in self._windows]
+
+    def misses(self, way: Ahead, cache_bytes: int) -> float:
+        """Reads per batch that remain."""
+        if self._share is None:
+            middle = self._windows[len(self._windows) // 2]
+            self._share = min(LIST_SHARES if self._lists else (0.0,), key=lambda share: self._misses(middle, cache_bytes, share, 1))
+        return self._misses(way.window, cache_bytes, self._share, 1 if way.hold == "samples" else 2)
+
+    def divide(self, cache_bytes: int) -> tuple[dict[EdgeType, np.ndarray], dict[NodeType, int]]:
+        """(nodes whose lists are kept, rows kept)."""
+        list_bytes = self._list_bytes(cache_bytes, self._share or 0.0)
+        return self._lists.keep(list_bytes) if self._lists else {}, self._rows(cache_bytes - list_bytes)
+
+    def _misses(self, window: int, cache_bytes: int, share: float, times_sampled: int) -> float:
+        list_bytes = self._list_bytes(cache_bytes, share)
+        lists = self._lists.misses(list_bytes) / self._profile.num_batches if self._lists else 0.0
+        kept = sum(self._row_misses(t, n, window, self._plan.policy) for t, n in self._rows(cache_bytes - list_bytes).items())
+        on_device = sum(self._row_misses(t, n, window, self._plan.device_policy) for t, n in self._on_device.items())
+        return times_sampled * lists + kept + on_device
+
+    def _list_bytes(self, cache_bytes: int, share: float) -> int:
+        if self._lists is None:
+            return 0
+        return min(int(share * cache_bytes) if self._row_bytes else cache_bytes, self._lists.num_bytes)
+
+    def _rows(self, num_bytes: int) -> dict[NodeType, int]:
+        """The same share of the rows of each type."""
+        whole = sum(self._num_nodes[t] * width for t, width in self._row_bytes.items())
+        return {t: int(min(1.0, num_bytes / max(whole, 1)) * self._num_nodes[t]) for t in self._row_bytes}
+
+    def _row_misses(self, node_type: NodeType, num_rows: int, window: int, name: str | None) -> float:
+        """Per batch, over the second half of the trace; the first warms the cache up. `name`: of the policy."""
+        key = node_type, num_rows, window, name
+        if key not in self._known:
+            trace, visits = self._profile.traces[node_type], self._profile.trace_visits[node_type]
+            capacity = num_rows // THINNING
+            is_ahead = name == Belady.name
+            policy = Belady(visits.size, capacity, window, visits) if is_ahead else Static(visits.size, capacity)
+            policy.fill(plan_static(visits, capacity))
+            hits, asked = simulate(policy, (ids.astype(np.int64) for ids in trace))
+            missed = (asked - hits)[len(trace) // 2 :]
+            self._known[key] = THINNING * float(missed.mean())
+        return self._known[key]

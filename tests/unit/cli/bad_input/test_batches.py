@@ -1,0 +1,111 @@
+"""Seeds, fanouts, weights and devices that a loader refuses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import penstock
+from penstock.errors import BudgetError, NotSupportedError, UsageError
+from penstock.feed import NeighborLoader, drawing
+from penstock.kernels import _triton
+from penstock.plan import make_plan
+from penstock.store import Store, ingest
+from penstock.store.device_memory import DeviceMemory
+from tests.feed.inputs import typed_data
+from tests.refusals import TRAIN, refused, said
+from tests.train.stores import make_data
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error"),
+    [
+        (torch.tensor([1, 400]), penstock.errors.NodeIdError),
+        (torch.tensor([-1]), penstock.errors.NodeIdError),
+        (torch.tensor([1.5]), penstock.errors.UsageError),
+        (torch.tensor([[1, 2]]), penstock.errors.UsageError),
+        (torch.empty(0, dtype=torch.int64), penstock.errors.UsageError),
+        ("paper", penstock.errors.PenstockError),
+    ],
+    ids=str,
+)
+def test_seeds(seeds, error, store):
+    refused(error, NeighborLoader, Store.open(store), [2], input_nodes=seeds)
+
+
+def test_duplicated_seeds_and_batches_larger_than_the_set_are_fine(store):
+    (batch,) = NeighborLoader(Store.open(store), [2], input_nodes=np.array([3, 3]), batch_size=1000)
+    assert batch.n_id[:2].tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("fanouts", [[], [0], [3, 0], [-2], [1] * 17], ids=str)
+def test_fanouts(fanouts, store):
+    refused(penstock.errors.UsageError, NeighborLoader, Store.open(store), fanouts)
+
+
+def test_fanouts_of_unequal_length():
+    uneven = {edge_type: [2] * (1 + i) for i, edge_type in enumerate(typed_data().edge_types)}
+    refused(penstock.errors.UsageError, NeighborLoader, typed_data(), uneven, input_nodes="paper")
+    refused(penstock.errors.UsageError, NeighborLoader, typed_data(), {("a", "b", "c"): [1]}, input_nodes="paper")
+
+
+def test_weights(store, tmp_path, capfd):
+    data = make_data()
+    data.edge_weight = torch.ones(data.edge_index.shape[1])
+    for name, error in (("age", penstock.errors.MissingFieldError), ("edge_index", penstock.errors.MissingFieldError)):
+        refused(error, NeighborLoader, data, [2], weight_attr=name)
+    data.edge_weight[5] = -1
+    refused(penstock.errors.InputError, NeighborLoader, data, [2], weight_attr="edge_weight")
+    ingest(data, tmp_path / "negative", memory="4GiB")
+    data.edge_weight = torch.ones(data.edge_index.shape[1], 2)
+    refused(penstock.errors.InputError, NeighborLoader, data, [2], weight_attr="edge_weight")
+    assert "to weigh them by; they have none" in said(capfd, "train", store, *TRAIN, "--weight", "age")
+    assert "weight is -1 at edge" in said(capfd, "train", tmp_path / "negative", *TRAIN, "--weight", "weight")
+    assert "weight is -1 at edge" in said(capfd, "study", "cache", tmp_path / "negative", "--weight", "edge_weight")
+    by_inclusion = ("--weight", "weight", "--policy", "inclusion", "--batch-size", "32")
+    ingest(data_with_weights(), tmp_path / "weighted", memory="4GiB")
+    assert "take the policy presample" in said(capfd, "study", "cache", tmp_path / "weighted", *by_inclusion)
+
+
+def data_with_weights():
+    data = make_data()
+    data.edge_weight = torch.ones(data.edge_index.shape[1])
+    return data
+
+
+def test_devices(store, monkeypatch):
+    def load(**options):
+        return refused(UsageError, NeighborLoader, store, [2], "train", **options)
+
+    assert "got 'gpu'" in load(device="gpu")
+    assert "'mps'" in load(device="mps")
+    assert "give device='cuda'" in load(plan=penstock.Plan(device_policy="fifo"))
+    shared = make_plan("ducati", host_memory="4GiB")
+    assert "divides memory of the device" in refused(NotSupportedError, NeighborLoader, store, [2], "train", plan=shared, device="cuda")
+    small = make_plan("gnnlab", host_memory="64MiB")
+    assert "in memory (features='disk')" in refused(BudgetError, NeighborLoader, store, [2], "train", plan=small, device="cuda")
+    assert "device_policy alone" in load(plan=penstock.Plan(policy="fifo", device_policy="fifo", device_cache="9 rows"), device="cuda")
+    assert "and there is none" in refused(UsageError, penstock.Plan, device_policy="same")
+    assert "looks ahead, and" in refused(UsageError, penstock.Plan, policy="belady", device_policy="fifo", device_cache="9 rows")
+    assert "first batch on" in refused(UsageError, penstock.Plan, policy="degree", device_policy="degree")
+    assert "choose one of random" in refused(UsageError, penstock.Plan, device_cache="10%")
+    assert "give device_cache" in refused(UsageError, penstock.Plan, device_policy="belady")
+    assert "pinned, host; got 'far'" in refused(UsageError, penstock.Plan, device_topology="far")
+    on_device = penstock.Plan(device_topology="device")
+    assert "neighbour lists read by a device" in load(plan=on_device)
+    assert "disjoint=True is done" in load(plan=on_device, device="cuda", disjoint=True)
+    assert "leave neighbor_policy out" in load(plan=replace(on_device, neighbor_policy="ratio"), device="cuda")
+    monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 20, 1 << 10, 0))
+    assert "1 KiB that cpu has free" in load(plan=on_device, device="cuda")
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert torch.__version__ in load(device="cuda")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "torch finds none" in load(device="cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert "has 1 of them" in load(device="cuda:1")
+    monkeypatch.setattr(_triton, "is_installed", lambda: False)
+    assert "pip install" in load(device="cuda")

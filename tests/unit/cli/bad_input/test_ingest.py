@@ -1,0 +1,76 @@
+"""What cannot be ingested, or made."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import penstock
+from penstock.feed import NeighborLoader
+from penstock.store import ingest
+from tests.refusals import TRAIN, refused, said
+from tests.train.stores import make_data
+
+
+def test_a_source_that_is_not_there_or_nothing_we_know(tmp_path, capfd):
+    assert "no such file" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    said(capfd, "ingest", tmp_path / "picture.png", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_kind_of_graph_without_what_it_needs(tmp_path, capfd):
+    assert "'--num-nodes'" in said(capfd, "generate", "zipf", tmp_path / "store")
+    assert "'--base'" in said(capfd, "generate", "kronecker", tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("columns", "fault"), [("a:zzz", "ends at 'zzz'"), ("q:b", "starts at 'q'"), ("b:9", "ends at '9'"), ("b:a", "backwards")]
+)
+def test_a_range_of_columns_with_a_wrong_end(columns, fault, tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
+    assert f"range '{columns}' for 'x' " in (line := said(capfd, "ingest", tmp_path / "edges.csv", "store", "--edge-field", f"x={columns}"))
+    assert fault in line
+
+
+def test_a_bad_cell_names_its_line(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,x,0.5\n")
+    assert "line 3" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--edge-field", "weight=w", "--ids", "int")
+
+
+def test_a_node_table_that_nothing_is_read_from(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("name,age\n0,5\n1,6\n")
+    said(capfd, "ingest", "edges.csv", "store", "--nodes", "nodes.csv")
+
+
+def test_memory_that_does_not_suffice(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    assert "MiB" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--memory", "1MiB")
+    said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--memory", "plenty")
+
+
+def test_empty_graph(tmp_path):
+    refused(penstock.errors.InputError, ingest, Data(x=torch.zeros(0, 3), edge_index=torch.zeros(2, 0, dtype=torch.int64)), tmp_path / "s")
+
+
+def test_features_of_another_length(tmp_path):
+    data = make_data()
+    data.x = data.x[:399]
+    data.num_nodes = 400
+    refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    other = Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=torch.zeros(4, 2))
+    refused(penstock.errors.InputError, NeighborLoader, other, [1])
+
+
+def test_labels_out_of_range(tmp_path):
+    data = make_data()
+    data.y[5] = -7
+    refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+
+
+def test_nan_features_and_nan_loss(tmp_path, capfd):
+    data = make_data()
+    data.x[17, 1] = float("nan")
+    refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    ingest(data, tmp_path / "store", nan="allow")
+    said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)

@@ -1,0 +1,106 @@
+"""Paths and stores that are not what a command needs; disks that are full or cannot be written."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from penstock.cli import run
+from penstock.store import Store
+from tests.refusals import TRAIN, assert_in_table, call, said
+from tests.train.stores import make_store
+
+
+@pytest.mark.parametrize("command", ["info", "check", "train"])
+def test_wrong_path(command, tmp_path, capfd):
+    assert "does not exist" in said(capfd, command, tmp_path / "nowhere")
+    assert not list(tmp_path.iterdir()), "a refused command left something behind"
+
+
+@pytest.mark.parametrize("command", ["info", "check", "train"])
+def test_not_a_store(command, tmp_path, capfd):
+    (tmp_path / "notes.txt").write_text("hello")
+    assert "is a file" in said(capfd, command, tmp_path / "notes.txt")
+    assert "has no manifest.json" in said(capfd, command, tmp_path)
+
+
+def test_truncated_file(tmp_path, capfd):
+    make_store(tmp_path / "store")
+    indices = next((tmp_path / "store").rglob("indices.npy"))
+    os.truncate(indices, 5000)
+    line = said(capfd, "train", tmp_path / "store")
+    assert "indices.npy is truncated: 5000 bytes, the manifest says" in line
+    assert "put the file back or make the store again" in line
+
+
+def test_a_destination_that_is_there(store, tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    before = sorted(path.name for path in store.iterdir())
+    assert "is a store already" in said(capfd, "ingest", tmp_path / "edges.csv", store)
+    assert sorted(path.name for path in store.iterdir()) == before
+    assert Store.open(store).num_nodes["node"] == 400
+
+
+def test_two_ingestions_at_one_place(tmp_path, capfd):
+    from penstock.store.writer import StoreWriter
+
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    with StoreWriter(tmp_path / "store"):
+        said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 200 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_disk_full(store, small_disk, tmp_path, capfd):
+    said(capfd, "ingest", tmp_path.parent / "nothing.csv", small_disk / "store")
+    (tmp_path / "edges.csv").write_text("src,dst\n" + "".join(f"{i},{i + 1}\n" for i in range(60_000)))
+    said(capfd, "ingest", tmp_path / "edges.csv", small_disk / "store")
+    assert not (small_disk / "store").exists()
+    code, _ = call(capfd, "train", store, "--out", small_disk / "run", *TRAIN, "--hidden", "8")
+    assert code == 0
+    before = (small_disk / "run" / "checkpoint.pt").read_bytes()
+    (small_disk / "filler").write_bytes(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize))
+    said(capfd, "train", store, "--out", small_disk / "run", *TRAIN, "--hidden", "8", "--resume", "--epochs", "2")
+    assert (small_disk / "run" / "checkpoint.pt").read_bytes() == before
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A file system that cannot be written."""
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a read-only file system needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_read_only_folder(store, read_only, tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    said(capfd, "ingest", tmp_path / "edges.csv", read_only / "store")
+    said(capfd, "train", store, "--out", read_only / "run", *TRAIN)
+
+
+def test_no_place_for_compiled_kernels(read_only):
+    code = "from penstock.order import RandomOrder; print(sorted(RandomOrder(5, 0).batch(0, 0, 5).tolist()))"
+    environment = {**os.environ, "PENSTOCK_CACHE_DIR": str(read_only / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
+    assert_in_table(done.stderr.strip())
+
+
+def test_json_says_the_same(tmp_path, capfd):
+    assert run(["info", str(tmp_path / "nowhere"), "--json"]) == 2
+    out, _ = capfd.readouterr()
+    assert json.loads(out)["error"]["exit_code"] == 2

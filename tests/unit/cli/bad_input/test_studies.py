@@ -1,0 +1,31 @@
+"""What cannot be studied or laid out."""
+
+import torch
+from torch_geometric.data import Data
+
+from penstock.store import ingest
+from tests.refusals import said
+
+
+def test_layouts_that_cannot_be(tmp_path, store, capfd):
+    said(capfd, "layout", store, "--memory", "1MiB")
+    said(capfd, "layout", store, "--field", "colour")
+    said(capfd, "layout", store, "--by", "alphabet")
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    ingest(tmp_path / "edges.csv", tmp_path / "bare", memory="4GiB")
+    said(capfd, "layout", tmp_path / "bare", "--train-fraction", "0.5")
+    assert sorted(path.name for path in (store / "nodes" / "node").glob("*packed*")) == []
+
+
+def test_studies(tmp_path, capfd):
+    ingest(Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3), tmp_path / "bare")
+    bare = ("study", "cache", tmp_path / "bare", "--train-fraction", "1")
+    assert "has no split" in said(capfd, *bare[:3])
+    assert "got 'arc'" in said(capfd, *bare, "--policy", "degree,arc")
+    assert "got 'sorted'" in said(capfd, *bare, "--order", "sorted")
+    assert "--capacity a lot" in said(capfd, *bare, "--capacity", "10%,a lot")
+    assert "--row-bytes" in said(capfd, *bare, "--capacity", "1KiB")
+    assert "'0,4'" in said(capfd, *bare, "--window", "0,4")
+    assert "got 1.5" in said(capfd, *bare[:4], "1.5")
+    (tmp_path / "file").touch()
+    assert "choose another --out" in said(capfd, *bare, "--out", tmp_path / "file" / "out")

@@ -1,0 +1,117 @@
+"""Options, plans and folders of `penstock train`; what it cannot train on, and what is unusual and fine."""
+
+import json
+
+import pytest
+import torch
+
+from penstock.feed import NeighborLoader
+from penstock.store import Store, ingest
+from tests.refusals import TRAIN, call, said
+from tests.train.stores import make_data
+
+
+def test_unknown_options_and_commands(store, capfd):
+    assert "No such option" in said(capfd, "train", store, "--colour", "blue")
+    assert "No such command" in said(capfd, "dance")
+    assert "--epochs" in said(capfd, "train", store, "--epochs", "many")
+    assert "takes whole numbers" in said(capfd, "train", store, "--num-neighbors", "ten,five")
+    assert "does not fit" in said(capfd, "train", store, "--num-neighbors", "5,5,5", "--layers", "2")
+
+
+def test_graph_without_edges_trains(tmp_path, capfd):
+    data = make_data()
+    data.edge_index = torch.zeros(2, 0, dtype=torch.int64)
+    ingest(data, tmp_path / "store")
+    for model in ("sage", "gcn", "gat", "gin"):
+        code, error = call(capfd, "train", tmp_path / "store", "--out", tmp_path / model, "--model", model, *TRAIN)
+        assert code == 0, error
+
+
+def test_nodes_without_neighbours_and_isolated_seeds_train(tmp_path, capfd):
+    data = make_data()
+    data.edge_index = data.edge_index[:, (data.edge_index < 300).all(dim=0)]  # the last hundred nodes stand alone
+    ingest(data, tmp_path / "store")
+    code, error = call(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+    assert code == 0, error
+    alone = NeighborLoader(Store.open(tmp_path / "store"), [3], input_nodes=torch.tensor([399]), batch_size=4)
+    assert next(iter(alone)).edge_index.shape == (2, 0)
+
+
+@pytest.mark.parametrize("missing", ["x", "y", "train_mask"])
+def test_missing_features_labels_and_splits(missing, tmp_path, capfd):
+    data = make_data()
+    delattr(data, missing)
+    data.num_nodes = 400
+    ingest(data, tmp_path / "store")
+    said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+
+
+@pytest.mark.parametrize("num_workers", ["1000", "-1"])
+def test_too_many_threads(num_workers, store, tmp_path, capfd):
+    said(capfd, "train", store, "--out", tmp_path / "run", "--num-workers", num_workers)
+
+
+def test_no_threads_is_fine(store, tmp_path, capfd):
+    assert call(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)[0] == 0
+
+
+def test_a_run_that_is_there(store, tmp_path, capfd):
+    assert call(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)[0] == 0
+    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+    said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)
+    said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN, "--resume", "--hidden", "7")
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+
+
+def test_a_run_in_the_folder_of_a_store(store, capfd):
+    before = sorted(path.name for path in store.iterdir())
+    said(capfd, "train", store, *TRAIN, "--out", store)
+    assert sorted(path.name for path in store.iterdir()) == before
+
+
+def test_two_processes_at_one_place(store, tmp_path, capfd):
+    from penstock.train.folder import lock_folder
+
+    with lock_folder(tmp_path / "run"):
+        said(capfd, "train", store, "--out", tmp_path / "run", *TRAIN)
+    left, right = Store.open(store), Store.open(store)  # opening is for any number of readers
+    assert left.num_nodes == right.num_nodes
+
+
+def test_a_file_of_predictions_that_cannot_be(store, tmp_path, capfd):
+    said(capfd, "train", store, *TRAIN, "--predictions", "classes.txt")
+    said(capfd, "train", store, *TRAIN, "--predictions", "nowhere/classes.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_run_gets_a_folder_of_its_own(store, tmp_path, capfd):
+    for arguments, epochs in ((), [1]), ((), [1, 1]), (("--resume", "--epochs", "2", "--predictions", "classes.csv"), [1, 2]):
+        assert call(capfd, "train", store, *TRAIN, *arguments)[0] == 0
+        reports = [json.loads((tmp_path / "runs" / f"store-{i + 1}" / "report.json").read_text()) for i in range(len(epochs))]
+        assert [report["epochs"] for report in reports] == epochs
+    assert (tmp_path / "classes.csv").read_text().startswith("id,class\n0,")
+
+
+def test_plans(store, capfd):
+    def train(*options):
+        return said(capfd, "train", store, *TRAIN, *options)
+
+    assert "--recipe must be one of pyg" in train("--recipe", "cake")
+    assert "--neighbor-layout must be one of direct, prefix" in train("--neighbor-layout", "tree")
+    assert "got 'fifo'" in train("--neighbor-policy", "fifo")
+    assert "--neighbor-cache 5 rows" in train("--neighbor-policy", "ratio", "--neighbor-cache", "5 rows")
+    assert "more than all lists" in train("--neighbor-policy", "ratio", "--neighbor-cache", "101%")
+    assert "choose one of random" in train("--neighbor-cache", "10%")
+    assert "it needs --policy" in train("--neighbor-cache", "shared", "--neighbor-policy", "ratio")
+    assert "leave --device-policy fifo out" in train("--recipe", "ducati", "--device-policy", "fifo")
+    assert "--cache 9 rows counts" in train("--recipe", "ducati", "--cache", "9 rows")
+    assert "for lists of 400 nodes" in train("--neighbor-policy", "ratio", "--neighbor-cache", "1KiB")
+    assert "rows and lists alone" in train("--recipe", "ducati", "--cache", "1KiB")
+    assert "'fast' of --slow-topology" in train("--slow-topology", "fast")
+    assert "there is none" in train("--slow-topology", "same")
+    assert "a block" in train("--slow-topology", "1GB/s,4 rows,4KiB blocks")
+    assert "iB process" in train("--host-memory", "64MiB")
+    assert "--host-memory decides --window" in train("--host-memory", "4GiB", "--window", "3")
+    assert "--evaluation must be one of" in train("--evaluation", "never")
+    assert "--hold must be one of" in train("--hold", "all")
