@@ -27,6 +27,19 @@ def needs_turn(change: Change) -> bool:
     return bool(change.inserted.size or (change.hit_slots >= 0).any())
 
 
+def num_ids_of(num_rows: int, rank: int, num_ranks: int) -> int:
+    """Return how many of the rows are a rank's."""
+    return len(range(rank, num_rows, num_ranks))
+
+
+def plan_shards(ranked: np.ndarray, capacity: int, num_ranks: int) -> np.ndarray:
+    """Choose what shards of `capacity` rows each begin with, of int64 rows `ranked` best first: the best of each, in the same order."""
+    is_kept = np.zeros(ranked.size, bool)
+    for rank in range(num_ranks):
+        is_kept[np.flatnonzero(ranked % num_ranks == rank)[:capacity]] = True
+    return ranked[is_kept]
+
+
 class Shard:
     """See above.
 

@@ -48,6 +48,10 @@ class Export(NamedTuple):
     slots: np.ndarray | None
 
 
+here: dict[tuple[bytes, int], Mapping[Any, Export]] = {}
+"""Exports of owners in this process, by (token, rank): a device does not open memory of its own process a second time."""
+
+
 class Owner:
     """See above.
 
@@ -66,7 +70,8 @@ class Owner:
         self.is_known, self._pid, self._closing_at = threading.Event(), os.getpid(), 0.0
         if not self._unknown_to:
             self.is_known.set()
-        self._door = seat.open_door()
+        self._door, self._place = seat.open_door(), (seat.token, seat.rank)
+        here[self._place] = exports
         self._bell, self._ring = Pipe(duplex=False)
         self._thread = threading.Thread(target=self._run, name="penstock-shard-owner", daemon=True)
         self._thread.start()
@@ -87,6 +92,7 @@ class Owner:
         except Exception:
             logger.exception("a shard's owner failed: its rows are read from where they are beneath")
         finally:
+            here.pop(self._place)
             for end in (self._door, self._bell, self._ring, *self._asked, *self._strangers):
                 end.close()
 
@@ -119,8 +125,9 @@ class Owner:
         verb, *said = reader.recv()
         shard = self._asked[reader]
         if verb == "look":
-            reader.send(self._exports)
-            self._unknown_to.discard(said[0])
+            rank, pid = said
+            reader.send(None if pid == os.getpid() else self._exports)
+            self._unknown_to.discard(rank)
             if not self._unknown_to:
                 self.is_known.set()
         elif verb == "decide":

@@ -7,6 +7,7 @@ rank that is gone is an answer (`Gone`), never an error of whoever asks.
 from __future__ import annotations
 
 import logging
+import os
 import time
 import weakref
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from typing import Any
 from penstock.cache.shard import Shard
 from penstock.errors import InputError, TierError
 from penstock.gather.seats import Seat
-from penstock.gather.shard_owner import Export, Owner
+from penstock.gather.shard_owner import Export, Owner, here
 
 logger = logging.getLogger("penstock")
 
@@ -51,8 +52,8 @@ class Talk:
         self._connection.close()  # an answer that comes after all is not to be that to the next question
         self._peer.lose("does not answer")
         raise TierError(
-            f"the shard of rank {self._peer.rank} has not answered for {_PATIENCE_S:.0f} s: that rank, or one that is at work there, stands "
-            "still; end it, and the others go on without it"
+            f"the shard of rank {self._peer.rank} has not answered for {_PATIENCE_S:.0f} s: that rank, or one at work there, stands still; "
+            "end it, and the others go on without it"
         )
 
     def call(self, *message: Any) -> Any:
@@ -137,17 +138,17 @@ class ShardGroup:
         while True:
             try:
                 talk = Talk(peer, self.seat.connect(peer.rank))
-                exports = talk.call("look", self.seat.rank)
+                exports = talk.call("look", self.seat.rank, os.getpid())
             except (OSError, Gone) as error:
                 if time.monotonic() > deadline or isinstance(error, Gone):
                     raise TierError(
-                        f"rank {peer.rank} of {self.seat.num_ranks} has made no loader with its seat in {self.seat.timeout_s:.0f} s, or has "
-                        "ended: make one in every rank, each with a seat of its own, at the same point"
+                        f"rank {peer.rank} of {self.seat.num_ranks} has made no loader with its seat in {self.seat.timeout_s:.0f} s, or "
+                        "has ended: make one in every rank, each with a seat of its own, at the same point"
                     ) from None
                 time.sleep(_RETRY_S)
             else:
                 talk.end()
-                return exports
+                return here[self.seat.token, peer.rank] if exports is None else exports
 
     def _missed(self, owner: Owner) -> TierError:
         return TierError(
@@ -162,6 +163,6 @@ class ShardGroup:
 
         if {key: one[:3] for key, one in ours.items()} != {key: one[:3] for key, one in theirs.items()}:
             raise InputError(
-                f"rank {self.seat.rank} shares {told(ours)}; rank {rank} shares {told(theirs)}: every rank loads the same graph by the same "
-                "plan"
+                f"rank {self.seat.rank} shares {told(ours)}; rank {rank} shares {told(theirs)}: every rank loads the same graph by the "
+                "same plan"
             )

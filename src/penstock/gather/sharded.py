@@ -1,8 +1,8 @@
 """A cached tier whose content lies on the devices of several ranks, a disjoint shard each by id modulo, read by all of them.
 
-In: rows. Out: the same rows as of any `CachedTier`. Of R ranks, rank r keeps rows v with v mod R = r, as id v div R of its policy. A read asks
-the owner of each shard for a decision, brings all misses out of this rank's slower tier in one read, and then takes its turns, shard by
-shard in ascending order: hits out of the owner's memory, kept misses into it.
+In: rows. Out: the same rows as of any `CachedTier`. Of R ranks, rank r keeps rows v with v mod R = r, as id v div R of its policy. A read
+asks the owner of each shard for a decision, brings all misses out of this rank's slower tier in one read, and then takes its turns, shard
+by shard in ascending order: hits out of the owner's memory, kept misses into it.
 
 Nobody waits for ever: a turn is never held while another is waited for, and whoever waits, at a shard, behind a batch of its own rank or
 for rows, waits for somebody whose decision is older. No wrong row comes: what was read out of a rank's memory counts once its owner has
@@ -102,6 +102,7 @@ class ShardedCache(CachedTier):
         if self.is_static:
             self._slots = np.empty(self.num_rows, np.int32)
             for rank, one in enumerate(exports):
+                assert one.slots is not None
                 self._slots[rank :: self._num_ranks] = one.slots
 
     def announce(self, rows: np.ndarray) -> None:
@@ -191,19 +192,6 @@ def open_shards(group: ShardGroup, caches: Mapping[Any, ShardedCache]) -> None:
     found = group.open({key: cache.shard for key, cache in caches.items()}, {key: cache.export() for key, cache in caches.items()})
     for key, cache in caches.items():
         cache.join(key, [exports[key] for exports in found])
-
-
-def num_ids_of(num_rows: int, rank: int, num_ranks: int) -> int:
-    """Return how many of the rows are a rank's."""
-    return len(range(rank, num_rows, num_ranks))
-
-
-def plan_shards(ranked: np.ndarray, capacity: int, num_ranks: int) -> np.ndarray:
-    """Choose what shards of `capacity` rows each begin with, of int64 rows `ranked` best first: the best of each, in the same order."""
-    is_kept = np.zeros(ranked.size, bool)
-    for rank in range(num_ranks):
-        is_kept[np.flatnonzero(ranked % num_ranks == rank)[:capacity]] = True
-    return ranked[is_kept]
 
 
 def _enable_access(owner: torch.device, reader: torch.device) -> None:
