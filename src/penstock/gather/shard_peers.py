@@ -128,10 +128,10 @@ class ShardGroup:
         self.close = weakref.finalize(self, owner.close)
         """Keep nothing any more. Done when the last who reads is dropped, and at the end of the program."""
         found = [exports if peer.rank == self.seat.rank else self._look(peer, deadline) for peer in self.peers]
-        for rank, others in enumerate(found):
-            self._compare(exports, others, rank)
         if not owner.is_known.wait(max(0.0, deadline - time.monotonic())):
             raise self._missed(owner)
+        for rank, others in enumerate(found):
+            self._compare(exports, others, rank)
         return found
 
     def _look(self, peer: Peer, deadline: float) -> Mapping[Any, Export]:
