@@ -170,12 +170,11 @@ def test_a_read_that_fails_leaves_right_rows_to_all(reader):
     ranks = Ranks(reader, slows)
     failing, promised = begin(ranks.tiers[0], np.arange(10)), begin(ranks.tiers[1], np.arange(10))
     assert promised[0]._beneath._staged[0].size == 0  # all hits, of rows that are yet to come
-    waiting = threading.Thread(target=lambda: end(*promised))
-    waiting.start()
-    with pytest.raises(TierError, match="unplugged"):
-        failing[0].wait()
-    waiting.join(30)
-    end(*promised)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(end, *promised)
+        with pytest.raises(TierError, match="unplugged"):
+            failing[0].wait()
+        waiting.result(30)
     for tier in ranks.tiers * 2:
         end(*begin(tier, np.arange(10)))
     assert ranks.tiers[0].stats.num_rows > 0
