@@ -77,8 +77,8 @@ class Shared(OnDevice):
 
         def read(number):
             random, tier = np.random.default_rng(number), tiers[number % NUM_RANKS]
-            for _ in range(4):
-                rows = random.permutation(50)[: random.integers(1, 40)]
+            for _ in range(2):
+                rows = random.permutation(50)[: random.integers(20, 45)]
                 self.read(tier, arrays, rows, random.permutation(60)[: rows.size], 60)
 
         together(range(2 * NUM_RANKS), read)

@@ -142,7 +142,7 @@ def test_what_cannot_be_shared(stores, device):
         ),
         (dict(device=device, plan="ducati"), "neighbor_cache='shared' divides the memory of one device: leave shards out"),
         (
-            dict(device=device, plan=Plan(host_memory="1GiB", device_policy="fifo")),
+            dict(device=device, plan=Plan(host_memory="1GiB", policy="fifo", features="disk")),
             "host_memory='1GiB' is a budget of one process, shards is",
         ),
     ):
