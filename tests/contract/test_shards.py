@@ -65,7 +65,7 @@ class Shared(OnDevice):
 
     def rows_counted(self, tier):
         filled = 0 if self.content is None else CAPACITY
-        return tier.stats.num_rows + tier.peers["cache of peers"].num_rows + self.counted_beneath(tier) - filled
+        return tier.stats.num_rows + tier.peers["peers' cache"].num_rows + self.counted_beneath(tier) - filled
 
     def counted_beneath(self, tier):
         return tier.slow.stats.num_rows
@@ -84,26 +84,11 @@ class Shared(OnDevice):
         together(range(2 * NUM_RANKS), read)
         for tier in tiers:
             assert tier.stats.num_rows > 0
-            assert tier.peers["cache of peers"].num_rows > 0
+            assert tier.peers["peers' cache"].num_rows > 0
         kept = [np.flatnonzero(shard.policy.slots >= 0) * NUM_RANKS + rank for rank, shard in enumerate(self.ranks.shards)]
         assert [rows.size for rows in kept] == [CAPACITY] * NUM_RANKS
         assert np.unique(np.concatenate(kept)).size == NUM_RANKS * CAPACITY
         assert not any(shard.is_at_work for shard in self.ranks.shards)
-
-
-class TestFIFOOverPinned(Shared):
-    policy = FIFO
-
-    def slow(self, arrays):
-        return PinnedTier(arrays, self.reader)
-
-    @pytest.mark.parametrize("capacity", [0, 1, 99])
-    def test_any_capacity(self, arrays, capacity):
-        ranks = Ranks(self.reader, [self.slow(arrays) for _ in range(2)], capacity=capacity)
-        for tier in ranks.tiers * 2:
-            self.read(tier, arrays, np.arange(10, 40), np.arange(30), 30)
-        kept = sum(int((shard.policy.slots >= 0).sum()) for shard in ranks.shards)
-        assert kept == min(30, 2 * capacity)
 
 
 class TestFIFOOverFIFO(Shared):
@@ -147,6 +132,14 @@ def end(read, out, rows):
     assert (out.cpu().numpy() == ARRAY[rows]).all()
 
 
+@pytest.mark.parametrize("capacity", [0, 1, 99])
+def test_any_capacity(reader, capacity):
+    ranks = Ranks(reader, [PinnedTier([ARRAY], reader) for _ in range(2)], capacity=capacity)
+    for tier in ranks.tiers * 2:
+        end(*begin(tier, np.arange(10, 40)))
+    assert sum(int((shard.policy.slots >= 0).sum()) for shard in ranks.shards) == min(30, 2 * capacity)
+
+
 def test_shards_count_as_simulated(reader):
     """Ranks that take turns are asked as one after the other would be."""
     ranks, random = Ranks(reader, slow_tiers(reader, 3), policy=LRU), np.random.default_rng(1)
@@ -157,7 +150,7 @@ def test_shards_count_as_simulated(reader):
         for shard, policy in enumerate(alone):
             found = policy.access(rows[rows % 3 == shard] // 3).hit_slots >= 0
             hits[rank, int(shard != rank)] += found.sum()
-    assert [[tier.stats.num_rows, tier.peers["cache of peers"].num_rows] for tier in ranks.tiers] == hits.tolist()
+    assert [[tier.stats.num_rows, tier.peers["peers' cache"].num_rows] for tier in ranks.tiers] == hits.tolist()
     assert (hits > 0).all()
     for shard, policy in zip(ranks.shards, alone, strict=True):
         assert (shard.policy.slots == policy.slots).all()
@@ -195,14 +188,14 @@ def test_a_rank_that_closes_its_shard(reader, policy, caplog):
     ranks = Ranks(reader, slow_tiers(reader), policy, None if policy is FIFO else np.arange(20))
     for tier in ranks.tiers * 2:
         end(*begin(tier, np.arange(14)))
-    under_way, before = begin(ranks.tiers[0], np.arange(14)), ranks.tiers[0].peers["cache of peers"].num_rows
+    under_way, before = begin(ranks.tiers[0], np.arange(14)), ranks.tiers[0].peers["peers' cache"].num_rows
     assert before > 0
     ranks.close(1)
     end(*under_way)
-    found = ranks.tiers[0].peers["cache of peers"].num_rows
+    found = ranks.tiers[0].peers["peers' cache"].num_rows
     assert found <= before + 7  # what was read of one that turns out to be gone is counted, and read again
     end(*begin(ranks.tiers[0], np.arange(14)))
-    assert ranks.tiers[0].peers["cache of peers"].num_rows == found
+    assert ranks.tiers[0].peers["peers' cache"].num_rows == found
     assert caplog.messages == ["rank 1 of 2 has ended: rows of its shard are read from where they are beneath"]
     assert around(ranks.tiers[0]) is (ranks.tiers[0].slow if policy is FIFO else ranks.tiers[0])
     end(*begin(ranks.tiers[1], np.arange(14)))

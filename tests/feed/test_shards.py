@@ -80,8 +80,8 @@ def test_same_batches(kind, plan, stores, device):
         assert found == first[rank::2][: 1 if rank == 0 else None]
         assert again == second[rank::2]
         counts = loader.stats().tiers
-        [peers] = [name for name in counts if name.endswith("cache of peers") and name.startswith(("cache", "device", kind))]
-        assert min(counts[name]["num_rows"] for name in (peers, peers.removesuffix(" of peers"))) > 0
+        [peers] = [name for name in counts if "peers' " in name and name.split()[0] in ("peers'", kind)]
+        assert min(counts[name]["num_rows"] for name in (peers, peers.replace("peers' ", ""))) > 0
         cache = loader._caches.caches[kind]
         kept.append(np.flatnonzero(cache.shard.policy.slots >= 0) * 2 + rank)
         assert kept[-1].size == min(cache.policy.capacity, 150) > 0
@@ -103,7 +103,7 @@ def test_ranks_that_are_processes(stores, device, tmp_path, caplog):
         found, theirs = heard.recv()
         assert found == expected[0][1::2]
         for tiers in (loader.stats().tiers, theirs):
-            assert min(tiers[name]["num_rows"] for name in ("cache", "cache of peers")) > 0
+            assert min(tiers[name]["num_rows"] for name in ("cache", "peers' cache")) > 0
         assert heard.poll(60)
         assert heard.recv() == "at work"
         shard = loader._caches.caches["node"].shard

@@ -125,9 +125,9 @@ class Owner:
         verb, *said = reader.recv()
         shard = self._asked[reader]
         if verb == "look":
-            rank, pid = said
-            reader.send(None if pid == os.getpid() else self._exports)
-            self._unknown_to.discard(rank)
+            reader.send(None if said[0] == os.getpid() else self._exports)
+        elif verb == "known":
+            self._unknown_to.discard(said[0])
             if not self._unknown_to:
                 self.is_known.set()
         elif verb == "decide":

@@ -138,7 +138,9 @@ class ShardGroup:
         while True:
             try:
                 talk = Talk(peer, self.seat.connect(peer.rank))
-                exports = talk.call("look", self.seat.rank, os.getpid())
+                exports = talk.call("look", os.getpid())
+                exports = here[self.seat.token, peer.rank] if exports is None else exports
+                talk.say("known", self.seat.rank)
             except (OSError, Gone) as error:
                 if time.monotonic() > deadline or isinstance(error, Gone):
                     raise TierError(
@@ -148,7 +150,7 @@ class ShardGroup:
                 time.sleep(_RETRY_S)
             else:
                 talk.end()
-                return here[self.seat.token, peer.rank] if exports is None else exports
+                return exports
 
     def _missed(self, owner: Owner) -> TierError:
         return TierError(

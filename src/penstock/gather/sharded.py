@@ -68,7 +68,7 @@ class ShardedCache(CachedTier):
         self._group, self._num_ranks, self._rank = group, group.seat.num_ranks, group.seat.rank
         self.shard = Shard(make_policy, self.policy)
         self._of_peers, self._tiers, self._slots, self._key = TierStats(), dict[int, DeviceTier](), None, None
-        self.peers = {} if self._num_ranks == 1 else {f"{name} of peers": self._of_peers}
+        self.peers = {} if self._num_ranks == 1 else {f"peers' {name}": self._of_peers}
         if content is not None:
             mine = content[content % self._num_ranks == self._rank][: self._fast.num_rows]
             self.policy.fill(mine // self._num_ranks)
