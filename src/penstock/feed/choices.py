@@ -14,14 +14,16 @@ import numpy as np
 
 from penstock.cache.belady import Belady
 from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values, plan_beneath
+from penstock.cache.shard import plan_shards
 from penstock.errors import UsageError, argument
 from penstock.feed.bottoms import Access, lay_out
 from penstock.feed.caches import Caches
 from penstock.feed.device_split import measure_device_slopes
 from penstock.feed.fields import Field
+from penstock.feed.shards import shared_cache
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import make_lists
-from penstock.gather import CachedTier, DeviceTable, FusedCache, TieredTable
+from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, TieredTable
 from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
 from penstock.records import EdgeType, NodeType
 from penstock.sample.lists import with_lists
@@ -46,6 +48,7 @@ def make_caches(
     edge_fields: Sequence[Field] = (),
     fit: Callable[[Caches], Fitted] | None = None,
     is_drawn_on_device: bool = False,
+    group: ShardGroup | None = None,
 ) -> Caches:
     """Build what a plan asks for.
 
@@ -58,6 +61,7 @@ def make_caches(
         edge_fields: of the input.
         fit: shares a budget of memory out, given where everything is; needed where the plan has one.
         is_drawn_on_device: a device draws the samples: what is kept of neighbour lists is chosen, and put there by whoever draws.
+        group: ranks that share what is kept on their devices; they are yet to meet.
     """
     bottom = lay_out(plan, fields, workload.sampler.graph, features, access, edge_fields)
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
@@ -69,7 +73,8 @@ def make_caches(
         # what is sampled to find out what is hot must not fill the page cache
         read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
         workload, fitted = replace(workload, sampler=workload.sampler.over(read_from), max_batches=plan.presample_batches), None
-        near, far, kept = _share_out(plan, over, bottom.beneath, workload, access.reader if is_drawn_on_device else None)
+        drawn_on, num_shards = access.reader if is_drawn_on_device else None, 1 if group is None else group.seat.num_ranks
+        near, far, kept = _share_out(plan, over, bottom.beneath, workload, drawn_on, num_shards)
     else:
         assert fit is not None
         workload = replace(workload, sampler=workload.sampler.over(bottom.graph), max_batches=plan.presample_batches)
@@ -78,7 +83,7 @@ def make_caches(
         kept = _kept_lists(plan, workload, bottom.beneath) if is_drawn_on_device else fitted.lists
     tables = dict(bottom.tables)
     for t in over:
-        tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader)
+        tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader, group)
     if access.is_mapped and (plan.map_threads or plan.topology == "disk"):  # after the passes in order that choices take
         for csc in bottom.graph.adjacency.values():
             if plan.map_threads:
@@ -93,19 +98,33 @@ def make_caches(
     return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=hold, fitted=fitted)
 
 
-def with_caches(plan: Plan, table: TieredTable, near: Choice | None, far: Choice | None, reader: torch.device | None) -> TieredTable:
+def with_caches(
+    plan: Plan,
+    table: TieredTable,
+    near: Choice | None,
+    far: Choice | None,
+    reader: torch.device | None,
+    group: ShardGroup | None = None,
+) -> TieredTable:
     """A table with its caches above it: `near` on the device, above `far` in memory of the host. Where the device reads the rows itself
-    there is one, on the device, whichever is given."""
+    there is one, on the device, whichever is given. The device's is shared by the ranks of a `group`."""
     if isinstance(table.tier, PinnedTier):
         choice = near or far
-        return table if choice is None else DeviceTable(FusedCache(choice.make, table.tier, choice.content), table.kinds)
+        if choice is None:
+            return table
+        if group is not None:
+            return DeviceTable(shared_cache(choice, table.tier, "cache", table.tier.reader, group), table.kinds)
+        return DeviceTable(FusedCache(choice.make, table.tier, choice.content), table.kinds)
     if far is not None:
         name = "cache" if plan.device_policy is None else "host cache"
         table = TieredTable(CachedTier(far.make, table.tier, far.content, name), table.kinds)
     if near is not None:
         assert reader is not None
         name = "device cache" if isinstance(table.tier, CachedTier) else "cache"
-        table = DeviceTable(CachedTier(near.make, UploadTier(table.tier, reader), near.content, name, reader=reader), table.kinds)
+        slow = UploadTier(table.tier, reader)
+        if group is not None:
+            return DeviceTable(shared_cache(near, slow, name, reader, group), table.kinds)
+        table = DeviceTable(CachedTier(near.make, slow, near.content, name, reader=reader), table.kinds)
     return table
 
 
@@ -148,7 +167,12 @@ def _kept_lists(plan: Plan, workload: Workload, bottoms: Mapping[EdgeType, Tier]
 
 
 def _share_out(
-    plan: Plan, over: dict[Any, TieredTable], bottoms: Mapping[EdgeType, Tier], workload: Workload, drawn_on: torch.device | None
+    plan: Plan,
+    over: dict[Any, TieredTable],
+    bottoms: Mapping[EdgeType, Tier],
+    workload: Workload,
+    drawn_on: torch.device | None,
+    num_shards: int,
 ) -> tuple[Choices, Choices, dict[EdgeType, np.ndarray]]:
     """(what the device keeps by a policy of its own, what is kept else, nodes per edge type whose neighbour lists are kept)."""
     if plan.neighbor_cache == SHARED:
@@ -162,19 +186,29 @@ def _share_out(
         return {}, {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
     kept, near, far = _kept_lists(plan, workload, bottoms), {}, {}
     if plan.device_policy is not None and plan.device_cache is not None:
-        near = _choose_rows(plan, over, workload, (plan.device_policy, plan.device_cache, "device_cache"))
+        near = _choose_rows(plan, over, workload, (plan.device_policy, plan.device_cache, "device_cache"), num_shards=num_shards)
     if plan.policy is not None:
-        far = _choose_rows(plan, over, workload, (plan.policy, plan.cache, "cache"), above=near)
+        are_shared = num_shards if plan.is_read_by_device else 1  # it is the device's then
+        far = _choose_rows(plan, over, workload, (plan.policy, plan.cache, "cache"), above=near, num_shards=are_shared)
     return near, far, kept
 
 
 def _choose_rows(
-    plan: Plan, over: Mapping[NodeType, TieredTable], workload: Workload, asked: tuple[str, str, str], above: Choices = _NOTHING
+    plan: Plan,
+    over: Mapping[NodeType, TieredTable],
+    workload: Workload,
+    asked: tuple[str, str, str],
+    above: Choices = _NOTHING,
+    *,
+    num_shards: int = 1,
 ) -> Choices:
-    """Policies of one level of caches; `asked`: (policy, capacity, name of the argument)."""
+    """Policies of one level of caches; `asked`: (policy, capacity, name of the argument), of each of so many shards."""
     policy, cache, name = asked
     num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: sum(table.tier.row_bytes) for t, table in over.items()}
     capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
     there = {t: above[t].content for t in over if t in above}
-    options = {"window": plan.window, "num_epochs": plan.presample_epochs}
-    return {t: choose_policy(policy, workload, t, capacity[t], **options, above=there.get(t)) for t in over}
+    options: dict[str, Any] = {"window": plan.window, "num_epochs": plan.presample_epochs}
+    if num_shards == 1 or policy not in STATIC:
+        return {t: choose_policy(policy, workload, t, capacity[t], **options, above=there.get(t)) for t in over}
+    ranked = {t: choose_policy(policy, workload, t, num_rows[t], **options).content for t in over}
+    return {t: fixed_choice(num_rows[t], plan_shards(best, capacity[t], num_shards)) for t, best in ranked.items() if best is not None}

@@ -33,11 +33,12 @@ from penstock.feed.on_device import choose_device
 from penstock.feed.options import LoaderOptions, choose_seed, read_options
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.setup import fill_caches, make_maker, make_one
+from penstock.feed.shards import check_shards
 from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import BatchStats, LoaderStats
 from penstock.feed.timeline import Recording
 from penstock.feed.turns import Turns
-from penstock.gather import TieredTable
+from penstock.gather import Seat, TieredTable
 from penstock.order import Order, SequentialOrder
 from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
@@ -74,6 +75,8 @@ class NeighborLoader:
         device: "cuda" or "cuda:1": batches are delivered there, drawn there where the device can (uniform and directional; else
             `stats().sampling` says why not), and features gathered there by the plan: out of memory of the host that the device reads, the
             best rows kept on it. Threads make them ahead, one at least. None, or "cpu": batches on the CPU.
+        shards: this rank's seat (`penstock.gather.shard_seats`), where several processes have a device each: what the plan keeps on devices
+            is shared, a disjoint part on each, read by all; its size is that of each part. All ranks make their loaders at the same point.
         features: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -112,6 +115,7 @@ class NeighborLoader:
         features: Mapping[Any, TieredTable] | None = None,
         step: Callable[[Any], object] | None = None,
         device: Any = None,
+        shards: Seat | None = None,
         **kwargs: Any,
     ) -> None:
         refuse_unsupported(
@@ -121,6 +125,7 @@ class NeighborLoader:
         plan = make_plan(plan)
         stage = choose_device(device, plan)
         plan = plan.resolved(has_device=stage.device is not None)
+        check_shards(plan, shards, stage.device)
         self.seed = choose_seed(seed, kwargs.get("generator"))
         self._options = read_options(kwargs) if stage.device is None else read_options(kwargs).ahead()
         if not 0 <= rank < num_ranks:
@@ -151,7 +156,7 @@ class NeighborLoader:
         if self._num_batches == 0:
             raise UsageError(f"drop_last leaves no batch: {self._maker.seeds.ids.size} seeds, batch_size {self._options.batch_size}")
         self._drawing = choose_drawing(plan, self._maker)
-        self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step)
+        self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step, shards)
         self._cache_to_come = cache_to_come(plan, self._maker, self._caches)
         self._sampling = self._options
         if self._caches.fitted is not None:

@@ -28,7 +28,7 @@ from penstock.feed.fit_device import device_use
 from penstock.feed.inputs import Input
 from penstock.feed.maker import BatchMaker
 from penstock.feed.options import LoaderOptions
-from penstock.gather import TieredTable
+from penstock.gather import Seat, ShardedCache, ShardGroup, TieredTable, open_shards
 from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import NODE
@@ -84,8 +84,10 @@ def fill_caches(
     drawing: Drawing,
     features: Mapping[Any, TieredTable],
     step: Callable[[Any], object] | None,
+    seat: Seat | None = None,
 ) -> Caches:
-    """Put rows and lists where a plan wants them; the maker samples there from then on."""
+    """Put rows and lists where a plan wants them; the maker samples there from then on. `seat`: of this rank, where ranks share."""
+    group = None if seat is None else ShardGroup(seat)
     workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
     of_nodes, of_edges = maker.source.fields()
     fields = [one for one in of_nodes if (one.key or NODE) not in features]
@@ -107,7 +109,7 @@ def fill_caches(
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
     with maker.stage.working():
-        options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device}
+        options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
         caches = make_caches(plan, fields, workload, features, access, **options_of)
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if drawing.is_on_device:
@@ -116,6 +118,8 @@ def fill_caches(
             maker.looked_at = caches.looked_at
             caches.kept = {} if plan.host_memory else caches.kept
     maker.stage.settle()
+    if group is not None:
+        open_shards(group, {key: cache for key, cache in caches.caches.items() if isinstance(cache, ShardedCache)})
     if plan.host_memory:
         give_back_freed_memory()
     return caches

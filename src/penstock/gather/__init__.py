@@ -4,6 +4,23 @@ from penstock.gather.cached import CachedTier
 from penstock.gather.fused import FusedCache
 from penstock.gather.on_device import DeviceTable
 from penstock.gather.rows import RowTable
+from penstock.gather.seats import Seat, shard_seat_of_group, shard_seats
+from penstock.gather.shard_peers import ShardGroup
+from penstock.gather.sharded import ShardedCache, open_shards
 from penstock.gather.table import RowKind, RowsUnderWay, TieredTable
 
-__all__ = ["CachedTier", "DeviceTable", "FusedCache", "RowKind", "RowTable", "RowsUnderWay", "TieredTable"]
+__all__ = [
+    "CachedTier",
+    "DeviceTable",
+    "FusedCache",
+    "RowKind",
+    "RowTable",
+    "RowsUnderWay",
+    "Seat",
+    "ShardGroup",
+    "ShardedCache",
+    "TieredTable",
+    "open_shards",
+    "shard_seat_of_group",
+    "shard_seats",
+]

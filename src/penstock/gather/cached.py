@@ -91,6 +91,10 @@ class CachedTier:
     def _fill(self, ids: np.ndarray) -> None:
         """Rows to begin with. A cache beneath is not asked where that would change it: it keeps what is missed here, and this is not."""
         self.policy.fill(ids)
+        self._bring(ids)
+
+    def _bring(self, ids: np.ndarray) -> None:
+        """Read rows into slots 0, 1, ..."""
         source = around(self.slow)
         for first in range(0, ids.size, _FILLED_AT_ONCE):  # planning a read takes ten times the memory of its row numbers
             some = ids[first : first + _FILLED_AT_ONCE]
@@ -152,23 +156,23 @@ class CachedTier:
         hits = np.flatnonzero(change.hit_slots >= 0)
         copy = self._fast.submit(change.hit_slots[hits].astype(np.int64), outs, places[hits])
         if self.is_static:
-            return _timed(copy.wait, "gather", spans)
+            return timed(copy.wait, "gather", spans)
         with self._turn:
             while self._num_committed < number:
                 if not self._turn.wait(_PATIENCE_S) and self._num_committed < number:
                     raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
             if number >= self._first_valid:
                 try:
-                    moved = _timed(copy.wait, "gather", spans)
+                    moved = timed(copy.wait, "gather", spans)
                     into, inserted = change.into.astype(np.int64), places[change.inserted]
-                    _timed(lambda: self._fast.write(into, outs, inserted), "update", spans)
+                    timed(lambda: self._fast.write(into, outs, inserted), "update", spans)
                     self.stats.add_updating(spans[-1][2] - spans[-1][1])
                     return moved
                 finally:
                     self._num_committed = number + 1
                     self._turn.notify_all()
         again = around(self.slow).submit(rows[hits], outs, places[hits])  # the content that it was promised is gone
-        return _timed(again.wait, "read", spans, again.since)
+        return timed(again.wait, "read", spans, again.since)
 
     def _lose(self, number: int) -> None:
         """A read failed: rows that the directory holds for present never came. Begin again with an empty cache."""
@@ -198,7 +202,7 @@ class CachedTier:
         return self.policy
 
 
-def _timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | None = None) -> T:
+def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | None = None) -> T:
     """Do some work, and note when it was done; `since`: it has begun before."""
     started = time.perf_counter() if since is None else since
     done = work()
@@ -224,7 +228,7 @@ class _CachedRead:
     def wait(self) -> int:
         """End it."""
         try:
-            missed = _timed(self._beneath.wait, "read", self.spans, self.since)
+            missed = timed(self._beneath.wait, "read", self.spans, self.since)
             self.spans += getattr(self._beneath, "spans", ())
         except BaseException:
             self._tier._lose(self._number)

@@ -92,8 +92,11 @@ class TieredTable:
         """Wait until all reads that were waited for are over on a device too."""
 
     def stats(self) -> dict[str, TierStats]:
-        """What each tier of the stack was asked for, from the top down."""
-        return {tier.name: tier.stats for tier in stack_of(self.tier)}
+        """What each tier of the stack was asked for, from the top down; of shared caches, what other ranks' devices were asked for too."""
+        found: dict[str, TierStats] = {}
+        for tier in stack_of(self.tier):
+            found |= {tier.name: tier.stats} | getattr(tier, "peers", {})
+        return found
 
 
 class RowsUnderWay:

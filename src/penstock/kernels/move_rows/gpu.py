@@ -42,21 +42,24 @@ def move_rows(
     row_bytes: int,
     *,
     max_programs: int = MAX_PROGRAMS,
+    device: torch.device | None = None,
 ) -> None:
-    """Copy rows `source_rows` of `source` to rows `target_rows` of `target`, on the current stream of `target`'s device.
+    """Copy rows `source_rows` of `source` to rows `target_rows` of `target`, on the current stream of a device.
 
     Args:
         source, target: uint8 vectors of whole rows; target on the device, source there or readable by it.
         source_rows, target_rows: int64[n] or int32[n] on the device, in range; target_rows distinct.
         row_bytes: bytes of a row.
         max_programs: that copy at the same time; each goes over several pieces.
+        device: that copies; None: the one that target is on. Another one must reach both.
     """
+    device = target.device if device is None else device
     if source_rows.numel() == 0 or row_bytes == 0:
         return
-    addresses = addresses_of(target.device, source, source_rows, target, target_rows)
+    addresses = addresses_of(device, source, source_rows, target, target_rows)
     layout = layout_of(row_bytes, addresses[0], addresses[2])
     num_programs = min(max_programs, triton.cdiv(source_rows.numel(), layout["ROWS"]))
     launch(
-        _move_rows, num_programs, target.device, *addresses, source_rows.numel(),
+        _move_rows, num_programs, device, *addresses, source_rows.numel(),
         SOURCE_INTEGER=integer_of(source_rows), TARGET_INTEGER=integer_of(target_rows), **layout,
     )  # fmt: skip

@@ -48,6 +48,14 @@ class DeviceTier(ReadByDevice):
         return Deferred(lambda: beneath(rows, outs, places).wait())
 
     @classmethod
+    def over(cls, buffers: Sequence[torch.Tensor], row_bytes: Sequence[int], reader: torch.device, name: str) -> DeviceTier:
+        """A tier over rows that are there already, in memory of another device even, that `reader` reaches."""
+        num_rows = next((buffer.numel() // width for buffer, width in zip(buffers, row_bytes, strict=True) if width), 0)
+        tier = cls(0, row_bytes, reader, name)
+        tier.num_rows, tier.buffers = num_rows, list(buffers)
+        return tier
+
+    @classmethod
     def of(cls, arrays: Sequence[np.ndarray], reader: torch.device, name: str = "device") -> DeviceTier:
         """A tier with the rows of arrays, copied."""
         tier = cls(len(arrays[0]), [row_bytes_of(array) for array in arrays], reader, name)
@@ -67,4 +75,4 @@ class DeviceTier(ReadByDevice):
 
         given, taken = (to_device(one, self.reader) if isinstance(one, np.ndarray) else one for one in (rows, source_rows))
         for table, source, row_bytes in zip(self.buffers, sources, self.row_bytes, strict=True):
-            gpu.move_rows(source, taken, table, given, row_bytes)
+            gpu.move_rows(source, taken, table, given, row_bytes, device=self.reader)

@@ -1,0 +1,89 @@
+"""Where ranks that share a cache find each other: a seat each, handed to its loader.
+
+In: how many ranks, from the process that starts them, or a process group of torch's. Out: seats, small and picklable. A seat names a socket
+without a file, so that nothing is left behind, and a secret that whoever connects must know: what is said there is pickled.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import secrets
+import socket
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from penstock.errors import UsageError, argument
+
+_NUM_WAITING = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The place of a rank among those that share a cache; for one loader. From `shard_seats` or `shard_seat_of_group`.
+
+    Attributes:
+        rank, num_ranks: rank r keeps rows v with v % num_ranks = r.
+        token: known to the ranks alone.
+        timeout_s: how long a loader waits for the others' to be made.
+    """
+
+    rank: int
+    num_ranks: int
+    token: bytes = field(repr=False)
+    timeout_s: float
+
+    def open_door(self) -> socket.socket:
+        """Where other ranks connect to this one."""
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            door.bind(self._address(self.rank))
+        except OSError as error:
+            door.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise UsageError(
+                f"{argument('shards')}: seat {self.rank} of {self.num_ranks} is taken: every rank has a seat of its own, and every loader "
+                "of a rank too; make more by shard_seats"
+            ) from None
+        door.listen(_NUM_WAITING)
+        return door
+
+    def connect(self, rank: int) -> Connection:
+        """A connection to a rank's door; OSError where there is none."""
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            end.connect(self._address(rank))
+            connection = Connection(end.detach())
+        finally:
+            end.close()
+        connection.send_bytes(self.token)
+        return connection
+
+    def _address(self, rank: int) -> bytes:
+        """A name that does not tell the token: everybody on the machine can list such names."""
+        return b"\0penstock-shard-" + hashlib.sha256(self.token + b"%d" % rank).hexdigest()[:24].encode()
+
+
+def shard_seats(num_ranks: int, *, timeout_s: float = 300.0) -> list[Seat]:
+    """Return a seat per rank: one loader in each of `num_ranks` processes of this machine, made at the same time."""
+    if num_ranks < 1:
+        raise UsageError(f"a cache is shared by 1 rank or more, got {num_ranks}")
+    token = secrets.token_bytes(32)
+    return [Seat(rank, num_ranks, token, timeout_s) for rank in range(num_ranks)]
+
+
+def shard_seat_of_group(group: Any = None, *, timeout_s: float = 300.0) -> Seat:
+    """Return this rank's seat, for one loader: the ranks of a `torch.distributed` group (default: all) that are on this machine share.
+
+    Called by all ranks of the group at the same point.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        raise UsageError("shard_seat_of_group is for ranks of torch.distributed: call init_process_group first, or hand seats on by hand")
+    said: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(said, (socket.gethostname(), secrets.token_bytes(32)), group)
+    here = [rank for rank, (name, _) in enumerate(said) if name == socket.gethostname()]
+    return Seat(here.index(dist.get_rank(group)), len(here), said[here[0]][1], timeout_s)

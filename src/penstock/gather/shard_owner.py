@@ -1,0 +1,156 @@
+"""The thread that owns a rank's shards: it alone decides what they hold, in the order in which readers ask.
+
+In: connections of readers, of this rank and of others. Out: what `penstock.cache.shard` says. A connection is one reader: it asks about one
+batch after the other. Who hangs up, or whose process ends, is heard at once, and the shard goes on without him.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.cache.shard import Shard, Verdicts
+from penstock.gather.seats import Seat
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("penstock")
+
+_END_S = 2.0
+"""What readers at work are left to end by themselves when the owner goes."""
+
+
+class Export(NamedTuple):
+    """What others must know of a shard.
+
+    Attributes:
+        num_rows, row_bytes: of the whole type; the same on every rank.
+        policy: its name.
+        buffers: per field uint8[num_slots * row_bytes], memory of the owner's device that others open too.
+        slots: int32[num_ids] where the content stays, None where readers ask.
+    """
+
+    num_rows: int
+    row_bytes: tuple[int, ...]
+    policy: str
+    buffers: list[torch.Tensor]
+    slots: np.ndarray | None
+
+
+here: dict[tuple[bytes, int], Mapping[Any, Export]] = {}
+"""Exports of owners in this process, by (token, rank): a device does not open memory of its own process a second time."""
+
+
+class Owner:
+    """See above.
+
+    Args:
+        seat: where readers come.
+        shards, exports: by node type.
+    Attributes:
+        is_known: set once every other rank has looked at the exports.
+    """
+
+    def __init__(self, seat: Seat, shards: Mapping[Any, Shard], exports: Mapping[Any, Export]) -> None:
+        self._shards, self._exports, self._token = shards, exports, seat.token
+        self._asked: dict[Connection, Shard | None] = {}  # by each reader, last
+        self._strangers: set[Connection] = set()
+        self._unknown_to = set(range(seat.num_ranks)) - {seat.rank}
+        self.is_known, self._pid, self._closing_at = threading.Event(), os.getpid(), 0.0
+        if not self._unknown_to:
+            self.is_known.set()
+        self._door, self._place = seat.open_door(), (seat.token, seat.rank)
+        here[self._place] = exports
+        self._bell, self._ring = Pipe(duplex=False)
+        self._thread = threading.Thread(target=self._run, name="penstock-shard-owner", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let go of all readers, and end. Harmless when repeated, and in a forked child."""
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self._ring.send_bytes(b"x")
+            if threading.current_thread() is not self._thread:
+                self._thread.join(2 * _END_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over():
+                for one in wait([self._door, self._bell, *self._asked, *self._strangers], 0.1 if self._closing_at else None):
+                    self._take(one)
+        except Exception:
+            logger.exception("a shard's owner failed: its rows are read from where they are beneath")
+        finally:
+            here.pop(self._place)
+            for end in (self._door, self._bell, self._ring, *self._asked, *self._strangers):
+                end.close()
+
+    def _is_over(self) -> bool:
+        if not self._closing_at:
+            return False
+        return time.monotonic() > self._closing_at + _END_S or not any(shard.is_at_work for shard in self._shards.values())
+
+    def _take(self, one: Any) -> None:
+        if one is self._door:
+            self._strangers.add(Connection(self._door.accept()[0].detach()))
+        elif one is self._bell:
+            self._bell.recv_bytes()
+            self._closing_at = time.monotonic()
+            for shard in self._shards.values():
+                self._tell(shard.close())
+        else:
+            try:
+                self._hear(one)
+            except (EOFError, OSError):
+                self._leave(one)
+
+    def _hear(self, reader: Connection) -> None:
+        if reader in self._strangers:
+            if not hmac.compare_digest(reader.recv_bytes(len(self._token)), self._token):
+                raise EOFError
+            self._strangers.remove(reader)
+            self._asked[reader] = None
+            return
+        verb, *said = reader.recv()
+        shard = self._asked[reader]
+        if verb == "look":
+            reader.send(None if said[0] == os.getpid() else self._exports)
+        elif verb == "known":
+            self._unknown_to.discard(said[0])
+            if not self._unknown_to:
+                self.is_known.set()
+        elif verb == "decide":
+            self._asked[reader] = shard = self._shards[said[0]]
+            reader.send(shard.decide(reader, said[1]))
+        elif verb == "ready" and shard is not None:
+            self._tell(shard.ready(reader))
+        elif verb == "lost" and shard is not None:
+            self._tell(shard.lost(reader))
+        elif verb == "done":  # answered, so that the reader knows that what it read was there while it read; static ones ask this only
+            reader.send(True)
+            self._tell([] if shard is None else shard.done(reader))
+
+    def _leave(self, reader: Connection) -> None:
+        """A reader has gone."""
+        self._strangers.discard(reader)
+        shard = self._asked.pop(reader, None)
+        reader.close()
+        if shard is not None:
+            self._tell(shard.left(reader))
+
+    def _tell(self, verdicts: Verdicts) -> None:
+        for reader, may_go in verdicts:
+            with contextlib.suppress(OSError):  # that it is gone is heard elsewhere
+                assert isinstance(reader, Connection)
+                reader.send(may_go)

@@ -1,0 +1,170 @@
+"""The ranks that share a cache, as a reader sees them: whom to ask, and who is gone.
+
+In: a seat, and what this rank keeps. Out: what all keep, and conversations with their owners. Invariants: no wait is without an end; a
+rank that is gone is an answer (`Gone`), never an error of whoever asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from penstock.cache.shard import Shard
+from penstock.errors import InputError, TierError
+from penstock.gather.seats import Seat
+from penstock.gather.shard_owner import Export, Owner, here
+
+logger = logging.getLogger("penstock")
+
+_PATIENCE_S = 60.0
+_RETRY_S = 0.02
+
+
+class Gone(Exception):
+    """A rank does not keep a shard any more."""
+
+
+class Talk:
+    """A conversation with an owner, about one batch at a time."""
+
+    def __init__(self, peer: Peer, connection: Connection) -> None:
+        self._peer, self._connection = peer, connection
+
+    def say(self, *message: Any) -> None:
+        """Tell it something."""
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise self._gone() from None
+
+    def hear(self) -> Any:
+        """Wait for its answer."""
+        try:
+            if self._connection.poll(_PATIENCE_S):
+                return self._connection.recv()
+        except (EOFError, OSError):
+            raise self._gone() from None
+        self._connection.close()  # an answer that comes after all is not to be that to the next question
+        self._peer.lose("does not answer")
+        raise TierError(
+            f"the shard of rank {self._peer.rank} has not answered for {_PATIENCE_S:.0f} s: that rank, or one at work there, stands still; "
+            "end it, and the others go on without it"
+        )
+
+    def call(self, *message: Any) -> Any:
+        """Tell and wait."""
+        self.say(*message)
+        return self.hear()
+
+    def end(self) -> None:
+        """It is over, and nothing is to come."""
+        self._peer.idle.append(self)
+
+    def hang_up(self) -> None:
+        """It is over, whatever was to come; the owner hears that."""
+        self._connection.close()
+
+    def _gone(self) -> Gone:
+        self._connection.close()
+        self._peer.lose("has ended")
+        return Gone()
+
+
+class Peer:
+    """A rank, this one among them.
+
+    Attributes:
+        rank: see `Seat`.
+        is_gone: it keeps nothing any more.
+        idle: conversations that wait to be gone on with.
+    """
+
+    def __init__(self, seat: Seat, rank: int) -> None:
+        self._seat, self.rank, self.is_gone = seat, rank, False
+        self.idle: list[Talk] = []
+
+    def talk(self) -> Talk:
+        """A conversation of the caller's own."""
+        if self.is_gone:
+            raise Gone
+        try:
+            return self.idle.pop()
+        except IndexError:
+            pass
+        try:
+            return Talk(self, self._seat.connect(self.rank))
+        except OSError:
+            self.lose("has ended")
+            raise Gone from None
+
+    def lose(self, why: str) -> None:
+        """It keeps nothing from now on."""
+        if not self.is_gone:
+            self.is_gone = True
+            logger.warning("rank %d of %d %s: rows of its shard are read from where they are beneath", self.rank, self._seat.num_ranks, why)
+
+
+class ShardGroup:
+    """This rank among those that share.
+
+    Args:
+        seat: see there.
+    Attributes:
+        seat, peers: all ranks, in their order.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat, self.peers = seat, [Peer(seat, rank) for rank in range(seat.num_ranks)]
+
+    def open(self, shards: Mapping[Any, Shard], exports: Mapping[Any, Export]) -> list[Mapping[Any, Export]]:
+        """Show what this rank keeps, and wait until all others have done so and looked. Returns the exports of all."""
+        deadline = time.monotonic() + self.seat.timeout_s
+        owner = Owner(self.seat, shards, exports)
+        self.close = weakref.finalize(self, owner.close)
+        """Keep nothing any more. Done when the last who reads is dropped, and at the end of the program."""
+        found = [exports if peer.rank == self.seat.rank else self._look(peer, deadline) for peer in self.peers]
+        if not owner.is_known.wait(max(0.0, deadline - time.monotonic())):
+            raise self._missed(owner)
+        for rank, others in enumerate(found):
+            self._compare(exports, others, rank)
+        return found
+
+    def _look(self, peer: Peer, deadline: float) -> Mapping[Any, Export]:
+        while True:
+            try:
+                talk = Talk(peer, self.seat.connect(peer.rank))
+                exports = talk.call("look", os.getpid())
+                exports = here[self.seat.token, peer.rank] if exports is None else exports
+                talk.say("known", self.seat.rank)
+            except (OSError, Gone) as error:
+                if time.monotonic() > deadline or isinstance(error, Gone):
+                    raise TierError(
+                        f"rank {peer.rank} of {self.seat.num_ranks} has made no loader with its seat in {self.seat.timeout_s:.0f} s, or "
+                        "has ended: make one in every rank, each with a seat of its own, at the same point"
+                    ) from None
+                time.sleep(_RETRY_S)
+            else:
+                talk.end()
+                return exports
+
+    def _missed(self, owner: Owner) -> TierError:
+        return TierError(
+            f"ranks {sorted(owner._unknown_to)} of {self.seat.num_ranks} have not looked for the shard of rank {self.seat.rank} in "
+            f"{self.seat.timeout_s:.0f} s: did they end?"
+        )
+
+    def _compare(self, ours: Mapping[Any, Export], theirs: Mapping[Any, Export], rank: int) -> None:
+        def told(exports: Mapping[Any, Export]) -> str:
+            kinds = (f"{one.num_rows} rows of {sum(one.row_bytes)} bytes of {key!r} by {one.policy}" for key, one in exports.items())
+            return ", ".join(kinds) or "nothing"
+
+        if {key: one[:3] for key, one in ours.items()} != {key: one[:3] for key, one in theirs.items()}:
+            raise InputError(
+                f"rank {self.seat.rank} shares {told(ours)}; rank {rank} shares {told(theirs)}: every rank loads the same graph by the "
+                "same plan"
+            )

@@ -1,0 +1,306 @@
+"""A cached tier whose content lies on the devices of several ranks, a disjoint shard each by id modulo, read by all of them.
+
+In: rows. Out: the same rows as of any `CachedTier`. Of R ranks, rank r keeps rows v with v mod R = r, as id v div R of its policy. A read
+asks the owner of each shard for a decision, brings all misses out of this rank's slower tier in one read, and then takes its turns, shard
+by shard in ascending order: hits out of the owner's memory, kept misses into it.
+
+Nobody waits for ever: a turn is never held while another is waited for, and whoever waits, at a shard, behind a batch of its own rank or
+for rows, waits for somebody whose decision is older. No wrong row comes: what was read out of a rank's memory counts once its owner has
+answered after that, else it is read again beneath. A rank that is gone is one that keeps nothing. Source: BGL 3.2.3.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.cache.belady import Belady
+from penstock.cache.policy import Change, Policy
+from penstock.cache.shard import Shard, needs_turn
+from penstock.errors import NotSupportedError, UsageError
+from penstock.gather.cached import CachedTier, timed
+from penstock.gather.shard_owner import Export
+from penstock.gather.shard_peers import Gone, ShardGroup, Talk
+from penstock.gather.stack import around
+from penstock.records import Span
+from penstock.store.tiers import DeviceTier, Read, Tier, TierStats
+from penstock.store.tiers.tier import check_rows
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ShardedCache(CachedTier):
+    """Rows of a slower tier, some of them kept on this rank's device and on others'. It reads once `open_shards` has been called.
+
+    Args:
+        make_policy: makes an empty policy over this rank's ids, `num_ids_of`; none that looks ahead.
+        slow: where all rows are; it reads into memory of the device.
+        content: int64 rows that all shards together begin with, best first; this rank's of them are read at once.
+        name: of the fast tier.
+        reader: this rank's device.
+        group: the ranks that share.
+    Attributes:
+        shard: what this rank's owner decides by.
+        peers: name -> counts of hits in memory of other ranks, of this rank's reads.
+    """
+
+    def __init__(
+        self,
+        make_policy: Callable[[], Policy],
+        slow: Tier,
+        content: np.ndarray | None = None,
+        name: str = "cache",
+        *,
+        reader: torch.device,
+        group: ShardGroup,
+    ) -> None:
+        super().__init__(make_policy, slow, None, name, reader=reader)
+        if isinstance(self.policy, Belady):
+            raise UsageError(
+                f"{name}: policy {self.policy.name} looks ahead, and shards are asked by ranks that know nothing of each other"
+            )
+        self._group, self._num_ranks, self._rank = group, group.seat.num_ranks, group.seat.rank
+        self.shard = Shard(make_policy, self.policy)
+        self._of_peers, self._tiers, self._slots, self._key = TierStats(), dict[int, DeviceTier](), None, None
+        self.peers = {} if self._num_ranks == 1 else {f"peers' {name}": self._of_peers}
+        if content is not None:
+            mine = content[content % self._num_ranks == self._rank][: self._fast.num_rows]
+            self.policy.fill(mine // self._num_ranks)
+            self._bring(mine)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the host: what the policy needs; of a content that stays, the table of all ranks' too."""
+        return self.shard.policy.state_bytes + (0 if self._slots is None else self._slots.nbytes)
+
+    def export(self) -> Export:
+        """What others must know."""
+        if self.reader.type == "cpu":
+            for buffer in self._fast.buffers:
+                buffer.share_memory_()
+        return Export(
+            self.num_rows, tuple(self.row_bytes), self.policy.name, self._fast.buffers, self.policy.slots if self.is_static else None
+        )
+
+    def join(self, key: Any, exports: Sequence[Export]) -> None:
+        """Begin to read. `key`: the node type; `exports`: of all ranks."""
+        self._key = key
+        for rank, one in enumerate(exports):
+            if rank != self._rank:
+                for buffer in one.buffers:
+                    _enable_access(buffer.device, self.reader)
+                self._tiers[rank] = DeviceTier.over(one.buffers, self.row_bytes, self.reader, f"{self.name} of rank {rank}")
+                self._tiers[rank].stats = self._of_peers
+            else:
+                self._tiers[rank] = self._fast
+        if self.is_static:
+            self._slots = np.empty(self.num_rows, np.int32)
+            for rank, one in enumerate(exports):
+                assert one.slots is not None
+                self._slots[rank :: self._num_ranks] = one.slots
+
+    def announce(self, rows: np.ndarray) -> None:
+        """Tell the cache beneath, where that looks ahead, what it will be asked for."""
+        cache = self.beneath
+        if self._slots is None or cache is None:
+            raise UsageError(f"{self.name}: policy {self.policy.name} does not look ahead, there is nothing to announce to it")
+        cache.announce(rows[self._slots[rows] < 0])
+
+    def restart(self) -> None:
+        """A new pass begins here; to the others it is none."""
+        if (cache := self.beneath) is not None:
+            cache.restart()
+
+    def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
+        """Have owners decide, and begin to read what is on no device. Batches in order; the read must be waited for, in any order."""
+        check_rows(self, rows)
+        if self._pid != os.getpid():  # the connections are the parent's
+            return around(self.slow).submit(rows, outs, places)
+        started, parts, is_miss = time.perf_counter(), list[_Part](), np.ones(rows.size, bool)
+        try:
+            for rank in range(self._num_ranks):
+                at = np.flatnonzero(rows % self._num_ranks == rank)
+                part = self._decide(rank, rows, at)
+                if part is not None:
+                    is_miss[part.hits] = False
+                    parts.append(part)
+            decided = time.perf_counter()
+            self.stats.add_deciding(decided - started)
+            misses = np.flatnonzero(is_miss)
+            beneath = self.slow.submit(rows[misses], outs, places[misses])
+        except BaseException:
+            for part in parts:
+                part.lose()
+            raise
+        read = _ShardedRead(self, parts, rows, outs, places, beneath, [("decide", started, decided, threading.get_ident())])
+        read.since = beneath.since if misses.size else None
+        return read
+
+    def _decide(self, rank: int, rows: np.ndarray, at: np.ndarray) -> _Part | None:
+        """What the owner of a shard says of the rows of a batch at positions `at`; None: nothing of them is there, nor shall be."""
+        if self._slots is not None:
+            slots = self._slots[rows[at]]
+            return _Part(rank, at, Change(slots, at[:0], slots[:0]), None) if (slots >= 0).any() else None
+        if not at.size:
+            return None
+        peer = self._group.peers[rank]
+        try:
+            talk = peer.talk()
+            change = talk.call("decide", self._key, rows[at] // self._num_ranks)
+        except Gone:
+            return None
+        if change is None:
+            peer.lose("has let its loader go")
+        elif needs_turn(change):
+            return _Part(rank, at, change, talk)
+        talk.end()
+        return None
+
+    def take_turn(self, part: _Part, outs: Sequence[Any], places: np.ndarray, spans: list[Span]) -> None:
+        """Hits out of a shard and kept misses into it, when its owner says so; or nothing, where what it promised is gone."""
+        if self.is_static and part.rank != self._rank:  # no turn; but the owner has to be there when all is read
+            try:
+                part.talk = self._group.peers[part.rank].talk()
+            except Gone:
+                return
+        elif not part.may_go():
+            return
+        tier, (into, inserted) = self._tiers[part.rank], part.kept
+        timed(tier.submit(part.slots, outs, places[part.hits]).wait, "gather", spans)
+        if into.size:
+            timed(lambda: tier.write(into, outs, places[inserted]), "update", spans)
+            self.stats.add_updating(spans[-1][2] - spans[-1][1])
+        self.synchronize()
+        part.done()
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what this thread's stream was asked for."""
+        if self.reader.type == "cuda":
+            import torch
+
+            torch.cuda.current_stream(self.reader).synchronize()
+
+
+def open_shards(group: ShardGroup, caches: Mapping[Any, ShardedCache]) -> None:
+    """Show other ranks what the caches of this one keep, by node type, and find theirs. Every rank calls it; it waits for all."""
+    found = group.open({key: cache.shard for key, cache in caches.items()}, {key: cache.export() for key, cache in caches.items()})
+    for key, cache in caches.items():
+        cache.join(key, [exports[key] for exports in found])
+
+
+def _enable_access(owner: torch.device, reader: torch.device) -> None:
+    """Let the kernels of a device reach the memory of another: torch asks for that where it copies between the two."""
+    if owner == reader:
+        return
+    import torch
+
+    if not torch.cuda.can_device_access_peer(reader, owner):
+        raise NotSupportedError(f"{reader} does not reach the memory of {owner}: leave shards out, each device then has a cache of its own")
+    torch.zeros(1, device=reader).copy_(torch.zeros(1, device=owner))
+    torch.cuda.synchronize(reader)
+
+
+class _Part:
+    """Rows of a read in one shard: which are there, and what is to come there.
+
+    Attributes:
+        rank: whose shard. talk: with its owner.
+        hits: positions in the batch of those that are there; slots: where.
+        kept: (slots, positions in the batch) of what is to come.
+        is_read: the hits were copied, and their owner was there when that began.
+    """
+
+    def __init__(self, rank: int, at: np.ndarray, change: Change, talk: Talk | None) -> None:
+        self.rank, self.talk, self.is_read = rank, talk, False
+        are_hits = change.hit_slots >= 0
+        self.hits, self.slots = at[are_hits], change.hit_slots[are_hits].astype(np.int64)
+        self.kept = change.into, at[change.inserted]
+
+    def may_go(self) -> bool:
+        """Wait for the turn; False: there is none, for the content that was promised is gone."""
+        talk, self.talk = self.talk, None
+        try:
+            if talk is None or talk.call("ready"):
+                self.talk = talk
+                return True
+            talk.end()
+        except Gone:
+            pass
+        return False
+
+    def done(self) -> None:
+        """The turn is over."""
+        try:
+            if self.talk is not None:
+                self.talk.say("done")
+            self.is_read = True
+        except Gone:
+            pass
+
+    def is_sure(self) -> bool:
+        """Whether the owner was there until the turn was over: it alone says so."""
+        try:
+            if self.is_read and self.talk is not None:
+                self.talk.hear()
+                self.talk.end()
+        except Gone:
+            return False
+        return self.is_read
+
+    def lose(self) -> None:
+        """What was missed never comes."""
+        try:
+            if self.talk is not None:
+                self.talk.say("lost")
+                self.talk.end()
+        except Gone:
+            pass
+
+
+class _ShardedRead:
+    """A read of a sharded cache under way.
+
+    Attributes:
+        since, spans: as of every read of a cache.
+    """
+
+    def __init__(
+        self, tier: ShardedCache, parts: list[_Part], rows: np.ndarray, outs: Any, places: np.ndarray, beneath: Read, spans: list[Span]
+    ) -> None:
+        self._tier, self._parts, self._rows, self._outs, self._places = tier, parts, rows, outs, places
+        self._beneath, self.spans = beneath, spans
+        self.since: float | None = None
+
+    def wait(self) -> int:
+        """End it."""
+        to_come = list(self._parts)
+        try:
+            timed(self._beneath.wait, "read", self.spans, self.since)
+            self.spans += getattr(self._beneath, "spans", ())
+            self._tier.synchronize()  # before any turn: others wait for it
+            while to_come:
+                self._take_turn(to_come.pop(0))
+        except BaseException:
+            for part in to_come:
+                part.lose()
+            raise
+        lost = [part.hits for part in self._parts if not part.is_sure()]
+        if lost:
+            again = np.concatenate(lost)
+            read = around(self._tier.slow).submit(self._rows[again], self._outs, self._places[again])
+            timed(read.wait, "read", self.spans, read.since)
+        return self._rows.size * sum(self._tier.row_bytes)
+
+    def _take_turn(self, part: _Part) -> None:
+        try:
+            self._tier.take_turn(part, self._outs, self._places, self.spans)
+        except BaseException:
+            if part.talk is not None:
+                part.talk.hang_up()  # the device may be writing there still: the owner keeps nothing any more
+            raise
