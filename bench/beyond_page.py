@@ -64,7 +64,7 @@ REMARKS = """## Remarks
   proximity order, which halves the rows that are missed, brings little in time there. Packing brings nothing where a row is three
   quarters of a page. The budget for the whole process refused (920 MiB of 885): it counted all pages of libraries then.
 - What it depends on, one run a point on a machine that others use too: hits and requests are to be trusted, speeds to a quarter (`ginex` at
-  128 seeds and a tenth did 783 to 980). Hits grow up to a window of 16 to 32 and fall from 64 on, where the batches held ahead take the room
+  128 seeds did 783 to 980). Hits grow up to a window of 16 to 32 and fall from 64 on, where the batches held ahead take the room
   of rows. At three quarters of a tenth the process leaves 3 MB, and 16 batches ahead do not fit. Twice a tenth is the page cache's gain:
   `mmap` does 2.6 times as much, `ginex`, which waits for the model then, no more than with one and a half.
 - The first run after a pause meets a cold disk: `ours` on cnr-768 did 425 samples a second, 895 a minute later. Each store is read in order
