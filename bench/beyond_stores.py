@@ -39,9 +39,9 @@ STORES = {
     "zipf-256": Recipe(kind="zipf", dim=256, num_nodes=18_500_000, num_edges=296_000_000, words="power law (Zipf), 16 edges a node"),
     "twitter-128": Recipe(kind="kronecker", dim=128, base="ego_twitter", copies=(24, 11), words="Kronecker, 264 times ego_twitter"),
     "cnr-768": Recipe(kind="kronecker", dim=768, base="web_cnr2000", copies=(9,), words="Kronecker, 9 times web_cnr2000"),
-    "rmat-64": Recipe(kind="rmat", dim=64, num_nodes=10_000_000, num_edges=1_400_000_000, words="R-MAT, 140 edges a node"),
+    "rmat-64": Recipe(kind="rmat", dim=64, num_nodes=10_000_000, num_edges=2_000_000_000, words="R-MAT, 200 edges a node"),
 }
-"""20 and 17 GB, and two of 8 to 9 GB, of features and topology. Edges of an expansion: 2.2 times as many a node, as Ginex has it."""
+"""20 and 17 GB, and two of 9 to 11 GB, of features and topology. Edges of an expansion: 2.2 times as many a node, as Ginex has it."""
 
 
 def make(name: str, folder: Path, data: Path, scale: float = 1.0) -> Path:
