@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 import penstock
 from penstock.errors import NotSupportedError, UsageError
-from penstock.feed.factored import run_factored
+from penstock.feed.factored import FactoredLoader, run_factored
 from penstock.gather import shard_seat_of_group, shard_seats
 from penstock.plan import Plan, make_plan
 from penstock.store import ingest
@@ -148,8 +148,10 @@ def test_what_cannot_be_shared(stores, device):
     ):
         with pytest.raises(UsageError, match=message):
             loader_of(store, **{"shards": seat, **options})
-    with pytest.raises(NotSupportedError, match="shards is the seat of one loader, there are several: use NeighborLoader in each process"):
+    with pytest.raises(NotSupportedError, match="shards is for loaders that sample in their own process: use NeighborLoader in each"):
         run_factored(digests, store, [2], "train", num_processes=2, num_samplers=1, shards=seat)
+    with pytest.raises(NotSupportedError, match="shards is for loaders that sample in their own process: use NeighborLoader in each"):
+        FactoredLoader(store, [2], "train", num_samplers=1, shards=seat)
     with pytest.raises(UsageError, match=r"shard_seat_of_group is for ranks of torch.distributed: call init_process_group first"):
         shard_seat_of_group()
 

@@ -71,7 +71,7 @@ def run_factored(
         PipelineError: a process failed or died; the others were ended. Its trace is in the notes.
     """
     plan = make_plan(plan)
-    check_plan(plan, options, is_for_several=True)
+    check_plan(plan, options)
     if num_samplers is None:
         if times is None:
             raise UsageError("give num_samplers, or measured times to choose it by")

@@ -28,7 +28,6 @@ _OF_TRAINERS = (
     "timeout",
     "pin_memory",
     "device",
-    "shards",
 )
 """What a sampler need not know."""
 _DECIDED = ("order", "shuffle", "generator", "input_id", "split", "rank", "num_ranks", "step")
@@ -94,8 +93,8 @@ def plan_of_lists(plan: Plan) -> Plan:
     return replace(plan, **{name: getattr(plain, name) for name in names})
 
 
-def check_plan(plan: Plan, options: dict[str, Any], *, is_for_several: bool = False) -> None:
-    """Refuse what several processes cannot share. `is_for_several`: trainers."""
+def check_plan(plan: Plan, options: dict[str, Any]) -> None:
+    """Refuse what several processes cannot share."""
     if plan.neighbor_cache == SHARED:
         raise NotSupportedError(
             f"{argument('neighbor_cache', SHARED)} divides one budget between lists and rows, and factored processes have a memory each: "
@@ -105,8 +104,8 @@ def check_plan(plan: Plan, options: dict[str, Any], *, is_for_several: bool = Fa
         raise NotSupportedError(f"{argument('slow_topology', SAME)}: rows and lists are read by different processes here")
     if plan.host_memory is not None:
         raise NotSupportedError(f"{argument('host_memory', plan.host_memory)} is a budget of one process: give policy and cache")
-    if options.get("shards") is not None and is_for_several:
-        raise NotSupportedError(f"{argument('shards')} is the seat of one loader, there are several: use NeighborLoader in each process")
+    if options.get("shards") is not None:
+        raise NotSupportedError(f"{argument('shards')} is for loaders that sample in their own process: use NeighborLoader in each")
     for name in _HERE_ONLY:
         if options.get(name) is not None:
             raise NotSupportedError(
