@@ -57,7 +57,10 @@ class Shared(OnDevice):
 
     @pytest.fixture(autouse=True)
     def _rows(self, _reader):
-        self.rows_are_on = str(self.reader)
+        self.rows_are_on, self.ranks = str(self.reader), None
+        yield
+        for rank in range(NUM_RANKS if self.ranks is not None else 0):  # who runs the tests keeps this object
+            self.ranks.close(rank)
 
     def make(self, arrays):
         self.ranks = Ranks(self.reader, [self.slow(arrays) for _ in range(NUM_RANKS)], self.policy, self.content)

@@ -132,7 +132,7 @@ def test_lists_from_a_disk(kind, stores):
 
 def test_forks_have_rings_of_their_own(stores):
     path = stores["plain"].path
-    code, output, _ = run(
+    ending = run(
         f"""
         import warnings
         warnings.simplefilter("ignore")
@@ -158,8 +158,8 @@ def test_forks_have_rings_of_their_own(stores):
         print("done")
         """
     )
-    assert code == 0, output
-    assert "done" in output
+    assert ending.code == 0, ending.output
+    assert "done" in ending.output
 
 
 def test_no_warning_is_heard_where_all_is_there(stores):

@@ -26,25 +26,24 @@ def check_shards(plan: Plan, seat: Any, device: torch.device | None) -> None:
     """Refuse what ranks cannot share. `plan`: resolved."""
     if seat is None:
         return
-    shards = argument("shards")
     if not isinstance(seat, Seat):
-        raise UsageError(f"{shards} is one of the seats that shard_seats makes, or shard_seat_of_group's; got {type(seat).__name__}")
+        raise UsageError(f"shards is one of the seats that shard_seats makes, or shard_seat_of_group's; got {type(seat).__name__}")
     if device is None:
-        raise UsageError(f"{shards} shares what is kept on devices, and there is none: give {argument('device', 'cuda')}")
+        raise UsageError(f"shards shares what is kept on devices, and there is none: give {argument('device', 'cuda')}")
     if plan.host_memory is not None:
-        raise UsageError(f"{argument('host_memory', plan.host_memory)} is a budget of one process, {shards} is for several: leave one out")
+        raise UsageError(f"{argument('host_memory', plan.host_memory)} is a budget of one process, shards is for several: leave one out")
     if plan.neighbor_cache == SHARED:
-        raise UsageError(f"{argument('neighbor_cache', SHARED)} divides the memory of one device: leave {shards} out")
+        raise UsageError(f"{argument('neighbor_cache', SHARED)} divides the memory of one device: leave shards out")
     name = "policy" if plan.device_policy is None and plan.is_read_by_device else "device_policy"
     policy = getattr(plan, name)
     if policy is None:
-        raise UsageError(f"{shards} shares what the plan keeps on devices, and that is nothing: give {argument('device_policy')}")
+        raise UsageError(f"shards shares what the plan keeps on devices, and that is nothing: give {argument('device_policy')}")
     if policy == Belady.name:
         raise UsageError(
-            f"{argument(name, policy)} looks ahead, and ranks know nothing of each other's batches: give another, or leave {shards} out"
+            f"{argument(name, policy)} looks ahead, and ranks know nothing of each other's batches: give another, or leave shards out"
         )
     if plan.is_device_cache_found:
-        raise UsageError(f"{shards} shares a cache from the first batch on: give {argument('device_cache')}, which is of each device")
+        raise UsageError(f"shards shares a cache from the first batch on: give {argument('device_cache')}, which is of each device")
 
 
 def shared_cache(choice: Choice, slow: Tier, name: str, reader: torch.device, group: ShardGroup) -> ShardedCache:

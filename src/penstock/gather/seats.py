@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from penstock.errors import UsageError, argument
+from penstock.errors import UsageError
 
 _NUM_WAITING = 64
 
@@ -44,7 +44,7 @@ class Seat:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise UsageError(
-                f"{argument('shards')}: seat {self.rank} of {self.num_ranks} is taken: every rank has a seat of its own, and every loader "
+                f"shards: seat {self.rank} of {self.num_ranks} is taken: every rank has a seat of its own, and every loader "
                 "of a rank too; make more by shard_seats"
             ) from None
         door.listen(_NUM_WAITING)

@@ -105,7 +105,7 @@ def check_plan(plan: Plan, options: dict[str, Any]) -> None:
     if plan.host_memory is not None:
         raise NotSupportedError(f"{argument('host_memory', plan.host_memory)} is a budget of one process: give policy and cache")
     if options.get("shards") is not None:
-        raise NotSupportedError(f"{argument('shards')} is for loaders that sample in their own process: use NeighborLoader in each")
+        raise NotSupportedError("shards is for loaders that sample in their own process: use NeighborLoader in each")
     for name in _HERE_ONLY:
         if options.get(name) is not None:
             raise NotSupportedError(
