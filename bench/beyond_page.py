@@ -30,8 +30,9 @@ sampled to find out what is hot. Contenders alternate and read the same batches.
 `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts
-10, 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. Runs were taken in pieces within an hour;
-where a cell has no spread it is one run.
+10, 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. Runs were taken in pieces,
+over a day and at several commits: `ours` on cnr-768 hours after the first runs of the others, zipf-256 and the part of
+"Beyond Ginex" before the rest. Where a cell has no spread it is one run.
 """
 
 
@@ -56,17 +57,17 @@ REMARKS = """## Remarks
 - On twitter-128, expanded half as far, a tenth of the store was 830 MiB. The process and the tables of 10.7 million nodes left 16 MiB of it
   for rows, with which `ginex` refuses to begin. So it was expanded twice as far, to 17 GB. Lists have no
   cache there: their table of places alone takes 86 MB, as much as 168,000 rows; a fifth of the room for lists was 8 % slower in the trial.
-  Four threads in place of two, which take their batches out of the cache: 88 samples a second against 125, one run each. `ours` takes
-  278 s to be set up, most of them for the order of seeds, which 1.6 billion edges are read for.
+  Four threads in place of two, which take their batches out of the cache: 88 samples a second against 125, one run each, not kept. `ours`
+  takes 278 s to be set up, `ginex` 37: the order of seeds reads 1.6 billion edges.
 - `ginex` and `mmap` meet the same disk. On twitter-128 `ginex` asks for 42,000 to 44,000 reads a second, as many as fio at its best in
-  that hour, so what is left to gain is in asking for less: 0.53 to 0.59 of what `mmap` asks for now, with 5 % of the rows in memory.
+  that hour, so what is left to gain is in asking for less: 0.53 to 0.59 of what `mmap` asks for now, with 4 to 5 % of the rows in memory.
 - On cnr-768 `ginex` waits little for the disk: the step of the model is 0.06 to 0.1 s of the 0.12 to 0.14 s of a batch of GraphSAGE. So
   proximity order, which halves the rows that are missed, brings little in time there. Packing brings nothing where a row is three
   quarters of a page. The budget for the whole process refused (920 MiB of 885): it counted all pages of libraries then.
 - What it depends on, one run a point on a machine that others use too: hits and requests are to be trusted, speeds to a quarter (`ginex` at
   128 seeds did 783 to 980). Hits grow up to a window of 16 to 32 and fall from 64 on, where the batches held ahead take the room
-  of rows. At three quarters of a tenth the process leaves 3 MB, and 16 batches ahead do not fit. Twice a tenth is the page cache's gain:
-  `mmap` does 2.6 times as much, `ginex`, which waits for the model then, no more than with one and a half.
+  of rows. At three quarters of a tenth the process leaves 3 MB, and 16 batches ahead do not fit. From a tenth to two
+  `mmap` gains most, 2.6 times; that `ginex` did less with two than with one and a half, hits being more, is not explained by its counts.
 - The first run after a pause meets a cold disk: `ours` on cnr-768 did 425 samples a second, 895 a minute later. Each store is read in order
   at the beginning of a sitting since; that run is not counted.
 """.splitlines()
