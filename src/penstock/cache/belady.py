@@ -57,7 +57,7 @@ class Belady(BasePolicy):
         self._shift = max(3, min(10, self.num_slots.bit_length() - 7))
         self._chunks, self._ends = self._make_queues()
         self._log = _make_log(64)
-        self._cursor = np.zeros(2, dtype=np.int64)
+        self._cursor = np.zeros(3, dtype=np.int64)
         self._announced: deque[tuple[int, int]] = deque()
         self._start, self._end = 0, 0
 
@@ -90,12 +90,15 @@ class Belady(BasePolicy):
 
     def _make_room(self, count: int) -> None:
         """Make the log long enough for `count` more uses, and its places fit into 31 bits."""
-        size = self._log[0].size
-        if self._end + count > MAX_PLACE:
+        size, needed = self._log[0].size, self._end - self._start + count
+        is_counted_anew = self._end + count > MAX_PLACE
+        settled = self._start if is_counted_anew or needed > size else self._end + count - size
+        kernels.settle(*self._log[1:], self._cursor, settled, self._start)
+        if is_counted_anew:
             shift = self._start - self._start % size
             kernels.count_anew(self._directory, self._log[1], shift)
             self._start, self._end = self._start - shift, self._end - shift
-        needed = self._end - self._start + count
+            self._cursor[kernels.SETTLED] -= shift
         if needed > size:
             grown = _make_log(1 << (needed - 1).bit_length())
             kernels.copy_window(self._start, self._end, *self._log, *grown)

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from penstock.errors import NodeIdError, UsageError
+from penstock.kernels._marks import FRESH, SLOT
 from penstock.kernels.cache_lookup import cpu as lookup_kernels
-from penstock.kernels.cache_lookup.cpu import MARK, SLOT
 
 MAX_NODES = (1 << 31) - 1
 """Directories hold int32."""
@@ -154,7 +154,7 @@ class BasePolicy(ABC):
 class MarkingPolicy(BasePolicy):
     """A policy with a mark per row, which lies in the directory beside the slot: a hit reads that line anyway, and the hand writes it."""
 
-    most_rows = MARK - 1
+    most_rows = FRESH - 1
 
     @property
     def slots(self) -> np.ndarray:

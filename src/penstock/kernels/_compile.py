@@ -86,8 +86,11 @@ def load_compiler() -> None:
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a small function that kernels call; always inlined."""
-    return numba.njit(nogil=True, boundscheck=CHECKED, forceinline=True)(function)
+    """Compile a small function that kernels call; always inlined. It may not make arrays: Numba counts no references in it.
+
+    It would count those of the arguments, which are a kernel's arrays: locked instructions, 20 cycles each, at every call in a loop.
+    """
+    return numba.njit(nogil=True, boundscheck=CHECKED, forceinline=True, _nrt=False)(function)
 
 
 @kernel

@@ -4,6 +4,9 @@ Every use announced has a place in a log, with its node and the place of the nod
 a row with a use in the window by a bit at the place of its next one, so that the row used furthest in the future is the last bit set; a
 row without one in a queue per class of hotness, in the order in which rows came there (`penstock.kernels._queues`).
 
+A bit is a write at random, and rows without a use leave first. So the bits of hits are set late, in the order of the log (`settle`): when
+the furthest row is asked for, or when the log's places are needed again. Most of those uses are over by then and need no bit.
+
 The directory, int32[2 * num_nodes], says of each node: its slot, or -1 - class where it is not resident; and where it was used last in the
 log, or -2 - its place in the queues: an entry there is void if its node says something else.
 """
@@ -14,15 +17,18 @@ import numpy as np
 
 from penstock.kernels._bits import highest_bit
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch_write, store
+from penstock.kernels._memory import load, prefetch, store
 from penstock.kernels._queues import drop, first_place, is_empty, push
-from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident
+from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, keep_resident
 
 NO_USE = -1
 """In the log: no next use is announced. In the directory: no use in the window, and no place in a queue."""
 
-USED, LOWEST = range(2)
-"""Places in `cursor`: slots in use; no class below this one has rows."""
+USED, LOWEST, SETTLED = range(3)
+"""Places in `cursor`: slots in use; no class below this one has rows; bits are set for the hits of all uses before this place."""
+
+GROUP = 16
+"""Ids looked up, without branches, before those hit for the last time join their queues."""
 
 
 @kernel
@@ -30,7 +36,7 @@ def digest(ids):
     """A number that tells batches of one size apart, and their orders."""
     total = np.int64(0)
     for i in range(ids.size):
-        total += ids[i] * (i + 1)
+        total += ids[i] ^ i * 2654435761
     return total
 
 
@@ -74,23 +80,38 @@ def announce(ids, entries, nodes, nexts, bits, start, position):
         bits: uint64[ceil(m / 64)], a bit per place: a resident row is used there next.
         start, position: places of the window's first use and of this batch's first one.
     """
-    mask = nodes.size - 1
+    mask, last = nodes.size - 1, ids.size - 1
+    word, in_word = (position & mask) >> 6, np.uint64(0)
     for i in range(ids.size):
-        if i + 2 * AHEAD < ids.size:
-            prefetch_write(entries, 2 * load(ids, i + 2 * AHEAD))
-        if i + AHEAD < ids.size:
-            before = np.int64(load(entries, 2 * load(ids, i + AHEAD) + 1))
-            prefetch_write(nexts, before & mask if before >= start else 0)
-        node = load(ids, i)
-        place = position + i
-        before = np.int64(load(entries, 2 * node + 1))
+        prefetch(entries, 2 * load(ids, min(i + 2 * AHEAD, last)))
+        before = np.int64(load(entries, 2 * load(ids, min(i + AHEAD, last)) + 1))
+        prefetch(nexts, before & mask & ~(before - start >> 63))
+        node, place = load(ids, i), position + i
+        slot, before = np.int64(load(entries, 2 * node)), np.int64(load(entries, 2 * node + 1))
+        is_first = before - start >> 63  # -1: no use in the window before this one
         store(entries, 2 * node + 1, np.int32(place))
         store(nodes, place & mask, np.int32(node))
         store(nexts, place & mask, np.int32(NO_USE))
-        if before >= start:
-            store(nexts, before & mask, np.int32(place))
-        elif load(entries, 2 * node) >= 0:
-            _set_bit(bits, place & mask)
+        store(nexts, (place & is_first | before & ~is_first) & mask, np.int32(place | is_first))
+        if (place & mask) >> 6 != word:
+            store(bits, word, load(bits, word) | in_word)
+            word, in_word = (place & mask) >> 6, np.uint64(0)
+        in_word |= np.uint64(is_first & ~(slot >> 63) & 1) << np.uint64(place & 63)
+    store(bits, word, load(bits, word) | in_word)
+
+
+@kernel
+def settle(nexts, bits, cursor, end, future):
+    """Set the bits that are still missing of the hits before place `end`, of uses at `future` or later."""
+    mask, first = nexts.size - 1, cursor[SETTLED]
+    for place in range(first, end):
+        ahead = np.int64(load(nexts, min(place + AHEAD, end - 1) & mask))
+        prefetch(bits, (ahead & mask & ~(ahead - future >> 63)) >> 6)
+        use = np.int64(load(nexts, place & mask))
+        is_over = use - future >> 63
+        at = (use & ~is_over | place & is_over) & mask
+        store(bits, at >> 6, load(bits, at >> 6) | np.uint64(is_over + 1) << np.uint64(at & 63))
+    cursor[SETTLED] = max(first, end)
 
 
 @kernel
@@ -127,7 +148,7 @@ def squeeze(num_queues, entries, chunks, ends, new_chunks, new_ends, shift):
         while not is_empty(ends, queue):
             place = first_place(ends, queue)
             ahead = place + AHEAD if (place + AHEAD) >> shift == place >> shift else place
-            prefetch_write(entries, 2 * np.int64(load(chunks, ahead)))
+            prefetch(entries, 2 * np.int64(load(chunks, ahead)))
             node = np.int64(load(chunks, place))
             if load(entries, 2 * node + 1) == -2 - place:
                 store(entries, 2 * node + 1, np.int32(-2 - push(new_chunks, new_ends, shift, queue, node)))
@@ -136,35 +157,34 @@ def squeeze(num_queues, entries, chunks, ends, new_chunks, new_ends, shift):
 
 @kernel
 def look_up(ids, entries, nexts, bits, classes, chunks, ends, shift, start, cursor, hit_slots, missed, missed_classes):
-    """First half of an access: note of the rows hit when they are used next. Returns how many missed.
+    """First half of an access. Returns how many missed.
 
     Args:
         classes: uint8[capacity], of the node in each slot; of one element where there is one class only.
         chunks, ends, shift: the queues, and their chunks' size.
-        start: place of the batch's first use in the log.
-        cursor: int64[2], see above.
-        missed, missed_classes: int64[n], int32[n], receive positions and classes of the misses.
+        start: place of the batch's first use in the log. The next uses of misses are taken out of it.
+        cursor: int64[3], see above.
+        missed, missed_classes: int64[n], int32[n], receive next use << 32 | position, and classes, of the misses.
         ids, entries, nexts, bits: as in `announce`. hit_slots: as in `cache_fifo`.
     """
-    mask, num_missed, lowest = nexts.size - 1, 0, cursor[LOWEST]
-    for i in range(ids.size):
-        if i + AHEAD < ids.size:
-            prefetch_write(entries, 2 * load(ids, i + AHEAD))
-            prefetch_write(bits, max(np.int64(load(nexts, (start + i + AHEAD) & mask)), 0) >> 6 & bits.size - 1)
-        node = load(ids, i)
-        slot = np.int64(load(entries, 2 * node))
-        if slot < 0:
-            store(hit_slots, i, np.int32(-1))
-            store(missed, num_missed, np.int64(i))
+    mask, num_missed, lowest, last = nexts.size - 1, 0, cursor[LOWEST], ids.size - 1
+    idle = np.empty(GROUP, np.int64)
+    for first in range(0, ids.size, GROUP):
+        num_idle = 0
+        for i in range(first, min(first + GROUP, ids.size)):
+            prefetch(entries, 2 * load(ids, min(i + AHEAD, last)))
+            slot, use = np.int64(load(entries, 2 * load(ids, i))), np.int64(load(nexts, (start + i) & mask))
+            is_missed = slot >> 63
+            store(hit_slots, i, np.int32(slot | is_missed))
+            store(missed, num_missed, use << 32 | i)
             store(missed_classes, num_missed, np.int32(-1 - slot))
-            num_missed += 1
-            continue
-        store(hit_slots, i, np.int32(slot))
-        use = np.int64(load(nexts, (start + i) & mask))
-        if use >= 0:
-            _set_bit(bits, use & mask)
-        else:
-            node_class = _class_of(classes, slot)
+            num_missed -= is_missed
+            store(nexts, (start + i) & mask, np.int32(use | is_missed))
+            store(idle, num_idle, np.int64(i))
+            num_idle += use >> 63 & ~is_missed & 1
+        for k in range(num_idle):
+            i = load(idle, k)
+            node, node_class = load(ids, i), _class_of(classes, np.int64(load(hit_slots, i)))
             store(entries, 2 * node + 1, np.int32(-2 - push(chunks, ends, shift, node_class, node)))
             lowest = min(lowest, node_class)
     _clear_bits(bits, start, ids.size, mask)
@@ -179,7 +199,7 @@ def _find_unused(entries, chunks, ends, shift, lowest, num_classes):
         while not is_empty(ends, lowest):
             place = first_place(ends, lowest)
             ahead = place + AHEAD if (place + AHEAD) >> shift == place >> shift else place
-            prefetch_write(entries, 2 * np.int64(load(chunks, ahead)))
+            prefetch(entries, 2 * np.int64(load(chunks, ahead)))
             if load(entries, 2 * np.int64(load(chunks, place)) + 1) == -2 - place:
                 return lowest
             drop(chunks, ends, shift, lowest)
@@ -209,18 +229,23 @@ def insert(
         capacity: slots, at least one.
         num_classes: queues of rows without a use in the window.
         start, end: places of the batch's first use, and behind the window's last one.
-        inserted, into: hold positions and classes of the `num_missed` misses; receive int64[k], int32[k], see `penstock.cache.Change`.
+        inserted, into: hold what `look_up` found of the `num_missed` misses; receive int64[k], int32[k], see `penstock.cache.Change`.
         ids, entries, nodes, nexts, bits, classes, chunks, ends, shift, cursor: as in `announce` and `look_up`.
     """
     mask, used, lowest, furthest, count = nodes.size - 1, cursor[USED], cursor[LOWEST], end - 1, 0
     latest, is_queued, is_crowded = -1, False, False  # may a row of this batch be among the victims?
+    if used == capacity:  # then no class below `lowest` comes in any more: these are all that may
+        num_wanted = 0
+        for k in range(num_missed):
+            miss, node_class = load(inserted, k), np.int64(load(into, k))
+            store(inserted, num_wanted, miss)
+            store(into, num_wanted, np.int32(node_class))
+            num_wanted += 1 + ((miss & ~(lowest - node_class)) >> 63)
+        num_missed = num_wanted
     for k in range(num_missed):
-        if k + AHEAD < num_missed:
-            position = load(inserted, k + AHEAD)
-            is_wanted = load(nexts, (start + position) & mask) >= 0 or load(into, k + AHEAD) > lowest
-            prefetch_write(entries, 2 * load(ids, position) if is_wanted else 0)
-        position, node_class = load(inserted, k), np.int64(load(into, k))
-        use = np.int64(load(nexts, (start + position) & mask))
+        prefetch(entries, 2 * load(ids, load(inserted, min(k + AHEAD, num_missed - 1)) & LOW))
+        miss, node_class = load(inserted, k), np.int64(load(into, k))
+        use, position = miss >> 32, miss & LOW
         if use < 0 and node_class <= lowest and used == capacity:
             continue
         slot = used
@@ -238,6 +263,7 @@ def insert(
                 slot = np.int64(load(entries, 2 * victim))
                 store(entries, 2 * victim + 1, np.int32(NO_USE))
             else:
+                settle(nexts, bits, cursor, start + ids.size, start + ids.size)
                 furthest = _find_furthest(bits, mask, furthest)
                 if use < 0 or use > furthest:
                     continue

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import load, prefetch_write, store
-from penstock.kernels.cache_lookup.cpu import AHEAD, MARK, SLOT, keep_resident
+from penstock.kernels._marks import FRESH, GROUP, mark_hits, settle, unmark
+from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels.cache_lookup.cpu import keep_resident, place_ahead
 
 HAND, USED = range(2)
 """Places in `cursor`."""
@@ -22,39 +23,39 @@ def access(ids, entries, owners, cursor, hit_slots, inserted, into):
 
     Args:
         ids: int64[n], distinct.
-        entries: int32[num_nodes], the directory: slot, with MARK where the row was hit since the hand passed; negative: not resident.
-        owners: int32[capacity], node in each slot in use. 0 < capacity < MARK.
+        entries: int32[num_nodes], the directory (`penstock.kernels._marks`).
+        owners: int32[capacity], node in each slot in use. 0 < capacity < FRESH.
         cursor: int64[2]: the slot the hand is at, slots in use.
         hit_slots, inserted, into: as in `cache_fifo`.
     """
-    capacity, count, turned = owners.size, 0, 0
+    capacity, count, spared, first, width = owners.size, 0, 0, 0, GROUP
     hand, used = cursor[HAND], cursor[USED]
-    for i in range(ids.size):
-        if i + AHEAD < ids.size:
-            prefetch_write(entries, load(ids, i + AHEAD))
-        node = load(ids, i)
-        entry = np.int64(load(entries, node))
-        if entry >= 0:
-            store(hit_slots, i, np.int32(entry & SLOT))
-            store(entries, node, np.int32(entry | MARK))
-            continue
-        store(hit_slots, i, np.int32(-1))
-        is_marked = used == capacity
-        while is_marked:
-            ahead = hand - AHEAD if hand >= AHEAD else max(hand - AHEAD + capacity, 0)
-            prefetch_write(entries, np.int64(load(owners, ahead)))
+    while first < ids.size:
+        end, begun = min(first + width, ids.size), count
+        width = GROUP
+        missed = mark_hits(ids, entries, first, end, hit_slots, inserted, begun)
+        while count < missed and used < capacity:
+            store(into, count, np.int32(hand))
+            hand = hand - 1 if hand > 0 else capacity - 1
+            count, used = count + 1, used + 1
+        while count < missed:
+            prefetch(entries, np.int64(load(owners, place_ahead(hand, capacity, -1))))
             owner = np.int64(load(owners, hand))
-            is_marked = np.int64(load(entries, owner)) >= MARK
-            store(entries, owner, np.int32(hand if is_marked else -1))
-            if is_marked:
-                hand = hand - 1 if hand > 0 else capacity - 1
-                turned += 1
-        used = min(used + 1, capacity)
-        store(owners, hand, np.int32(node))
-        store(entries, node, np.int32(hand))
-        store(inserted, count, np.int64(i))
-        store(into, count, np.int32(hand))
-        count += 1
-        hand = hand - 1 if hand > 0 else capacity - 1
+            entry = np.int64(load(entries, owner))
+            if entry & FRESH:
+                unmark(ids, entries, load(inserted, count), end, hit_slots)
+                end, width = load(inserted, count), 1
+                break
+            is_marked = entry >> 30
+            store(entries, owner, np.int32(hand | is_marked - 1))
+            store(into, count, np.int32(hand))
+            hand = hand - 1 if hand > 0 else capacity - 1
+            count, spared = count + 1 - is_marked, spared + is_marked
+        settle(ids, entries, first, end, hit_slots)
+        for k in range(begun, count):
+            node, slot = load(ids, load(inserted, k)), load(into, k)
+            store(owners, np.int64(slot), np.int32(node))
+            store(entries, node, slot)
+        first = end
     cursor[HAND], cursor[USED] = hand, used
-    return keep_resident(ids, entries, count, inserted, into) if count + turned > capacity else count
+    return keep_resident(ids, entries, count, inserted, into) if count + spared > capacity else count

@@ -10,27 +10,30 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch_write, store
+from penstock.kernels._memory import load, prefetch, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, drop_first
 
 NEWEST, COME = range(2)
 """Places in `cursor`."""
 
+GROUP = 64
+"""Ids looked up before their misses come in."""
+
 
 @helper
 def _find(number, capacity, newest, come):
-    """The slot of a row by its number, -1 if it left or never came."""
+    """The slot of a row by its number, -1 if it left or never came. Signs in place of branches: guesses would often be wrong."""
     age = come - number  # 1: the newest
     slot = newest + age - 1
-    slot = slot if slot < capacity else slot - capacity
-    return np.int32(slot if number >= 0 and age <= capacity else -1)
+    slot -= capacity & ~(slot - capacity >> 63)
+    return slot | (number | capacity - age) >> 63
 
 
 @kernel
 def look_up_all(numbers, capacity, cursor, slots):
     """Write the slots of all nodes; arguments as in `access`."""
     for node in range(numbers.size):
-        slots[node] = _find(np.int64(numbers[node]), capacity, cursor[NEWEST], cursor[COME])
+        slots[node] = np.int32(_find(np.int64(numbers[node]), capacity, cursor[NEWEST], cursor[COME]))
 
 
 @kernel
@@ -44,19 +47,20 @@ def access(ids, numbers, capacity, cursor, hit_slots, inserted, into):
         cursor: int64[2]: the slot of the newest row, how many came; the last plus n must be below 2**31.
         hit_slots, inserted, into: receive int32[n], int64[k], int32[k], see `penstock.cache.Change`; k is at most n.
     """
-    newest, come, count = cursor[NEWEST], cursor[COME], 0
-    for i in range(ids.size):
-        if i + AHEAD < ids.size:
-            prefetch_write(numbers, load(ids, i + AHEAD))
-        node = load(ids, i)
-        slot = _find(np.int64(load(numbers, node)), capacity, newest, come)
-        store(hit_slots, i, slot)
-        if slot < 0:
-            newest = newest - 1 if newest > 0 else capacity - 1
-            store(numbers, node, np.int32(come))
-            come += 1
+    newest, come, count, last = cursor[NEWEST], cursor[COME], 0, ids.size - 1
+    for first in range(0, ids.size, GROUP):
+        begun, shift = count, newest + come
+        for i in range(first, min(first + GROUP, ids.size)):
+            prefetch(numbers, load(ids, min(i + AHEAD, last)))
+            number, now = np.int64(load(numbers, load(ids, i))), come + count - begun
+            slot = _find(number, capacity, shift - now, now)
+            store(hit_slots, i, np.int32(slot))
             store(inserted, count, np.int64(i))
-            store(into, count, np.int32(newest))
-            count += 1
+            count -= slot >> 63
+        for k in range(begun, count):
+            newest = newest - 1 if newest > 0 else capacity - 1
+            store(numbers, load(ids, load(inserted, k)), np.int32(come))
+            store(into, k, np.int32(newest))
+            come += 1
     cursor[NEWEST], cursor[COME] = newest, come
     return drop_first(count - capacity, count, inserted, into)

@@ -8,18 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch_read, store
+from penstock.kernels._memory import load, prefetch, store
 
-AHEAD = 32
+AHEAD = 64
 """How many ids ahead their directory entries are prefetched."""
 
 LOW = (1 << 32) - 1
 """Queue entries hold node << 32 | slot: the node is there when its row is evicted, without one more read at random."""
-
-MARK = 1 << 30
-"""In a directory entry of CLOCK and SIEVE: the row was hit since the hand passed. SLOT masks the slot."""
-
-SLOT = MARK - 1
 
 
 @kernel
@@ -27,7 +22,7 @@ def lookup(ids, slots, hit_slots):
     """Write the slots of ids, -1 where there is none."""
     for i in range(ids.size):
         if i + AHEAD < ids.size:
-            prefetch_read(slots, load(ids, i + AHEAD))
+            prefetch(slots, load(ids, i + AHEAD))
         store(hit_slots, i, max(load(slots, load(ids, i)), np.int32(-1)))
 
 
@@ -48,9 +43,10 @@ def count_anew(numbers, shift):
 
 
 @helper
-def place_ahead(place, size):
-    """A place of a ring that is about `AHEAD` on: a hint what to prefetch."""
-    return place + AHEAD if place + AHEAD < size else 0
+def place_ahead(place, size, step=1):
+    """A place of a ring that is half of `AHEAD` on, forwards or backwards: a hint what to prefetch."""
+    ahead = place + step * (AHEAD >> 1)
+    return ahead if 0 <= ahead < size else place
 
 
 @helper
@@ -69,7 +65,7 @@ def keep_resident(ids, slots, count, inserted, into, node_numbers=1):
     kept = 0
     for k in range(count):
         if k + AHEAD < count:
-            prefetch_read(slots, node_numbers * load(ids, load(inserted, k + AHEAD)))
+            prefetch(slots, node_numbers * load(ids, load(inserted, k + AHEAD)))
         position, slot = load(inserted, k), load(into, k)
         if load(slots, node_numbers * load(ids, position)) == slot:
             store(inserted, kept, position)
