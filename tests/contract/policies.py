@@ -142,3 +142,15 @@ class ModelContract(PolicyContract):
             hits = policy.access(ids).hit_slots >= 0
             assert hits.tolist() == [model.access(node) for node in ids.tolist()]
             assert set(resident(policy).values()) == model.content()
+
+    @pytest.mark.parametrize("capacity", [1, 30, 200, 450, 599])
+    @pytest.mark.parametrize("skew", [0.0, 0.8])
+    def test_equals_its_model_in_large_batches(self, capacity, skew):
+        """Kernels take ids in groups; here are several groups to a batch, and rows that the hand meets in the group that asks for them."""
+        policy, model, random = self.make(600, capacity), self.model(capacity), np.random.default_rng(capacity)
+        chances = random.permutation(1.0 / np.arange(1, 601) ** skew)
+        for size in (600, 150, 300, 64, 65, 500, 200, 450):
+            ids = random.choice(600, size, replace=False, p=chances / chances.sum())
+            hits = policy.access(ids).hit_slots >= 0
+            assert hits.tolist() == [model.access(node) for node in ids.tolist()]
+            assert set(resident(policy).values()) == model.content()

@@ -90,7 +90,8 @@ def helper(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It would count those of the arguments, which are a kernel's arrays: locked instructions, 20 cycles each, at every call in a loop.
     """
-    return numba.njit(nogil=True, boundscheck=CHECKED, forceinline=True, _nrt=False)(function)
+    options: dict[str, Any] = dict(nogil=True, boundscheck=CHECKED, forceinline=True, _nrt=False)
+    return numba.njit(**options)(function)
 
 
 @kernel

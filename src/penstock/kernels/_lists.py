@@ -9,21 +9,21 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_far, store
 
 
 @helper
 def prefetch_row(rows, member):
     """Bring a row near; a negative one stands for none."""
-    prefetch(rows, 4 * max(np.int64(member), 0))
+    prefetch_far(rows, 4 * max(np.int64(member), 0))
 
 
 @helper
 def prefetch_neighbors(rows, member):
     """Bring near the rows before and after one that is near, for `unlink`; a negative one stands for none."""
     at = 4 * max(np.int64(member), 0)
-    prefetch(rows, 4 * np.int64(load(rows, at)))
-    prefetch(rows, 4 * np.int64(load(rows, at + 1)))
+    prefetch_far(rows, 4 * np.int64(load(rows, at)))
+    prefetch_far(rows, 4 * np.int64(load(rows, at + 1)))
 
 
 @helper
@@ -90,5 +90,5 @@ def take_last(rows, slots, end):
     store(rows, 4 * end, np.int32(before))
     store(rows, 4 * before + 1, np.int32(end))
     prefetch_row(rows, load(rows, 4 * before))
-    prefetch(slots, max(node_of(rows, before), 0))
+    prefetch_far(slots, max(node_of(rows, before), 0))
     return last

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import AHEAD
 
 MARK, FRESH = 1 << 30, 1 << 29
@@ -31,7 +31,7 @@ def mark_hits(ids, entries, first, end, hit_slots, missed, count):
     """
     last = ids.size - 1
     for i in range(first, end):
-        prefetch(entries, load(ids, min(i + AHEAD, last)))
+        prefetch_far(entries, load(ids, min(i + AHEAD, last)))
         node = load(ids, i)
         entry = np.int64(load(entries, node))
         store(hit_slots, i, np.int32(entry))

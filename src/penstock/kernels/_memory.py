@@ -26,27 +26,31 @@ def _is_vector(array: Any) -> bool:
     return isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
 
 
-@intrinsic
-def _prefetch(typing_context, array, index):
-    """Bring the line of array[index] into the second level of the processor's caches, to be read or written.
+def _make_prefetch(is_write: int, level: int):
+    @intrinsic
+    def prefetch(typing_context, array, index):
+        if not _is_vector(array):
+            return None
 
-    Not into the first: there a line that is on its way holds one of a dozen buffers, which bounds what is under way to as many lines.
-    """
-    if not _is_vector(array):
-        return None
+        def generate(context, builder, signature, arguments):
+            byte_pointer, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+            pointer = builder.bitcast(_element_pointer(context, builder, signature.args[0], *arguments), byte_pointer)
+            kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            builder.call(function, [pointer, i32(is_write), i32(4 - level), i32(1)])
+            return context.get_dummy_value()
 
-    def generate(context, builder, signature, arguments):
-        byte_pointer, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-        pointer = builder.bitcast(_element_pointer(context, builder, signature.args[0], *arguments), byte_pointer)
-        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, i32(0), i32(2), i32(1)])
-        return context.get_dummy_value()
+        return types.void(array, types.intp), generate
 
-    return types.void(array, types.intp), generate
+    return prefetch
 
 
-prefetch: Any = _prefetch
+prefetch_read: Any = _make_prefetch(0, 1)
+prefetch_write: Any = _make_prefetch(1, 1)
+
+prefetch_far: Any = _make_prefetch(0, 2)
+"""Into the second level of the processor's caches only, to be read or written. In the first, a line on its way holds one of a dozen
+buffers, which bounds how many are; so this is quicker where tables are much larger than the caches, and slower where they are not."""
 
 
 WORD_PAIR = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_read, prefetch_write, store
 
 AHEAD = 16
 
@@ -65,7 +65,7 @@ def _reach(neighbors, start, stop, first, marks, queue, tail):
     """Append what is new in a list to the queue; returns its new end."""
     for i in range(start, stop):
         if i + AHEAD < stop:
-            prefetch(marks, np.int64(load(neighbors, i + AHEAD)) + first)
+            prefetch_write(marks, np.int64(load(neighbors, i + AHEAD)) + first)
         node = np.int64(load(neighbors, i)) + first
         mark = load(marks, node)
         if mark & REACHED == 0:
@@ -101,7 +101,7 @@ def breadth_first(indptrs, indices, firsts, out_ptr, out_nodes, roots, num_wante
         tail += 1
         while head < tail:
             if head + AHEAD < tail:
-                prefetch(indptrs[0], min(np.int64(queue[head + AHEAD]), indptrs[0].size - 1))
+                prefetch_read(indptrs[0], min(np.int64(queue[head + AHEAD]), indptrs[0].size - 1))
             node = np.int64(queue[head])
             head += 1
             if marks[node] & WANTED != 0:

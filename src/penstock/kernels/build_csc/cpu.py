@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 16
 
@@ -13,7 +13,7 @@ def count_degrees(dst, degrees):
     """Add to int64[num_dst] `degrees` the number of edges into each node."""
     for i in range(dst.size):
         if i + AHEAD < dst.size:
-            prefetch(degrees, load(dst, i + AHEAD))
+            prefetch_write(degrees, load(dst, i + AHEAD))
         node = load(dst, i)
         store(degrees, node, load(degrees, node) + 1)
 
@@ -29,7 +29,7 @@ def place_edges(src, dst, cursor, indices, edge_ids):
     """
     for i in range(dst.size):
         if i + AHEAD < dst.size:
-            prefetch(cursor, load(dst, i + AHEAD))
+            prefetch_write(cursor, load(dst, i + AHEAD))
         node = load(dst, i)
         at = load(cursor, node)
         store(cursor, node, at + 1)

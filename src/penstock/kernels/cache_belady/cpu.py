@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.kernels._bits import highest_bit
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels._queues import drop, first_place, is_empty, push
 from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, keep_resident
 
@@ -83,9 +83,9 @@ def announce(ids, entries, nodes, nexts, bits, start, position):
     mask, last = nodes.size - 1, ids.size - 1
     word, in_word = (position & mask) >> 6, np.uint64(0)
     for i in range(ids.size):
-        prefetch(entries, 2 * load(ids, min(i + 2 * AHEAD, last)))
+        prefetch_far(entries, 2 * load(ids, min(i + 2 * AHEAD, last)))
         before = np.int64(load(entries, 2 * load(ids, min(i + AHEAD, last)) + 1))
-        prefetch(nexts, before & mask & ~(before - start >> 63))
+        prefetch_far(nexts, before & mask & ~(before - start >> 63))
         node, place = load(ids, i), position + i
         slot, before = np.int64(load(entries, 2 * node)), np.int64(load(entries, 2 * node + 1))
         is_first = before - start >> 63  # -1: no use in the window before this one
@@ -106,7 +106,7 @@ def settle(nexts, bits, cursor, end, future):
     mask, first = nexts.size - 1, cursor[SETTLED]
     for place in range(first, end):
         ahead = np.int64(load(nexts, min(place + AHEAD, end - 1) & mask))
-        prefetch(bits, (ahead & mask & ~(ahead - future >> 63)) >> 6)
+        prefetch_far(bits, (ahead & mask & ~(ahead - future >> 63)) >> 6)
         use = np.int64(load(nexts, place & mask))
         is_over = use - future >> 63
         at = (use & ~is_over | place & is_over) & mask
@@ -148,7 +148,7 @@ def squeeze(num_queues, entries, chunks, ends, new_chunks, new_ends, shift):
         while not is_empty(ends, queue):
             place = first_place(ends, queue)
             ahead = place + AHEAD if (place + AHEAD) >> shift == place >> shift else place
-            prefetch(entries, 2 * np.int64(load(chunks, ahead)))
+            prefetch_far(entries, 2 * np.int64(load(chunks, ahead)))
             node = np.int64(load(chunks, place))
             if load(entries, 2 * node + 1) == -2 - place:
                 store(entries, 2 * node + 1, np.int32(-2 - push(new_chunks, new_ends, shift, queue, node)))
@@ -172,7 +172,7 @@ def look_up(ids, entries, nexts, bits, classes, chunks, ends, shift, start, curs
     for first in range(0, ids.size, GROUP):
         num_idle = 0
         for i in range(first, min(first + GROUP, ids.size)):
-            prefetch(entries, 2 * load(ids, min(i + AHEAD, last)))
+            prefetch_far(entries, 2 * load(ids, min(i + AHEAD, last)))
             slot, use = np.int64(load(entries, 2 * load(ids, i))), np.int64(load(nexts, (start + i) & mask))
             is_missed = slot >> 63
             store(hit_slots, i, np.int32(slot | is_missed))
@@ -199,7 +199,7 @@ def _find_unused(entries, chunks, ends, shift, lowest, num_classes):
         while not is_empty(ends, lowest):
             place = first_place(ends, lowest)
             ahead = place + AHEAD if (place + AHEAD) >> shift == place >> shift else place
-            prefetch(entries, 2 * np.int64(load(chunks, ahead)))
+            prefetch_far(entries, 2 * np.int64(load(chunks, ahead)))
             if load(entries, 2 * np.int64(load(chunks, place)) + 1) == -2 - place:
                 return lowest
             drop(chunks, ends, shift, lowest)
@@ -243,7 +243,7 @@ def insert(
             num_wanted += 1 + ((miss & ~(lowest - node_class)) >> 63)
         num_missed = num_wanted
     for k in range(num_missed):
-        prefetch(entries, 2 * load(ids, load(inserted, min(k + AHEAD, num_missed - 1)) & LOW))
+        prefetch_far(entries, 2 * load(ids, load(inserted, min(k + AHEAD, num_missed - 1)) & LOW))
         miss, node_class = load(inserted, k), np.int64(load(into, k))
         use, position = miss >> 32, miss & LOW
         if use < 0 and node_class <= lowest and used == capacity:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, drop_first
 
 NEWEST, COME = range(2)
@@ -51,7 +51,7 @@ def access(ids, numbers, capacity, cursor, hit_slots, inserted, into):
     for first in range(0, ids.size, GROUP):
         begun, shift = count, newest + come
         for i in range(first, min(first + GROUP, ids.size)):
-            prefetch(numbers, load(ids, min(i + AHEAD, last)))
+            prefetch_far(numbers, load(ids, min(i + AHEAD, last)))
             number, now = np.int64(load(numbers, load(ids, i))), come + count - begun
             slot = _find(number, capacity, shift - now, now)
             store(hit_slots, i, np.int32(slot))

@@ -20,7 +20,7 @@ from penstock.kernels._lists import (
     unlink,
     value_of,
 )
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, release
 
 
@@ -38,7 +38,7 @@ def access(ids, slots, rows, most, cursor, hit_slots, inserted, into):
     least, used = cursor[0], cursor[1]
     for i in range(ids.size):
         if i + 2 * AHEAD < ids.size:
-            prefetch(slots, load(ids, i + 2 * AHEAD))
+            prefetch_far(slots, load(ids, i + 2 * AHEAD))
         if i + AHEAD < ids.size:
             prefetch_row(rows, load(slots, load(ids, i + AHEAD)))
         if i + AHEAD // 2 < ids.size:

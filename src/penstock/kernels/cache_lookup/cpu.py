@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_far, store
 
 AHEAD = 64
 """How many ids ahead their directory entries are prefetched."""
@@ -22,7 +22,7 @@ def lookup(ids, slots, hit_slots):
     """Write the slots of ids, -1 where there is none."""
     for i in range(ids.size):
         if i + AHEAD < ids.size:
-            prefetch(slots, load(ids, i + AHEAD))
+            prefetch_far(slots, load(ids, i + AHEAD))
         store(hit_slots, i, max(load(slots, load(ids, i)), np.int32(-1)))
 
 
@@ -65,7 +65,7 @@ def keep_resident(ids, slots, count, inserted, into, node_numbers=1):
     kept = 0
     for k in range(count):
         if k + AHEAD < count:
-            prefetch(slots, node_numbers * load(ids, load(inserted, k + AHEAD)))
+            prefetch_far(slots, node_numbers * load(ids, load(inserted, k + AHEAD)))
         position, slot = load(inserted, k), load(into, k)
         if load(slots, node_numbers * load(ids, position)) == slot:
             store(inserted, kept, position)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, drop_first, place_ahead
 
 BEGIN, KEPT, READ, REST, USED, IS_SQUEEZED = range(6)
@@ -39,7 +39,7 @@ def _squeeze(entries, log, begin, kept, read, rest):
     """Look at some entries: those not void go behind the kept ones."""
     steps = min(rest, AT_ONCE)
     for _ in range(steps):
-        prefetch(entries, 2 * np.int64(load(log, place_ahead(read, log.size))))
+        prefetch_far(entries, 2 * np.int64(load(log, place_ahead(read, log.size))))
         node = np.int64(load(log, read))
         if load(entries, 2 * node + 1) == read:
             to = _around(begin + kept, log.size)
@@ -64,7 +64,7 @@ def access(ids, entries, log, capacity, cursor, hit_slots, inserted, into):
     begin, kept, read, rest, used, is_squeezed = cursor[BEGIN], cursor[KEPT], cursor[READ], cursor[REST], cursor[USED], cursor[IS_SQUEEZED]
     for i in range(ids.size):
         if i + AHEAD < ids.size:
-            prefetch(entries, 2 * load(ids, i + AHEAD))
+            prefetch_far(entries, 2 * load(ids, i + AHEAD))
         node = load(ids, i)
         slot = np.int64(load(entries, 2 * node))
         store(hit_slots, i, np.int32(slot))
@@ -74,7 +74,7 @@ def access(ids, entries, log, capacity, cursor, hit_slots, inserted, into):
                 is_void = True
                 while is_void:
                     first = begin if kept > 0 else read
-                    prefetch(entries, 2 * np.int64(load(log, place_ahead(first, size))))
+                    prefetch_far(entries, 2 * np.int64(load(log, place_ahead(first, size))))
                     old = np.int64(load(log, first))
                     is_void = load(entries, 2 * old + 1) != first
                     slot = np.int64(load(entries, 2 * old))

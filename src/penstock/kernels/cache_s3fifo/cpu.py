@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, keep_resident, place_ahead, release
 from penstock.kernels.cache_s3fifo.reference import MOST
 
@@ -43,9 +43,9 @@ def access(ids, slots, hits, small, main, small_size, cursor, hit_slots, inserte
     used, num_left, ghost_size, main_before, crowded = cursor[USED], cursor[LEFT], capacity - small_size, cursor[MAIN_LENGTH], False
     for i in range(ids.size):
         if i + 2 * AHEAD < ids.size:
-            prefetch(slots, load(ids, i + 2 * AHEAD))
+            prefetch_far(slots, load(ids, i + 2 * AHEAD))
         if i + AHEAD < ids.size:
-            prefetch(hits, max(np.int64(load(slots, load(ids, i + AHEAD))), 0))
+            prefetch_far(hits, max(np.int64(load(slots, load(ids, i + AHEAD))), 0))
         node = load(ids, i)
         slot = np.int64(load(slots, node))
         if slot >= 0:
@@ -62,9 +62,9 @@ def access(ids, slots, hits, small, main, small_size, cursor, hit_slots, inserte
             while slot < 0:
                 if small_length >= small_size:
                     near = place_ahead(small_begin, capacity)
-                    prefetch(hits, load(small, place_ahead(near, capacity)) & LOW)
+                    prefetch_far(hits, load(small, place_ahead(near, capacity)) & LOW)
                     ahead = load(small, near)
-                    prefetch(slots, ahead >> 32 if load(hits, ahead & LOW) <= 1 else 0)
+                    prefetch_far(slots, ahead >> 32 if load(hits, ahead & LOW) <= 1 else 0)
                     entry = load(small, small_begin)
                     small_begin = small_begin + 1 if small_begin + 1 < capacity else 0
                     small_length -= 1
@@ -78,9 +78,9 @@ def access(ids, slots, hits, small, main, small_size, cursor, hit_slots, inserte
                     store(hits, entry & LOW, np.uint8(0))
                 else:
                     near = place_ahead(main_begin, capacity)
-                    prefetch(hits, load(main, place_ahead(near, capacity)) & LOW)
+                    prefetch_far(hits, load(main, place_ahead(near, capacity)) & LOW)
                     ahead = load(main, near)
-                    prefetch(slots, ahead >> 32 if load(hits, ahead & LOW) == 0 else 0)
+                    prefetch_far(slots, ahead >> 32 if load(hits, ahead & LOW) == 0 else 0)
                     entry = load(main, main_begin)
                     main_begin = main_begin + 1 if main_begin + 1 < capacity else 0
                     main_length -= 1

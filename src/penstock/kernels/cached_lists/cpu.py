@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 16
 """How many nodes ahead their entries are prefetched."""
@@ -28,8 +28,8 @@ def read_direct(indptr, nodes, row_ptr, positions, starts, cached, neighbors, mi
     num_missed, base = 0, load(row_ptr, 0)
     for i in range(nodes.size):
         if i + AHEAD < nodes.size:
-            prefetch(starts, load(nodes, i + AHEAD))
-            prefetch(indptr, load(nodes, i + AHEAD))
+            prefetch_read(starts, load(nodes, i + AHEAD))
+            prefetch_read(indptr, load(nodes, i + AHEAD))
         node, first, last = load(nodes, i), load(row_ptr, i) - base, load(row_ptr, i + 1) - base
         start = load(starts, node)
         if start >= 0:
@@ -45,8 +45,8 @@ def read_prefix(indptr, nodes, row_ptr, positions, ranks, prefix_ptr, cached, ne
     num_missed, base, num_kept = 0, load(row_ptr, 0), prefix_ptr.size - 1
     for i in range(nodes.size):
         if i + AHEAD < nodes.size:
-            prefetch(ranks, load(nodes, i + AHEAD))
-            prefetch(indptr, load(nodes, i + AHEAD))
+            prefetch_read(ranks, load(nodes, i + AHEAD))
+            prefetch_read(indptr, load(nodes, i + AHEAD))
         node, first, last = load(nodes, i), load(row_ptr, i) - base, load(row_ptr, i + 1) - base
         rank = load(ranks, node)
         if rank < num_kept:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 24
 
@@ -22,7 +22,7 @@ def choose_companions(indptr, indices, scores, first_dst, best, companions):
             if i + AHEAD < indices.size:
                 ahead = np.int64(load(indices, i + AHEAD))
                 if ahead >= 0 and ahead < best.size:
-                    prefetch(best, ahead)
+                    prefetch_read(best, ahead)
             if score > load(best, src):
                 store(best, src, score)
                 store(companions, src, first_dst + dst)

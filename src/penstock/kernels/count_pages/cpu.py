@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 24
 
@@ -25,7 +25,7 @@ def count_pages(ids, rows, row_bytes, data_offset, page_bytes, mark, marks, coun
     pages, runs = np.int64(0), np.int64(0)
     for i in range(ids.size):
         if i + AHEAD < ids.size:
-            prefetch(rows, np.int64(load(ids, i + AHEAD)))
+            prefetch_read(rows, np.int64(load(ids, i + AHEAD)))
         first = data_offset + np.int64(load(rows, np.int64(load(ids, i)))) * row_bytes
         for page in range(first // page_bytes, (first + row_bytes - 1) // page_bytes + 1):
             if load(marks, page) != mark:

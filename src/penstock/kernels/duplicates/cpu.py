@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 24
 
@@ -35,7 +35,7 @@ def mark_list(indices, bitmap, keep):
     count = 0
     for i in range(indices.size):
         if i + AHEAD < indices.size:
-            prefetch(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
+            prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
         first = _set_bit(bitmap, np.int64(load(indices, i)))
         store(keep, i, first)
         count += np.int64(first)
@@ -54,7 +54,7 @@ def mark_first(ends, indices, bitmap, keep):
         end = load(ends, v)
         for i in range(start, end):
             if i + AHEAD < indices.size:
-                prefetch(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
+                prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
             first = _set_bit(bitmap, np.int64(load(indices, i)))
             store(keep, i, first)
             count += np.int64(first)

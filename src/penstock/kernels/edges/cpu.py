@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 32
 
@@ -33,5 +33,5 @@ def translate(table, positions):
     """Replace every position by its entry in the table."""
     for j in range(positions.size):
         if j + AHEAD < positions.size:
-            prefetch(table, load(positions, j + AHEAD))
+            prefetch_read(table, load(positions, j + AHEAD))
         store(positions, j, np.int64(load(table, load(positions, j))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 32
 WINDOW = 8
@@ -42,7 +42,7 @@ def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, positions
         if i + AHEAD < hashes.size:
             ahead = np.int64(load(hashes, i + AHEAD) >> shift) - first_cell
             if 0 <= ahead < ends.size:
-                prefetch(ends, ahead)
+                prefetch_read(ends, ahead)
         cell = np.int64(load(hashes, i) >> shift) - first_cell
         start = np.int64(-1)
         if 0 <= cell < ends.size:
@@ -53,8 +53,8 @@ def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, positions
     for i in range(hashes.size):
         if i + AHEAD < hashes.size:
             start = max(load(positions, i + AHEAD), 0)
-            prefetch(table_hashes, start)
-            prefetch(table_hashes, start + WINDOW - 1)
+            prefetch_read(table_hashes, start)
+            prefetch_read(table_hashes, start + WINDOW - 1)
         start = load(positions, i)
         if start >= 0:
             cell = np.int64(load(hashes, i) >> shift) - first_cell
@@ -65,7 +65,7 @@ def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, positions
             store(positions, i, start)
     for i in range(hashes.size):
         if i + AHEAD < hashes.size:
-            prefetch(table_rows, max(load(positions, i + AHEAD), 0))
+            prefetch_read(table_rows, max(load(positions, i + AHEAD), 0))
         if load(positions, i) >= 0:
             store(rows, i, load(table_rows, load(positions, i)))
 

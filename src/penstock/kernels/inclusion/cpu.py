@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_write, store
 from penstock.kernels.inclusion import reference
 
 draw_probability = helper(reference.draw_probability)
@@ -24,7 +24,7 @@ def spread_inclusion(indptr, indices, fanout, replace, included, missed):
             if position + AHEAD < num_edges:
                 ahead = load(indices, position + AHEAD)
                 if 0 <= ahead < num_sources:
-                    prefetch(missed, ahead)
+                    prefetch_write(missed, ahead)
             source = load(indices, position)
             if not 0 <= source < num_sources:
                 return position

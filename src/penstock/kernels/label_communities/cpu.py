@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch
+from penstock.kernels._memory import load, prefetch_read
 
 AHEAD = 24
 
@@ -14,7 +14,7 @@ AHEAD = 24
 def _count(neighbors, start, stop, first, labels, counts):
     for i in range(start, stop):
         if i + AHEAD < neighbors.size:  # the lists follow one another
-            prefetch(labels, np.int64(load(neighbors, i + AHEAD)) + first)
+            prefetch_read(labels, np.int64(load(neighbors, i + AHEAD)) + first)
         label = np.int64(load(labels, np.int64(load(neighbors, i)) + first))
         counts[label] += 1
 

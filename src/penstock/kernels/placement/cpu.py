@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 24
 """How many records ahead a scattered place is prefetched."""
@@ -20,7 +20,7 @@ def count_keys(keys, shift, counts):
     """Add to int64[num_cells] `counts` how many keys fall into each cell of 2**shift keys."""
     for i in range(keys.size):
         if i + AHEAD < keys.size:
-            prefetch(counts, np.int64(load(keys, i + AHEAD)) >> shift)
+            prefetch_write(counts, np.int64(load(keys, i + AHEAD)) >> shift)
         cell = np.int64(load(keys, i)) >> shift
         store(counts, cell, load(counts, cell) + 1)
 
@@ -30,7 +30,7 @@ def count_up_to(keys, most, counts):
     """Add to uint[num_keys] `counts` how often each key comes; no count goes beyond `most`."""
     for i in range(keys.size):
         if i + AHEAD < keys.size:
-            prefetch(counts, np.int64(load(keys, i + AHEAD)))
+            prefetch_write(counts, np.int64(load(keys, i + AHEAD)))
         key = np.int64(load(keys, i))
         count = np.int64(load(counts, key))
         if count < most:
@@ -55,7 +55,7 @@ def take_positions(keys, cursor, positions):
     """Write to int64[n] `positions` the next free position of each record's key, and move the cursor on."""
     for i in range(keys.size):
         if i + AHEAD < keys.size:
-            prefetch(cursor, np.int64(load(keys, i + AHEAD)))
+            prefetch_write(cursor, np.int64(load(keys, i + AHEAD)))
         key = np.int64(load(keys, i))
         position = load(cursor, key)
         store(cursor, key, position + 1)
@@ -67,7 +67,7 @@ def scatter_words(rows, positions, out):
     """Write out[positions[i]] = rows[i] for vectors of unsigned words."""
     for i in range(rows.size):
         if i + AHEAD < rows.size:
-            prefetch(out, load(positions, i + AHEAD))
+            prefetch_write(out, load(positions, i + AHEAD))
         store(out, load(positions, i), load(rows, i))
 
 

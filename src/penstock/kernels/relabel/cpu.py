@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 32
 """How many ids ahead their table entries are prefetched."""
@@ -71,7 +71,7 @@ def relabel_direct(ids, count, table, base, num_nodes, nodes, positions):
     """Map ids[:count] to positions; append new ids at nodes[num_nodes:]. Returns the number of nodes known now."""
     for j in range(count):
         if j + AHEAD < count:
-            prefetch(table, load(ids, j + AHEAD))
+            prefetch_write(table, load(ids, j + AHEAD))
         node = load(ids, j)
         value = np.int64(load(table, node))
         if value < base:
@@ -89,7 +89,7 @@ def relabel_hashed(ids, count, table, base, num_nodes, nodes, positions):
     mask = np.uint64((table.size >> 1) - 1)
     for j in range(count):
         if j + AHEAD < count:
-            prefetch(table, np.int64(_hash(np.uint64(load(ids, j + AHEAD)), mask) << _1))
+            prefetch_write(table, np.int64(_hash(np.uint64(load(ids, j + AHEAD)), mask) << _1))
         node = load(ids, j)
         slot = _find_slot(table, base, np.uint64(node))
         value = np.int64(load(table, slot + 1))
@@ -108,7 +108,7 @@ def lookup_direct(ids, count, table, base, positions):
     """Write the positions of ids[:count], -1 for those not in the batch."""
     for j in range(count):
         if j + AHEAD < count:
-            prefetch(table, load(ids, j + AHEAD))
+            prefetch_write(table, load(ids, j + AHEAD))
         store(positions, j, max(np.int64(load(table, load(ids, j))) - base, -1))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock import rng
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_read, store
 
 philox = helper(rng.philox)
 below_narrow = helper(rng.below_narrow)
@@ -40,7 +40,7 @@ def count_neighbors(indptr, num_edges, nodes, fanout, replace):
     total, longest = 0, 0
     for i in range(nodes.size):
         if i + AHEAD < nodes.size:
-            prefetch(indptr, load(nodes, i + AHEAD))
+            prefetch_read(indptr, load(nodes, i + AHEAD))
         node = load(nodes, i)
         start, end = load(indptr, node), load(indptr, node + 1)
         if not 0 <= start <= end <= num_edges:
@@ -60,7 +60,7 @@ def _read_tile(indptr, nodes, first, last, fanout, replace, hop, edge_type, copi
     count = 0
     for i in range(first, last):
         if i + AHEAD < nodes.size:
-            prefetch(indptr, load(nodes, i + AHEAD))
+            prefetch_read(indptr, load(nodes, i + AHEAD))
         node = load(nodes, i)
         start = load(indptr, node)
         degree = load(indptr, node + 1) - start
@@ -188,7 +188,7 @@ def draw_positions(indptr, indices, nodes, fanout, replace, key, batch, hop, edg
                 edges += fanout
             if indices is not None:
                 for j in range(first, edges - base):
-                    prefetch(indices, load(positions, j))
+                    prefetch_read(indices, load(positions, j))
             store(row_ptr, i + 1, edges)
     return edges - base
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock import rng
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_read, store
 from penstock.kernels.running_sums.cpu import band
 from penstock.kernels.running_sums.reference import SHORT, STEP_BITS
 from penstock.kernels.sample_neighbors.cpu import read_neighbors
@@ -62,7 +62,7 @@ def bound_neighbors(indptr, num_edges, nodes, fanout, replace):
     total = 0
     for i in range(nodes.size):
         if i + AHEAD < nodes.size:
-            prefetch(indptr, load(nodes, i + AHEAD))
+            prefetch_read(indptr, load(nodes, i + AHEAD))
         node = load(nodes, i)
         start, end = load(indptr, node), load(indptr, node + 1)
         if not 0 <= start <= end <= num_edges:
@@ -78,7 +78,7 @@ def _read_tile(indptr, sums, nodes, first, last, fanout, replace, hop, edge_type
     count = 0
     for i in range(first, last):
         if i + AHEAD < nodes.size:
-            prefetch(indptr, load(nodes, i + AHEAD))
+            prefetch_read(indptr, load(nodes, i + AHEAD))
         node = load(nodes, i)
         start = load(indptr, node)
         degree = load(indptr, node + 1) - start
@@ -94,8 +94,8 @@ def _read_tile(indptr, sums, nodes, first, last, fanout, replace, hop, edge_type
         count += _draws(degree, fanout, replace)
         if degree <= SHORT:
             for at in range(start, start + degree, LINE):
-                prefetch(sums, at)
-        prefetch(sums, start + degree - 1)
+                prefetch_read(sums, at)
+        prefetch_read(sums, start + degree - 1)
     return count
 
 
@@ -190,7 +190,7 @@ def _begin_searches(sums, guide, scratch, words, count, num_long, draw, fanout, 
         j = load(scratch, _LONG + k)
         this = band(load(scratch, _SOUGHT + j), max(load(scratch, _TOTAL + j), np.int64(1)), load(scratch, _DEGREE + j) >> STEP_BITS)
         store(scratch, _LOW + j, np.int64(this))
-        prefetch(guide, (load(scratch, _START + j) >> STEP_BITS) + this)
+        prefetch_read(guide, (load(scratch, _START + j) >> STEP_BITS) + this)
 
 
 @helper
@@ -207,12 +207,12 @@ def _ask_guide(sums, guide, scratch, num_long):
         low, span = start + first, last - first + 1
         store(scratch, _LOW + j, low)
         store(scratch, _SPAN + j, span)
-        prefetch(sums, low - 1)
+        prefetch_read(sums, low - 1)
         if span <= NEAR:
-            prefetch(sums, low + span - 1)
-            prefetch(sums, low + (span >> 1))
+            prefetch_read(sums, low + span - 1)
+            prefetch_read(sums, low + (span >> 1))
         else:
-            prefetch(sums, low + (span >> 1) - 1)
+            prefetch_read(sums, low + (span >> 1) - 1)
             store(scratch, _LIVE + live, j)
             live += 1
     return live
@@ -231,7 +231,7 @@ def _search_far(sums, scratch, live):
             span -= half
             store(scratch, _LOW + j, low)
             store(scratch, _SPAN + j, span)
-            prefetch(sums, low + (span >> 1) - 1)
+            prefetch_read(sums, low + (span >> 1) - 1)
             store(scratch, _LIVE + still, j)
             still += span > NEAR
         live = still
@@ -260,7 +260,7 @@ def _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace):
             store(scratch, _DRAWN + j * fanout + drawn, position)
             store(scratch, _COUNT + j, drawn + 1)
             if indices is not None:
-                prefetch(indices, position)
+                prefetch_read(indices, position)
             if not replace:
                 begins, passed = taken + 2 * (fanout + 1) * j, load(scratch, _PASSED + j)
                 left -= _take(sums, position, load(scratch, _START + j), scratch, begins, begins + fanout + 1, drawn, passed)

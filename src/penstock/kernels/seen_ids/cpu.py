@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, prefetch, store
+from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 16
 
@@ -27,7 +27,7 @@ def add_new(first, second, table, fresh):
     num_slots, count = np.uint64(table.size >> 1), 0
     for i in range(first.size):
         if i + AHEAD < first.size:
-            prefetch(table, 2 * _slot(load(first, i + AHEAD), num_slots))
+            prefetch_write(table, 2 * _slot(load(first, i + AHEAD), num_slots))
         one, other = load(first, i), load(second, i)
         if one == np.uint64(0):
             one = np.uint64(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
-from penstock.kernels._memory import load, load_word, prefetch, store
+from penstock.kernels._memory import load, load_word, prefetch_read, store
 
 AHEAD = 16
 
@@ -23,9 +23,9 @@ def string_words(offsets, data, rows, skip, words):
     """Write to uint64[m] `words` bytes skip:skip + 8 of strings; see `reference.string_words`."""
     for i in range(rows.size):
         if i + 2 * AHEAD < rows.size:
-            prefetch(offsets, load(rows, i + 2 * AHEAD))
+            prefetch_read(offsets, load(rows, i + 2 * AHEAD))
         if i + AHEAD < rows.size:
-            prefetch(data, np.int64(load(offsets, load(rows, i + AHEAD))) + skip)
+            prefetch_read(data, np.int64(load(offsets, load(rows, i + AHEAD))) + skip)
         row = load(rows, i)
         start, end = np.int64(load(offsets, row)) + skip, np.int64(load(offsets, row + 1))
         word = np.uint64(0)
