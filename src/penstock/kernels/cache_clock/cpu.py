@@ -11,7 +11,7 @@ import numpy as np
 from penstock.kernels._compile import kernel
 from penstock.kernels._marks import FRESH, GROUP, mark_hits, settle, unmark
 from penstock.kernels._memory import load, prefetch_far, store
-from penstock.kernels.cache_lookup.cpu import keep_resident, place_ahead
+from penstock.kernels.cache_lookup.cpu import FAR_AHEAD, keep_resident, place_ahead
 
 HAND, USED = range(2)
 """Places in `cursor`."""
@@ -39,6 +39,7 @@ def access(ids, entries, owners, cursor, hit_slots, inserted, into):
             hand = hand - 1 if hand > 0 else capacity - 1
             count, used = count + 1, used + 1
         while count < missed:
+            prefetch_far(owners, max(hand - FAR_AHEAD, 0))
             prefetch_far(entries, np.int64(load(owners, place_ahead(hand, capacity, -1))))
             owner = np.int64(load(owners, hand))
             entry = np.int64(load(entries, owner))

@@ -13,6 +13,9 @@ from penstock.kernels._memory import load, prefetch_far, store
 AHEAD = 64
 """How many ids ahead their directory entries are prefetched."""
 
+FAR_AHEAD = 512
+"""How many places ahead a table is prefetched that a hand reads in order: too slowly for the processor to take note of it."""
+
 LOW = (1 << 32) - 1
 """Queue entries hold node << 32 | slot: the node is there when its row is evicted, without one more read at random."""
 

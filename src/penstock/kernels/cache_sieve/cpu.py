@@ -12,7 +12,7 @@ import numpy as np
 from penstock.kernels._compile import kernel
 from penstock.kernels._marks import FRESH, GROUP, SLOT, mark_hits, settle, unmark
 from penstock.kernels._memory import load, prefetch_far, store
-from penstock.kernels.cache_lookup.cpu import keep_resident, place_ahead
+from penstock.kernels.cache_lookup.cpu import FAR_AHEAD, keep_resident, place_ahead
 
 BEGIN, LENGTH, PASSED, USED, SWAPPED = range(5)
 """Places in `cursor`."""
@@ -42,7 +42,9 @@ def access(ids, entries, nodes, cursor, hit_slots, inserted, into):
             if length == 0 and count == begun:
                 ring, passed = passed, ring
                 begin, length, num_passed, swapped = 0, num_passed, 0, 1 - swapped
-            prefetch_far(entries, np.int64(load(nodes, ring + place_ahead(begin, capacity, 1))))
+            prefetch_far(nodes, ring + min(begin + FAR_AHEAD, capacity - 1))
+            prefetch_far(nodes, passed + min(num_passed + FAR_AHEAD, capacity - 1))
+            prefetch_far(entries, np.int64(load(nodes, ring + place_ahead(begin, capacity))))
             row = np.int64(load(nodes, ring + begin))
             entry = np.int64(load(entries, row))
             if length == 0 or entry & FRESH:  # the rows of this group are next, or one of them is
