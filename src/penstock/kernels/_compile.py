@@ -88,7 +88,7 @@ def load_compiler() -> None:
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a small function that kernels call; always inlined. It may not make arrays: Numba counts no references in it.
 
-    It would count those of the arguments, which are a kernel's arrays: locked instructions, 20 cycles each, at every call in a loop.
+    It would count those of the arguments, which are a kernel's arrays, with atomic instructions and at every call in a loop.
     """
     options: dict[str, Any] = dict(nogil=True, boundscheck=CHECKED, forceinline=True, _nrt=False)
     return numba.njit(**options)(function)

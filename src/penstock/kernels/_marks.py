@@ -1,9 +1,9 @@
 """Marks of rows that were hit, a bit of their directory entries, and how CLOCK and SIEVE ask for a group of ids at once.
 
-Id by id, whether an id hits and whether the hand spares a row are two guesses of the processor, wrong every other time. In a group all hits
-are marked first, without a branch, then the hand finds a row for each miss, then those come in. The hits of a group wear FRESH meanwhile:
-where the hand meets one, id by id might have gone otherwise (the hit might have come later than the miss). So the group ends before that
-miss, what was marked behind it is taken back, and the miss is asked for alone.
+Id by id, whether an id hits and whether the hand spares a row are guesses of the processor, often wrong. In a group all hits are marked
+first, without a branch, then the hand finds a row for each miss, then those come in. The hits of a group wear FRESH meanwhile: where the
+hand meets one, id by id might have gone otherwise (the hit might have come later than the miss). So the group ends before that miss, what
+was marked behind it is taken back, and the miss is asked for alone.
 
 Entries are int32: negative, or a slot below FRESH, with MARK where the row was hit since the hand passed.
 """

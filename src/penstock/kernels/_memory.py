@@ -50,7 +50,7 @@ prefetch_write: Any = _make_prefetch(1, 1)
 
 prefetch_far: Any = _make_prefetch(0, 2)
 """Into the second level of the processor's caches only, to be read or written. In the first, a line on its way holds one of a dozen
-buffers, which bounds how many are; so this is quicker where tables are much larger than the caches, and slower where they are not."""
+buffers, which bounds how many are: quicker where tables are much larger than the caches (docs/design/caching.md)."""
 
 
 WORD_PAIR = 16
