@@ -7,7 +7,7 @@ its cache is full, then batches are timed one by one. Processor time counts, sin
 clock is given beside it. They also take their share of the memory's speed: so next to every tenth batch the same ids are looked up in an
 array as large as the directory by a loop that does nothing else, `ns_per_read`. That is one prefetched read at random, the unit of all
 these costs. (Next to every batch, that array would take the directory's place in the processor's last cache where that is large.)
-On a shared machine the same code takes half as long again in some minutes. So every policy is measured in several processes, in turn with
+On a shared machine the same code takes half as long again in some minutes, so every policy is measured in several processes, in turn with
 the others; the figures are of all their batches, and `runs` has the median of each process.
 Also how fast static caches are simulated, and what LRU's batches take while its log is squeezed, which hits alone bring about.
 """

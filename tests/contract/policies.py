@@ -1,5 +1,7 @@
 """What every policy keeps to. A policy joins by a subclass that says how to make it, and its model if it goes access by access."""
 
+import resource
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -98,6 +100,15 @@ class PolicyContract:
     def test_memory(self):
         assert self.make(1000, 0).state_bytes <= self.node_bytes * 1000 + 5000
         assert self.make(1000, 800).state_bytes <= self.node_bytes * 1000 + self.row_bytes * 800 + 5000
+
+    def test_memory_is_there_from_the_start(self):
+        """What is written first gets its memory then, which takes long: it shall not come in the batches."""
+        policy = self.make(400_000, 300_000)
+        tables = [each for each in vars(policy).values() if isinstance(each, np.ndarray)]
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        for table in tables:
+            np.invert(table, out=table)
+        assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before <= 2
 
     def test_no_nodes_and_no_ids(self):
         policy = self.make(0, 5)

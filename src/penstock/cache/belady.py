@@ -16,7 +16,7 @@ from collections import deque
 import numpy as np
 
 from penstock.cache.hotness import check_hotness
-from penstock.cache.policy import BasePolicy, Change
+from penstock.cache.policy import BasePolicy, Change, make_table
 from penstock.errors import UsageError
 from penstock.kernels.cache_belady import cpu as kernels
 
@@ -53,7 +53,7 @@ class Belady(BasePolicy):
         if hotness is not None:
             self._num_classes = NUM_CLASSES
             np.invert(hotness_classes(check_hotness(hotness, num_nodes), NUM_CLASSES), out=self._directory[::2], dtype=np.int32)
-        self._classes = np.zeros(self.num_slots if self._num_classes > 1 else 1, dtype=np.uint8)
+        self._classes = make_table(self.num_slots if self._num_classes > 1 else 1, np.uint8)
         self._shift = max(3, min(10, self.num_slots.bit_length() - 7))
         self._chunks, self._ends = self._make_queues()
         self._log = _make_log(64)
@@ -107,7 +107,7 @@ class Belady(BasePolicy):
     def _make_queues(self) -> tuple[np.ndarray, np.ndarray]:
         """Empty queues, 11 entries for four rows: as many again as there are rows is what a batch may add before they are squeezed."""
         num_chunks = (11 * self.num_slots >> 2 + self._shift) + 2 * self._num_classes
-        chunks, ends = np.zeros(num_chunks * ((1 << self._shift) + 2), np.int32), np.empty(2 * self._num_classes + 1, np.int64)
+        chunks, ends = make_table(num_chunks * ((1 << self._shift) + 2), np.int32), np.empty(2 * self._num_classes + 1, np.int64)
         ends[:-1] = np.repeat(np.arange(self._num_classes) << self._shift, 2)
         ends[-1] = num_chunks - self._num_classes
         chunks[num_chunks * ((1 << self._shift) + 1) :][: ends[-1]] = np.arange(self._num_classes, num_chunks)[::-1]
@@ -137,7 +137,7 @@ class Belady(BasePolicy):
 
 def _make_log(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """An empty log: nodes, places of next uses, bits."""
-    return np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size // 64, np.uint64)
+    return make_table(size, np.int32), make_table(size, np.int32), make_table(size // 64, np.uint64)
 
 
 def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:

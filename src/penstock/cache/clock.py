@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import MarkingPolicy
+from penstock.cache.policy import MarkingPolicy, make_table
 from penstock.kernels.cache_clock import cpu as kernels
 
 
@@ -15,7 +15,7 @@ class CLOCK(MarkingPolicy):
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
-        self._owners = np.zeros(self.num_slots, dtype=np.int32)
+        self._owners = make_table(self.num_slots, np.int32)
         self._cursor = np.array([self.num_slots - 1, 0], dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import BasePolicy
+from penstock.cache.policy import BasePolicy, make_table
 from penstock.kernels.cache_lru import cpu as kernels
 
 
@@ -16,7 +16,7 @@ class LRU(BasePolicy):
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
-        self._log = np.zeros(kernels.LOG_ENTRIES * self.num_slots, dtype=np.int32)
+        self._log = make_table(kernels.LOG_ENTRIES * self.num_slots, np.int32)
         self._cursor = np.zeros(6, dtype=np.int64)
 
     @property

@@ -162,6 +162,14 @@ class MarkingPolicy(BasePolicy):
         return np.where(self._directory < 0, np.int32(-1), self._directory & np.int32(SLOT))
 
 
+def make_table(size: int, dtype: type[np.generic]) -> np.ndarray:
+    """Return dtype[size], zeros that were written: the system gives memory to what is written first, and takes 1 to 5 ms for 2 MiB of it
+    where the machine is a virtual one. `np.zeros` would leave that to the batches. Size 0 is allowed."""
+    table = np.empty(size, dtype)
+    table.fill(0)
+    return table
+
+
 def queue_entries(ids: np.ndarray, first_slot: int = 0) -> np.ndarray:
     """Return int64[n]: entries node << 32 | slot of a queue, oldest first, for ids best first in slots from `first_slot` on."""
     return (ids << 32 | np.arange(first_slot, first_slot + ids.size))[::-1]

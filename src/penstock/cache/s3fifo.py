@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import BasePolicy, queue_entries
+from penstock.cache.policy import BasePolicy, make_table, queue_entries
 from penstock.kernels.cache_s3fifo import cpu as kernels
 from penstock.kernels.cache_s3fifo.reference import share_out
 
@@ -24,8 +24,8 @@ class S3FIFO(BasePolicy):
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
         self._small_size, self._ghost_size = share_out(self.num_slots)
-        self._hits = np.zeros(self.num_slots, dtype=np.uint8)
-        self._small, self._main = np.zeros(self.num_slots, np.int64), np.zeros(self.num_slots, np.int64)
+        self._hits = make_table(self.num_slots, np.uint8)
+        self._small, self._main = make_table(self.num_slots, np.int64), make_table(self.num_slots, np.int64)
         self._cursor = np.zeros(6, dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import MarkingPolicy
+from penstock.cache.policy import MarkingPolicy, make_table
 from penstock.kernels.cache_sieve import cpu as kernels
 
 
@@ -18,7 +18,7 @@ class SIEVE(MarkingPolicy):
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
-        self._nodes = np.zeros(2 * self.num_slots, dtype=np.int32)
+        self._nodes = make_table(2 * self.num_slots, np.int32)
         self._cursor = np.zeros(5, dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:
