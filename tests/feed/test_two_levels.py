@@ -105,9 +105,12 @@ def test_static_rows_above_belady_count_as_simulated(stores, device):
     plan = Plan(**{**LEVELS, "policy": "belady", "device_policy": "degree", "window": 3})
     loader = loader_of(stores["node"], device, plan=plan, num_workers=2)
     [cache] = loader._caches.caches.values()
+    begun_with = {int(slot): node for node, slot in enumerate(cache.beneath.policy.slots) if slot >= 0}
+    assert begun_with and (cache.policy.slots[list(begun_with.values())] < 0).all()
     batches = [batch.n_id.cpu().numpy() for batch in loader]
     asked = [ids[cache.policy.slots[ids] < 0] for ids in batches]
     far, hits = cache.beneath._make_policy(), 0
+    far.fill(np.array([begun_with[slot] for slot in range(len(begun_with))]))
     for number in range(-2, len(asked)):
         for ahead in asked[max(0, number + 2) : number + 3]:
             far.announce(ahead)

@@ -1,13 +1,14 @@
 """Policies by name, for one node type of a workload.
 
-In: a name and what will be sampled. Out: how to make the policy, and its initial content. A static policy's content is its choice; a
-dynamic one begins empty.
+In: a name and what will be sampled. Out: how to make the policy, and its initial content. A static policy's content is its choice; Belady,
+which knows what is hot, begins with that; other dynamic ones begin empty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -125,6 +126,11 @@ class Choice:
     content: np.ndarray | None = None
     window: int = 0
 
+    @property
+    def always_kept(self) -> np.ndarray | None:
+        """The content, where it stays."""
+        return None if self.window else self.content
+
 
 def choose_policy(
     name: str,
@@ -150,9 +156,16 @@ def choose_policy(
     if name in DYNAMIC:
         return Choice(lambda: DYNAMIC[name](num_nodes, capacity))
     if name == Belady.name:
-        hotness = hotness_classes(workload.visits(num_epochs).nodes[node_type], NUM_CLASSES)  # a byte a node is kept
-        return Choice(lambda: Belady(num_nodes, capacity, window, hotness), None, window)
+        return belady_choice(workload.visits(num_epochs).nodes[node_type], capacity, window, above)
     return fixed_choice(num_nodes, plan_beneath(hotness_by_name(name, workload, node_type, num_epochs=num_epochs), capacity, above))
+
+
+def belady_choice(visits: np.ndarray, capacity: int, window: int, above: np.ndarray | None = None) -> Choice:
+    """Belady with `visits`, int[num_nodes], as its hotness. It begins with the rows visited most, all but int64 ids `above`: they come in the
+    order of the file, for much less than one by one where they are missed. Rows without a visit are left to the batches."""
+    num_nodes, hotness = visits.size, hotness_classes(visits, NUM_CLASSES)  # a byte a node is kept
+    content = plan_beneath(visits, min(capacity, int(np.count_nonzero(visits))), above)
+    return Choice(partial(Belady, num_nodes, capacity, window, hotness), content, window)
 
 
 def plan_beneath(hotness: np.ndarray, capacity: int, above: np.ndarray | None) -> np.ndarray:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.cache.belady import Belady
-from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice, list_values, plan_beneath
+from penstock.cache.choose import STATIC, Choice, Workload, belady_choice, choose_policy, fixed_choice, list_values, plan_beneath
 from penstock.cache.shard import plan_shards
 from penstock.errors import UsageError, argument
 from penstock.feed.bottoms import Access, lay_out
@@ -145,7 +144,7 @@ def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted
     def choose(name: str, t: NodeType, num_rows: int, above: np.ndarray | None = None) -> Choice:
         num_nodes, hotness = over[t].num_rows, fitted.hotness[t]
         if name == Belady.name:
-            return Choice(partial(Belady, num_nodes, num_rows, window, hotness), None, window)
+            return belady_choice(hotness, num_rows, window, above)
         if name == "presample":
             return fixed_choice(num_nodes, plan_beneath(hotness, num_rows, above))
         return choose_policy(name, workload, t, num_rows, num_epochs=plan.presample_epochs, above=above)
@@ -154,7 +153,7 @@ def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted
     if plan.device_policy is not None:
         near = {t: choose(plan.device_policy, t, num_rows) for t, num_rows in (fitted.rows_on_device or {}).items()}
     if plan.policy is not None:
-        far = {t: choose(plan.policy, t, fitted.rows[t], near[t].content if t in near else None) for t in over}
+        far = {t: choose(plan.policy, t, fitted.rows[t], near[t].always_kept if t in near else None) for t in over}
     return near, far
 
 
@@ -206,7 +205,7 @@ def _choose_rows(
     policy, cache, name = asked
     num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: sum(table.tier.row_bytes) for t, table in over.items()}
     capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
-    there = {t: above[t].content for t in over if t in above}
+    there = {t: above[t].always_kept for t in over if t in above}
     options: dict[str, Any] = {"window": plan.window, "num_epochs": plan.presample_epochs}
     if num_shards == 1 or policy not in STATIC:
         return {t: choose_policy(policy, workload, t, capacity[t], **options, above=there.get(t)) for t in over}

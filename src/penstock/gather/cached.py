@@ -94,11 +94,11 @@ class CachedTier:
         self._bring(ids)
 
     def _bring(self, ids: np.ndarray) -> None:
-        """Read rows into slots 0, 1, ..."""
-        source = around(self.slow)
+        """Read rows into slots 0, 1, ..., in the order of the file: near ones come by one request, and maps are read forwards."""
+        source, slots = around(self.slow), np.argsort(ids)
         for first in range(0, ids.size, _FILLED_AT_ONCE):  # planning a read takes ten times the memory of its row numbers
-            some = ids[first : first + _FILLED_AT_ONCE]
-            source.submit(some, self._fast.buffers, np.arange(first, first + some.size)).wait()
+            some = slots[first : first + _FILLED_AT_ONCE]
+            source.submit(ids[some], self._fast.buffers, some).wait()
 
     @property
     def beneath(self) -> CachedTier | None:
