@@ -106,7 +106,8 @@ def test_static_rows_above_belady_count_as_simulated(stores, device):
     loader = loader_of(stores["node"], device, plan=plan, num_workers=2)
     [cache] = loader._caches.caches.values()
     begun_with = {int(slot): node for node, slot in enumerate(cache.beneath.policy.slots) if slot >= 0}
-    assert begun_with and (cache.policy.slots[list(begun_with.values())] < 0).all()
+    assert begun_with
+    assert (cache.policy.slots[list(begun_with.values())] < 0).all()
     batches = [batch.n_id.cpu().numpy() for batch in loader]
     asked = [ids[cache.policy.slots[ids] < 0] for ids in batches]
     far, hits = cache.beneath._make_policy(), 0

@@ -161,8 +161,11 @@ def choose_policy(
 
 
 def belady_choice(visits: np.ndarray, capacity: int, window: int, above: np.ndarray | None = None) -> Choice:
-    """Belady with `visits`, int[num_nodes], as its hotness. It begins with the rows visited most, all but int64 ids `above`: they come in the
-    order of the file, for much less than one by one where they are missed. Rows without a visit are left to the batches."""
+    """Belady with `visits`, int[num_nodes], as its hotness.
+
+    It begins with the rows visited most, all but int64 ids `above`: read in the order of the file, they cost much less than one by one
+    where they are missed. Rows without a visit are left to the batches.
+    """
     num_nodes, hotness = visits.size, hotness_classes(visits, NUM_CLASSES)  # a byte a node is kept
     content = plan_beneath(visits, min(capacity, int(np.count_nonzero(visits))), above)
     return Choice(partial(Belady, num_nodes, capacity, window, hotness), content, window)
