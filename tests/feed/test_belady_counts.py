@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.cache import Belady
+from penstock.cache import Belady, degree_hotness
 from penstock.cache.belady import NUM_CLASSES, hotness_classes
-from penstock.cache.presample import presample_hotness, sample_batches
+from penstock.cache.expected import expected_visits
+from penstock.cache.presample import presample_hotness, presample_visits, sample_batches
 from penstock.cache.simulate import simulate
 from penstock.order import RandomOrder
 from penstock.plan import Plan
@@ -37,7 +38,7 @@ def new_policy(visits, capacity, window):
     return policy
 
 
-def promised(store, node_type, seed_type, capacity, window):
+def promised(store, node_type, seed_type, capacity, window, presample_batches=None):
     """Per epoch (hits, rows asked for), by the simulator: over a sampler, an order and a policy of its own, none of them the loader's.
 
     The window ends with the epoch, as the loader's: the simulator is asked epoch by epoch. The content stays from one to the next.
@@ -45,7 +46,12 @@ def promised(store, node_type, seed_type, capacity, window):
     graph, seeds = store.graph(), store.split("train", None, seed_type)
     sampler, order = NeighborSampler(graph, FANOUTS, seed=SEED), RandomOrder(seeds.size, SEED)
     workload = dict(seed_type=seed_type, seeds=seeds, order=order, batch_size=BATCH_SIZE)
-    policy = new_policy(presample_hotness(sampler, node_type, **workload), capacity, window)
+    if presample_batches is None:
+        hotness = presample_hotness(sampler, node_type, **workload)
+    else:
+        visits = presample_visits(sampler, **workload, max_batches=presample_batches).nodes[node_type]
+        hotness = expected_visits(visits, degree_hotness(graph, node_type))
+    policy = new_policy(hotness, capacity, window)
     for epoch in range(EPOCHS):
         batches = (nodes[node_type] for nodes in sample_batches(sampler, epochs=[epoch], **workload))
         hits, asked = simulate(policy, batches)
@@ -98,6 +104,15 @@ def test_any_window_and_capacity(capacity, window, features, stores):
     options = dict(input_nodes="train", batch_size=BATCH_SIZE, shuffle=True, seed=SEED, num_workers=2)
     loader = penstock.NeighborLoader(stores["plain"], FANOUTS, plan=plan, **options)
     assert list(counted(epochs_of(loader), NODE, features)) == list(promised(stores["plain"], NODE, NODE, capacity, window))
+
+
+@pytest.mark.parametrize("presample_batches", [1, 3])
+def test_what_few_batches_say(presample_batches, stores):
+    """Hotness is by expected visits then."""
+    store, plan = stores["plain"], Plan(features="disk", policy="belady", cache="60 rows", window=4, presample_batches=presample_batches)
+    options = dict(input_nodes="train", batch_size=BATCH_SIZE, shuffle=True, seed=SEED, num_workers=2)
+    loader = penstock.NeighborLoader(store, FANOUTS, plan=plan, **options)
+    assert list(counted(epochs_of(loader), NODE, "disk")) == list(promised(store, NODE, NODE, 60, 4, presample_batches))
 
 
 @pytest.mark.parametrize("num_workers", [0, 3])

@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.cache.belady import NUM_CLASSES, Belady, hotness_classes
 from penstock.cache.clock import CLOCK
+from penstock.cache.expected import expected_visits
 from penstock.cache.fifo import FIFO
 from penstock.cache.hotness import check_hotness, degree_hotness, in_out_ratio, list_ratio, plan_static, random_hotness
 from penstock.cache.inclusion import inclusion_probability
@@ -51,6 +52,7 @@ class Workload:
     batch_size: int
     max_batches: int | None = None
     _visits: dict[int, Visits] = field(default_factory=dict, repr=False, compare=False)
+    _degrees: dict[NodeType, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def visits(self, num_epochs: int = 1) -> Visits:
         """Visits of every row and list; sampled once."""
@@ -60,6 +62,19 @@ class Workload:
                 batch_size=self.batch_size, num_epochs=num_epochs, max_batches=self.max_batches,
             )  # fmt: skip
         return self._visits[num_epochs]
+
+    def degree(self, node_type: NodeType) -> np.ndarray:
+        """Out-degrees, `degree_hotness`; counted once."""
+        if node_type not in self._degrees:
+            self._degrees[node_type] = degree_hotness(self.sampler.graph, node_type)
+        return self._degrees[node_type]
+
+    def row_hotness(self, node_type: NodeType, num_epochs: int = 1) -> np.ndarray:
+        """Visits of each row; expected ones where not all batches are sampled."""
+        visits = self.visits(num_epochs).nodes[node_type]
+        if self.max_batches is None or self.max_batches >= self.order.num_batches(self.batch_size, False):
+            return visits
+        return expected_visits(visits, self.degree(node_type))
 
 
 def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_epochs: int = 1) -> np.ndarray:
@@ -97,14 +112,14 @@ def list_values(name: str, workload: Workload, *, num_epochs: int = 1) -> dict[E
 
     def presampled(e: EdgeType, csc: CSC) -> np.ndarray:
         visits = workload.visits(num_epochs)
-        values = list_ratio(visits.lists[e].astype(np.float32), [csc.indptr])
+        values = list_ratio(visits.lists[e], [csc.indptr])
         values /= visits.num_epochs
         return values
 
     makers: dict[str, Callable[[EdgeType, CSC], np.ndarray]] = {
         "random": lambda e, csc: random_hotness(csc.num_dst, workload.sampler.seed),
-        "degree": lambda e, csc: degree_hotness(graph, e[2]),
-        "ratio": lambda e, csc: list_ratio(degree_hotness(graph, e[2]), [csc.indptr]),
+        "degree": lambda e, csc: workload.degree(e[2]),
+        "ratio": lambda e, csc: list_ratio(workload.degree(e[2]), [csc.indptr]),
         "presample": presampled,
     }
     if name not in makers:
@@ -156,19 +171,19 @@ def choose_policy(
     if name in DYNAMIC:
         return Choice(lambda: DYNAMIC[name](num_nodes, capacity))
     if name == Belady.name:
-        return belady_choice(workload.visits(num_epochs).nodes[node_type], capacity, window, above)
+        return belady_choice(workload.row_hotness(node_type, num_epochs), capacity, window, above)
     return fixed_choice(num_nodes, plan_beneath(hotness_by_name(name, workload, node_type, num_epochs=num_epochs), capacity, above))
 
 
-def belady_choice(visits: np.ndarray, capacity: int, window: int, above: np.ndarray | None = None) -> Choice:
-    """Belady with `visits`, int[num_nodes], as its hotness.
+def belady_choice(hotness: np.ndarray, capacity: int, window: int, above: np.ndarray | None = None) -> Choice:
+    """Belady with int or float[num_nodes] visits, counted or expected, as its hotness.
 
-    It begins with the rows visited most, all but int64 ids `above`: read in the order of the file, they cost much less than one by one
-    where they are missed. Rows without a visit are left to the batches.
+    It begins with the hottest rows, all but int64 ids `above`: read in the order of the file, they cost much less than one by one where
+    they are missed. Rows without a visit are left to the batches.
     """
-    num_nodes, hotness = visits.size, hotness_classes(visits, NUM_CLASSES)  # a byte a node is kept
-    content = plan_beneath(visits, min(capacity, int(np.count_nonzero(visits))), above)
-    return Choice(partial(Belady, num_nodes, capacity, window, hotness), content, window)
+    content = plan_beneath(hotness, min(capacity, int(np.count_nonzero(hotness))), above)
+    classes = hotness_classes(hotness, NUM_CLASSES)  # a byte a node is kept
+    return Choice(partial(Belady, hotness.size, capacity, window, classes), content, window)
 
 
 def plan_beneath(hotness: np.ndarray, capacity: int, above: np.ndarray | None) -> np.ndarray:

@@ -85,18 +85,20 @@ def in_out_ratio(graph: Graph, node_type: NodeType) -> np.ndarray:
     Of a type's lists together; `list_ratio` is for those of one edge type.
     """
     pointers = [csc.indptr for edge_type, csc in graph.adjacency.items() if edge_type[2] == node_type]
-    return list_ratio(degree_hotness(graph, node_type), pointers)
+    degree = degree_hotness(graph, node_type)
+    return list_ratio(degree, pointers, out=degree.view(np.float32) if degree.itemsize == 4 else None)
 
 
-def list_ratio(reads: np.ndarray, pointers: Sequence[np.ndarray]) -> np.ndarray:
+def list_ratio(reads: np.ndarray, pointers: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
     """Return float32[n]: how often each neighbour list is read, counted or guessed, per edge in it.
 
     Args:
-        reads: [n]. An array of 4 bytes a number is overwritten: the result takes its place.
+        reads: [n].
         pointers: row pointers int64[n + 1], of one edge type or of several whose lists count together.
+        out: float32[n], where the result goes; the memory of `reads` itself may be given.
     A node without in-neighbours counts as having one: its list takes no room, and no number is infinite.
     """
-    ratio = reads.view(np.float32) if reads.itemsize == 4 else np.empty(reads.size, np.float32)
+    ratio = np.empty(reads.size, np.float32) if out is None else out
     for first in range(0, reads.size, BLOCK):
         last = min(first + BLOCK, reads.size)
         lengths = sum((np.diff(indptr[first : last + 1]) for indptr in pointers), np.zeros(last - first, np.int64))
