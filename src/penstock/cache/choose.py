@@ -69,9 +69,15 @@ class Workload:
             self._degrees[node_type] = degree_hotness(self.sampler.graph, node_type)
         return self._degrees[node_type]
 
-    def row_hotness(self, node_type: NodeType, num_epochs: int = 1) -> np.ndarray:
+    def row_visits(self, node_type: NodeType, num_epochs: int = 1) -> np.ndarray:
         """Visits of each row; expected ones where not all batches are sampled."""
-        visits = self.visits(num_epochs).nodes[node_type]
+        return self._expected(self.visits(num_epochs).nodes[node_type], node_type)
+
+    def list_visits(self, edge_type: EdgeType, num_epochs: int = 1) -> np.ndarray:
+        """Visits of each neighbour list, likewise."""
+        return self._expected(self.visits(num_epochs).lists[edge_type], edge_type[2])
+
+    def _expected(self, visits: np.ndarray, node_type: NodeType) -> np.ndarray:
         if self.max_batches is None or self.max_batches >= self.order.num_batches(self.batch_size, False):
             return visits
         return expected_visits(visits, self.degree(node_type))
@@ -84,7 +90,7 @@ def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_e
         "random": lambda: random_hotness(graph.num_nodes[node_type], workload.sampler.seed),
         "degree": lambda: degree_hotness(graph, node_type),
         "ratio": lambda: in_out_ratio(graph, node_type),
-        "presample": lambda: workload.visits(num_epochs).nodes[node_type],
+        "presample": lambda: workload.row_visits(node_type, num_epochs),
         "inclusion": lambda: inclusion_probability(
             workload.sampler, workload.seed_type, workload.seeds, batch_size=workload.batch_size
         )[node_type],
@@ -111,9 +117,8 @@ def list_values(name: str, workload: Workload, *, num_epochs: int = 1) -> dict[E
     graph = workload.sampler.graph
 
     def presampled(e: EdgeType, csc: CSC) -> np.ndarray:
-        visits = workload.visits(num_epochs)
-        values = list_ratio(visits.lists[e], [csc.indptr])
-        values /= visits.num_epochs
+        values = list_ratio(workload.list_visits(e, num_epochs), [csc.indptr])
+        values /= num_epochs
         return values
 
     makers: dict[str, Callable[[EdgeType, CSC], np.ndarray]] = {
@@ -171,7 +176,7 @@ def choose_policy(
     if name in DYNAMIC:
         return Choice(lambda: DYNAMIC[name](num_nodes, capacity))
     if name == Belady.name:
-        return belady_choice(workload.row_hotness(node_type, num_epochs), capacity, window, above)
+        return belady_choice(workload.row_visits(node_type, num_epochs), capacity, window, above)
     return fixed_choice(num_nodes, plan_beneath(hotness_by_name(name, workload, node_type, num_epochs=num_epochs), capacity, above))
 
 

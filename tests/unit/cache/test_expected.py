@@ -10,7 +10,7 @@ from penstock.cache.choose import Workload
 from penstock.cache.expected import expected_visits
 from penstock.cache.hotness import degree_hotness
 from penstock.order import RandomOrder
-from penstock.records import NODE
+from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
 from tests.graphs import assert_same_bytes, homogeneous_graph
 
@@ -85,5 +85,6 @@ def test_counts_stand_where_all_batches_are_sampled():
     for max_batches, is_whole in ((None, True), (10, True), (12, True), (9, False), (1, False)):
         workload = Workload(sampler, NODE, seeds, order, 10, max_batches)
         visits = workload.visits().nodes[NODE]
-        expected_hotness = visits if is_whole else expected_visits(visits, degree_hotness(graph, NODE))
-        assert_same_bytes(workload.row_hotness(NODE), expected_hotness)
+        lists, degree = workload.visits().lists[EDGE], degree_hotness(graph, NODE)
+        assert_same_bytes(workload.row_visits(NODE), visits if is_whole else expected_visits(visits, degree))
+        assert_same_bytes(workload.list_visits(EDGE), lists if is_whole else expected_visits(lists, degree))
