@@ -31,8 +31,9 @@ sampled to find out what is hot. Contenders alternate and read the same batches.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts
 10, 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. Runs were taken in pieces,
-over a day and at several commits: `ours` on cnr-768 hours after the first runs of the others, zipf-256 and the part of
-"Beyond Ginex" before the rest. Where a cell has no spread it is one run.
+over two days and at several commits: `ours` on cnr-768 hours after the first runs of the others, zipf-256 and the part of
+"Beyond Ginex" before the rest, rmat-64 last, on another machine with a quicker disk: there alone Belady begins with the
+rows expected to be visited most, and not empty. Where a cell has no spread it is one run.
 """
 
 
@@ -47,7 +48,7 @@ REMARKS = """## Remarks
   finds nothing, and a tenth of the store, less process, tables and window, holds 3 % of the rows, of which Belady makes 25 % hits.
   Four times would take 80 % of hits. On cnr-768, where rows that are read together lie together, `ginex` asks for a third.
 - Belady on zipf-256, played by the simulator over 96 batches, 555,000 rows kept: batches 8 to 16 hit 17 % with any window, for the cache
-  begins empty; from batch 40 on 25 % with a window of 16 and 33 % with 32. So `ginex` is warmed up by three windows.
+  began empty then; from batch 40 on 25 % with a window of 16 and 33 % with 32. So `ginex` is warmed up by three windows.
 - GCN normalises by degrees. The model of `penstock train` reads those of the whole graph off the row pointers; here that was 3.1 s of the
   3.5 s of a batch of `mmap` on zipf-256, whose row pointers are in the page cache or not. That is the model's doing and not the
   reader's, so GCN has the degrees in the batch here, as PyG's has, and its cells were measured again.
@@ -59,6 +60,10 @@ REMARKS = """## Remarks
   cache there: their table of places alone takes 86 MB, as much as 168,000 rows; a fifth of the room for lists was 8 % slower in the trial.
   Four threads in place of two, which take their batches out of the cache: 88 samples a second against 125, one run each, not kept. `ours`
   takes 278 s to be set up, `ginex` 37: the order of seeds reads 1.6 billion edges.
+- On rmat-64 most of the store is lists, 200 edges a node, and the hottest tenth of the rows has 88 to 93 % of the visits. `ali+pg` keeps half
+  as many rows again, having neither window nor tables of Belady. `ginex` did 343 samples a second, at 82 % of hits, before it began
+  with the rows expected to be visited most: 1.3 times as many since, in runs 40 minutes apart. Seven tenths of its requests are for
+  lists, two a list: the longest ones are longer than what is worth reading along.
 - `ginex` and `mmap` meet the same disk. On twitter-128 `ginex` asks for 42,000 to 44,000 reads a second, as many as fio at its best in
   that hour, so what is left to gain is in asking for less: 0.53 to 0.59 of what `mmap` asks for now, with 4 to 5 % of the rows in memory.
 - On cnr-768 `ginex` waits little for the disk: the step of the model is 0.06 to 0.1 s of the 0.12 to 0.14 s of a batch of GraphSAGE. So
