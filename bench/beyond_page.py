@@ -60,8 +60,8 @@ REMARKS = """## Remarks
   cache there: their table of places alone takes 86 MB, as much as 168,000 rows; a fifth of the room for lists was 8 % slower in the trial.
   Four threads in place of two, which take their batches out of the cache: 88 samples a second against 125, one run each, not kept. `ours`
   takes 278 s to be set up, `ginex` 37: the order of seeds reads 1.6 billion edges.
-- On rmat-64 most of the store is lists, 200 edges a node, and the hottest tenth of the rows has 88 to 93 % of the visits. `ali+pg` keeps half
-  as many rows again, having neither window nor tables of Belady. `ginex` did 343 samples a second, at 82 % of hits, before it began
+- On rmat-64 most of the store is lists, 200 edges a node, and the hottest tenth of the rows has 88 to 93 % of the visits. `ali+pg` keeps
+  half as many rows again, having neither window nor tables of Belady. `ginex` did 343 samples a second, at 82 % of hits, before it began
   with the rows expected to be visited most: 1.3 times as many since, in runs 40 minutes apart. Seven tenths of its requests are for
   lists, two a list: the longest ones are longer than what is worth reading along.
 - `ginex` and `mmap` meet the same disk. On twitter-128 `ginex` asks for 42,000 to 44,000 reads a second, as many as fio at its best in
