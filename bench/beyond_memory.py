@@ -224,16 +224,16 @@ def part_main(bench: Bench) -> None:
             }
             for name, plan in plans.items():
                 if not bench.is_done("main", model, name, count=number + 1):
-                    measure_fio(bench)
+                    measure_fio(bench, model)
                     warm = {"warmup": 3 * GINEX["window"]} if name in ("ginex", "ours") else {}
                     bench.run(("main", model, name), {**settings, **warm, "plan": plan})
 
 
-def measure_fio(bench: Bench) -> None:
+def measure_fio(bench: Bench, model: str) -> None:
     """What the device gives at this moment: 4 KiB at random, depth 128, over the features."""
     path = bench.path / "nodes" / "node" / "x.npy"
     found = run_fio(path, {"rw": "randread", "bs": "4k", "iodepth": "128"})
-    bench.notes.page(bench.name).setdefault("fio", []).append({"at": time.strftime("%H:%M:%S"), **found})
+    bench.notes.page(bench.name).setdefault("fio", []).append({"at": time.strftime("%H:%M:%S"), "model": model, **found})
 
 
 def part_ours(bench: Bench) -> None:
