@@ -130,6 +130,14 @@ def test_what_the_host_keeps_is_not_on_the_device_as_well(stores, device):
     assert sorted([*near, *far]) == np.flatnonzero(best.policy.slots >= 0).tolist()
 
 
+def test_the_host_keeps_the_best_beneath_a_content_that_changes(stores, device):
+    plan = Plan(**{**LEVELS, "policy": "degree", "device_policy": "belady", "window": 3})
+    [cache] = loader_of(stores["node"], device, plan=plan)._caches.caches.values()
+    [alone] = loader_of(stores["node"], plan=Plan(policy="degree", cache="150 rows"))._caches.caches.values()
+    assert (cache.policy.slots >= 0).any()
+    assert ((cache.beneath.policy.slots >= 0) == (alone.policy.slots >= 0)).all()
+
+
 @pytest.mark.parametrize("num_above", [0, 1, 7, 12])
 def test_the_best_beneath_others(num_above):
     random = np.random.default_rng(num_above)

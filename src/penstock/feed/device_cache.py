@@ -89,7 +89,7 @@ class CacheToCome:
         self._caches.put(made)
 
     def _choice_of(self, node_type: NodeType, num_rows: int) -> Choice:
-        """The policy over so many rows: the best of those ranked, or one that begins empty."""
+        """The policy over so many rows: it keeps the best of those ranked, or decides batch by batch."""
         if not self._is_static:
             return self._choose(node_type, num_rows)
         best = self._ranked[node_type].content
