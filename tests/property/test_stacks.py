@@ -45,12 +45,12 @@ def stacks(draw, arrays):
         tier = SlowTier(tier, delay_s=1e-5, fail=lambda number: OSError("torn") if fault["on"] else None)
     for level in range(draw(st.integers(0, 3))):
         capacity = draw(capacities)
+        content = np.array(draw(st.permutations(range(NUM_ROWS))), np.int64)[: draw(st.integers(0, NUM_ROWS))]
         if draw(st.booleans()):
-            content = np.array(draw(st.permutations(range(NUM_ROWS))), np.int64)[: draw(st.integers(0, NUM_ROWS))]
             tier = CachedTier(lambda c=capacity: Static(NUM_ROWS, c), tier, content, name=f"static{level}")
         else:
             policy = draw(st.sampled_from(DYNAMIC))
-            tier = CachedTier(lambda c=capacity, p=policy: p(NUM_ROWS, c), tier, name=f"{policy.name}{level}")
+            tier = CachedTier(lambda c=capacity, p=policy: p(NUM_ROWS, c), tier, content, name=f"{policy.name}{level}")
     return TieredTable(tier, kinds_of(arrays)), fault
 
 
@@ -216,6 +216,21 @@ def test_belady_is_told_ahead():
     cache.restart()
     cache.announce(batches[3])
     assert_rows(table.submit(batches[3]).wait(), batches[3], arrays)
+
+
+def test_the_first_content_is_read_in_the_order_of_the_file(monkeypatch):
+    monkeypatch.setattr("penstock.gather.cached._FILLED_AT_ONCE", 7)
+    arrays, asked = make_arrays(), []
+    beneath, content = HostTier(arrays), np.random.default_rng(0).permutation(NUM_ROWS)[:20]
+    submit = beneath.submit
+    beneath.submit = lambda rows, *where: asked.append(rows) or submit(rows, *where)
+    cache = CachedTier(lambda: Belady(NUM_ROWS, 20, 2), beneath, content)
+    assert np.concatenate(asked).tolist() == sorted(content)
+    assert [each.size for each in asked] == [7, 7, 6]
+    ids = np.arange(NUM_ROWS)
+    cache.announce(ids)
+    assert_rows(TieredTable(cache, kinds_of(arrays)).submit(ids).wait(), ids, arrays)
+    assert cache.stats.num_rows == 20
 
 
 def test_a_full_static_cache_reads_nothing_below():
