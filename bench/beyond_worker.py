@@ -95,6 +95,7 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
     before = measures()
     plan = dict(settings.plan)
     made = make_plan(plan.pop("recipe", None), **plan)
+    width = penstock.open(store).node_fields()["x"].shape[1]
     loader = penstock.NeighborLoader(
         store,
         list(settings.fanouts),
@@ -106,9 +107,10 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
         seed=settings.seed,
         plan=made,
         timeout=300,
+        step=Trainer(settings, width).step if made.host_memory else None,
     )
     source = loader._maker.source
-    trainer = Trainer(settings, penstock.open(store).node_fields()["x"].shape[1])
+    trainer = Trainer(settings, width)
     gc.collect()
     give_back_freed_memory()
     tighten(settings.limit_bytes)

@@ -71,14 +71,16 @@ class Workload:
 
     def row_visits(self, node_type: NodeType, num_epochs: int = 1) -> np.ndarray:
         """Visits of each row; expected ones where not all batches are sampled."""
-        return self._expected(self.visits(num_epochs).nodes[node_type], node_type)
+        return self.expected(self.visits(num_epochs).nodes[node_type], node_type, self.max_batches)
 
     def list_visits(self, edge_type: EdgeType, num_epochs: int = 1) -> np.ndarray:
         """Visits of each neighbour list, likewise."""
-        return self._expected(self.visits(num_epochs).lists[edge_type], edge_type[2])
+        return self.expected(self.visits(num_epochs).lists[edge_type], edge_type[2], self.max_batches)
 
-    def _expected(self, visits: np.ndarray, node_type: NodeType) -> np.ndarray:
-        if self.max_batches is None or self.max_batches >= self.order.num_batches(self.batch_size, False):
+    def expected(self, visits: np.ndarray, node_type: NodeType, num_batches: int | None) -> np.ndarray:
+        """Visits of the nodes of a type to expect after those counted in so many batches of an epoch; these themselves, where it has no
+        others (None)."""
+        if num_batches is None or num_batches >= self.order.num_batches(self.batch_size, False):
             return visits
         return expected_visits(visits, self.degree(node_type))
 
@@ -101,6 +103,8 @@ def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_e
 
 
 STATIC = ("random", "degree", "ratio", "presample", "inclusion")
+BY_VISITS = ("presample", Belady.name)
+"""Those that rank by sampled visits."""
 POLICIES = (*STATIC, *DYNAMIC, Belady.name)
 LIST_POLICIES = ("random", "degree", "ratio", "presample")
 

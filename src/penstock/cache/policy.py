@@ -163,7 +163,7 @@ class MarkingPolicy(BasePolicy):
 
 
 def make_table(size: int, dtype: type[np.generic]) -> np.ndarray:
-    """Return dtype[size], zeros that were written: the system gives memory to what is written first, and takes 1 to 5 ms for 2 MiB of it
+    """Return dtype[size], zeros that were written: the system gives memory to what is written first, and takes 0.3 to 6 ms for 2 MiB of it
     where the machine is a virtual one. `np.zeros` would leave that to the batches. Size 0 is allowed."""
     table = np.empty(size, dtype)
     table.fill(0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.cache.belady import Belady
-from penstock.cache.choose import STATIC, Choice, Workload, belady_choice, choose_policy, fixed_choice, list_values, plan_beneath
+from penstock.cache.choose import BY_VISITS, STATIC, Choice, Workload, belady_choice, choose_policy, fixed_choice, list_values, plan_beneath
 from penstock.cache.shard import plan_shards
 from penstock.errors import UsageError, argument
 from penstock.feed.bottoms import Access, lay_out
@@ -93,7 +93,7 @@ def make_caches(
     lists = dict.fromkeys(bottom.beneath) if is_drawn_on_device else make_lists(plan, bottom.graph, bottom.beneath, kept)
     hold = plan.hold if fitted is None else fitted.memory.ahead.hold
     if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
-        fitted, kept = replace(fitted, lists={}, hotness={}), kept if is_drawn_on_device else {}
+        fitted, kept = replace(fitted, lists={}, visits={}), kept if is_drawn_on_device else {}
     return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=hold, fitted=fitted)
 
 
@@ -142,12 +142,12 @@ def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted
     window = fitted.memory.ahead.window
 
     def choose(name: str, t: NodeType, num_rows: int, above: np.ndarray | None = None) -> Choice:
-        num_nodes, hotness = over[t].num_rows, fitted.hotness[t]
+        if name not in BY_VISITS:
+            return choose_policy(name, workload, t, num_rows, num_epochs=plan.presample_epochs, above=above)
+        hotness = workload.expected(fitted.visits[t], t, fitted.num_sampled)
         if name == Belady.name:
             return belady_choice(hotness, num_rows, window, above)
-        if name == "presample":
-            return fixed_choice(num_nodes, plan_beneath(hotness, num_rows, above))
-        return choose_policy(name, workload, t, num_rows, num_epochs=plan.presample_epochs, above=above)
+        return fixed_choice(over[t].num_rows, plan_beneath(hotness, num_rows, above))
 
     near, far = {}, {}
     if plan.device_policy is not None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.cache.choose import STATIC
+from penstock.cache.choose import BY_VISITS, STATIC
 from penstock.errors import BudgetError
 from penstock.feed.fit_device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.fit_search import MARGIN, CacheSearch
@@ -33,11 +33,14 @@ BATCHES_SHARE = 0.3
 """Of the budget that batches under way may take before fewer of them are made at once."""
 PROBED_SHARE = 0.125
 """Of a batch, that a training step is tried with."""
+ALONE = 1.1
+"""Times what is missed, that reading the rows of one batch at a time counts as, against two: the disk rests while hits are copied and the next
+read is planned (5 to 15 % of the time where nothing else differs)."""
 READ_BYTES_PER_ROW = 96
 """Of the plan of a read: order, places, starts, lengths."""
-RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34}
-"""While the rows of a static cache are chosen, before there is one: what they are ranked by, and a block of the ranking. Others are
-ranked by the visits of the profile."""
+RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34, **dict.fromkeys(BY_VISITS, 11)}
+"""While rows are chosen, before there is a cache: what they are ranked by, and a block of the ranking. Visits of the profile, which is there
+already, are moved by degrees."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
 """Where no step is there to be tried: twice the features of a batch."""
 
@@ -49,10 +52,11 @@ class Fitted:
     Attributes:
         memory: the sum.
         num_workers: threads, fewer where memory is short.
-        max_in_flight: batches in the making or waiting.
+        max_in_flight: batches in the making or waiting; of rows that are read ahead, one where that leaves more for caches.
         rows: node type -> rows kept.
         lists: edge type -> nodes whose lists are kept, best first; empty when the caches are made.
-        hotness: node type -> uint8[num_nodes], visits of the profile; likewise.
+        visits: node type -> uint8[num_nodes], of the profile; likewise.
+        num_sampled: batches of the profile.
         rows_on_device: node type -> rows kept on a device by a policy of its own; None: it is found out after the first steps.
     """
 
@@ -61,7 +65,8 @@ class Fitted:
     max_in_flight: int
     rows: dict[NodeType, int]
     lists: dict[EdgeType, np.ndarray]
-    hotness: dict[NodeType, np.ndarray]
+    visits: dict[NodeType, np.ndarray]
+    num_sampled: int
     rows_on_device: Mapping[NodeType, int] | None = None
 
 
@@ -102,19 +107,20 @@ def fit_memory(
         gathered = sum(profile.num_nodes.get(t, 0) * width for t, width in row_bytes.items())
         step_bytes = 0 if use is not None else int(STEP_BYTES_PER_ROW_BYTE * gathered)
     run = _Run(
-        plan=plan, graph=maker.sampler.graph, caches=caches, use=use, kept_types=list(kept), batch=batch, in_flight=in_flight,
+        plan=plan, graph=maker.sampler.graph, caches=caches, use=use, kept_types=list(kept), batch=batch,
         process_bytes=process_bytes, step_bytes=step_bytes, workspace_bytes=profile.workspace_bytes,
     )  # fmt: skip
     search = CacheSearch(plan, maker.sampler.graph, profile, kept, use)
-    memory, num_threads = _share_out(budget, run, search, max(num_workers, 1))
+    memory, way = _share_out(budget, run, search, _ways_to_run(max(num_workers, 1), in_flight, plan))
     lists, rows = search.divide(memory.cache_bytes)
     return Fitted(
         memory=memory,
-        num_workers=min(num_workers, num_threads),
-        max_in_flight=in_flight,
+        num_workers=min(num_workers, way.num_threads),
+        max_in_flight=way.in_flight,
         rows=rows,
         lists=lists,
-        hotness=profile.row_visits,
+        visits=profile.row_visits,
+        num_sampled=profile.num_batches,
         rows_on_device=None if use is None else use.rows,
     )
 
@@ -142,7 +148,7 @@ class _Run:
     Attributes:
         plan, caches, use: of `fit_memory`. graph: that is sampled.
         kept_types: node types whose rows are kept in memory.
-        batch, in_flight: of one batch; batches at once.
+        batch: bytes of one.
         process_bytes, step_bytes: of the process, and of a training step above that.
         workspace_bytes: of one sampling thread.
     """
@@ -153,51 +159,74 @@ class _Run:
     use: DeviceUse | None
     kept_types: list[NodeType]
     batch: _Batch
-    in_flight: int
     process_bytes: int
     step_bytes: int
     workspace_bytes: int
 
-    def needs(self, num_threads: int, *, is_ahead: bool, with_lists: bool, with_pointers: bool) -> Needs:
-        """What it takes beside its caches: with so many threads, with kept lists or without, with row pointers in memory or without."""
+    def needs(self, way: _Way, *, is_ahead: bool) -> Needs:
+        """What it takes beside its caches."""
         plan, graph, use, batch = self.plan, self.graph, self.use, self.batch
         is_drawn_here = use is None or not use.is_drawing
         needs = Needs(
             process=self.process_bytes,
             step=self.step_bytes,
-            pointers=with_pointers * is_drawn_here * sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
-            sampling=num_threads * self.workspace_bytes * is_drawn_here,
-            batches=(self.in_flight + 1) * (batch.sample + batch.rows) + num_threads * batch.sample * is_ahead,
+            pointers=way.with_pointers * is_drawn_here * sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
+            sampling=way.num_threads * self.workspace_bytes * is_drawn_here,
+            batches=(way.in_flight + 1) * (batch.sample + batch.rows) + way.num_threads * batch.sample * is_ahead,
             pinned=0 if use is None else use.pinned_bytes,
-            staging=(self.in_flight + 1) * batch.staging,
-            reading=self.caches.most_disk_bytes(num_threads) + min(num_threads, self.in_flight) * READ_BYTES_PER_ROW * batch.num_read,
-            tables=_table_bytes(plan, graph, self.kept_types, with_lists) + state_bytes(plan, graph, use),
+            staging=(way.in_flight + 1) * batch.staging,
+            reading=self.caches.most_disk_bytes(way.num_threads)
+            + min(way.num_threads, way.in_flight) * READ_BYTES_PER_ROW * batch.num_read,
+            tables=_table_bytes(plan, graph, self.kept_types, way.with_lists) + state_bytes(plan, graph, use),
         )
         in_use_later = needs.step + needs.sampling + needs.batches + needs.staging + needs.reading
         at_first = max(_ranking_bytes(plan, graph, self.kept_types), 0 if use is None else use.placing_bytes)
         return replace(needs, ranking=max(0, at_first - in_use_later))
 
 
-def _share_out(budget: int, run: _Run, search: CacheSearch, num_threads: int) -> tuple[MemoryPlan, int]:
-    """(the sum, threads) of the first way out that fits; the last refusal where none does."""
+class _Way(NamedTuple):
+    """A way to run: threads; batches in the making or waiting; whether neighbour lists are kept; whether row pointers stay in memory."""
+
+    num_threads: int
+    in_flight: int
+    with_lists: bool
+    with_pointers: bool
+
+
+def _ways_to_run(num_threads: int, in_flight: int, plan: Plan) -> list[list[_Way]]:
+    """Groups of ways: of the first group in which one fits, what misses least is taken. So threads are given up last but for row pointers that
+    stay in memory, of which the page cache then has what it can within the reserve."""
+    flights = dict.fromkeys([in_flight, 1] if plan.is_read_ahead else [in_flight])
+    kept = [True, False] if plan.neighbor_policy is not None else [False]
+    return [
+        [_Way(num_threads, batches, with_lists, True) for batches in flights for with_lists in kept],
+        [_Way(1, 1, with_lists, True) for with_lists in kept],
+        [_Way(1, 1, False, False)],
+    ]
+
+
+def _share_out(budget: int, run: _Run, search: CacheSearch, groups: list[list[_Way]]) -> tuple[MemoryPlan, _Way]:
+    """(the sum, the way to run); the last refusal where nothing fits. The search is left with what was chosen."""
+
+    def sum_of(way: _Way) -> MemoryPlan:
+        search.use_lists(way.with_lists)
+        return plan_memory(budget, run.needs(way, is_ahead=search.is_ahead), search.ways(way.num_threads), search.misses)
+
     refusal: BudgetError | None = None
-    for threads, with_lists, with_pointers in _ways_out(num_threads, run.plan):
-        search.use_lists(with_lists)
-        needs = run.needs(threads, is_ahead=search.is_ahead, with_lists=with_lists, with_pointers=with_pointers)
-        try:
-            return plan_memory(budget, needs, search.ways(threads), search.misses), threads
-        except BudgetError as error:
-            refusal = error
+    for group in groups:
+        misses: dict[_Way, float] = {}
+        for way in group:
+            try:
+                memory = sum_of(way)
+            except BudgetError as error:
+                refusal = error
+            else:
+                misses[way] = search.misses(memory.ahead, memory.cache_bytes) * (ALONE if way.in_flight == 1 else 1.0)
+        if misses:
+            best = min(misses, key=lambda way: misses[way])
+            return sum_of(best), best
     assert refusal is not None
     raise refusal
-
-
-def _ways_out(num_threads: int, plan: Plan) -> list[tuple[int, bool, bool]]:
-    """What is given up, one after the other, before a budget is refused: threads; kept lists and their table; row pointers that stay in
-    memory, of which the page cache then has what it can within the reserve."""
-    has_lists = plan.neighbor_policy is not None
-    ways = [(num_threads, has_lists, True), (1, has_lists, True), (1, False, True), (1, False, False)]
-    return list(dict.fromkeys(ways))
 
 
 def _measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> _Batch:

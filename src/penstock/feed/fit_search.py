@@ -42,15 +42,15 @@ class CacheSearch:
         self.is_ahead = Belady.name in (plan.policy, plan.device_policy)
         self._row_bytes = {t: width + STATE_BYTES_PER_ROW for t, width in row_bytes.items()}
         self._num_nodes = {t: graph.num_nodes[t] for t in row_bytes}
-        self._lists: VisitedLists | None = None
+        self._lists = VisitedLists(profile.list_visits, graph.adjacency) if plan.neighbor_policy is not None else None
+        self._with_lists = False
         self._share: float | None = None
         self._known: dict[Any, float] = {}
         self._windows = [window for window in WINDOWS if window <= max(WINDOWS[0], profile.num_batches // 2)]
 
     def use_lists(self, with_lists: bool) -> None:
         """Whether neighbour lists may be kept."""
-        self._lists = VisitedLists(self._profile.list_visits, self._graph.adjacency) if with_lists else None
-        self._share = None
+        self._with_lists, self._share = with_lists, None
 
     def ways(self, num_threads: int) -> list[Ahead]:
         """To look ahead; of what is sampled again, threads that make batches sample too."""
@@ -67,13 +67,13 @@ class CacheSearch:
         """Reads per batch that remain."""
         if self._share is None:
             middle = self._windows[len(self._windows) // 2]
-            self._share = min(LIST_SHARES if self._lists else (0.0,), key=lambda share: self._misses(middle, cache_bytes, share, 1))
+            self._share = min(LIST_SHARES if self._with_lists else (0.0,), key=lambda share: self._misses(middle, cache_bytes, share, 1))
         return self._misses(way.window, cache_bytes, self._share, 1 if way.hold == "samples" else 2)
 
     def divide(self, cache_bytes: int) -> tuple[dict[EdgeType, np.ndarray], dict[NodeType, int]]:
         """(nodes whose lists are kept, rows kept)."""
         list_bytes = self._list_bytes(cache_bytes, self._share or 0.0)
-        return self._lists.keep(list_bytes) if self._lists else {}, self._rows(cache_bytes - list_bytes)
+        return self._lists.keep(list_bytes) if self._lists and self._with_lists else {}, self._rows(cache_bytes - list_bytes)
 
     def _misses(self, window: int, cache_bytes: int, share: float, times_sampled: int) -> float:
         list_bytes = self._list_bytes(cache_bytes, share)
@@ -83,7 +83,7 @@ class CacheSearch:
         return times_sampled * lists + kept + on_device
 
     def _list_bytes(self, cache_bytes: int, share: float) -> int:
-        if self._lists is None:
+        if self._lists is None or not self._with_lists:
             return 0
         return min(int(share * cache_bytes) if self._row_bytes else cache_bytes, self._lists.num_bytes)
 

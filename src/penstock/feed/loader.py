@@ -159,7 +159,10 @@ class NeighborLoader:
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step, shards)
         self._cache_to_come = cache_to_come(plan, self._maker, self._caches)
         self._sampling = self._options
-        if self._caches.fitted is not None:
+        if self._caches.fitted is None:
+            in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)
+            self._options = dataclasses.replace(self._options, max_in_flight=in_flight)
+        else:
             fitted = self._caches.fitted
             self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
             self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, self._options.num_workers))

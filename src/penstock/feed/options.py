@@ -26,6 +26,8 @@ class LoaderOptions:
         batch_size, shuffle, drop_last: as in torch.
         num_workers: sampling threads; 0 makes batches in the caller's thread.
         max_in_flight: batches in the making or waiting.
+        max_read_ahead: the same where samples are drawn ahead of rows from a disk, which two readers keep busy: what a batch holds is memory
+            that kept rows could have.
         timeout_s: raise when a batch takes longer; 0 never.
         pin_memory: deliver page-locked batches (only where CUDA is available).
         sampler, batch_sampler: the user's own order of positions, or of batches of positions.
@@ -36,14 +38,19 @@ class LoaderOptions:
     drop_last: bool = False
     num_workers: int = 0
     max_in_flight: int = 1
+    max_read_ahead: int = 1
     timeout_s: float = 0.0
     pin_memory: bool = False
     sampler: Iterable[int] | None = None
     batch_sampler: Iterable[list[int]] | None = None
 
+    def under_way(self, *, is_read_ahead: bool) -> int:
+        """Batches in the making or waiting; `is_read_ahead`: see `Plan`."""
+        return self.max_read_ahead if is_read_ahead else self.max_in_flight
+
     def ahead(self) -> LoaderOptions:
         """The same with one thread at least: a device is asked for batches ahead by another thread than the training's."""
-        return self if self.num_workers else replace(self, num_workers=1, max_in_flight=2)
+        return self if self.num_workers else replace(self, num_workers=1, max_in_flight=2, max_read_ahead=2)
 
 
 def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
@@ -81,6 +88,7 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
         drop_last=drop_last,
         num_workers=int(num_workers),
         max_in_flight=num_workers + 1 if prefetch is None else max(1, num_workers * prefetch),
+        max_read_ahead=2 if prefetch is None else prefetch,
         timeout_s=timeout_s,
         pin_memory=pin_memory and torch.cuda.is_available(),
         sampler=sampler,

@@ -39,7 +39,8 @@ class Profile:
         row_visits: node type -> uint8[num_nodes], batches that ask for each row (255 and more are one).
         list_visits: edge type -> uint8[num_dst], batches that read anything of each list, likewise.
         traces: node type -> per batch int32[n]: distinct rows asked for among the chosen nodes, numbered anew from 0.
-        trace_visits: node type -> uint8[m]: of the chosen nodes that occur.
+        trace_visits: node type -> uint8[m]: of the chosen nodes that occur, in the first half of the batches: a policy that knew the visits of
+            the second half would be judged by what it was told.
         workspace_bytes: of one sampling thread.
     """
 
@@ -87,7 +88,8 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
     for t, trace in chosen.items():
         known, numbers = np.unique(np.concatenate(trace), return_inverse=True)
         profile.traces[t] = np.split(numbers.astype(np.int32), np.cumsum([ids.size for ids in trace])[:-1])
-        profile.trace_visits[t] = profile.row_visits[t][known]
+        first_half = np.concatenate(profile.traces[t][: len(trace) // 2])
+        profile.trace_visits[t] = np.minimum(np.bincount(first_half, minlength=known.size), 255).astype(np.uint8)
     profile.workspace_bytes = workspace.num_bytes
     return profile
 

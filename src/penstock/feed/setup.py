@@ -101,7 +101,8 @@ def fill_caches(
     def fit(bottom: Caches) -> Fitted:
         assert bottom.graph is not None
         apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool(), _workspaces=queue.SimpleQueue())
-        batches = {"num_workers": options.num_workers, "max_in_flight": options.max_in_flight}
+        in_flight = options.under_way(is_read_ahead=plan.is_read_ahead)
+        batches = {"num_workers": options.num_workers, "max_in_flight": in_flight}
         use = None if access.reader is None else device_use(plan, bottom, topology=drawing.topology, is_mapped=access.is_mapped)
         kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
         return fit_memory(kept_here, apart, bottom, **batches, make_batch=lambda at: make_one(apart, bottom, at, 0, 0), step=step, use=use)

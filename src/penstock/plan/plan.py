@@ -209,6 +209,11 @@ class Plan:
         return self.features != "disk" and self.slow is None and not self.map_threads
 
     @property
+    def is_read_ahead(self) -> bool:
+        """Rows come from a disk, for samples that were drawn before: a policy looks ahead."""
+        return self.features == "disk" and Belady.name in (self.policy, self.device_policy)
+
+    @property
     def is_device_cache_found(self) -> bool:
         """How many rows the device keeps is found out after the first steps."""
         return self.device_policy is not None and self.device_cache is None

@@ -2,6 +2,10 @@
 
 In: counts of visits, of which most are 0. Out: reads that are saved by each number of bytes, and the lists kept. Only visited lists are
 looked at: memory follows the profile, not the graph.
+
+What was visited once in a few batches will mostly not be visited in the next ones, so counts are not what keeping a list saves. `reliable` has
+Turing's estimate of that (Good 1953): lists that were visited k times will be visited as often as those that were visited k + 1 times had
+been, each of these having had k visits beside any one of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +17,10 @@ import numpy as np
 
 from penstock.cache.hotness import BLOCK
 from penstock.records import CSC, EdgeType
+
+
+FEW = 30
+"""Lists with the same count, from which on the estimate is better than the count itself."""
 
 
 class VisitedLists:
@@ -38,11 +46,12 @@ class VisitedLists:
                 counts.append(visits[edge_type][visited])
                 owners.append(np.full(visited.size, number, np.uint8))
         whole_sizes, whole_counts = _join(sizes, np.int64), _join(counts, np.uint8)
-        ranking = np.argsort(-(whole_counts / whole_sizes).astype(np.float32), kind="stable")
+        worth = reliable(whole_counts)[whole_counts]
+        ranking = np.argsort(-(worth / whole_sizes).astype(np.float32), kind="stable")
         self._ends = np.cumsum(whole_sizes[ranking])
         del whole_sizes
-        widest = int(whole_counts.max(initial=0)) * whole_counts.size
-        self._saved = np.cumsum(whole_counts[ranking], dtype=np.min_scalar_type(max(widest, 1)))
+        self._num_visits = float(whole_counts.sum(dtype=np.int64))
+        self._saved = np.cumsum(worth[ranking], dtype=np.float64).astype(np.float32)
         self._nodes, self._owners = _join(nodes, np.int32)[ranking], _join(owners, np.uint8)[ranking]
 
     @property
@@ -51,9 +60,9 @@ class VisitedLists:
         return int(self._ends[-1]) if self._ends.size else 0
 
     def misses(self, num_bytes: int) -> float:
-        """Reads of lists that remain when the best ones within so many bytes are kept."""
+        """Reads of lists that remain when the best ones within so many bytes are kept, in as many batches as the profile had."""
         count = self._count(num_bytes)
-        return float(int(self._saved[-1]) - (int(self._saved[count - 1]) if count else 0)) if self._saved.size else 0.0
+        return self._num_visits - (float(self._saved[count - 1]) if count else 0.0)
 
     def keep(self, num_bytes: int) -> dict[EdgeType, np.ndarray]:
         """Edge type -> nodes whose lists are kept, best first."""
@@ -63,6 +72,18 @@ class VisitedLists:
 
     def _count(self, num_bytes: int) -> int:
         return int(np.searchsorted(self._ends, num_bytes, side="right"))
+
+
+def reliable(counts: np.ndarray) -> np.ndarray:
+    """Return float32[256]: visits to expect of a list that was visited 0, 1, ... times, in as many batches more; never more than it had.
+
+    Args:
+        counts: uint8[n], visits of each list that was visited at all.
+    """
+    number = np.bincount(counts, minlength=257).astype(np.float64)  # of lists, by their visits
+    had = np.arange(256, dtype=np.float64)
+    expected = np.where(number[:-1] >= FEW, (had + 1) * number[1:] / np.maximum(number[:-1], 1), had)
+    return np.maximum.accumulate(np.minimum(expected, had)).astype(np.float32)
 
 
 def _join(pieces: list[np.ndarray], dtype: Any) -> np.ndarray:
