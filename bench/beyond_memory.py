@@ -29,8 +29,8 @@ from penstock.study.layout import LayoutSettings, drop_layout, lay_out
 SHARE = 0.1
 """Memory over store."""
 
-RESERVE = 0.12
-"""Share of the limit that no cache is given: fluctuations, and some page cache for whoever reads maps."""
+RESERVE, DIRECT_RESERVE = 0.12, 0.06
+"""Shares of the limit that no cache is given: fluctuations, and some page cache for whoever reads maps."""
 
 DIRECTORY = 8
 """Bytes a node that Belady's tables take of a cache's capacity."""
@@ -42,17 +42,18 @@ THREADS = (8, 16, 32, 64)
 """Threads that read maps, tried for `mmap`."""
 
 SEEDS = {"zipf-256": 128, "twitter-128": 128, "cnr-768": 128, "rmat-64": 128}
+WARMED_UP = 48
+"""Batches before those of whoever looks ahead are timed: three windows, a window and a half where it is 32."""
 PIECE = bytearray(8 << 20)
 PACKED = "packed layout"
+NEAR = ("cnr-768", "twitter-128")
+"""Expansions of real graphs: the others have no neighbourhoods that an order of the seeds could use."""
 MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
 }
 WINDOWS, MEMORY, SIZES = (2, 4, 8, 16, 32, 64, 128), (0.75, 1.0, 1.5, 2.0), (32, 64, 128, 256)
 GINEX = dict(window=16, presample_batches=16)
-OURS = dict(order="proximity", neighbor_policy="presample")
-"""What `ours` adds to `ginex`."""
-
 GINEX_SPLITS = (0.05, 0.2, 0.4)
 """Tried for `ginex`, which keeps both caches at the same time."""
 
@@ -129,8 +130,12 @@ class Bench:
 
     def budget(self, model: str, settings: dict[str, Any], limit: int | None = None, window: int = 1) -> int:
         """Bytes for caches: what is left beside a run without caches and, with a window, beside the batches that it holds ahead."""
-        whole = limit or self.limit
-        return int((1 - RESERVE) * whole) - self.needed(model, settings, window)
+        reserve = DIRECT_RESERVE if window > 1 else RESERVE
+        return int((1 - reserve) * (limit or self.limit)) - self.needed(model, settings, window)
+
+    def ours(self) -> dict[str, Any]:
+        """Our own recipe: one figure for the whole process, and proximity order where there are neighbourhoods."""
+        return budget_plan(self.limit, **({"order": "proximity"} if self.name in NEAR else {}))
 
     def ginex(
         self, model: str, settings: dict[str, Any], share: float, *, window: int = GINEX["window"], limit: int | None = None, **changes: Any
@@ -220,12 +225,12 @@ def part_main(bench: Bench) -> None:
                 "ginex": bench.ginex(model, settings, lists),
                 "mmap": mmap_plan(threads),
                 "ali+pg": ali_pg_plan(threads, budget, split),
-                "ours": bench.ginex(model, settings, lists, **OURS),
+                "ours": bench.ours(),
             }
             for name, plan in plans.items():
                 if not bench.is_done("main", model, name, count=number + 1):
                     measure_fio(bench, model)
-                    warm = {"warmup": 3 * GINEX["window"]} if name in ("ginex", "ours") else {}
+                    warm = {"warmup": WARMED_UP} if name in ("ginex", "ours") else {}
                     bench.run(("main", model, name), {**settings, **warm, "plan": plan})
 
 
@@ -243,22 +248,23 @@ def part_ours(bench: Bench) -> None:
     steps: dict[str, dict[str, Any]] = {
         "direct reads, no caches": dict(features="disk", topology="disk", window=1),
         "ginex": bench.ginex("sage", settings, lists),
-        "window 64": bench.ginex("sage", settings, lists, window=64),
-        "proximity order": bench.ginex("sage", settings, lists, window=64, order="proximity"),
-        "lists by visits": bench.ginex("sage", settings, lists, window=64, order="proximity", neighbor_policy="presample"),
+        "window 32": bench.ginex("sage", settings, lists, window=32),
         "host_memory: all fitted": budget_plan(bench.limit),
     }
+    if bench.name in NEAR:
+        steps["proximity order"] = bench.ours()
     for number in range(bench.options.rounds):
         for name, plan in steps.items():
             if not bench.is_done("ours", name, count=number + 1):
-                bench.run(("ours", name), {**settings, "plan": plan})
-    if not bench.is_done("ours", PACKED, count=bench.options.rounds):
+                warm = {"warmup": WARMED_UP} if name != "direct reads, no caches" else {}
+                bench.run(("ours", name), {**settings, **warm, "plan": plan})
+    if bench.options.packed and not bench.is_done("ours", PACKED, count=bench.options.rounds):
         fanouts, batch_size = tuple(settings["fanouts"]), settings["batch_size"]
         how = LayoutSettings(num_neighbors=fanouts, batch_size=batch_size, order="proximity", fields=("x",), by="hot-coaccess")
         bench.notes.page(bench.name, "layout").update(lay_out(bench.path, how)["measured"])
         try:
             for _ in range(bench.options.rounds):
-                bench.run(("ours", PACKED), {**settings, "plan": steps["lists by visits"]})
+                bench.run(("ours", PACKED), {**settings, "plan": bench.ours()})
         finally:
             drop_layout(bench.path)
 
@@ -313,6 +319,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--map-threads", type=int, help="for maps; default: the best of --threads")
     parser.add_argument("--splits", nargs="*", type=float, default=list(SPLITS), help="of ali+pg")
     parser.add_argument("--ginex-splits", nargs="*", type=float, default=list(GINEX_SPLITS))
+    parser.add_argument("--packed", action="store_true", help="of part ours, also the packed layout: needs room for the features again")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--scale", type=float, default=1.0, help="of the stores, for trying it out")

@@ -5,8 +5,11 @@ import pytest
 import torch
 
 import penstock
+from penstock.cache.expected import expected_visits
+from penstock.cache.hotness import degree_hotness
 from penstock.errors import BudgetError, UsageError
 from penstock.feed.held import HeldSubgraph, hold, release
+from penstock.feed.profile import take_profile
 from penstock.feed.subgraph import number_edges, subgraph_of
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.plan.visited import VisitedLists
@@ -141,6 +144,27 @@ def test_held_samples_come_back_bit_for_bit(stores):
                 assert again.edges[e].num_per_hop == one.num_per_hop
             assert again.num_nodes_per_hop == subgraph.num_nodes_per_hop
             assert held.num_bytes < sum(one.edge_index.nbytes + one.positions.nbytes for one in subgraph.edges.values())
+
+
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_a_short_profile_ranks_by_expected_visits_and_is_judged_by_the_rest(kind, stores, monkeypatch):
+    profiles = []
+
+    def take(*given):
+        profiles.append(take_profile(*given))
+        return profiles[-1]
+
+    monkeypatch.setattr("penstock.feed.fit.take_profile", take)
+    monkeypatch.setattr("penstock.feed.profile.MAX_BATCHES", 4)
+    monkeypatch.setattr("penstock.feed.profile.THINNING", 1)
+    loader = loader_of(stores[kind], plan=Plan(host_memory="8GiB"), num_workers=2)
+    (profile,), graph = profiles, stores[kind].graph()
+    for node_type, cache in loader._caches.caches.items():
+        first_half = np.concatenate(profile.traces[node_type][:2])
+        assert np.array_equal(np.bincount(first_half, minlength=profile.trace_visits[node_type].size), profile.trace_visits[node_type])
+        expected = expected_visits(profile.row_visits[node_type], degree_hotness(graph, node_type))
+        assert profile.num_batches == 4 < len(loader)
+        assert np.array_equal(np.sort(np.flatnonzero(cache.policy.slots >= 0)), np.flatnonzero(expected > 0))
 
 
 def test_visited_lists_against_all_subsets():

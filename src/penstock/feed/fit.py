@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.cache.choose import BY_VISITS, STATIC
-from penstock.errors import BudgetError
 from penstock.feed.fit_device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.fit_search import MARGIN, CacheSearch
+from penstock.feed.fit_ways import Way, choose_way, ways_to_run
 from penstock.feed.profile import Profile, take_profile
 from penstock.plan import Plan
 from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATIC_DIRECTORY_BYTES_PER_NODE
 from penstock.plan.lists import table_bytes
-from penstock.plan.memory import MemoryPlan, Needs, plan_memory
+from penstock.plan.memory import MemoryPlan, Needs
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store.budget import parse_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries, peak_growth, resident_bytes_outside
@@ -33,14 +33,11 @@ BATCHES_SHARE = 0.3
 """Of the budget that batches under way may take before fewer of them are made at once."""
 PROBED_SHARE = 0.125
 """Of a batch, that a training step is tried with."""
-ALONE = 1.1
-"""Times what is missed, that reading the rows of one batch at a time counts as, against two: the disk rests while hits are copied and the next
-read is planned (5 to 15 % of the time where nothing else differs)."""
 READ_BYTES_PER_ROW = 96
 """Of the plan of a read: order, places, starts, lengths."""
 RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34, **dict.fromkeys(BY_VISITS, 11)}
-"""While rows are chosen, before there is a cache: what they are ranked by, and a block of the ranking. Visits of the profile, which is there
-already, are moved by degrees."""
+"""While rows are chosen, before there is a cache: what they are ranked by, and a block of the ranking. The visits of the profile, which are
+there already, are moved by degrees."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
 """Where no step is there to be tried: twice the features of a batch."""
 
@@ -111,7 +108,9 @@ def fit_memory(
         process_bytes=process_bytes, step_bytes=step_bytes, workspace_bytes=profile.workspace_bytes,
     )  # fmt: skip
     search = CacheSearch(plan, maker.sampler.graph, profile, kept, use)
-    memory, way = _share_out(budget, run, search, _ways_to_run(max(num_workers, 1), in_flight, plan))
+    is_ahead = search.is_ahead
+    groups = ways_to_run(max(num_workers, 1), in_flight, plan)
+    memory, way = choose_way(budget, groups, lambda way: run.needs(way, is_ahead=is_ahead), search)
     lists, rows = search.divide(memory.cache_bytes)
     return Fitted(
         memory=memory,
@@ -163,7 +162,7 @@ class _Run:
     step_bytes: int
     workspace_bytes: int
 
-    def needs(self, way: _Way, *, is_ahead: bool) -> Needs:
+    def needs(self, way: Way, *, is_ahead: bool) -> Needs:
         """What it takes beside its caches."""
         plan, graph, use, batch = self.plan, self.graph, self.use, self.batch
         is_drawn_here = use is None or not use.is_drawing
@@ -182,51 +181,6 @@ class _Run:
         in_use_later = needs.step + needs.sampling + needs.batches + needs.staging + needs.reading
         at_first = max(_ranking_bytes(plan, graph, self.kept_types), 0 if use is None else use.placing_bytes)
         return replace(needs, ranking=max(0, at_first - in_use_later))
-
-
-class _Way(NamedTuple):
-    """A way to run: threads; batches in the making or waiting; whether neighbour lists are kept; whether row pointers stay in memory."""
-
-    num_threads: int
-    in_flight: int
-    with_lists: bool
-    with_pointers: bool
-
-
-def _ways_to_run(num_threads: int, in_flight: int, plan: Plan) -> list[list[_Way]]:
-    """Groups of ways: of the first group in which one fits, what misses least is taken. So threads are given up last but for row pointers that
-    stay in memory, of which the page cache then has what it can within the reserve."""
-    flights = dict.fromkeys([in_flight, 1] if plan.is_read_ahead else [in_flight])
-    kept = [True, False] if plan.neighbor_policy is not None else [False]
-    return [
-        [_Way(num_threads, batches, with_lists, True) for batches in flights for with_lists in kept],
-        [_Way(1, 1, with_lists, True) for with_lists in kept],
-        [_Way(1, 1, False, False)],
-    ]
-
-
-def _share_out(budget: int, run: _Run, search: CacheSearch, groups: list[list[_Way]]) -> tuple[MemoryPlan, _Way]:
-    """(the sum, the way to run); the last refusal where nothing fits. The search is left with what was chosen."""
-
-    def sum_of(way: _Way) -> MemoryPlan:
-        search.use_lists(way.with_lists)
-        return plan_memory(budget, run.needs(way, is_ahead=search.is_ahead), search.ways(way.num_threads), search.misses)
-
-    refusal: BudgetError | None = None
-    for group in groups:
-        misses: dict[_Way, float] = {}
-        for way in group:
-            try:
-                memory = sum_of(way)
-            except BudgetError as error:
-                refusal = error
-            else:
-                misses[way] = search.misses(memory.ahead, memory.cache_bytes) * (ALONE if way.in_flight == 1 else 1.0)
-        if misses:
-            best = min(misses, key=lambda way: misses[way])
-            return sum_of(best), best
-    assert refusal is not None
-    raise refusal
 
 
 def _measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> _Batch:

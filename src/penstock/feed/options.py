@@ -26,8 +26,8 @@ class LoaderOptions:
         batch_size, shuffle, drop_last: as in torch.
         num_workers: sampling threads; 0 makes batches in the caller's thread.
         max_in_flight: batches in the making or waiting.
-        max_read_ahead: the same where samples are drawn ahead of rows from a disk, which two readers keep busy: what a batch holds is memory
-            that kept rows could have.
+        max_read_ahead: the same where samples are drawn ahead of rows from a disk, which two readers keep busy: what a batch holds is
+            memory that kept rows could have.
         timeout_s: raise when a batch takes longer; 0 never.
         pin_memory: deliver page-locked batches (only where CUDA is available).
         sampler, batch_sampler: the user's own order of positions, or of batches of positions.

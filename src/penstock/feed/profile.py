@@ -39,8 +39,8 @@ class Profile:
         row_visits: node type -> uint8[num_nodes], batches that ask for each row (255 and more are one).
         list_visits: edge type -> uint8[num_dst], batches that read anything of each list, likewise.
         traces: node type -> per batch int32[n]: distinct rows asked for among the chosen nodes, numbered anew from 0.
-        trace_visits: node type -> uint8[m]: of the chosen nodes that occur, in the first half of the batches: a policy that knew the visits of
-            the second half would be judged by what it was told.
+        trace_visits: node type -> uint8[m]: of the chosen nodes that occur, in the first half of the batches: a policy that knew the
+            visits of the second half would be judged by what it was told.
         workspace_bytes: of one sampling thread.
     """
 

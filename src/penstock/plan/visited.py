@@ -3,9 +3,9 @@
 In: counts of visits, of which most are 0. Out: reads that are saved by each number of bytes, and the lists kept. Only visited lists are
 looked at: memory follows the profile, not the graph.
 
-What was visited once in a few batches will mostly not be visited in the next ones, so counts are not what keeping a list saves. `reliable` has
-Turing's estimate of that (Good 1953): lists that were visited k times will be visited as often as those that were visited k + 1 times had
-been, each of these having had k visits beside any one of its own.
+What was visited once in a few batches will mostly not be visited in the next ones, so counts are not what keeping a list saves. Turing's
+estimate of that (Good 1953): lists that were visited k times will be visited as often as those with k + 1 visits were, each of which had k
+beside any one of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 
 from penstock.cache.hotness import BLOCK
 from penstock.records import CSC, EdgeType
-
 
 FEW = 30
 """Lists with the same count, from which on the estimate is better than the count itself."""

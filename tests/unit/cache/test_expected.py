@@ -88,3 +88,4 @@ def test_counts_stand_where_all_batches_are_sampled():
         lists, degree = workload.visits().lists[EDGE], degree_hotness(graph, NODE)
         assert_same_bytes(workload.row_visits(NODE), visits if is_whole else expected_visits(visits, degree))
         assert_same_bytes(workload.list_visits(EDGE), lists if is_whole else expected_visits(lists, degree))
+        assert_same_bytes(workload.expected(visits, NODE, max_batches), workload.row_visits(NODE))

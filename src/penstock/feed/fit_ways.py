@@ -1,0 +1,90 @@
+"""Ways to run within a budget: threads, batches at once, what is kept; and which of them is taken.
+
+In: what each way takes, and what would be missed with what it leaves for caches. Out: one of them with its sum, or the refusal of the
+smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from penstock.errors import BudgetError
+from penstock.plan import Plan
+from penstock.plan.memory import Ahead, MemoryPlan, Needs, plan_memory
+
+ALONE = 1.1
+"""How many times worse a miss is where rows are read for one batch at a time, and not for two: the disk rests while hits are copied and the
+next read is planned (5 to 15 % of the time)."""
+
+
+class Way(NamedTuple):
+    """A way to run: threads; batches in the making or waiting; whether neighbour lists are kept; whether row pointers stay in memory."""
+
+    num_threads: int
+    in_flight: int
+    with_lists: bool
+    with_pointers: bool
+
+
+class Search(Protocol):
+    """What `CacheSearch` is asked for here."""
+
+    def use_lists(self, with_lists: bool) -> None:
+        """Whether neighbour lists may be kept."""
+        ...
+
+    def ways(self, num_threads: int) -> list[Ahead]:
+        """To look ahead."""
+        ...
+
+    def misses(self, way: Ahead, cache_bytes: int) -> float:
+        """Reads per batch that remain."""
+        ...
+
+
+def ways_to_run(num_threads: int, in_flight: int, plan: Plan) -> list[list[Way]]:
+    """Groups of ways: the first that has one that fits is taken. So threads are given up first, then kept lists, then row pointers that
+    stay in memory, of which the page cache has what it can within the reserve."""
+    flights = dict.fromkeys([in_flight, 1] if plan.is_read_ahead else [in_flight])
+    kept = [True, False] if plan.neighbor_policy is not None else [False]
+    return [
+        [Way(num_threads, batches, with_lists, True) for batches in flights for with_lists in kept],
+        [Way(1, 1, with_lists, True) for with_lists in kept],
+        [Way(1, 1, False, False)],
+    ]
+
+
+def choose_way(budget: int, groups: Sequence[Sequence[Way]], needs: Callable[[Way], Needs], search: Search) -> tuple[MemoryPlan, Way]:
+    """Take what misses least of the first group in which anything fits.
+
+    Args:
+        budget: bytes.
+        groups: see `ways_to_run`.
+        needs: what a way takes beside caches.
+        search: what is missed; it is left with what was chosen.
+    Returns:
+        the sum, and the way.
+    Raises:
+        BudgetError: see `plan_memory`; of the last way, which takes least.
+    """
+
+    def sum_of(way: Way) -> MemoryPlan:
+        search.use_lists(way.with_lists)
+        return plan_memory(budget, needs(way), search.ways(way.num_threads), search.misses)
+
+    refusal: BudgetError | None = None
+    for group in groups:
+        misses: dict[Way, float] = {}
+        for way in group:
+            try:
+                memory = sum_of(way)
+            except BudgetError as error:
+                refusal = error
+            else:
+                misses[way] = search.misses(memory.ahead, memory.cache_bytes) * (ALONE if way.in_flight == 1 else 1.0)
+        if misses:
+            best = min(misses, key=lambda way: misses[way])
+            return sum_of(best), best
+    assert refusal is not None
+    raise refusal
