@@ -35,6 +35,9 @@ RESERVE, DIRECT_RESERVE = 0.12, 0.06
 DIRECTORY = 8
 """Bytes a node that Belady's tables take of a cache's capacity."""
 
+STATIC_DIRECTORY = 4
+"""The same of a static policy."""
+
 SPLITS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Of one budget between neighbour lists and rows: Ginex 5.1 tuned Ali+PG by these."""
 
@@ -46,8 +49,11 @@ WARMED_UP = 48
 """Batches before those of whoever looks ahead are timed: three windows, a window and a half where it is 32."""
 PIECE = bytearray(8 << 20)
 PACKED = "packed layout"
-NEAR = ("cnr-768", "twitter-128")
-"""Expansions of real graphs: the others have no neighbourhoods that an order of the seeds could use."""
+NEAR, FAR = ("cnr-768",), ("zipf-256", "twitter-128")
+"""Where the rows of batches that follow each other are much the same, in proximity order; where each row is a request by itself, and there
+is room on the disk to spool them."""
+GROUP, SPOOL = 64, 0.6
+"""Batches that are spooled at once; bytes of the spool over those of the store."""
 MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
@@ -113,16 +119,19 @@ class Bench:
         )
         return result
 
-    def needed(self, model: str, settings: dict[str, Any], window: int = 1) -> int:
+    def needed(self, model: str, settings: dict[str, Any], window: int = 1, *, is_spooled: bool = False) -> int:
         """Bytes that a run takes beside its caches, measured once per model, settings and window: direct reads, as good as nothing kept."""
-        key = f"{model} {settings.get('batch_size')}" + (f" window {window}" if window > 1 else "")
+        key = f"{model} {settings.get('batch_size')}" + (f" window {window}" if window > 1 else "") + is_spooled * " spooled"
         page = self.notes.page(self.name, "needed")
         if key not in page:
-            table = DIRECTORY * self.notes.page(self.name)["num_nodes"] if window > 1 else 0
+            per_node = STATIC_DIRECTORY if is_spooled else DIRECTORY if window > 1 else 0
+            table = per_node * self.notes.page(self.name)["num_nodes"]
             plan: dict[str, Any] = dict(features="disk", topology="disk", window=window)
             if table:
                 plan |= dict(policy="belady", cache=kib(table + (1 << 20)), presample_batches=GINEX["presample_batches"])
-            warm = dict(warmup=4 + window, warmup_s=0, batches=2, least_s=0)
+            if is_spooled:
+                plan |= dict(policy="presample", spool=kib(SPOOL * self.store_bytes))
+            warm = dict(warmup=4 + (0 if is_spooled else window), warmup_s=0, batches=2, least_s=0)
             result = self.run(("profile", key), {**settings, "plan": plan, **warm}, limit=2 * self.limit)
             page[key] = result["own_bytes"] + result["row_pointer_bytes"] - table if "error" not in result else None
             self.notes.keep()
@@ -133,9 +142,16 @@ class Bench:
         reserve = DIRECT_RESERVE if window > 1 else RESERVE
         return int((1 - reserve) * (limit or self.limit)) - self.needed(model, settings, window)
 
-    def ours(self) -> dict[str, Any]:
-        """Our own recipe: one figure for the whole process, and proximity order where there are neighbourhoods."""
-        return budget_plan(self.limit, **({"order": "proximity"} if self.name in NEAR else {}))
+    def ours(self, model: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """Our own recipe: rows spooled where they lie far apart; else one figure for the whole process, and proximity order where that is
+        of use."""
+        if self.name not in FAR:
+            return budget_plan(self.limit, **({"order": "proximity"} if self.name in NEAR else {}))
+        room = int((1 - DIRECT_RESERVE) * self.limit) - self.needed(model, settings, 2 * GROUP, is_spooled=True)
+        return dict(
+            features="disk", topology="disk", policy="presample", presample_batches=GINEX["presample_batches"], cache=kib(room),
+            window=2 * GROUP, spool=kib(SPOOL * self.store_bytes),
+        )  # fmt: skip
 
     def ginex(
         self, model: str, settings: dict[str, Any], share: float, *, window: int = GINEX["window"], limit: int | None = None, **changes: Any
@@ -225,12 +241,13 @@ def part_main(bench: Bench) -> None:
                 "ginex": bench.ginex(model, settings, lists),
                 "mmap": mmap_plan(threads),
                 "ali+pg": ali_pg_plan(threads, budget, split),
-                "ours": bench.ours(),
+                "ours": bench.ours(model, settings),
             }
             for name, plan in plans.items():
                 if not bench.is_done("main", model, name, count=number + 1):
                     measure_fio(bench, model)
                     warm = {"warmup": WARMED_UP} if name in ("ginex", "ours") else {}
+                    warm = {"warmup": 2 * GROUP, "warmup_s": 0, "batches": 2 * GROUP} if "spool" in plan else warm  # whole groups
                     bench.run(("main", model, name), {**settings, **warm, "plan": plan})
 
 
@@ -251,12 +268,13 @@ def part_ours(bench: Bench) -> None:
         "window 32": bench.ginex("sage", settings, lists, window=32),
         "host_memory: all fitted": budget_plan(bench.limit),
     }
-    if bench.name in NEAR:
-        steps["proximity order"] = bench.ours()
+    if bench.name in (*NEAR, *FAR):
+        steps["proximity order" if bench.name in NEAR else "rows spooled"] = bench.ours("sage", settings)
     for number in range(bench.options.rounds):
         for name, plan in steps.items():
             if not bench.is_done("ours", name, count=number + 1):
                 warm = {"warmup": WARMED_UP} if name != "direct reads, no caches" else {}
+                warm = {"warmup": 2 * GROUP, "warmup_s": 0, "batches": 2 * GROUP} if "spool" in plan else warm
                 bench.run(("ours", name), {**settings, **warm, "plan": plan})
     if bench.options.packed and not bench.is_done("ours", PACKED, count=bench.options.rounds):
         fanouts, batch_size = tuple(settings["fanouts"]), settings["batch_size"]
@@ -264,7 +282,7 @@ def part_ours(bench: Bench) -> None:
         bench.notes.page(bench.name, "layout").update(lay_out(bench.path, how)["measured"])
         try:
             for _ in range(bench.options.rounds):
-                bench.run(("ours", PACKED), {**settings, "plan": bench.ours()})
+                bench.run(("ours", PACKED), {**settings, "plan": bench.ours("sage", settings)})
         finally:
             drop_layout(bench.path)
 

@@ -179,13 +179,15 @@ def counts(loader: Any) -> dict[str, float]:
     for kind, tiers in (("row", stats.tiers), ("list", stats.lists)):
         for name, counted in tiers.items():
             number = counted["num_rows" if kind == "row" else "num_lists"]
+            number = 0 if name == "disk" and "spool" in tiers else number  # what is read ahead is asked of the spool
             found[f"{kind}s"] += number
             found[f"{kind}_hits"] += number if name == "cache" else 0
             found[f"{kind}_s_in_{name}"] = counted["seconds"]
             if "num_requests" in counted:
                 found["requests"] += counted["num_requests"]
                 found["tier_read_bytes"] += counted["read_bytes"]
-                found["row_requests"] = counted["num_requests"]
+                found["row_requests"] = found.get("row_requests", 0) + counted["num_requests"]
+    found["written_bytes"] = sum(spool.written_bytes for spool in loader._caches.spools)
     found["decide_s"] = sum(counted["decide_s"] for counted in stats.tiers.values())
     for tier in loader._caches.beneath.values():
         if hasattr(tier.stats, "num_requests"):

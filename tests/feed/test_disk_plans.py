@@ -45,6 +45,8 @@ def loader_of(store, **options):
         dict(features="disk"),
         dict(features="disk", policy="belady", cache="10%", window=3),
         dict(features="disk", policy="degree", cache="30%"),
+        dict(features="disk", policy="degree", cache="30%", window=4, spool="64MiB"),
+        dict(features="disk", policy="presample", cache="0 rows", window=3, hold="ids", spool="64MiB"),
         dict(topology="disk"),
         dict(features="disk", topology="disk", policy="belady", cache="10%", window=3, neighbor_policy="presample", neighbor_cache="20%"),
         dict(topology="disk", neighbor_policy="ratio", neighbor_cache="20%", neighbor_layout="prefix"),

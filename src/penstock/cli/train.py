@@ -67,6 +67,11 @@ def train(
     map_threads: Annotated[
         int | None, typer.Option(help="Threads that read mapped files at once, read-ahead off: for stores beyond memory.")
     ] = None,
+    spool: Annotated[
+        str | None,
+        typer.Option(help="8GiB of the disk: rows that --policy does not keep are read for many batches at once and lie there until then."),
+    ] = None,
+    spool_folder: Annotated[str | None, typer.Option(help="Where. (default: beside the features)")] = None,
     presample_batches: Annotated[
         int | None, typer.Option(help="Batches of an epoch that are sampled to find out what is hot. (default: all of them)")
     ] = None,
@@ -116,6 +121,7 @@ def train(
         recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
         topology=topology, neighbor_policy=neighbor_policy, neighbor_cache=neighbor_cache, neighbor_layout=neighbor_layout,
         slow_topology=slow_topology, map_threads=map_threads, presample_batches=presample_batches, huge_pages=huge_pages,
+        spool=spool, spool_folder=spool_folder,
         device=device, device_policy=device_policy, device_cache=device_cache, device_topology=device_topology,
         host_memory=host_memory, hold=hold, evaluation=evaluation,
         normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.gather import CachedTier, RowsUnderWay, TieredTable
+from penstock.gather import CachedTier, RowsUnderWay, SpooledTier, TieredTable
 from penstock.gather.stack import stack_of
 from penstock.records import Allocator, EdgeType, Graph, NodeType
 from penstock.sample.lists import Lists
@@ -65,6 +65,11 @@ class Caches:
     def levels(self) -> list[CachedTier]:
         """All caches, those beneath others too."""
         return [tier for table in self.tables.values() for tier in stack_of(table.tier) if isinstance(tier, CachedTier)]
+
+    @property
+    def spools(self) -> list[SpooledTier]:
+        """What is read ahead onto a disk."""
+        return [tier for table in self.tables.values() for tier in stack_of(table.tier) if isinstance(tier, SpooledTier)]
 
     def begin(self) -> int:
         """A new pass begins. Returns its number; what was announced in the one before and not asked for is forgotten."""
@@ -117,7 +122,9 @@ class Caches:
     def disks(self) -> dict[str, Any]:
         """Tiers on disks, by what they hold."""
         tiers: dict[str, Tier] = {
-            f"features, {self._label(key)}{tier.name}": tier for key, table in self.tables.items() for tier in stack_of(table.tier)
+            f"features, {self._label(key)}{tier.name}": getattr(tier, "kept", tier)
+            for key, table in self.tables.items()
+            for tier in stack_of(table.tier)
         }
         tiers |= {
             f"neighbour lists, {'/'.join(e)} disk" if len(self.beneath) > 1 else "neighbour lists, disk": t for e, t in self.beneath.items()
@@ -163,4 +170,4 @@ class Caches:
     def resident_bytes(self) -> int:
         """Memory of all that is kept: rows, directories and states; neighbour lists and tables; buffers of disks."""
         pinned = [t for table in self.tables.values() for t in stack_of(table.tier) if isinstance(t, PinnedTier)]
-        return self.list_bytes + sum(tier.resident_bytes for tier in (*self.levels, *self.disks.values(), *pinned))
+        return self.list_bytes + sum(tier.resident_bytes for tier in (*self.levels, *self.spools, *self.disks.values(), *pinned))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from penstock.feed.fields import Field
 from penstock.feed.shards import shared_cache
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import make_lists
-from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, TieredTable
+from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, SpooledTier, TieredTable
 from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
 from penstock.records import EdgeType, NodeType
 from penstock.sample.lists import with_lists
-from penstock.store.tiers import PinnedTier, Tier, UploadTier, advise_random
+from penstock.store.budget import parse_bytes
+from penstock.store.tiers import DiskTier, PinnedTier, Tier, UploadTier, advise_random
 
 if TYPE_CHECKING:
     import torch
@@ -81,8 +83,10 @@ def make_caches(
         near, far = _chosen(plan, over, workload, fitted)
         kept = _kept_lists(plan, workload, bottom.beneath) if is_drawn_on_device else fitted.lists
     tables = dict(bottom.tables)
+    sizes = {t: table.num_rows * sum(table.tier.row_bytes) for t, table in over.items()}
     for t in over:
-        tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader, group)
+        share = sizes[t] / max(1, sum(sizes.values()))
+        tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader, group, spool_share=share)
     if access.is_mapped and (plan.map_threads or plan.topology == "disk"):  # after the passes in order that choices take
         for csc in bottom.graph.adjacency.values():
             if plan.map_threads:
@@ -90,6 +94,7 @@ def make_caches(
             csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
             advise_random(csc.indptr)
     window = max((choice.window for choice in (*near.values(), *far.values())), default=0)
+    window = window if plan.spool is None else plan.window
     lists = dict.fromkeys(bottom.beneath) if is_drawn_on_device else make_lists(plan, bottom.graph, bottom.beneath, kept)
     hold = plan.hold if fitted is None else fitted.memory.ahead.hold
     if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
@@ -104,9 +109,12 @@ def with_caches(
     far: Choice | None,
     reader: torch.device | None,
     group: ShardGroup | None = None,
+    *,
+    spool_share: float = 1.0,
 ) -> TieredTable:
     """A table with its caches above it: `near` on the device, above `far` in memory of the host. Where the device reads the rows itself
-    there is one, on the device, whichever is given. The device's is shared by the ranks of a `group`."""
+    there is one, on the device, whichever is given. The device's is shared by the ranks of a `group`. `spool_share`: of the
+    plan's spool."""
     if isinstance(table.tier, PinnedTier):
         choice = near or far
         if choice is None:
@@ -116,7 +124,8 @@ def with_caches(
         return DeviceTable(FusedCache(choice.make, table.tier, choice.content), table.kinds)
     if far is not None:
         name = "cache" if plan.device_policy is None else "host cache"
-        table = TieredTable(CachedTier(far.make, table.tier, far.content, name), table.kinds)
+        slow = table.tier if plan.spool is None else _spooled(plan, table.tier, spool_share)
+        table = TieredTable(CachedTier(far.make, slow, far.content, name), table.kinds)
     if near is not None:
         assert reader is not None
         name = "device cache" if isinstance(table.tier, CachedTier) else "cache"
@@ -125,6 +134,14 @@ def with_caches(
             return DeviceTable(shared_cache(near, slow, name, reader, group), table.kinds)
         table = DeviceTable(CachedTier(near.make, slow, near.content, name, reader=reader), table.kinds)
     return table
+
+
+def _spooled(plan: Plan, tier: Tier, share: float) -> SpooledTier:
+    """Rows of a disk, spooled for half a window of batches at a time."""
+    assert plan.spool is not None
+    assert isinstance(tier, DiskTier)
+    folder = tier.folder if plan.spool_folder is None else Path(plan.spool_folder)
+    return SpooledTier(tier, folder, int(share * parse_bytes(plan.spool)), max(1, plan.window // 2))
 
 
 def _check_levels(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torch.device | None) -> None:

@@ -7,6 +7,7 @@ from penstock.gather.rows import RowTable
 from penstock.gather.seats import Seat, shard_seat_of_group, shard_seats
 from penstock.gather.shard_peers import ShardGroup
 from penstock.gather.sharded import ShardedCache, open_shards
+from penstock.gather.spooled import SpooledTier
 from penstock.gather.table import RowKind, RowsUnderWay, TieredTable
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Seat",
     "ShardGroup",
     "ShardedCache",
+    "SpooledTier",
     "TieredTable",
     "open_shards",
     "shard_seat_of_group",

@@ -23,6 +23,7 @@ from penstock.cache.belady import Belady
 from penstock.cache.policy import Change, Policy
 from penstock.cache.static import Static
 from penstock.errors import TierError, UsageError
+from penstock.gather.spooled import SpooledTier
 from penstock.gather.stack import around, stack_of
 from penstock.records import Span
 from penstock.store.tiers import DeviceTier, HostTier, Read, Tier, TierStats
@@ -101,12 +102,12 @@ class CachedTier:
             source.submit(ids[some], self._fast.buffers, some).wait()
 
     @property
-    def beneath(self) -> CachedTier | None:
-        """The next cache of the stack."""
-        return next((tier for tier in stack_of(self.slow) if isinstance(tier, CachedTier)), None)
+    def beneath(self) -> CachedTier | SpooledTier | None:
+        """The next tier of the stack that is told what comes."""
+        return next((tier for tier in stack_of(self.slow) if isinstance(tier, CachedTier | SpooledTier)), None)
 
     def announce(self, rows: np.ndarray) -> None:
-        """Tell a policy that looks ahead what a batch to come will ask for; batches in order. A content that stays tells the cache beneath
+        """Tell a policy that looks ahead what a batch to come will ask for; batches in order. A content that stays tells what is beneath
         what that will be asked for."""
         self._take_over_after_fork()
         if self.is_static and (cache := self.beneath) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.cache.belady import Belady
 from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
-from penstock.errors import UsageError, argument
+from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
 from penstock.plan.lists import SHARED
 from penstock.sample.lists import LAYOUTS
@@ -58,6 +58,10 @@ class Plan:
         map_threads: threads that read rows and neighbours from maps at the same time, for stores beyond memory: a row that is not in the
             page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
             chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
+        spool: bytes of a disk: "8GiB". Rows that `policy`, which must be one that stays, does not keep are read for half a `window` of
+            batches at once, in the order of the file, and lie in the spool until their batch's turn (see `gather.SpooledTier`): for rows
+            of a disk that lie far apart. What half the spool does not hold of them, and without one all of them, is read batch by batch.
+        spool_folder: where; None: beside the features.
         presample_batches: how many batches of an epoch are sampled at most to find out what is hot; None: all of them.
         device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: those
             that `policy` says, where the device itself reads all rows in memory of the host ("given" or "memory", nothing slow, no
@@ -90,6 +94,8 @@ class Plan:
     hold: str = "samples"
     host_memory: str | None = None
     map_threads: int = 0
+    spool: str | None = None
+    spool_folder: str | None = None
     presample_batches: int | None = None
     huge_pages: bool = True
     device_policy: str | None = None
@@ -123,8 +129,29 @@ class Plan:
                 slow_options(getattr(self, name), name)
         if self.slow_topology == SAME and self.slow is None:
             raise UsageError(f"{argument('slow_topology', SAME)} is the device of {argument('slow')}, and there is none")
+        self._check_spool()
         self._check_device()
         self._check_lists()
+
+    def _check_spool(self) -> None:
+        if self.spool is None:
+            return
+        parse_bytes(self.spool)
+        if self.features != "disk" or self.slow is not None or self.device_policy is not None:
+            raise UsageError(
+                f"{argument('spool', self.spool)} is for rows that come from a disk: give {argument('features', 'disk')}, and neither "
+                f"{argument('slow')} nor {argument('device_policy')}"
+            )
+        if self.policy not in STATIC:
+            raise UsageError(
+                f"{argument('spool', self.spool)} must know what {argument('policy')} will miss: give one that keeps its rows: "
+                f"{', '.join(STATIC)}"
+            )
+        if self.host_memory is not None:
+            raise NotSupportedError(
+                f"{argument('spool', self.spool)} is not fitted to {argument('host_memory')} yet: give {argument('cache')} and "
+                f"{argument('window')} in its place"
+            )
 
     def _check_device(self) -> None:
         amount = 0.0 if self.device_cache is None else parse_capacity(self.device_cache, "device_cache")[1]
@@ -210,8 +237,8 @@ class Plan:
 
     @property
     def is_read_ahead(self) -> bool:
-        """Rows come from a disk, for samples that were drawn before: a policy looks ahead."""
-        return self.features == "disk" and Belady.name in (self.policy, self.device_policy)
+        """Rows come from a disk, for samples that were drawn before: a policy looks ahead, or they are spooled."""
+        return self.features == "disk" and (self.spool is not None or Belady.name in (self.policy, self.device_policy))
 
     @property
     def is_device_cache_found(self) -> bool:

@@ -22,7 +22,7 @@ NORMALIZATIONS = ("none", "rows")
 PLAN_SETTINGS = (
     "order", "features", "policy", "cache", "window", "slow",
     "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology", "hold", "host_memory",
-    "map_threads", "presample_batches", "huge_pages", "device_policy", "device_cache", "device_topology",
+    "map_threads", "spool", "spool_folder", "presample_batches", "huge_pages", "device_policy", "device_cache", "device_topology",
 )  # fmt: skip
 
 
@@ -88,6 +88,8 @@ class TrainConfig:
     hold: str | None = None
     host_memory: str | None = None
     map_threads: int | None = None
+    spool: str | None = None
+    spool_folder: str | None = None
     presample_batches: int | None = None
     huge_pages: bool | None = None
     device_policy: str | None = None

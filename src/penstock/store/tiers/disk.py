@@ -129,6 +129,11 @@ class DiskTier:
         """Buffers of all channels."""
         return self._channels.resident_bytes
 
+    @property
+    def folder(self) -> Path:
+        """Where its first file is."""
+        return self._files[0].file.path.parent
+
     def most_bytes(self, num_readers: int) -> int:
         """What `resident_bytes` may come to with so many threads that read."""
         return int(1.25 * min(num_readers, self.options.max_channels) * self.options.depth * self.options.max_read_bytes)

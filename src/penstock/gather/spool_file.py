@@ -1,0 +1,159 @@
+"""The file of a spool: rows in two halves, written piece by piece past the page cache, and how a group of batches is cut into pieces.
+
+In: rows in memory. Out: a tier that has them by their place in the spool. Invariant: a piece begins at a whole block of every file.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.errors import UsageError, argument
+from penstock.store.budget import format_bytes
+from penstock.store.tiers import DiskOptions, DiskTier, RowFile
+
+BLOCK = 4096
+"""What is written is made of."""
+GAP_BYTES = 1 << 15
+"""Holes between the rows of a batch are other batches': read along if they are shorter than that."""
+
+
+class SpoolFile:
+    """Rows on a disk, a file per field, seen by nobody else and gone with the object.
+
+    Args:
+        folder: on that disk.
+        row_bytes: of each field.
+        num_bytes: of all rows.
+        num_buffers: for pieces. piece_bytes: written at a time, about; least_rows: at least so many.
+        name: for messages.
+    Attributes:
+        step: pieces begin at multiples of so many rows. piece_rows: of a piece at most. half_rows: of each half.
+        tier: the rows, by their place. written_bytes: so far.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        row_bytes: Sequence[int],
+        num_bytes: int,
+        *,
+        num_buffers: int,
+        piece_bytes: int,
+        least_rows: int = 1,
+        name: str = "spool",
+    ) -> None:
+        whole = max(1, sum(row_bytes))
+        self.step = math.lcm(*(BLOCK // math.gcd(width, BLOCK) for width in row_bytes))
+        self.piece_rows = self.step * -(-max(least_rows, piece_bytes // whole) // self.step)
+        self.half_rows = num_bytes // 2 // whole // self.step * self.step
+        self.written_bytes = 0
+        if self.half_rows < self.step:
+            raise UsageError(f"{argument('spool')} of {format_bytes(num_bytes)} holds no rows: {2 * self.step * whole:,} bytes at least")
+        self._row_bytes = tuple(row_bytes)
+        self._buffers = [[_pages(self.piece_rows * width) for width in row_bytes] for _ in range(num_buffers)]
+        self._descriptors: list[int] = []
+        weakref.finalize(self, _close, self._descriptors)
+        files = []
+        try:
+            for width in row_bytes:
+                with tempfile.TemporaryFile(dir=folder) as unnamed:  # of no name: gone when it is closed, whatever happens
+                    os.posix_fallocate(unnamed.fileno(), 0, max(1, 2 * self.half_rows * width))
+                    path = Path(f"/proc/self/fd/{unnamed.fileno()}")
+                    self._descriptors.append(_open_to_write(path))
+                files.append(RowFile(path=Path(f"/proc/self/fd/{self._descriptors[-1]}"), data_offset=0, row_bytes=width))
+        except OSError as error:
+            room = ""
+            if error.errno == errno.ENOSPC:
+                space = os.statvfs(folder)
+                room = f": {format_bytes(space.f_bavail * space.f_frsize)} are free"
+            raise UsageError(
+                f"{argument('spool')} of {format_bytes(num_bytes)} cannot be made in {folder}: {os.strerror(error.errno or 0)}{room}; give "
+                f"less, or a folder on another disk ({argument('spool_folder')})"
+            ) from None
+        self.tier = DiskTier(files, 2 * self.half_rows, name, DiskOptions(gap_bytes=GAP_BYTES))
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Of all of them."""
+        return sum(buffer.nbytes for fields in self._buffers for buffer in fields)
+
+    def buffer(self, number: int) -> list[np.ndarray]:
+        """Per field uint8[piece_rows * row_bytes]."""
+        return self._buffers[number]
+
+    def write(self, first: int, count: int, buffers: Sequence[np.ndarray]) -> None:
+        """Write rows of a buffer to rows `first`, ... of the spool; `first` is a multiple of `step`."""
+        for descriptor, width, buffer in zip(self._descriptors, self._row_bytes, buffers, strict=True):
+            left, at = buffer.data[: -(-count * width // BLOCK) * BLOCK], first * width
+            while left:
+                done = os.pwrite(descriptor, left, at)
+                left, at = left[done:], at + done
+                self.written_bytes += done
+
+
+class Pieces(NamedTuple):
+    """How batches are cut.
+
+    Attributes:
+        num_batches: the first ones of the group, which fit.
+        cuts: int64[num_batches, num_pieces + 1]: piece p has rows cuts[b, p] to cuts[b, p + 1] of batch b.
+    """
+
+    num_batches: int
+    cuts: np.ndarray
+
+    @property
+    def num_pieces(self) -> int:
+        """Of all batches."""
+        return self.cuts.shape[1] - 1
+
+
+def cut(batches: Sequence[np.ndarray], piece_rows: int, half_rows: int, step: int) -> Pieces:
+    """Cut batches at the same row numbers, so that the parts of all batches between two cuts make a piece.
+
+    Args:
+        batches: per batch its rows in order, distinct.
+        piece_rows: of a piece at most; four times as many as there are batches, at least.
+        half_rows: that there is room for, pieces rounded up to multiples of `step`; batches at the end that do not fit are left out.
+    """
+    ends = np.cumsum([0, *(rows.size for rows in batches)])
+    number = int(np.searchsorted(ends + (2 * ends // piece_rows + 2) * step, half_rows, side="right")) - 1
+    if number <= 0:
+        return Pieces(0, np.zeros((0, 1), np.int64))
+    some = batches[:number]
+    # every `stride`-th row of a batch stands for as many; between two cuts it may have `stride` more, and equal rows lie on one side
+    stride = max(1, piece_rows // (16 * number))
+    standing = np.sort(np.concatenate([rows[stride - 1 :: stride] for rows in some]))
+    apart = piece_rows // stride - 2 * number
+    cuts = [np.concatenate([[0], np.searchsorted(rows, standing[apart::apart]), [rows.size]]) for rows in some]
+    return Pieces(number, np.stack(cuts).astype(np.int64))
+
+
+def _pages(num_bytes: int) -> np.ndarray:
+    """uint8[at least num_bytes] that begins at a page and ends with a block: direct writes want that."""
+    return np.frombuffer(mmap.mmap(-1, max(1, -(-num_bytes // BLOCK)) * BLOCK), np.uint8)
+
+
+def _open_to_write(path: Path) -> int:
+    """Past the page cache where the file system can."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,266 @@
+"""A spooled tier: what a group of batches to come will ask for, read in the order of the file, and kept on a disk until each one's turn.
+
+In: the rows of each batch, announced in order and then asked for in the same order. Out: the rows. Invariant: what comes out is what the
+slower tier has; where a batch was not spooled, it is read from there.
+
+Why: the rows of one batch lie far apart, and a disk answers so many requests a second, however short. The rows of many batches lie near
+each other: read along with what is between them they come as fast as the disk reads in order. They are written batch by batch, so that each
+batch is then a few long reads. A row costs its share of the file, and its own bytes twice, in place of a request.
+Source: external sorting; DiskGNN (Liu et al. 2024) packs the rows of batches like this for a whole training in advance, which takes as
+much disk as all its batches. Here it is two groups, one that is read and one that is written.
+
+A group is a stretch of `group_size` batches. While its batches are read from one half of the spool, the next group is made in the other.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from penstock.errors import TierError
+from penstock.gather.spool_file import SpoolFile, cut
+from penstock.store.tiers import Read, Tier, TierStats
+
+PIECE_BYTES, NUM_BUFFERS = 16 << 20, 3
+"""Of rows that are read, and written, at a time. One buffer is written while two are read into, so that the disk is never without a read."""
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Batches that are spooled together.
+
+    Attributes:
+        half: of the spool, where they are put.
+        rows: per batch its rows in order, until they are spooled; checks: of these.
+        made: of the spooling; None: it has not begun.
+        starts, cuts: per batch and piece, where in the spool its rows of the piece begin, and which of its rows these are; once made.
+        unread: batches that are still to be asked for. is_dropped: nobody will.
+    """
+
+    half: int
+    rows: list[np.ndarray] = field(default_factory=list)
+    checks: list[int] = field(default_factory=list)
+    made: Future[None] | None = None
+    starts: np.ndarray | None = None
+    cuts: np.ndarray | None = None
+    unread: int = 0
+    is_dropped: bool = False
+
+    def where(self, number: int) -> np.ndarray | None:
+        """int64[n]: rows of the spool that hold those of a batch, in order; None where it was left out."""
+        if self.starts is None or self.cuts is None or number >= len(self.starts):
+            return None
+        starts, cuts = self.starts[number], self.cuts[number]
+        return np.repeat(starts - cuts[:-1], np.diff(cuts)) + np.arange(cuts[-1])
+
+
+class SpooledTier:
+    """Rows of a slower tier, read ahead for groups of batches.
+
+    Args:
+        slow: where all rows are, in the order of a file.
+        folder: on the disk that the spool shall be on. Nothing is seen of it there, and nothing is left.
+        num_bytes: of the spool. Batches that half of it does not hold are read from `slow`.
+        group_size: batches.
+    Raises:
+        UsageError: the folder cannot be written, or has no room.
+    """
+
+    device = "cpu"
+    is_static = False  # see `stack.around`
+
+    def __init__(self, slow: Tier, folder: Path, num_bytes: int, group_size: int, name: str = "spool") -> None:
+        self.slow, self.name, self.num_rows, self.row_bytes = slow, name, slow.num_rows, slow.row_bytes
+        self.group_size = group_size
+        self._file = SpoolFile(
+            folder, slow.row_bytes, num_bytes, num_buffers=NUM_BUFFERS, piece_bytes=PIECE_BYTES, least_rows=4 * group_size, name=name
+        )
+        self._dtype = np.int32 if slow.num_rows <= np.iinfo(np.int32).max else np.int64
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._maker, self._writer = (ThreadPoolExecutor(1, thread_name_prefix="penstock-spool") for _ in range(2))
+        for threads in (self._maker, self._writer):
+            weakref.finalize(self, threads.shutdown, wait=False, cancel_futures=True)
+        self._readers = [0, 0]  # reads under way in each half
+        self._groups: deque[_Group] = deque()  # not made yet
+        self._in_half: list[_Group | None] = [None, None]
+        self._open, self._num_groups = _Group(0), 0
+        self._to_come: deque[tuple[_Group, int]] = deque()
+
+    @property
+    def stats(self) -> TierStats:
+        """What was read of the spool."""
+        return self._file.tier.stats
+
+    @property
+    def kept(self) -> Tier:
+        """The rows in the spool."""
+        return self._file.tier
+
+    @property
+    def written_bytes(self) -> int:
+        """To the spool so far."""
+        return self._file.written_bytes
+
+    @property
+    def resident_bytes(self) -> int:
+        """Buffers of pieces. Rows of batches to come are 4 bytes each, and not counted."""
+        return self._file.buffer_bytes
+
+    def announce(self, rows: np.ndarray) -> None:
+        """Tell what a batch to come will ask for: int64[n], distinct; batches in order."""
+        if self._pid != os.getpid():
+            return
+        ordered = np.sort(rows).astype(self._dtype)
+        with self._lock:
+            group = self._open
+            self._to_come.append((group, len(group.rows)))
+            group.rows.append(ordered)
+            group.checks.append(crc32(ordered.data))
+            group.unread += 1
+            if len(group.rows) == self.group_size:
+                self._num_groups += 1
+                self._groups.append(group)
+                self._open = _Group(self._num_groups % 2)
+                self._go_on()
+
+    def restart(self) -> None:
+        """A new pass begins: what was announced and never asked for is forgotten."""
+        with self._lock:
+            for group in (*self._groups, *self._in_half, self._open):
+                if group is not None:
+                    group.is_dropped = True
+            self._groups.clear()
+            self._to_come.clear()
+            self._open = _Group(self._open.half)
+
+    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
+        """Begin to read: batches in order."""
+        if self._pid != os.getpid():  # what the parent spools is not for a forked child
+            return self.slow.submit(rows, outs, places)
+        with self._lock:
+            group, number = self._to_come.popleft() if self._to_come else (None, 0)
+        if group is None:
+            return self.slow.submit(rows, outs, places)
+        read = _SpooledRead(self, group, number, rows, outs, places)
+        if group.made is None or group.made.done():
+            read.begin()
+        return read
+
+    def _go_on(self) -> None:
+        """Make the next group, if its half is free. With the lock held."""
+        if self._groups:
+            before = self._in_half[self._groups[0].half]
+            is_free = before is None or before.is_dropped or before.unread == 0
+            if is_free and (before is None or before.made is None or before.made.done()) and not self._readers[self._groups[0].half]:
+                group = self._groups.popleft()
+                self._in_half[group.half] = group
+                group.made = self._maker.submit(self._make, group)
+                group.made.add_done_callback(lambda _: self._made())
+
+    def _made(self) -> None:
+        with self._lock:
+            self._go_on()
+
+    def _make(self, group: _Group) -> None:
+        """Read what its batches ask for, in order, and write it batch by batch."""
+        pieces = cut(group.rows, self._file.piece_rows, self._file.half_rows, self._file.step)
+        first, number = group.half * self._file.half_rows, pieces.num_batches
+        starts = np.empty((number, pieces.num_pieces), np.int64)
+        written: deque[Future[None]] = deque()
+        read: tuple[Read, Sequence[np.ndarray], int, int] | None = None  # (under way, into what, rows of the spool: first, how many)
+        for piece in range(pieces.num_pieces):
+            cuts = pieces.cuts[:, piece : piece + 2]
+            counts = cuts[:, 1] - cuts[:, 0]
+            starts[:, piece] = first + np.cumsum(counts) - counts
+            wanted = np.concatenate([rows[low:high] for rows, (low, high) in zip(group.rows[:number], cuts, strict=True)])
+            if len(written) == NUM_BUFFERS - 1:
+                written.popleft().result()
+            out = self._file.buffer(piece % NUM_BUFFERS)
+            begun = self.slow.submit(wanted.astype(np.int64), out, np.arange(wanted.size)), out, first, wanted.size
+            if read is not None:
+                written.append(self._end(*read))
+            read = begun
+            first += -(-wanted.size // self._file.step) * self._file.step
+            if group.is_dropped or not threading.main_thread().is_alive():
+                break
+        if read is not None:
+            written.append(self._end(*read))
+        for one in written:
+            one.result()
+        if group.is_dropped:
+            return
+        with self._lock:
+            group.starts, group.cuts = starts, pieces.cuts
+            group.rows.clear()
+
+    def _end(self, read: Read, out: Sequence[np.ndarray], first: int, count: int) -> Future[None]:
+        """End the read of a piece, and begin to write it."""
+        read.wait()
+        return self._writer.submit(self._file.write, first, count, out)
+
+
+class _SpooledRead:
+    """A read of a batch under way."""
+
+    def __init__(self, tier: SpooledTier, group: _Group, number: int, rows: np.ndarray, outs: Any, places: np.ndarray) -> None:
+        self._tier, self._group, self._number = tier, group, number
+        self._rows, self._outs, self._places = rows, outs, places
+        self._beneath: Read | None = None
+        self._half: int | None = None
+        self._is_over = False
+
+    @property
+    def since(self) -> float | None:
+        """When it began; None: it is not begun."""
+        return None if self._beneath is None else self._beneath.since
+
+    def begin(self) -> None:
+        """Begin to read from the spool, or from where all rows are."""
+        tier, group = self._tier, self._group
+        if group.made is not None:
+            group.made.result()
+        order = np.argsort(self._rows)
+        if crc32(self._rows[order].astype(tier._dtype).data) != group.checks[self._number]:
+            raise TierError(f"{tier.name}: a batch asks for other rows than were announced: this is an error in Penstock")
+        with tier._lock:
+            where = None if group.is_dropped else group.where(self._number)
+            if where is not None:
+                self._half = group.half
+                tier._readers[group.half] += 1
+        if where is None:
+            self._beneath = tier.slow.submit(self._rows, self._outs, self._places)
+        else:
+            self._beneath = tier.kept.submit(where, self._outs, self._places[order])
+
+    def wait(self) -> int:
+        """End it."""
+        try:
+            if self._beneath is None:
+                self.begin()
+            assert self._beneath is not None
+            return self._beneath.wait()
+        finally:
+            self._over()
+
+    def _over(self) -> None:
+        if self._is_over:
+            return
+        self._is_over, tier = True, self._tier
+        with tier._lock:
+            if self._half is not None:
+                tier._readers[self._half] -= 1
+            self._group.unread -= 1
+            tier._go_on()
+
+    def __del__(self) -> None:
+        self._over()
