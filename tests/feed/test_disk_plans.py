@@ -66,6 +66,11 @@ def test_same_batches_as_from_memory(kind, plan, num_workers, stores):
     assert {name.split(",")[0] for name in stats.disks} == {kinds[name] for name, value in plan.items() if value == "disk"}
     assert all("blocks of" in how for how in stats.disks.values())
     assert stats.cache_bytes > 0
+    if "spool" in plan:
+        assert stats.tiers["spool" if kind == "plain" else "paper spool"]["num_rows"] > 0
+        plain = loader_of(stores[kind])
+        next(iter(loader))  # a pass that is left
+        assert digests(plain, 5)[-len(expected) :] == digests(loader)
 
 
 @pytest.mark.parametrize("plan", [{}, dict(policy="belady", cache="10%", window=3), dict(policy="degree", cache="30%")], ids=str)

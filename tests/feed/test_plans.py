@@ -221,6 +221,13 @@ def test_a_slow_tier_hides_behind_the_threads():
         (dict(cache="130%"), "more than all rows"),
         (dict(window=0), "at least 1"),
         (dict(slow="fast"), "cannot read 'fast' of slow='fast'"),
+        (dict(spool="8GiB", policy="degree"), "spool='8GiB' is for rows that come from a disk: give features='disk'"),
+        (
+            dict(spool="8GiB", features="disk", policy="belady"),
+            "must know what policy will miss: give one that keeps its rows: random, degree",
+        ),
+        (dict(spool="8GiB", features="disk", policy="degree", host_memory="2GiB"), "spool='8GiB' is not fitted to host_memory yet"),
+        (dict(spool="much", features="disk", policy="degree"), "cannot read 'much'"),
     ],
     ids=str,
 )

@@ -37,6 +37,7 @@ def test_weights_do_not_depend_on_policy_capacity_or_tier(kind, stores, tmp_path
         dict(features="disk"),
         dict(features="disk", policy="belady", cache="10%", window=3),
         dict(recipe="ginex", window=3),
+        dict(features="disk", policy="presample", cache="10%", window=4, spool="64MiB"),
         dict(slow="1GB/s,10us"),
         dict(policy="belady", cache="10%", window=3, slow="1GB/s,10us", num_workers=0),
         dict(topology="memory"),

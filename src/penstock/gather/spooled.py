@@ -32,7 +32,7 @@ from penstock.gather.spool_file import SpoolFile, cut
 from penstock.store.tiers import Read, Tier, TierStats
 
 PIECE_BYTES, NUM_BUFFERS = 16 << 20, 3
-"""Of rows that are read, and written, at a time. One buffer is written while two are read into, so that the disk is never without a read."""
+"""Of rows that are read, and written, at a time. One buffer is written while two are read into: the disk is never without a read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +86,7 @@ class SpooledTier:
             folder, slow.row_bytes, num_bytes, num_buffers=NUM_BUFFERS, piece_bytes=PIECE_BYTES, least_rows=4 * group_size, name=name
         )
         self._dtype = np.int32 if slow.num_rows <= np.iinfo(np.int32).max else np.int64
-        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._pid, self._lock = os.getpid(), threading.RLock()  # a group may be made, or a read be dropped, while this thread has it
         self._maker, self._writer = (ThreadPoolExecutor(1, thread_name_prefix="penstock-spool") for _ in range(2))
         for threads in (self._maker, self._writer):
             weakref.finalize(self, threads.shutdown, wait=False, cancel_futures=True)
@@ -113,8 +113,10 @@ class SpooledTier:
 
     @property
     def resident_bytes(self) -> int:
-        """Buffers of pieces. Rows of batches to come are 4 bytes each, and not counted."""
-        return self._file.buffer_bytes
+        """Buffers of pieces, and the row numbers of batches to come."""
+        with self._lock:
+            waiting = [group for group in (*self._groups, *self._in_half, self._open) if group is not None]
+            return self._file.buffer_bytes + sum(rows.nbytes for group in waiting for rows in group.rows)
 
     def announce(self, rows: np.ndarray) -> None:
         """Tell what a batch to come will ask for: int64[n], distinct; batches in order."""

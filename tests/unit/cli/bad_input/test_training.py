@@ -115,3 +115,7 @@ def test_plans(store, capfd):
     assert "--host-memory decides --window" in train("--host-memory", "4GiB", "--window", "3")
     assert "--evaluation must be one of" in train("--evaluation", "never")
     assert "--hold must be one of" in train("--hold", "all")
+    assert "give --features disk, and neither --slow nor" in train("--spool", "1GiB", "--policy", "degree")
+    spooled = ("--features", "disk", "--policy", "degree", "--cache", "10%", "--spool")
+    assert "holds no rows" in train(*spooled, "1KiB")
+    assert "(--spool-folder)" in train(*spooled, "1GiB", "--spool-folder", "nowhere")

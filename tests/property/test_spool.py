@@ -1,0 +1,227 @@
+"""Rows read ahead onto a disk equal the arrays, whatever the groups, the passes and the room; and what goes wrong says so."""
+
+import errno
+import os
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.cache import Static
+from penstock.errors import TierError, UsageError
+from penstock.gather import CachedTier, SpooledTier, spooled
+from penstock.gather.spool_file import BLOCK, cut
+from penstock.gather.stack import around
+from penstock.store.tiers import HostTier, SlowTier
+
+SEEDS = st.integers(0, 2**32 - 1)
+WIDTHS = [[4], [100, 512], [1000], [4096, 8], [0, 16]]
+
+
+def draw_batches(random, num_rows, count):
+    return [random.permutation(num_rows)[: random.integers(0, num_rows + 1)] for _ in range(count)]
+
+
+def arrays_of(random, num_rows, widths):
+    return [random.integers(0, 256, (num_rows, width), dtype=np.uint8) for width in widths]
+
+
+@given(SEEDS)
+def test_pieces_are_cut_at_the_same_rows(seed):
+    random = np.random.default_rng(seed)
+    num_rows, count = int(random.integers(1, 3000)), int(random.integers(1, 12))
+    batches = [np.sort(rows) for rows in draw_batches(random, num_rows, count)]
+    piece, step = int(random.integers(4 * count, 600)), int(random.choice([1, 8, 64]))
+    half = int(random.integers(0, 2 * sum(rows.size for rows in batches) + 40 * step))
+    pieces = cut(batches, piece, half, step)
+    assert pieces.cuts.shape == (pieces.num_batches, pieces.num_pieces + 1)
+    taken = 0
+    for p in range(pieces.num_pieces):
+        parts = [rows[low:high] for rows, (low, high) in zip(batches, pieces.cuts[:, p : p + 2], strict=False)]
+        whole = np.concatenate(parts)
+        assert whole.size <= piece
+        taken += -(-whole.size // step) * step
+        if p and whole.size:
+            before = [rows[:low] for rows, low in zip(batches, pieces.cuts[:, p], strict=False)]
+            assert max((part.max() for part in before if part.size), default=-1) < whole.min()
+    assert taken <= half or not pieces.num_batches
+    assert all(cuts[0] == 0 and cuts[-1] == rows.size for cuts, rows in zip(pieces.cuts, batches, strict=False))
+    if pieces.num_batches < count:  # the next one might not fit
+        total = sum(rows.size for rows in batches[: pieces.num_batches + 1])
+        assert total + (2 * total // piece + 2) * step > half
+
+
+@given(SEEDS, st.sampled_from(WIDTHS), st.integers(1, 5), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_equals_the_arrays(tmp_path_factory, seed, widths, group_size, is_cached):
+    random = np.random.default_rng(seed)
+    num_rows = int(random.integers(1, 4000))
+    arrays, folder = arrays_of(random, num_rows, widths), tmp_path_factory.mktemp("spool")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spooled, "PIECE_BYTES", int(random.choice([1, 1 << 14, 1 << 20])))
+        tier = spool = SpooledTier(HostTier(arrays), folder, int(random.choice([20, 64])) << 20, group_size)
+    if is_cached:
+        content = random.permutation(num_rows)[: random.integers(0, num_rows + 1)]
+        tier = CachedTier(lambda: Static(num_rows, content.size), spool, content)
+    old = []
+    for _ in range(2):  # the second pass begins where the first was left
+        batches = draw_batches(random, num_rows, int(random.integers(1, 25)))
+        announced, under_way = 0, []
+        for number in range(int(random.integers(1, len(batches) + 1))):
+            while announced < min(len(batches), number + 2 * group_size):
+                tier.announce(batches[announced])
+                announced += 1
+            rows = batches[number]
+            outs, places = [np.zeros(rows.size * width, np.uint8) for width in widths], random.permutation(rows.size)
+            under_way.append((tier.submit(rows, outs, places), rows, outs, places))
+            while under_way and (random.random() < 0.5 or len(under_way) > 2):
+                check(under_way.pop(random.integers(len(under_way))), arrays, widths)
+        for each in old:
+            check(each, arrays, widths)
+        old = under_way
+        tier.restart()
+    for each in old:
+        check(each, arrays, widths)
+    assert os.listdir(folder) == []
+    assert tier.num_rows == num_rows
+
+
+def check(read, arrays, widths):
+    under_way, rows, outs, places = read
+    assert under_way.wait() == rows.size * sum(widths)
+    for array, out, width in zip(arrays, outs, widths, strict=True):
+        assert out.reshape(rows.size, width)[places].tobytes() == array[rows].tobytes()
+
+
+def make(tmp_path, slow=None, num_rows=3000, group_size=3, **options):
+    arrays = arrays_of(np.random.default_rng(0), num_rows, [512])
+    return SpooledTier(slow or HostTier(arrays), tmp_path, 16 << 20, group_size, **options), arrays
+
+
+def read(tier, rows):
+    out = np.zeros(rows.size * 512, np.uint8)
+    tier.submit(rows, [out], np.arange(rows.size)).wait()
+    return out.reshape(-1, 512)
+
+
+def test_what_is_announced_comes_from_the_spool_in_long_reads(tmp_path):
+    tier, arrays = make(tmp_path)
+    batches = [np.random.default_rng(n).permutation(3000)[:1000] for n in range(8)]
+    for rows in batches[:6]:
+        tier.announce(rows)
+    for number, rows in enumerate(batches):
+        assert read(tier, rows).tobytes() == arrays[0][rows].tobytes()
+        if number + 6 < len(batches):
+            tier.announce(batches[number + 6])
+    assert tier.stats.num_rows == 6000  # two groups; the last two batches make none
+    assert tier.slow.stats.num_rows == 8000
+    assert tier.written_bytes == 6000 * 512
+    assert tier.stats.num_requests < 6 * (1000 * 512 // (1 << 16) + 2) * 2
+
+
+def test_nothing_is_left(tmp_path):
+    before = set(os.listdir("/proc/self/fd"))
+    tier, _ = make(tmp_path)
+    assert os.listdir(tmp_path) == []
+    del tier
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_around_it(tmp_path):
+    tier, arrays = make(tmp_path)
+    tier.announce(np.arange(5))
+    assert around(tier) is tier.slow
+    assert read(around(tier), np.arange(7)).tobytes() == arrays[0][:7].tobytes()
+    assert read(tier, np.arange(5)).tobytes() == arrays[0][:5].tobytes()  # nobody took its turn
+    assert read(tier, np.arange(9)).tobytes() == arrays[0][:9].tobytes()  # and this was never announced
+
+
+def test_other_rows_than_announced(tmp_path):
+    tier, _ = make(tmp_path)
+    tier.announce(np.arange(10))
+    with pytest.raises(TierError, match="asks for other rows than were announced"):
+        read(tier, np.arange(1, 11))
+
+
+def test_a_disk_that_fails_while_a_group_is_made(tmp_path):
+    fault = {"on": True}
+    arrays = arrays_of(np.random.default_rng(0), 3000, [512])
+    slow = SlowTier(HostTier(arrays), delay_s=1e-5, fail=lambda number: OSError(errno.EIO, "torn") if fault["on"] else None)
+    tier, _ = make(tmp_path, slow)
+    rows = np.arange(1000)
+    for _ in range(6):
+        tier.announce(rows)
+    with pytest.raises(TierError, match="torn"):
+        read(tier, rows)
+    fault["on"] = False
+    tier.restart()
+    for _ in range(6):
+        tier.announce(rows)
+    assert read(tier, rows).tobytes() == arrays[0][rows].tobytes()
+    assert tier.stats.num_rows == 1000
+
+
+def test_a_group_waits_until_the_one_before_it_is_read(tmp_path):
+    tier, arrays = make(tmp_path, group_size=1)
+    batches = [np.random.default_rng(n).permutation(3000) for n in range(9)]
+    for rows in batches[:2]:
+        tier.announce(rows)
+    for number, rows in enumerate(batches):
+        out = np.zeros(rows.size * 512, np.uint8)
+        under_way = tier.submit(rows, [out], np.arange(rows.size))  # its half is in use until it is ended
+        if number + 2 < len(batches):
+            tier.announce(batches[number + 2])
+            threading.Event().wait(0.01)
+            assert tier._groups
+            assert tier._groups[-1].made is None
+        under_way.wait()
+        assert out.reshape(-1, 512).tobytes() == arrays[0][rows].tobytes()
+    assert tier.stats.num_rows == 27_000
+
+
+def test_a_forked_child_reads_by_itself(tmp_path):
+    tier, arrays = make(tmp_path)
+    rows = np.arange(1000)
+    for _ in range(6):
+        tier.announce(rows)
+    child = os.fork()
+    if child == 0:
+        is_right = read(tier, rows[::-1].copy()).tobytes() == arrays[0][rows[::-1]].tobytes()
+        os._exit(0 if is_right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert read(tier, rows).tobytes() == arrays[0][rows].tobytes()
+
+
+def test_no_room_no_folder_too_little(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match=r"cannot be made in .*gone: No such file or directory; give less, or a folder on another"):
+        make(tmp_path / "gone")
+    with pytest.raises(UsageError, match=r"spool of 1 KiB holds no rows: \d+,\d+ bytes at least"):
+        SpooledTier(HostTier([np.zeros((9, 512), np.uint8)]), tmp_path, 1024, 2)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UsageError, match=r"No space left on device: .* are free; give less, or a folder on another disk \(spool_folder\)"):
+        make(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_without_direct_writes(tmp_path, monkeypatch):
+    opened = os.open
+
+    def open_buffered(path, flags, *others):
+        if flags & os.O_DIRECT and flags & os.O_RDWR:
+            raise OSError(errno.EINVAL, "no")
+        return opened(path, flags, *others)
+
+    monkeypatch.setattr(os, "open", open_buffered)
+    tier, arrays = make(tmp_path)
+    rows = np.arange(0, 3000, 2)
+    for _ in range(6):
+        tier.announce(rows)
+    assert read(tier, rows).tobytes() == arrays[0][rows].tobytes()
+    assert tier.stats.num_rows == rows.size
+    assert tier.written_bytes % BLOCK == 0
