@@ -21,7 +21,7 @@ from typing import Any
 import penstock
 from bench import common
 from bench.beyond_group import run_in_group
-from bench.beyond_stores import STORES, make
+from bench.beyond_stores import FAR, GROUP, NEAR, STORES, make
 from bench.common import foreign_load, write_result
 from bench.disk import run_fio
 from penstock.study.layout import LayoutSettings, drop_layout, lay_out
@@ -48,12 +48,9 @@ SEEDS = {"zipf-256": 128, "twitter-128": 128, "cnr-768": 128, "rmat-64": 128}
 WARMED_UP = 48
 """Batches before those of whoever looks ahead are timed: three windows, a window and a half where it is 32."""
 PIECE = bytearray(8 << 20)
+SPOOL = 0.75
+"""Bytes of the spool over those of the store."""
 PACKED = "packed layout"
-NEAR, FAR = ("cnr-768",), ("zipf-256", "twitter-128")
-"""Where the rows of batches that follow each other are much the same, in proximity order; where each row is a request by itself, and there
-is room on the disk to spool them."""
-GROUP, SPOOL = 64, 0.6
-"""Batches that are spooled at once; bytes of the spool over those of the store."""
 MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),

@@ -7,7 +7,7 @@ from itertools import product
 from statistics import median
 from typing import Any
 
-from bench.beyond_stores import STORES
+from bench.beyond_stores import FAR, GROUP, NEAR, STORES
 
 Table = Callable[[list[str], list[list[str]]], list[str]]
 CONTENDERS = ("mmap", "ali+pg", "ginex", "ours")
@@ -19,21 +19,24 @@ HEAD = """# Stores beyond memory
 
 `ginex` (look-ahead, direct reads) against the baselines of Ginex 5: `mmap` (PyG+: features and lists from maps, read-ahead off, read by
 many threads at once) and `ali+pg` (over the same maps, a static cache of lists by out/in ratio and one of rows by degree). {tuned}
-`ours` is `ginex` in proximity order, lists kept by how often they were visited in sampled batches: other batches of the same seeds.
+`ours` is what we would take: rows spooled (`Plan(spool=...)`: {group} batches' rows read at once, in the order of the file, and kept on the
+disk until their turn) on {far}, where each row is a request by itself; else one figure for the whole process (`host_memory`), which a
+short profile divides, on {near} in proximity order, which gives other batches of the same seeds.
 Every run is a process in a control group whose limit is, from the first batch on, a tenth of the store and
 counts the page cache; row pointers are in that memory too. Ranking nodes and filling static caches comes before that, as in Ginex.
-Caches get what is left of the limit after the same run without caches, and 12 % are kept in reserve. Each store is read in order before
+Caches get what is left of the limit after the same run without caches; 12 % are kept in reserve for maps, 6 % where reads go past the
+page cache. Each store is read in order before
 anything of it is measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by
 and by is full, then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide
-and takes one thread, there being no GPU and two cores. Labels are made of node numbers. The seeds timed are none of those that were
+and takes one thread, there being no GPU and two cores. Where rows are spooled two whole groups are
+warmed up and two timed. Labels are made of node numbers. The seeds timed are none of those that were
 sampled to find out what is hot. Contenders alternate and read the same batches.
 `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts
-10, 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. Runs were taken in pieces,
-over two days and at several commits: `ours` on cnr-768 hours after the first runs of the others, zipf-256 and the part of
-"Beyond Ginex" before the rest, rmat-64 and GCN on twitter-128 last, on another machine with a quicker disk: there alone Belady
-begins with the rows expected to be visited most, and not empty. Where a cell has no spread it is one run.
+10, 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. All was measured within two hours on one machine, in
+pieces, but for the splits of `ali+pg`, tried on another the day before, and "What it depends on", of older code there. Where a cell has no
+spread it is one run.
 """
 
 
@@ -87,7 +90,13 @@ def render(result: dict[str, Any], table: Table, where: str) -> str:
     sizes = sorted({run["settings"]["batch_size"] for store in stores.values() for run in runs_of(store, "main", "gcn", "ginex")})
     seeds = " or ".join(f"{size:,}" for size in sizes) or "?"
     head = HEAD.format(
-        batches=min(len(run["batch_s"]) for run in every), sage=some["settings"]["batch_size"], gcn=seeds, tuned=tuned(stores)
+        batches=min(len(run["batch_s"]) for run in every),
+        sage=some["settings"]["batch_size"],
+        gcn=seeds,
+        tuned=tuned(stores),
+        group=GROUP,
+        far=" and ".join(FAR),
+        near=" and ".join(NEAR),
     )
     lines = [*head.splitlines(), ""]
     lines += ["## The stores", "", *table(["store", "", "nodes", "edges", "features", "GB", "memory, MiB"], store_rows(stores)), ""]

@@ -43,6 +43,12 @@ STORES = {
 }
 """20 and 17 GB, and two of 9 to 11 GB, of features and topology. Edges of an expansion: 2.2 times as many a node, as Ginex has it."""
 
+NEAR, FAR = ("cnr-768",), ("zipf-256", "twitter-128")
+"""Where the rows of batches that follow each other are much the same, in proximity order; where each row is a request by itself, and there
+is room on the disk to spool them."""
+GROUP = 96
+"""Batches that are spooled at once."""
+
 
 def make(name: str, folder: Path, data: Path, scale: float = 1.0) -> Path:
     """Return the store of that name, made if it is not there."""
