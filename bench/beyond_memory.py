@@ -50,6 +50,8 @@ WARMED_UP = 48
 PIECE = bytearray(8 << 20)
 SPOOL = 0.75
 """Bytes of the spool over those of the store."""
+SPOOLED = dict(warmup=2 * GROUP, warmup_s=0, batches=2 * GROUP, num_workers=4)
+"""Settings of runs with a spool: whole groups; lists are read for twice as many samples at once, which take no rows with them."""
 PACKED = "packed layout"
 MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
@@ -128,7 +130,7 @@ class Bench:
                 plan |= dict(policy="belady", cache=kib(table + (1 << 20)), presample_batches=GINEX["presample_batches"])
             if is_spooled:
                 plan |= dict(policy="presample", spool=kib(SPOOL * self.store_bytes))
-            warm = dict(warmup=4 + (0 if is_spooled else window), warmup_s=0, batches=2, least_s=0)
+            warm = dict(warmup=4 + window, warmup_s=0, batches=2, least_s=0) | (dict(SPOOLED, warmup=4, batches=2) if is_spooled else {})
             result = self.run(("profile", key), {**settings, "plan": plan, **warm}, limit=2 * self.limit)
             page[key] = result["own_bytes"] + result["row_pointer_bytes"] - table if "error" not in result else None
             self.notes.keep()
@@ -244,7 +246,7 @@ def part_main(bench: Bench) -> None:
                 if not bench.is_done("main", model, name, count=number + 1):
                     measure_fio(bench, model)
                     warm = {"warmup": WARMED_UP} if name in ("ginex", "ours") else {}
-                    warm = {"warmup": 2 * GROUP, "warmup_s": 0, "batches": 2 * GROUP} if "spool" in plan else warm  # whole groups
+                    warm = SPOOLED if "spool" in plan else warm
                     bench.run(("main", model, name), {**settings, **warm, "plan": plan})
 
 
@@ -271,7 +273,7 @@ def part_ours(bench: Bench) -> None:
         for name, plan in steps.items():
             if not bench.is_done("ours", name, count=number + 1):
                 warm = {"warmup": WARMED_UP} if name != "direct reads, no caches" else {}
-                warm = {"warmup": 2 * GROUP, "warmup_s": 0, "batches": 2 * GROUP} if "spool" in plan else warm
+                warm = SPOOLED if "spool" in plan else warm
                 bench.run(("ours", name), {**settings, **warm, "plan": plan})
     if bench.options.packed and not bench.is_done("ours", PACKED, count=bench.options.rounds):
         fanouts, batch_size = tuple(settings["fanouts"]), settings["batch_size"]

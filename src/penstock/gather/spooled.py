@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,27 +180,28 @@ class SpooledTier:
         starts = np.empty((number, pieces.num_pieces), np.int64)
         written: deque[Future[None]] = deque()
         read: tuple[Read, Sequence[np.ndarray], int, int] | None = None  # (under way, into what, rows of the spool: first, how many)
-        for piece in range(pieces.num_pieces):
-            cuts = pieces.cuts[:, piece : piece + 2]
-            counts = cuts[:, 1] - cuts[:, 0]
-            starts[:, piece] = first + np.cumsum(counts) - counts
-            wanted = np.concatenate([rows[low:high] for rows, (low, high) in zip(group.rows[:number], cuts, strict=True)])
-            if len(written) == NUM_BUFFERS - 1:
-                written.popleft().result()
-            out = self._file.buffer(piece % NUM_BUFFERS)
-            begun = self.slow.submit(wanted.astype(np.int64), out, np.arange(wanted.size)), out, first, wanted.size
+        try:
+            for piece in range(pieces.num_pieces):
+                if group.is_dropped or not threading.main_thread().is_alive():
+                    return
+                cuts = pieces.cuts[:, piece : piece + 2]
+                counts = cuts[:, 1] - cuts[:, 0]
+                starts[:, piece] = first + np.cumsum(counts) - counts
+                wanted = np.concatenate([rows[low:high] for rows, (low, high) in zip(group.rows[:number], cuts, strict=True)])
+                if len(written) == NUM_BUFFERS - 1:
+                    written.popleft().result()
+                out = self._file.buffer(piece % NUM_BUFFERS)
+                begun = self.slow.submit(wanted.astype(np.int64), out, np.arange(wanted.size)), out, first, wanted.size
+                if read is not None:
+                    written.append(self._end(*read))
+                read = begun
+                first += -(-wanted.size // self._file.step) * self._file.step
             if read is not None:
                 written.append(self._end(*read))
-            read = begun
-            first += -(-wanted.size // self._file.step) * self._file.step
-            if group.is_dropped or not threading.main_thread().is_alive():
-                break
-        if read is not None:
-            written.append(self._end(*read))
-        for one in written:
-            one.result()
-        if group.is_dropped:
-            return
+            for one in written:
+                one.result()
+        finally:
+            wait(written)  # nobody else may have the buffers before
         with self._lock:
             group.starts, group.cuts = starts, pieces.cuts
             group.rows.clear()
