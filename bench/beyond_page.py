@@ -19,66 +19,55 @@ HEAD = """# Stores beyond memory
 
 `ginex` (look-ahead, direct reads) against the baselines of Ginex 5: `mmap` (PyG+: features and lists from maps, read-ahead off, read by
 many threads at once) and `ali+pg` (over the same maps, a static cache of lists by out/in ratio and one of rows by degree). {tuned}
-`ours` is what we would take: rows spooled (`Plan(spool=...)`: {group} batches' rows read at once, in the order of the file, and kept on the
-disk until their turn) on {far}, where each row is a request by itself; else one figure for the whole process (`host_memory`), which a
-short profile divides, on {near} in proximity order, which gives other batches of the same seeds.
-Every run is a process in a control group whose limit is, from the first batch on, a tenth of the store and
-counts the page cache; row pointers are in that memory too. Ranking nodes and filling static caches comes before that, as in Ginex.
-Caches get what is left of the limit after the same run without caches; 12 % are kept in reserve for maps, 6 % where reads go past the
-page cache. Each store is read in order before
-anything of it is measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by
-and by is full, then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide
-and takes one thread, there being no GPU and two cores. Where rows are spooled two whole groups are
-warmed up and two timed. Labels are made of node numbers. The seeds timed are none of those that were
-sampled to find out what is hot. Contenders alternate and read the same batches.
-`python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
+`ours` is what we would take: rows spooled (`Plan(spool=...)`: {group} batches' rows read at once, in the order of the file, and kept on
+the disk until their turn) on {far}, where each row is a request by itself; else one figure for the whole process (`host_memory`), which
+a short profile divides, on {near} in proximity order, which gives other batches of the same seeds. Every run is a process in a control
+group whose limit is, from the first batch on, a tenth of the store and counts the page cache; row pointers are in that memory too.
+Ranking nodes and filling static caches comes before that, as in Ginex. Caches get what is left of the limit after the same run without
+caches; 12 % are kept in reserve for maps, 6 % where reads go past the page cache. Each store is read in order before anything of it is
+measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by and by is full,
+then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide and takes one
+thread, there being no GPU and two cores. Where rows are spooled two whole groups are warmed up and two timed, and four threads sample
+in place of two. Labels are made of node numbers. The seeds timed are none of those that were sampled to find out what is hot.
+Contenders alternate and read the same batches. `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json`
+holds every run.
 
-The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts
-10, 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. All was measured within two hours on one machine, in
-pieces, but for the splits of `ali+pg`, tried on another the day before, and "What it depends on", of older code there. Where a cell has no
-spread it is one run.
+The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts 10,
+10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. The cells were measured within two hours on one
+machine, in pieces; the splits of `ali+pg` were tried, and "What it depends on" and cnr-768 in "Beyond Ginex" measured, on another
+machine the day before, with older code. Where a cell has no spread it is one run.
 """
 
 
 REMARKS = """## Remarks
 
-- The disk is virtual: fio read the same 60,000 pages of two of these stores at 5,000 a second at first, at up to 50,000 the second time:
-  the host keeps what was read. Reading the store in order before helps as far as that memory goes. fio, which reads anywhere, meets colder
-  blocks than the contenders, who read the same batches one after the other: the ratio to the device is as good as fio's rates are
-  steady.
-- The disk answers 50,000 to 60,000 requests of a page a second at best. On zipf-256 `mmap` has 41,000 pages a second of it, so `ginex` can
-  be ahead only by asking less: it asks for 0.73 of what `mmap` does. The graph has no neighbourhoods: each row lies apart, proximity order
-  finds nothing, and a tenth of the store, less process, tables and window, holds 3 % of the rows, of which Belady makes 25 % hits.
-  Four times would take 80 % of hits. On cnr-768, where rows that are read together lie together, `ginex` asks for a third.
-- Belady on zipf-256, played by the simulator over 96 batches, 555,000 rows kept: batches 8 to 16 hit 17 % with any window, for the cache
-  began empty then; from batch 40 on 25 % with a window of 16 and 33 % with 32. So `ginex` is warmed up by three windows.
-- GCN normalises by degrees. The model of `penstock train` reads those of the whole graph off the row pointers; here that was 3.1 s of the
-  3.5 s of a batch of `mmap` on zipf-256, whose row pointers are in the page cache or not. That is the model's doing and not the
-  reader's, so GCN has the degrees in the batch here, as PyG's has, and its cells were measured again.
-- `ginex` took 74 s to be set up on zipf-256 and read 31 GB meanwhile: lists that are kept were loaded in the order of their rank, a piece
-  of 1 MiB at a time, each from end to end of the file. They are loaded in the order of the file now: 21 s.
-- On cnr-768 `ali+pg` is no faster than `mmap`; presumably the page cache holds for `mmap` what those caches hold. Not looked into.
-- On twitter-128, expanded half as far, a tenth of the store was 830 MiB. The process and the tables of 10.7 million nodes left 16 MiB of it
-  for rows, with which `ginex` refuses to begin. So it was expanded twice as far, to 17 GB. Lists have no
-  cache there: their table of places alone takes 86 MB, as much as 168,000 rows; a fifth of the room for lists was 8 % slower in the trial.
-  Four threads in place of two, which take their batches out of the cache: 88 samples a second against 125, one run each, not kept. `ours`
-  takes 278 s to be set up, `ginex` 37: the order of seeds reads 1.6 billion edges.
-- On rmat-64 most of the store is lists, 200 edges a node, and the hottest tenth of the rows has 88 to 93 % of the visits. `ali+pg` keeps
-  half as many rows again, having neither window nor tables of Belady. `ginex` did 343 samples a second, at 82 % of hits, before it began
-  with the rows expected to be visited most: 1.3 times as many since, in runs 40 minutes apart. Seven tenths of its requests are for
-  lists, two a list: the longest ones are longer than what is worth reading along.
-- `ginex` and `mmap` meet the same disk. On twitter-128 `ginex` asked for 42,000 to 44,000 reads a second (GraphSAGE; GCN on the first
-  machine), as many as fio at its best in that hour, so what is left to gain is in asking for less: about half of what `mmap` asks for,
-  with 4 to 5 % of the rows in memory.
-- On cnr-768 `ginex` waits little for the disk: the step of the model is 0.06 to 0.1 s of the 0.12 to 0.14 s of a batch of GraphSAGE. So
-  proximity order, which halves the rows that are missed, brings little in time there. Packing brings nothing where a row is three
-  quarters of a page. The budget for the whole process refused (920 MiB of 885): it counted all pages of libraries then.
-- What it depends on, one run a point on a machine that others use too: hits and requests are to be trusted, speeds to a quarter (`ginex` at
-  128 seeds did 783 to 980). Hits grow up to a window of 16 to 32 and fall from 64 on, where the batches held ahead take the room
-  of rows. At three quarters of a tenth the process leaves 3 MB, and 16 batches ahead do not fit. From a tenth to two
-  `mmap` gains most, 2.6 times; that `ginex` did less with two than with one and a half, hits being more, is not explained by its counts.
-- The first run after a pause meets a cold disk: `ours` on cnr-768 did 425 samples a second, 895 a minute later. Each store is read in order
-  at the beginning of a sitting since; that run is not counted.
+- The disk answers some 100,000 requests of a page a second here, and reads 1.5 to 2 GB/s in order. `mmap` has 70,000 to 80,000 pages a
+  second of it with 64 threads, so a reader that is ahead of it asks for less, or in order. `ginex` does the first, `ours` on zipf-256
+  and twitter-128 the second: 64 to 96 batches together want every fourth row or so, and a row of 1 KiB that is a request by itself
+  costs as much as 16 KiB in order. On zipf-256 two groups of 96 batches are 15 GB on the disk; with groups of 64, 10 GB, it did 321
+  samples a second (GraphSAGE), with 96 341, both with two threads that sample; with four, which read the lists of twice as many samples
+  at once, see above. The cell of GraphSAGE on twitter-128 is of groups of 64 and two threads.
+- zipf-256 has no neighbourhoods: each row lies apart, proximity order finds nothing, and a tenth of the store, less process, tables and
+  window, holds 4 % of the rows, of which Belady makes a third of the hits. Four times `mmap` by hits alone would take 80 %.
+- What is left with a spool on zipf-256: 10,000 neighbour lists a batch, one request each, a fifth of the time of the disk or more; 0.2
+  to 0.25 GB of features a batch read in order, and the batch's own rows written and read again.
+- On cnr-768 the step of the model is half of the time of a batch, and `mmap` meets a disk of little delay: it did 200 samples a second
+  on the machine before, where `ginex` was 4.7 times ahead, and 556 here. The rows that are read together lie together there, so there
+  is nothing to gain by a spool. For GCN the budget of the whole process keeps fewer rows than the sizes tried by hand, which know
+  nothing of libraries and take 6 % in reserve.
+- On rmat-64 most of the store is lists, 200 edges a node, and the hottest tenth of the rows has 90 % of the visits. Two thirds of the
+  requests are for lists, two a list: the longest ones are longer than what is worth reading along. Lists are not spooled.
+- GCN normalises by degrees. The model of `penstock train` reads those of the whole graph off the row pointers; here GCN has the degrees
+  in the batch, as PyG's has, since that is the model's doing and not the reader's.
+- Lists have no cache on zipf-256, twitter-128 and rmat-64: their table of places alone takes 4 bytes a node, and the search for a
+  budget finds that rows make more of them.
+- The disk is virtual: the host keeps what was read as far as its memory goes, and answers 59,000 to 116,000 requests a second within an
+  hour. fio, which reads anywhere, meets colder blocks than the contenders, who read the same batches one after the other. Each store is
+  read in order at the beginning of a sitting.
+- What it depends on, one run a point on a machine that others use too: hits and requests are to be trusted, speeds to a quarter. Hits
+  grow up to a window of 16 to 32 and fall from 64 on, where the batches held ahead take the room of rows. At three quarters of a tenth
+  the process left 3 MB then, and 16 batches ahead did not fit. From a tenth to two `mmap` gains most, 2.6 times; that `ginex` did less
+  with two than with one and a half, hits being more, is not explained by its counts.
 """.splitlines()
 
 
@@ -394,5 +383,5 @@ def ours_lines(stores: dict[str, Any], table: Table) -> list[str]:
     if not rows:
         return []
     head = ["store", "with", "samples/s", "over ginex", "rows that hit", "lists that hit", "requests a batch"]
-    words = "GraphSAGE. Each line keeps what the lines above it added, but for the first; least and most in brackets."
+    words = "GraphSAGE; least and most in brackets. On cnr-768, of older code, each line keeps what those above it added, but the first."
     return ["## Beyond Ginex", "", words, "", *table(head, rows), ""]
