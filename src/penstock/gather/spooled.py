@@ -14,6 +14,7 @@ A group is a stretch of `group_size` batches. While its batches are read from on
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -166,8 +167,9 @@ class SpooledTier:
             if is_free and (before is None or before.made is None or before.made.done()) and not self._readers[self._groups[0].half]:
                 group = self._groups.popleft()
                 self._in_half[group.half] = group
-                group.made = self._maker.submit(self._make, group)
-                group.made.add_done_callback(lambda _: self._made())
+                with contextlib.suppress(RuntimeError):  # the process ends, and its threads take no more work
+                    group.made = self._maker.submit(self._make, group)
+                    group.made.add_done_callback(lambda _: self._made())
 
     def _made(self) -> None:
         with self._lock:
