@@ -36,7 +36,7 @@ class CacheSearch:
     """What is missed with so many bytes for caches: lists by the visits of the profile, rows by the simulator over its trace."""
 
     def __init__(self, plan: Plan, graph: Graph, profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> None:
-        self._plan, self._profile, self._graph = plan, profile, graph
+        self._plan, self._profile = plan, profile
         self._is_drawn_on_device = use is not None and use.is_drawing
         self._on_device = dict(use.rows or {}) if use is not None and plan.device_policy == Belady.name else {}
         self.is_ahead = Belady.name in (plan.policy, plan.device_policy)
