@@ -50,13 +50,19 @@ WARMED_UP = 48
 PIECE = bytearray(8 << 20)
 SPOOL = 0.75
 """Bytes of the spool over those of the store."""
-SPOOLED = dict(warmup=2 * GROUP, warmup_s=0, batches=2 * GROUP, num_workers=4)
-"""Settings of runs with a spool: whole groups; lists are read for twice as many samples at once, which take no rows with them."""
+IN_STEP = 16
+"""Threads that sample, where lists lie far apart: they are read for all of them together."""
+SPOOLED = dict(warmup=2 * GROUP, warmup_s=0, batches=2 * GROUP, num_workers=IN_STEP)
+"""Settings of runs with a spool: whole groups."""
+JOINT = dict(warmup=WARMED_UP, batches=6 * IN_STEP, num_workers=IN_STEP)
+"""Of runs without one: samples come by as many as there are threads."""
 PACKED = "packed layout"
 MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
 }
+LISTS_MAPPED = 0.25
+"""Of what is left for caches, for the page cache, where lists are read through their map."""
 WINDOWS, MEMORY, SIZES = (2, 4, 8, 16, 32, 64, 128), (0.75, 1.0, 1.5, 2.0), (32, 64, 128, 256)
 GINEX = dict(window=16, presample_batches=16)
 GINEX_SPLITS = (0.05, 0.2, 0.4)
@@ -121,6 +127,7 @@ class Bench:
     def needed(self, model: str, settings: dict[str, Any], window: int = 1, *, is_spooled: bool = False) -> int:
         """Bytes that a run takes beside its caches, measured once per model, settings and window: direct reads, as good as nothing kept."""
         key = f"{model} {settings.get('batch_size')}" + (f" window {window}" if window > 1 else "") + is_spooled * " spooled"
+        key += f" threads {settings['num_workers']}" if "num_workers" in settings else ""
         page = self.notes.page(self.name, "needed")
         if key not in page:
             per_node = STATIC_DIRECTORY if is_spooled else DIRECTORY if window > 1 else 0
@@ -142,15 +149,20 @@ class Bench:
         return int((1 - reserve) * (limit or self.limit)) - self.needed(model, settings, window)
 
     def ours(self, model: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """Our own recipe: rows spooled where they lie far apart; else one figure for the whole process, and proximity order where that is
-        of use."""
+        """Our own recipe, settings and plan: rows spooled where they lie far apart; where they lie near proximity order, and lists
+        left to the page cache; else `ginex`. Lists that lie far apart are read for many samples together."""
+        if self.name in NEAR:
+            mapped = dict(topology="given", map_threads=32, neighbor_policy=None, neighbor_cache="0")
+            return settings | dict(warmup=WARMED_UP, plan=self.ginex(model, settings, LISTS_MAPPED, order="proximity", **mapped))
+        settings = settings | (SPOOLED if self.name in FAR else JOINT)
         if self.name not in FAR:
-            return budget_plan(self.limit, **({"order": "proximity"} if self.name in NEAR else {}))
+            return settings | dict(plan=self.ginex(model, settings, 0.0))
         room = int((1 - DIRECT_RESERVE) * self.limit) - self.needed(model, settings, 2 * GROUP, is_spooled=True)
-        return dict(
+        plan = dict(
             features="disk", topology="disk", policy="presample", presample_batches=GINEX["presample_batches"], cache=kib(room),
             window=2 * GROUP, spool=kib(SPOOL * self.store_bytes),
         )  # fmt: skip
+        return settings | dict(plan=plan)
 
     def ginex(
         self, model: str, settings: dict[str, Any], share: float, *, window: int = GINEX["window"], limit: int | None = None, **changes: Any
@@ -236,18 +248,16 @@ def part_main(bench: Bench) -> None:
         settings = MODELS[model](bench.name)
         budget = bench.budget(model, settings)
         for number in range(bench.options.rounds):
-            plans = {
-                "ginex": bench.ginex(model, settings, lists),
-                "mmap": mmap_plan(threads),
-                "ali+pg": ali_pg_plan(threads, budget, split),
+            runs = {
+                "ginex": settings | dict(warmup=WARMED_UP, plan=bench.ginex(model, settings, lists)),
+                "mmap": settings | dict(plan=mmap_plan(threads)),
+                "ali+pg": settings | dict(plan=ali_pg_plan(threads, budget, split)),
                 "ours": bench.ours(model, settings),
             }
-            for name, plan in plans.items():
+            for name, run in runs.items():
                 if not bench.is_done("main", model, name, count=number + 1):
                     measure_fio(bench, model)
-                    warm = {"warmup": WARMED_UP} if name in ("ginex", "ours") else {}
-                    warm = SPOOLED if "spool" in plan else warm
-                    bench.run(("main", model, name), {**settings, **warm, "plan": plan})
+                    bench.run(("main", model, name), run)
 
 
 def measure_fio(bench: Bench, model: str) -> None:
@@ -261,27 +271,30 @@ def part_ours(bench: Bench) -> None:
     """Parts of our own recipe, one added after the other."""
     settings = MODELS["sage"](bench.name)
     _, _, lists = pilot(bench)
+    ahead, joint = settings | dict(warmup=WARMED_UP), settings | JOINT
     steps: dict[str, dict[str, Any]] = {
-        "direct reads, no caches": dict(features="disk", topology="disk", window=1),
-        "ginex": bench.ginex("sage", settings, lists),
-        "window 32": bench.ginex("sage", settings, lists, window=32),
-        "host_memory: all fitted": budget_plan(bench.limit),
+        "direct reads, no caches": settings | dict(plan=dict(features="disk", topology="disk", window=1)),
+        "ginex": ahead | dict(plan=bench.ginex("sage", settings, lists)),
+        "window 32": ahead | dict(plan=bench.ginex("sage", settings, lists, window=32)),
+        "host_memory: all fitted": ahead | dict(plan=budget_plan(bench.limit)),
     }
+    if bench.name in NEAR:
+        steps["proximity order"] = ahead | dict(plan=bench.ginex("sage", settings, lists, order="proximity"))
+    else:
+        steps["lists read together"] = joint | dict(plan=bench.ginex("sage", joint, 0.0))
     if bench.name in (*NEAR, *FAR):
-        steps["proximity order" if bench.name in NEAR else "rows spooled"] = bench.ours("sage", settings)
+        steps["and lists by the page cache" if bench.name in NEAR else "and rows spooled"] = bench.ours("sage", settings)
     for number in range(bench.options.rounds):
-        for name, plan in steps.items():
+        for name, run in steps.items():
             if not bench.is_done("ours", name, count=number + 1):
-                warm = {"warmup": WARMED_UP} if name != "direct reads, no caches" else {}
-                warm = SPOOLED if "spool" in plan else warm
-                bench.run(("ours", name), {**settings, **warm, "plan": plan})
+                bench.run(("ours", name), run)
     if bench.options.packed and not bench.is_done("ours", PACKED, count=bench.options.rounds):
         fanouts, batch_size = tuple(settings["fanouts"]), settings["batch_size"]
         how = LayoutSettings(num_neighbors=fanouts, batch_size=batch_size, order="proximity", fields=("x",), by="hot-coaccess")
         bench.notes.page(bench.name, "layout").update(lay_out(bench.path, how)["measured"])
         try:
             for _ in range(bench.options.rounds):
-                bench.run(("ours", PACKED), {**settings, "plan": bench.ours("sage", settings)})
+                bench.run(("ours", PACKED), bench.ours("sage", settings))
         finally:
             drop_layout(bench.path)
 

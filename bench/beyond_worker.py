@@ -173,7 +173,7 @@ def is_full(loader: Any, began: dict[str, Any], limit_bytes: int) -> bool:
 def counts(loader: Any) -> dict[str, float]:
     """What was asked of whom, so far."""
     stats = loader.stats()
-    found: dict[str, float] = {"rows": 0, "row_hits": 0, "lists": 0, "list_hits": 0, "requests": 0, "tier_read_bytes": 0}
+    found: dict[str, float] = {"rows": 0, "row_hits": 0, "lists": 0, "list_hits": 0, "requests": 0, "pages": 0, "tier_read_bytes": 0}
     found |= {f"{name}_s": seconds for name, seconds in stats.stage_s.items() if name in ("sample", "gather", "assemble")}
     found["wait_s"], found["nodes"], found["edges"] = stats.wait_s, stats.num_nodes, stats.num_edges
     for kind, tiers in (("row", stats.tiers), ("list", stats.lists)):
@@ -185,6 +185,7 @@ def counts(loader: Any) -> dict[str, float]:
             found[f"{kind}_s_in_{name}"] = counted["seconds"]
             if "num_requests" in counted:
                 found["requests"] += counted["num_requests"]
+                found["pages"] += counted.get("num_pages", 0)
                 found["tier_read_bytes"] += counted["read_bytes"]
                 found["row_requests"] = found.get("row_requests", 0) + counted["num_requests"]
     found["written_bytes"] = sum(spool.written_bytes for spool in loader._caches.spools)
@@ -193,6 +194,7 @@ def counts(loader: Any) -> dict[str, float]:
         if hasattr(tier.stats, "num_requests"):
             found["list_requests"] = tier.stats.num_requests
             found["requests"] += tier.stats.num_requests
+            found["pages"] += getattr(tier.stats, "num_pages", 0)
             found["tier_read_bytes"] += tier.stats.read_bytes
     return found
 

@@ -32,8 +32,9 @@ def test_plans_equal_their_definition(rows, row_bytes, offset, layout):
     assert_same_bytes(plan.rows, np.sort(rows))
     assert_same_bytes(plan.rows, rows[plan.order])
     expected = plans.plan_reads(plan.rows, row_bytes, offset, *layout.values())
-    for ours, theirs in zip((plan.starts, plan.lengths, plan.firsts, plan.lasts), expected, strict=True):
+    for ours, theirs in zip((plan.starts, plan.lengths, plan.firsts, plan.lasts), expected[:4], strict=True):
         assert_same_bytes(ours, np.ascontiguousarray(theirs))
+    assert plan.num_pages == expected[4]
 
 
 @given(rows, widths, st.sampled_from([0, 4096, 77]), layouts())
@@ -105,4 +106,5 @@ def test_devices_read_what_the_definition_reads(device, row_bytes, is_streamed, 
     assert done == (reference.DONE, 0, 0)
     assert_same_bytes(out, expected)
     assert tier.stats.num_requests == plan.starts.size
+    assert tier.stats.num_pages == plan.num_pages
     assert tier.stats.read_bytes == plan.num_bytes

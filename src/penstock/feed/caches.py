@@ -143,8 +143,9 @@ class Caches:
         return sum(cache.device_bytes for cache in self.levels)
 
     def most_disk_bytes(self, num_readers: int) -> int:
-        """What the buffers of disks may come to with so many threads that read."""
-        return sum(tier.most_bytes(num_readers) for tier in self.disks.values())
+        """What the buffers of disks may come to with so many threads that read rows; of lists, one reads for all."""
+        of_lists = list(self.beneath.values())
+        return sum(tier.most_bytes(1 if tier in of_lists else num_readers) for tier in self.disks.values())
 
     @property
     def lists(self) -> dict[EdgeType, Lists]:

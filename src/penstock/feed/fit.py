@@ -16,12 +16,14 @@ from penstock.cache.choose import BY_VISITS, STATIC
 from penstock.feed.fit_device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.fit_search import MARGIN, CacheSearch
 from penstock.feed.fit_ways import Way, choose_way, ways_to_run
+from penstock.feed.options import samples_ahead
 from penstock.feed.profile import Profile, take_profile
 from penstock.plan import Plan
 from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATIC_DIRECTORY_BYTES_PER_NODE
 from penstock.plan.lists import table_bytes
 from penstock.plan.memory import MemoryPlan, Needs
 from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.joint import joint_bytes
 from penstock.store.budget import parse_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries, peak_growth, resident_bytes_outside
 
@@ -132,12 +134,14 @@ class _Batch:
         sample, rows: drawn, and gathered.
         staging: pinned copies of both, on their way to a device.
         num_read: rows that no device reads by itself.
+        num_edges: drawn.
     """
 
     sample: int
     rows: int
     staging: int
     num_read: int
+    num_edges: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,17 +169,18 @@ class _Run:
     def needs(self, way: Way, *, is_ahead: bool) -> Needs:
         """What it takes beside its caches."""
         plan, graph, use, batch = self.plan, self.graph, self.use, self.batch
-        is_drawn_here = use is None or not use.is_drawing
+        is_drawn_here, num_readers = use is None or not use.is_drawing, min(way.num_threads, way.in_flight)
         needs = Needs(
             process=self.process_bytes,
             step=self.step_bytes,
             pointers=way.with_pointers * is_drawn_here * sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
             sampling=way.num_threads * self.workspace_bytes * is_drawn_here,
-            batches=(way.in_flight + 1) * (batch.sample + batch.rows) + way.num_threads * batch.sample * is_ahead,
+            batches=(way.in_flight + 1) * (batch.sample + batch.rows) + samples_ahead(plan, way.num_threads) * batch.sample * is_ahead,
             pinned=0 if use is None else use.pinned_bytes,
             staging=(way.in_flight + 1) * batch.staging,
-            reading=self.caches.most_disk_bytes(way.num_threads)
-            + min(way.num_threads, way.in_flight) * READ_BYTES_PER_ROW * batch.num_read,
+            reading=self.caches.most_disk_bytes(num_readers if plan.is_read_ahead else way.num_threads)
+            + num_readers * READ_BYTES_PER_ROW * batch.num_read
+            + (plan.topology == "disk") * joint_bytes(way.num_threads * batch.num_edges),
             tables=_table_bytes(plan, graph, self.kept_types, way.with_lists) + state_bytes(plan, graph, use),
         )
         in_use_later = needs.step + needs.sampling + needs.batches + needs.staging + needs.reading
@@ -186,7 +191,8 @@ class _Run:
 def _measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> _Batch:
     sample, rows = (int(MARGIN * size) for size in batch_bytes(profile, row_bytes, use))
     num_read = sum(count for t, count in profile.num_nodes.items() if use is None or t not in use.types_read)
-    return _Batch(sample=sample, rows=rows, staging=0 if use is None else ROUNDING * (sample + rows), num_read=num_read)
+    staging = 0 if use is None else ROUNDING * (sample + rows)
+    return _Batch(sample=sample, rows=rows, staging=staging, num_read=num_read, num_edges=profile.num_edges)
 
 
 def _measure_step(

@@ -30,7 +30,7 @@ from penstock.feed.inputs import open_input
 from penstock.feed.lookahead import LookAhead
 from penstock.feed.maker import HeldSample, Sampled, locate
 from penstock.feed.on_device import choose_device
-from penstock.feed.options import LoaderOptions, choose_seed, read_options
+from penstock.feed.options import LoaderOptions, choose_seed, read_options, samples_ahead
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.setup import fill_caches, make_maker, make_one
 from penstock.feed.shards import check_shards
@@ -158,14 +158,13 @@ class NeighborLoader:
         self._drawing = choose_drawing(plan, self._maker)
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step, shards)
         self._cache_to_come = cache_to_come(plan, self._maker, self._caches)
-        self._sampling = self._options
         if self._caches.fitted is None:
             in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)
             self._options = dataclasses.replace(self._options, max_in_flight=in_flight)
         else:
             fitted = self._caches.fitted
             self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
-            self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, self._options.num_workers))
+        self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, samples_ahead(plan, self._options.num_workers)))
         self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
         self._huge_pages = HugePages(partial(read_at_random, plan, self._maker), self)
         self._stats = LoaderStats()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.plan import Plan
 
 _IGNORED = ("dataset", "collate_fn", "persistent_workers", "multiprocessing_context", "in_order", "pin_memory_device")
 """Accepted and without effect: they steer worker processes, of which there are none."""
@@ -94,6 +95,12 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
         sampler=sampler,
         batch_sampler=batch_sampler,
     )
+
+
+def samples_ahead(plan: Plan, num_threads: int) -> int:
+    """Samples in the making or waiting, where they are drawn ahead of their rows: one more than threads; twice the threads where lists are
+    read for all of them together, so that all begin again together while what they made waits."""
+    return 2 * num_threads if plan.topology == "disk" else num_threads + 1
 
 
 def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:

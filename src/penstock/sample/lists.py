@@ -18,7 +18,8 @@ import numpy as np
 
 from penstock.kernels.cached_lists import cpu
 from penstock.records import CSC, EdgeType, Graph
-from penstock.store.tiers import Tier
+from penstock.sample.joint import JointReads
+from penstock.store.tiers import DiskTier, Tier
 
 _BLOCK = 1 << 16
 """Nodes that a temporary array is made for at a time."""
@@ -81,12 +82,13 @@ class Lists(Protocol):
 
 
 class TierLists:
-    """Lists read from a tier whose rows are the elements of `indices`."""
+    """Lists read from a tier whose rows are the elements of `indices`; from a disk, for all threads that wait at the same time."""
 
     resident_bytes = 0
 
     def __init__(self, tier: Tier) -> None:
         self.tier, self._counted = tier, ListStats()
+        self._joint = JointReads(tier) if isinstance(tier, DiskTier) else None
 
     @property
     def stats(self) -> dict[str, ListStats]:
@@ -100,7 +102,8 @@ class TierLists:
     def read_at(self, positions: np.ndarray, neighbors: np.ndarray, places: np.ndarray, num_lists: int) -> None:
         """Read positions that belong to so many lists; positions[i] goes to neighbors[places[i]]."""
         started = time.perf_counter()
-        num_bytes = self.tier.submit(positions, [neighbors.view(np.uint8)], places).wait()
+        out = neighbors.view(np.uint8)
+        num_bytes = self.tier.submit(positions, [out], places).wait() if self._joint is None else self._joint.read(positions, out, places)
         self._counted.add(num_lists, positions.size, num_bytes, time.perf_counter() - started)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from penstock.kernels._compile import kernel
 from penstock.kernels._memory import load, store
+from penstock.kernels.plan_reads.reference import PAGE_BYTES
 
 
 @kernel
 def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes, starts, lengths, firsts, lasts):
-    """See `reference.plan_reads`; writes to int64[max_reads(...)] each and returns how many reads there are."""
-    k, start, end = -1, 0, 0
+    """See `reference.plan_reads`; writes to int64[max_reads(...)] each and returns how many reads there are, and how many pages."""
+    k, start, end, num_pages, next_page = -1, 0, 0, 0, 0
     for i in range(rows.size):
         begin = data_offset + load(rows, i) * row_bytes
+        past = (begin + row_bytes - 1) // PAGE_BYTES + 1
+        num_pages += max(0, past - max(begin // PAGE_BYTES, next_page))
+        next_page = past
         a = begin // block_bytes * block_bytes
         b = (begin + row_bytes + block_bytes - 1) // block_bytes * block_bytes
         if k >= 0:
@@ -31,7 +35,7 @@ def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes, 
         while j >= 0 and load(starts, j) + load(lengths, j) > begin:  # more than one where a read ends within the row
             store(lasts, j, i + 1)
             j -= 1
-    return k + 1
+    return k + 1, num_pages
 
 
 def max_reads(num_rows: int, row_bytes: int, block_bytes: int, max_bytes: int) -> int:

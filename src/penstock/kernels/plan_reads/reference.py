@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+PAGE_BYTES = 4096
+"""That pages are counted in, whatever the blocks of the file are."""
+
 
 def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes):
     """Cover the blocks that rows lie in by reads.
@@ -20,7 +23,7 @@ def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes):
         max_bytes: of a read; a multiple of block_bytes.
     Returns:
         (starts, lengths, firsts, lasts), int64[num_reads] each: read k is bytes starts[k] to starts[k] + lengths[k] of the file and holds
-        rows[firsts[k]:lasts[k]], the first and the last of them perhaps in part.
+        rows[firsts[k]:lasts[k]], the first and the last of them perhaps in part; and on how many pages of PAGE_BYTES the rows are.
     """
     begins = data_offset + np.asarray(rows, np.int64) * row_bytes
     ends = begins + row_bytes
@@ -35,4 +38,5 @@ def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes):
     starts, stops = np.array(reads, np.int64).reshape(-1, 2).T
     firsts = np.searchsorted(ends, starts, side="right")
     lasts = np.searchsorted(begins, stops, side="left")
-    return starts, stops - starts, firsts.astype(np.int64), lasts.astype(np.int64)
+    pages = {page for a, b in zip(begins, ends, strict=True) for page in range(a // PAGE_BYTES, (b - 1) // PAGE_BYTES + 1)}
+    return starts, stops - starts, firsts.astype(np.int64), lasts.astype(np.int64), len(pages)

@@ -23,7 +23,7 @@ from penstock.kernels.read_pages import rules
 from penstock.store.tiers.disk_device import Channel, Channels, Device, Job, Outcome, logger
 from penstock.store.tiers.disk_files import OpenRows, RowFile
 from penstock.store.tiers.disk_gauge import CACHED_GAP_BYTES, measure_gap
-from penstock.store.tiers.disk_plan import plan_reads
+from penstock.store.tiers.disk_plan import ReadPlan, plan_reads
 from penstock.store.tiers.disk_pread import PreadDevice
 from penstock.store.tiers.disk_uring import UringDevice
 from penstock.store.tiers.tier import Read, TierStats, check_rows
@@ -76,16 +76,19 @@ class DiskStats(TierStats):
 
     Attributes:
         num_requests: reads of the file. read_bytes: their bytes, holes and the rest of pages included.
+        num_pages: of 4 KiB, that the rows are on; those of one read are counted once.
     """
 
     num_requests: int = 0
     read_bytes: int = 0
+    num_pages: int = 0
 
-    def add_requests(self, count: int, num_bytes: int) -> None:
+    def add_requests(self, plan: ReadPlan) -> None:
         """Count reads of the file."""
         with self._lock:
-            self.num_requests += count
-            self.read_bytes += num_bytes
+            self.num_requests += plan.starts.size
+            self.read_bytes += plan.num_bytes
+            self.num_pages += plan.num_pages
 
     @property
     def amplification(self) -> float:
@@ -94,7 +97,8 @@ class DiskStats(TierStats):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain values."""
-        return {**TierStats.as_dict(self), "num_requests": self.num_requests, "read_bytes": self.read_bytes}
+        counted = {"num_requests": self.num_requests, "read_bytes": self.read_bytes, "num_pages": self.num_pages}
+        return {**TierStats.as_dict(self), **counted}
 
 
 class DiskTier:
@@ -253,7 +257,7 @@ class _DiskRead:
         num_bytes = self._num_rows * sum(tier.row_bytes)
         tier.stats.add(self._num_rows, num_bytes, self._seconds + time.perf_counter() - started)
         for part in self._parts:
-            tier.stats.add_requests(part.job.plan.starts.size, part.job.plan.num_bytes)
+            tier.stats.add_requests(part.job.plan)
         return num_bytes
 
     def _end(self, part: _Part) -> None:

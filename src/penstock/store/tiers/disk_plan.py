@@ -22,6 +22,7 @@ class ReadPlan:
         rows: int64[n], ascending.
         starts, lengths: int64[num_reads], bytes.
         firsts, lasts: int64[num_reads]: a read holds rows[first:last] of the ascending rows.
+        num_pages: of 4 KiB, that the rows are on: what there is to read where nothing else is read along.
     """
 
     order: np.ndarray
@@ -30,6 +31,7 @@ class ReadPlan:
     lengths: np.ndarray
     firsts: np.ndarray
     lasts: np.ndarray
+    num_pages: int = 0
 
     @property
     def num_bytes(self) -> int:
@@ -52,5 +54,5 @@ def plan_reads(rows: np.ndarray, row_bytes: int, data_offset: int, *, block_byte
     ascending = rows[order]
     most = cpu.max_reads(rows.size, row_bytes, block_bytes, max_bytes)
     starts, lengths, firsts, lasts = np.empty((4, most), np.int64)
-    count = cpu.plan_reads(ascending, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes, starts, lengths, firsts, lasts)
-    return ReadPlan(order, ascending, starts[:count], lengths[:count], firsts[:count], lasts[:count])
+    count, num_pages = cpu.plan_reads(ascending, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes, starts, lengths, firsts, lasts)
+    return ReadPlan(order, ascending, starts[:count], lengths[:count], firsts[:count], lasts[:count], num_pages)

@@ -1,0 +1,128 @@
+"""Reads of several threads, made one: what is asked for while a read is under way is read together when it is over.
+
+In: positions of neighbours, of any number of threads. Out: the neighbours. Invariants: each thread gets what it would have read alone; an
+error of a common read is raised in all that took part; nobody waits for a thread that does not come. Batches that are sampled at the same
+time want lists that lie near each other, and near ones come by one request: the threads are kept in step, so that all draw a hop, and one
+reads for all.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.kernels.move_rows import cpu
+from penstock.store.tiers import Tier
+
+MOST_AT_ONCE = 1 << 20
+"""Positions of a common read."""
+_BYTES_PER_POSITION = 50
+"""Of its plan and of what it brings."""
+LINGER_S = 0.05, 0.2
+"""How long at least and at most a read waits for the threads that took part in the one before; between these, as long as that one took.
+They draw the next hop meanwhile, or begin the next batch."""
+
+
+@dataclass(eq=False, slots=True)
+class _Wish:
+    """What a thread waits for: positions[i] goes to element places[i] of `out`, bytes."""
+
+    positions: np.ndarray
+    out: np.ndarray
+    places: np.ndarray
+    num_bytes: int = 0
+    error: BaseException | None = None
+    is_over: bool = False
+    thread: int = field(default_factory=threading.get_ident)
+
+
+def joint_bytes(num_positions: int) -> int:
+    """Memory that reads of so many positions at the same time take."""
+    return _BYTES_PER_POSITION * min(num_positions, MOST_AT_ONCE)
+
+
+class JointReads:
+    """A tier whose rows are single elements, asked by many threads; one of them reads for all that wait.
+
+    Args:
+        tier: where the elements are; one field.
+    """
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier, (self._width,) = tier, tier.row_bytes
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid, self._changed, self._is_reading = os.getpid(), threading.Condition(), False
+        self._wishes: list[_Wish] = []
+        self._expected: set[int] = set()
+        self._linger_s = LINGER_S[0]
+
+    def read(self, positions: np.ndarray, out: np.ndarray, places: np.ndarray) -> int:
+        """Read int64[n] `positions` to elements int64[n] `places` of uint8 `out`; returns bytes."""
+        if self._pid != os.getpid():  # in a forked child nobody ends the reads of the parent's threads
+            self._begin()
+        wish = _Wish(positions, out, places)
+        together = self._join(wish)
+        if together:
+            self._read_together(together)
+        if wish.error is not None:
+            raise copy.copy(wish.error) from wish.error  # each says of its own where it happened
+        return wish.num_bytes
+
+    def _join(self, wish: _Wish) -> list[_Wish]:
+        """Wait until the wish is fulfilled by another thread, or return those that this thread is to fulfil."""
+        with self._changed:
+            self._wishes.append(wish)
+            self._changed.notify_all()
+            is_mine = False
+            try:
+                self._changed.wait_for(lambda: wish.is_over or not self._is_reading)
+                if wish.is_over:
+                    return []
+                self._is_reading = is_mine = True
+                self._changed.wait_for(lambda: self._expected <= {each.thread for each in self._wishes}, self._linger_s)
+            except BaseException:  # this thread is interrupted: nobody is to wait for it, or to write to what was its memory
+                self._wishes = [each for each in self._wishes if each is not wish]
+                self._is_reading = self._is_reading and not is_mine
+                self._changed.notify_all()
+                raise
+            taken, count = [wish], wish.positions.size
+            for each in self._wishes:
+                if each is not wish and count + each.positions.size <= MOST_AT_ONCE:
+                    taken.append(each)
+                    count += each.positions.size
+            self._wishes = [each for each in self._wishes if each not in taken]
+            self._expected = {each.thread for each in taken}
+            return taken
+
+    def _read_together(self, wishes: list[_Wish]) -> None:
+        started = time.perf_counter()
+        try:
+            self._read(wishes)
+        except BaseException as error:
+            for wish in wishes:
+                wish.error = error
+        with self._changed:
+            self._is_reading, self._linger_s = False, min(max(time.perf_counter() - started, LINGER_S[0]), LINGER_S[1])
+            for wish in wishes:
+                wish.is_over = True
+            self._changed.notify_all()
+
+    def _read(self, wishes: list[_Wish]) -> None:
+        if len(wishes) == 1:
+            (one,) = wishes
+            one.num_bytes = self._tier.submit(one.positions, [one.out], one.places).wait()
+            return
+        positions = np.concatenate([wish.positions for wish in wishes])
+        found, begin = np.empty(positions.size * self._width, np.uint8), 0
+        self._tier.submit(positions, [found], np.arange(positions.size)).wait()
+        for wish in wishes:
+            own = np.arange(begin, begin + wish.positions.size)
+            cpu.move_rows(found, own, wish.out, wish.places, self._width)
+            wish.num_bytes, begin = own.size * self._width, begin + own.size
