@@ -21,7 +21,7 @@ from typing import Any
 import penstock
 from bench import common
 from bench.beyond_group import run_in_group
-from bench.beyond_stores import FAR, GROUP, NEAR, STORES, make
+from bench.beyond_stores import FAR, GROUP, IN_STEP, NEAR, STORES, make
 from bench.common import foreign_load, write_result
 from bench.disk import run_fio
 from penstock.study.layout import LayoutSettings, drop_layout, lay_out
@@ -50,8 +50,6 @@ WARMED_UP = 48
 PIECE = bytearray(8 << 20)
 SPOOL = 0.75
 """Bytes of the spool over those of the store."""
-IN_STEP = 16
-"""Threads that sample, where lists lie far apart: they are read for all of them together."""
 SPOOLED = dict(warmup=2 * GROUP, warmup_s=0, batches=2 * GROUP, num_workers=IN_STEP)
 """Settings of runs with a spool: whole groups."""
 JOINT = dict(warmup=WARMED_UP, batches=6 * IN_STEP, num_workers=IN_STEP)

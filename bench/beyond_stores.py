@@ -48,6 +48,8 @@ NEAR, FAR = ("cnr-768",), ("zipf-256", "twitter-128")
 is room on the disk to spool them."""
 GROUP = 96
 """Batches that are spooled at once."""
+IN_STEP = 16
+"""Threads that sample, where lists lie far apart: they are read for all of them together."""
 
 
 def make(name: str, folder: Path, data: Path, scale: float = 1.0) -> Path:
