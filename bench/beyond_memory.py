@@ -59,8 +59,6 @@ MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
 }
-LISTS_MAPPED = 0.25
-"""Of what is left for caches, for the page cache, where lists are read through their map."""
 WINDOWS, MEMORY, SIZES = (2, 4, 8, 16, 32, 64, 128), (0.75, 1.0, 1.5, 2.0), (32, 64, 128, 256)
 GINEX = dict(window=16, presample_batches=16)
 GINEX_SPLITS = (0.05, 0.2, 0.4)
@@ -147,11 +145,10 @@ class Bench:
         return int((1 - reserve) * (limit or self.limit)) - self.needed(model, settings, window)
 
     def ours(self, model: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """Our own recipe, settings and plan: rows spooled where they lie far apart; where they lie near proximity order, and lists
-        left to the page cache; else `ginex`. Lists that lie far apart are read for many samples together."""
+        """Our own recipe, settings and plan: `ginex` in proximity order where rows lie near each other, rows spooled where they
+        lie far apart, else `ginex`; lists that lie far apart are read for many samples together."""
         if self.name in NEAR:
-            mapped = dict(topology="given", map_threads=32, neighbor_policy=None, neighbor_cache="0")
-            return settings | dict(warmup=WARMED_UP, plan=self.ginex(model, settings, LISTS_MAPPED, order="proximity", **mapped))
+            return settings | dict(warmup=WARMED_UP, plan=self.ginex(model, settings, max(GINEX_SPLITS), order="proximity"))
         settings = settings | (SPOOLED if self.name in FAR else JOINT)
         if self.name not in FAR:
             return settings | dict(plan=self.ginex(model, settings, 0.0))
@@ -277,11 +274,11 @@ def part_ours(bench: Bench) -> None:
         "host_memory: all fitted": ahead | dict(plan=budget_plan(bench.limit)),
     }
     if bench.name in NEAR:
-        steps["proximity order"] = ahead | dict(plan=bench.ginex("sage", settings, lists, order="proximity"))
+        steps["proximity order"] = bench.ours("sage", settings)
     else:
         steps["lists read together"] = joint | dict(plan=bench.ginex("sage", joint, 0.0))
-    if bench.name in (*NEAR, *FAR):
-        steps["and lists by the page cache" if bench.name in NEAR else "and rows spooled"] = bench.ours("sage", settings)
+    if bench.name in FAR:
+        steps["and rows spooled"] = bench.ours("sage", settings)
     for number in range(bench.options.rounds):
         for name, run in steps.items():
             if not bench.is_done("ours", name, count=number + 1):

@@ -18,19 +18,18 @@ DEVICE_TARGET = 1.3
 HEAD = """# Stores beyond memory
 
 `ginex` (look-ahead, direct reads) against the baselines of Ginex 5: `mmap` (PyG+: features and lists from maps, read-ahead off, read by
-many threads at once) and `ali+pg` (over the same maps, a static cache of lists by out/in ratio and one of rows by degree). {tuned}
-`ours` is what we would take: where each row is a request by itself ({far}), rows spooled (`Plan(spool=...)`: {group}
-batches' rows read at once, in the order of the file, and kept on the disk until their turn); on {near} proximity order, which gives other
-batches of the same seeds, with lists left to the page cache; on the others `ginex`. But on {near} {threads} threads sample, whose lists
-are read together; all other contenders have two. Every run is a process in a control group whose limit is, from the first batch on, a tenth of the store and counts the page cache; row pointers are in that memory too.
-Ranking nodes and filling static caches comes before that, as in Ginex. Caches get what is left of the limit after the same run without
-caches; 12 % are kept in reserve for maps, 6 % where reads go past the page cache. Each store is read in order before anything of it is
-measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by and by is full,
-then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide and takes one
-thread, there being no GPU and two cores. Where rows are spooled two whole groups are warmed up and two timed. Labels are made of
-node numbers. The seeds timed are none of those that were sampled to find out what is hot.
-Contenders alternate and read the same batches. `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json`
-holds every run.
+many threads at once) and `ali+pg` (over the same maps, a static cache of lists by out/in ratio and one of rows by degree). {tuned} `ours`
+is what we would take: where each row is a request by itself ({far}), rows spooled (`Plan(spool=...)`: {group} batches' rows read at once,
+in the order of the file, and kept on the disk until their turn); on {near} `ginex` in proximity order, which gives other batches of the
+same seeds; else `ginex`. But on {near} {threads} threads sample, whose lists are read together; all other contenders have two. Every run
+is a process in a control group whose limit is, from the first batch on, a tenth of the store and counts the page cache; row pointers are
+in that memory too. Ranking nodes and filling static caches comes before that, as in Ginex. Caches get what is left of the limit after the
+same run without caches; 12 % are kept in reserve for maps, 6 % where reads go past the page cache. Each store is read in order before
+anything of it is measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by
+and by is full, then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide
+and takes one thread, there being no GPU and two cores. Where rows are spooled two whole groups are warmed up and two timed. Labels are
+made of node numbers. The seeds timed are none of those that were sampled to find out what is hot. Contenders alternate and read the same
+batches. `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts 10,
 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. The cells were measured within two hours on one
@@ -257,18 +256,20 @@ DEVICE = ["store", "model", "s a batch", "requests", "pages", "fio, pages/s", "s
 def device_words() -> list[str]:
     """What the ratio is."""
     return [
-        "Time of `ginex` per batch over the time that fio would take for the pages that were missed: 4 KiB at random, depth 128, the same",
-        f"file, between the runs. {DEVICE_TARGET:g} at most was wanted. Pages are those of 4 KiB that missed rows and lists are on, counted once a",
-        "read, without the holes that are read along. Requests are what was asked of the disk for them: near ones are put into one, of 64 KiB",
-        "at most, which counts as one of fio's; longer ones take longer: fio does 101,000 of 4 KiB a second here, 72,000 of 8 and 50,000 of 16.",
+        "Time of `ginex` per batch over the time that fio would take for the pages that were missed: 4 KiB at random, depth 128, the",
+        f"same file, between the runs. {DEVICE_TARGET:g} at most was wanted. Pages are those of 4 KiB that missed rows and lists are on,",
+        "counted once a read, without the holes that are read along. Requests are what was asked of the disk for them: near ones are put",
+        "into one, of 64 KiB at most, which counts as one of fio's; longer ones take longer: fio does 101,000 of 4 KiB a second here,",
+        "72,000 of 8 and 50,000 of 16.",
     ]
 
 
 def device_verdict(stores: dict[str, Any]) -> list[str]:
     """What was wanted, and where it was reached."""
     rows = device_rows(stores)
-    reached = [sum(float(row[at]) <= DEVICE_TARGET for row in rows) for at in (-3, -1)]
-    return [f"By pages reached in {reached[0]} of {len(rows)} cells, by requests in {reached[1]}."]
+    ratios = [[float(row[at]) for row in rows if row[at] != "-"] for at in (-3, -1)]
+    reached = [f"{sum(ratio <= DEVICE_TARGET for ratio in each)} of {len(each)}" for each in ratios]
+    return [f"By pages reached in {reached[0]} cells, by requests in {reached[1]}."]
 
 
 def fio_rates(store: dict[str, Any], model: str) -> list[float]:
@@ -287,9 +288,11 @@ def device_rows(stores: dict[str, Any]) -> list[list[str]]:
         if not speeds:
             continue
         seconds, requests = middle(runs, lambda run: run["seconds"]), middle(runs, lambda run: run["requests"])
-        pages, speed = middle(runs, lambda run: run["pages"]), median(speeds)
-        counts = [f"{requests:,.0f}", f"{pages:,.0f}", f"{speed:,.0f} ({min(speeds):,.0f} to {max(speeds):,.0f})"]
-        ratios = [text for each in (pages, requests) for text in (f"{each / speed:.2f}", f"{seconds * speed / each:.2f}" if each else "-")]
+        pages, speed = middle(runs, lambda run: run.get("pages", 0)), median(speeds)  # older runs counted none
+        counts = [f"{requests:,.0f}", f"{pages:,.0f}" if pages else "-", f"{speed:,.0f} ({min(speeds):,.0f} to {max(speeds):,.0f})"]
+        ratios = [
+            text for each in (pages, requests) for text in ((f"{each / speed:.2f}", f"{seconds * speed / each:.2f}") if each else "--")
+        ]
         rows.append([name, MODELS[model], f"{seconds:.2f}", *counts, *ratios])
     return rows
 

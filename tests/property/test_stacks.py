@@ -1,5 +1,6 @@
 """Reads through any stack of tiers equal the plain arrays: random stacks, policies, capacities, overlaps, failures and thread counts."""
 
+import os
 import threading
 
 import numpy as np
@@ -17,6 +18,13 @@ from penstock.store.tiers import HostTier, PackedTier, SlowTier
 NUM_ROWS = 40
 DYNAMIC = [FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO]
 capacities = st.one_of(st.integers(0, 2), st.integers(3, NUM_ROWS + 5))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_hits_are_copied_by_another_thread_too():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("penstock.gather.cached._BESIDE_BYTES", 0)
+        yield
 
 
 def make_arrays():
@@ -240,3 +248,19 @@ def test_a_full_static_cache_reads_nothing_below():
     assert slow.stats.num_rows == NUM_ROWS
     table.submit(np.arange(NUM_ROWS)).wait()
     assert slow.stats.num_rows == NUM_ROWS
+
+
+def test_a_forked_child_has_its_own_thread_for_hits():
+    arrays, ids = make_arrays(), np.arange(10)
+    table = TieredTable(CachedTier(lambda: FIFO(NUM_ROWS, 12), HostTier(arrays)), kinds_of(arrays))
+    table.submit(ids).wait()
+    table.submit(ids + 5).wait()  # half of them hits
+    begun = table.submit(ids)
+    child = os.fork()
+    if child == 0:
+        for read, wanted in ((begun, ids), (table.submit(ids + 3), ids + 3), (table.submit(ids), ids)):
+            assert_rows(read.wait(), wanted, arrays)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert_rows(begun.wait(), ids, arrays)

@@ -4,7 +4,8 @@ In: rows of the whole type. Out: the same rows. Invariant: what comes out never 
 number of threads; only the time does.
 
 A read is decided when it is submitted (the policy says which rows are hits and which of the misses it wants to keep) and committed when it
-is waited for: hits are copied out of the cache, then the misses worth keeping are copied in. Commits happen in the order of the decisions,
+is waited for: hits are copied out of the cache, by another thread while the slower tier is waited for if its turn has come; then the misses
+worth keeping are copied in. Commits happen in the order of the decisions,
 so that each finds the cache as its decision assumed it, however many threads are between the two. Reads of the slower tier are under way
 meanwhile, any number at once. A policy that never changes its content needs no order, and takes none.
 """
@@ -15,6 +16,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -35,6 +38,8 @@ T = TypeVar("T")
 
 _PATIENCE_S = 60.0
 _FILLED_AT_ONCE = 1 << 18
+_BESIDE_BYTES = 1 << 20
+"""Hits that come to less are not worth another thread."""
 _DRAIN_S = 2.0
 """How long a new pass waits for reads of the one before to end."""
 
@@ -69,6 +74,7 @@ class CachedTier:
             self._fast, self.reader = DeviceTier(num_slots, slow.row_bytes, reader, name), reader
         self.device = self._fast.device
         self._pid, self._turn = os.getpid(), threading.Condition()
+        self._copier: ThreadPoolExecutor | None = None
         self._num_decided = self._num_committed = self._first_valid = self._num_announced = 0
         self.is_static = isinstance(self.policy, Static)
         if content is not None:
@@ -150,21 +156,43 @@ class CachedTier:
             self._lose(number)
             raise
 
-    def _commit(
-        self, number: int, change: Change, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span]
-    ) -> int:
-        """Hits out, kept misses in, once all reads decided before have done so."""
+    def _copy_beside(
+        self, number: int, change: Change, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span]
+    ) -> Future[int | None] | None:
+        """Have hits copied out by another thread while this one waits for the slower tier. Returns bytes to come, or None of them where
+        reads decided before are not committed yet; None where it is not worth it."""
+        num_hits = int(np.count_nonzero(change.hit_slots >= 0))
+        is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < change.hit_slots.size
+        if not is_worth_it or not isinstance(self._fast, HostTier) or self._pid != os.getpid():
+            return None
+        if self._copier is None:
+            self._copier = ThreadPoolExecutor(1, thread_name_prefix="penstock-hits")
+
+        def copy() -> int | None:
+            with nullcontext() if self.is_static else self._turn:
+                is_turn = self.is_static or self._first_valid <= number == self._num_committed
+                return self._copy_hits(change, outs, places, spans) if is_turn else None
+
+        return self._copier.submit(copy)
+
+    def _copy_hits(self, change: Change, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span]) -> int:
         hits = np.flatnonzero(change.hit_slots >= 0)
-        copy = self._fast.submit(change.hit_slots[hits].astype(np.int64), outs, places[hits])
+        return timed(self._fast.submit(change.hit_slots[hits].astype(np.int64), outs, places[hits]).wait, "gather", spans)
+
+    def _commit(
+        self, number: int, change: Change, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span],
+        copied: int | None,
+    ) -> int:  # fmt: skip
+        """Hits out, unless they were `copied` before; kept misses in, once all reads decided before have done so."""
         if self.is_static:
-            return timed(copy.wait, "gather", spans)
+            return self._copy_hits(change, outs, places, spans) if copied is None else copied
         with self._turn:
             while self._num_committed < number:
                 if not self._turn.wait(_PATIENCE_S) and self._num_committed < number:
                     raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
             if number >= self._first_valid:
                 try:
-                    moved = timed(copy.wait, "gather", spans)
+                    moved = self._copy_hits(change, outs, places, spans) if copied is None else copied
                     into, inserted = change.into.astype(np.int64), places[change.inserted]
                     timed(lambda: self._fast.write(into, outs, inserted), "update", spans)
                     self.stats.add_updating(spans[-1][2] - spans[-1][1])
@@ -172,6 +200,7 @@ class CachedTier:
                 finally:
                     self._num_committed = number + 1
                     self._turn.notify_all()
+        hits = np.flatnonzero(change.hit_slots >= 0)
         again = around(self.slow).submit(rows[hits], outs, places[hits])  # the content that it was promised is gone
         return timed(again.wait, "read", spans, again.since)
 
@@ -186,7 +215,7 @@ class CachedTier:
         """In a forked child nobody ends the reads of the parent's threads, and a lock may be held for ever: begin again."""
         if self._pid == os.getpid():
             return
-        self._pid, self._turn = os.getpid(), threading.Condition()
+        self._pid, self._turn, self._copier = os.getpid(), threading.Condition(), None
         with self._turn:
             if not self.is_static:
                 self._begin_again()
@@ -228,10 +257,15 @@ class _CachedRead:
 
     def wait(self) -> int:
         """End it."""
+        tier, whole = self._tier, (self._outs, self._places, self.spans)
         try:
-            missed = timed(self._beneath.wait, "read", self.spans, self.since)
+            copying = tier._copy_beside(self._number, self._change, *whole)
+            try:
+                missed = timed(self._beneath.wait, "read", self.spans, self.since)
+            finally:
+                copied = None if copying is None else copying.result()  # it writes to the caller's memory
             self.spans += getattr(self._beneath, "spans", ())
         except BaseException:
-            self._tier._lose(self._number)
+            tier._lose(self._number)
             raise
-        return missed + self._tier._commit(self._number, self._change, self._rows, self._outs, self._places, self.spans)
+        return missed + tier._commit(self._number, self._change, self._rows, *whole, copied)
