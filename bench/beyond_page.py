@@ -21,21 +21,22 @@ HEAD = """# Stores beyond memory
 many threads at once) and `ali+pg` (over the same maps, a static cache of lists by out/in ratio and one of rows by degree). {tuned} `ours`
 is what we would take: where each row is a request by itself ({far}), rows spooled (`Plan(spool=...)`: {group} batches' rows read at once,
 in the order of the file, and kept on the disk until their turn); on {near} `ginex` in proximity order, which gives other batches of the
-same seeds; else `ginex`. But on {near} {threads} threads sample, whose lists are read together; all other contenders have two. Every run
-is a process in a control group whose limit is, from the first batch on, a tenth of the store and counts the page cache; row pointers are
-in that memory too. Ranking nodes and filling static caches comes before that, as in Ginex. Caches get what is left of the limit after the
-same run without caches; 12 % are kept in reserve for maps, 6 % where reads go past the page cache. Each store is read in order before
-anything of it is measured, the disk being virtual, and the page cache emptied before each run. Batches are warmed up until what fills by
-and by is full, then {batches} or more, for 5 s at least, are timed from end to end: waiting and the step of the model, which is 64 wide
-and takes one thread, there being no GPU and two cores. Where rows are spooled two whole groups are warmed up and two timed. Labels are
-made of node numbers. The seeds timed are none of those that were sampled to find out what is hot. Contenders alternate and read the same
-batches. `python -m bench.beyond_memory FOLDER DATA` makes it, `bench/results/beyond_memory.json` holds every run.
+same seeds; else `ginex`. Lists are read for all threads that sample together: {threads} of them for `ours` where rows are not spooled and
+lie far apart, four where they are spooled, two for everybody else. Every run is a process in a control group whose limit is, from the
+first batch on, a tenth of the store and counts the page cache; row pointers are in that memory too. Ranking nodes and filling static
+caches comes before that, as in Ginex. Caches get what is left of the limit after the same run without caches; 12 % are kept in reserve
+for maps, 6 % where reads go past the page cache. Each store is read in order before anything of it is measured, the disk being virtual,
+and the page cache emptied before each run. Batches are warmed up until what fills by and by is full, then {batches} or more, for 5 s at
+least, are timed from end to end: waiting and the step of the model, which is 64 wide and takes one thread, there being no GPU and two
+cores. Where rows are spooled two whole groups are warmed up and two timed. Labels are made of node numbers. The seeds timed are none of
+those that were sampled to find out what is hot. Contenders alternate and read the same batches. `python -m bench.beyond_memory FOLDER
+DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts 10,
 10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. The cells were measured within two hours on one
-machine, in pieces; but those of twitter-128 some hours before on one of the same kind, with older code: four threads sampled there for
-`ours`, two for GraphSAGE, and no lists were read together. The splits of `ali+pg` were tried, and "What it depends on" measured, on
-another machine the day before. Where a cell has no spread it is one run.
+machine, in pieces; but those of twitter-128 and zipf-256 some hours before on one of the same kind, with older code: no lists were read
+together (and for GraphSAGE on twitter-128 two threads sampled for `ours`). The splits of `ali+pg` were tried, and "What it depends on"
+measured, on another machine the day before. Where a cell has no spread it is one run.
 """
 
 
@@ -49,8 +50,11 @@ REMARKS = """## Remarks
   at once, see above. The cell of GraphSAGE on twitter-128 is of groups of 64 and two threads.
 - zipf-256 has no neighbourhoods: each row lies apart, proximity order finds nothing, and a tenth of the store, less process, tables and
   window, holds 4 % of the rows, of which Belady makes a third of the hits. Four times `mmap` by hits alone would take 80 %.
-- What is left with a spool on zipf-256: 10,000 neighbour lists a batch, one request each, a fifth of the time of the disk or more; 0.2
-  to 0.25 GB of features a batch read in order, and the batch's own rows written and read again.
+- What is left with a spool on zipf-256: 9,000 to 10,000 neighbour lists a batch, one request each, a fifth of the time of the disk or
+  more; 0.2 to 0.25 GB of features a batch read in order, and the batch's own rows written and read again. The cells
+  are of code that read the lists of each sample alone. With lists read together the same setting took 140 MiB more than it had, its row
+  pointers fell out of the page cache, and it did 150 samples a second with four threads, 192 with 16.
+  Sizes have to be smaller there.
 - On cnr-768 the step of the model is more than half of the time of a batch, and `mmap` meets a disk of little delay: it did 200 samples
   a second on the machine before, and here, within three hours, 500 to 631 (GraphSAGE) and 1,541 to 1,985 (GCN). In proximity order two
   thirds of the rows hit in place of a third. Hits copied by another thread while the disk is waited for: 2,411 samples a second in
@@ -402,7 +406,7 @@ def ours_lines(stores: dict[str, Any], table: Table) -> list[str]:
         return []
     head = ["store", "with", "samples/s", "over ginex", "rows that hit", "lists that hit", "requests a batch"]
     words = (
-        "GraphSAGE; least and most in brackets. Each line is `ginex` changed by what it says, but the first; with \"and\", by what the line "
+        'GraphSAGE; least and most in brackets. Each line is `ginex` changed by what it says, but the first; with "and", by what the line '
         "above it says too. Hits were copied while the disk is waited for in all of them."
     )
     return ["## Beyond Ginex", "", words, "", *table(head, rows), ""]

@@ -228,8 +228,8 @@ class NeighborLoader:
 
     def stats(self) -> LoaderStats:
         """Return what was counted so far, over all batches delivered."""
-        pool = self._maker.pool
-        self._stats.buffer_bytes, self._stats.peak_buffer_bytes = pool.total_bytes, pool.peak_bytes
+        pools = self._maker.pool, self._maker.held_pool
+        self._stats.buffer_bytes, self._stats.peak_buffer_bytes = sum(p.total_bytes for p in pools), sum(p.peak_bytes for p in pools)
         self._stats.weight_bytes = weight_bytes(self._maker.sampler.graph)
         caches = self._caches
         self._stats.cache_bytes, self._stats.list_bytes, self._stats.loaded_bytes = (

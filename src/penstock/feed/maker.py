@@ -125,6 +125,7 @@ class BatchMaker:
         on_device: draws the samples in the place of `sampler`; None: the CPU does.
         looked_at: gives the node types whose ids the host looks at; of a device, they are copied while it is waited for anyway.
         pool: gives the memory of the batches.
+        held_pool: of the samples that wait in a smaller form: many, for long, and none of them in a buffer that a batch needs.
     """
 
     source: Input
@@ -139,6 +140,7 @@ class BatchMaker:
     on_device: DeviceSampler | None = None
     looked_at: Callable[[], Iterable[NodeType]] = tuple
     pool: BufferPool = field(default_factory=BufferPool)
+    held_pool: BufferPool = field(default_factory=BufferPool)
     _workspaces: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     _of_device: list[DeviceWorkspace] = field(default_factory=list)
 
@@ -159,7 +161,7 @@ class BatchMaker:
         """Make a sample smaller, to be held until its turn comes. One of a device stays there as it is."""
         if sampled.subgraph.is_on_device:
             return HeldSample(sampled, sampled.subgraph)
-        smaller = hold(sampled.subgraph, self.sampler.graph, self.pool.empty)
+        smaller = hold(sampled.subgraph, self.sampler.graph, self.held_pool.empty)
         return HeldSample(replace(sampled, subgraph=Subgraph({}, {}, None, None)), smaller)
 
     def release(self, held: HeldSample) -> Sampled:
@@ -225,7 +227,7 @@ class BatchMaker:
 
     def let_go(self) -> None:
         """Give up memory that nobody uses now."""
-        self.pool = BufferPool()
+        self.pool, self.held_pool = BufferPool(), BufferPool()
         while True:
             try:
                 self._workspaces.get_nowait()
