@@ -53,8 +53,8 @@ REMARKS = """## Remarks
 - What is left with a spool on zipf-256: 9,000 to 10,000 neighbour lists a batch, one request each, a fifth of the time of the disk or
   more; 0.2 to 0.25 GB of features a batch read in order, and the batch's own rows written and read again. The cells
   are of code that read the lists of each sample alone. With lists read together, and twice as many samples ahead, the same setting first
-  did 150 samples a second: samples that were held lay in buffers of whole batches, 922 MiB of buffers in place of 595, and row pointers fell
-  out of the page cache. They have buffers of their own since (597 MiB), and a run
+  did 150 samples a second: samples that were held lay in buffers of whole batches, 922 MiB of buffers in place of 595, and row pointers
+  fell out of the page cache. They have buffers of their own since (597 MiB), and a run
   outside this table did 381.
 - On cnr-768 the step of the model is more than half of the time of a batch, and `mmap` meets a disk of little delay: it did 200 samples
   a second on the machine before, and here, within three hours, 500 to 631 (GraphSAGE) and 1,541 to 1,985 (GCN). In proximity order two
