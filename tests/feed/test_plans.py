@@ -162,6 +162,18 @@ def test_an_error_in_sampling_arrives_at_its_batch_however_far_ahead():
         next(batches)
 
 
+def test_held_samples_take_no_buffers_of_batches(monkeypatch):
+    """There are many of them, for long: the buffers of batches, several times as large, would all be theirs in the end."""
+    monkeypatch.setattr("penstock.feed.buffers.SMALLEST_BYTES", 1)
+    peaks = {}
+    for window in (2, 12):
+        loader = make_loader(homogeneous_data(), plan=Plan(policy="belady", cache="20%", window=window), num_workers=1)
+        digests(loader)
+        peaks[window] = loader._maker.pool.peak_bytes, loader._maker.held_pool.peak_bytes
+    assert peaks[12][0] < 1.5 * peaks[2][0]  # as many batches are under way
+    assert peaks[12][1] > 2 * peaks[2][1] > 0
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_two_passes_at_once(plain, num_workers):
     loader = make_loader(homogeneous_data(), plan=Plan(policy="belady", cache="20%", window=4), num_workers=num_workers)
