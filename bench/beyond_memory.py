@@ -278,7 +278,9 @@ def part_ours(bench: Bench) -> None:
     else:
         steps["lists read together"] = joint | dict(plan=bench.ginex("sage", joint, 0.0))
     if bench.name in FAR:
-        steps["and rows spooled"] = bench.ours("sage", settings)
+        steps["rows spooled"] = bench.ours("sage", settings)
+        fitted = dict(host_memory=kib(bench.limit), spool=kib(SPOOL * bench.store_bytes))
+        steps["rows spooled, host_memory: all fitted"] = settings | SPOOLED | dict(plan=fitted)
     for number in range(bench.options.rounds):
         for name, run in steps.items():
             if not bench.is_done("ours", name, count=number + 1):

@@ -8,6 +8,7 @@ import penstock
 from penstock.cache.expected import expected_visits
 from penstock.cache.hotness import degree_hotness
 from penstock.errors import BudgetError, UsageError
+from penstock.feed.fit_spool import GROUPS
 from penstock.feed.held import HeldSubgraph, hold, release
 from penstock.feed.profile import take_profile
 from penstock.feed.subgraph import number_edges, subgraph_of
@@ -33,6 +34,8 @@ def stores(tmp_path_factory):
     "plan",
     [
         Plan(host_memory="8GiB"),
+        make_plan(None, host_memory="8GiB", spool="64MiB"),
+        make_plan("gnnlab", host_memory="8GiB", features="disk", spool="512KiB"),
         make_plan("bgl", host_memory="8GiB"),
         make_plan("gnnlab", host_memory="8GiB", features="disk"),
         make_plan("mmap", host_memory="8GiB"),
@@ -47,7 +50,10 @@ def test_same_batches_within_a_budget(kind, plan, stores):
     stats = loader.stats()
     assert stats.memory.startswith("8.0 GiB = ")
     assert "left for caches" in stats.memory
-    if plan.recipe == "custom":  # nothing said: that of ginex
+    if plan.spool is not None:
+        assert any(name.endswith("spool") for name in stats.tiers)
+        assert loader._caches.window in {2 * group for group in GROUPS}
+    if plan.recipe == "custom":  # nothing said: that of ginex, or rows spooled
         assert any("cache" in name for name in stats.tiers)
         assert stats.disks
 

@@ -69,7 +69,9 @@ def train(
     ] = None,
     spool: Annotated[
         str | None,
-        typer.Option(help="8GiB of the disk: rows that --policy does not keep are read for many batches at once and lie there until then."),
+        typer.Option(
+            help="8GiB of the disk: rows that are not kept are read for many batches at once and wait there; or fitted to --host-memory."
+        ),
     ] = None,
     spool_folder: Annotated[str | None, typer.Option(help="Where. (default: beside the features)")] = None,
     presample_batches: Annotated[

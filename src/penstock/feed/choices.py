@@ -80,6 +80,7 @@ def make_caches(
         assert fit is not None
         workload = replace(workload, sampler=workload.sampler.over(bottom.graph), max_batches=plan.presample_batches)
         fitted = fit(bottom)
+        plan = replace(plan, window=fitted.memory.ahead.window)
         near, far = _chosen(plan, over, workload, fitted)
         kept = _kept_lists(plan, workload, bottom.beneath) if is_drawn_on_device else fitted.lists
     tables = dict(bottom.tables)
@@ -156,14 +157,13 @@ def _check_levels(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torc
 
 def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted: Fitted) -> tuple[Choices, Choices]:
     """Policies within a budget, of the device's own and others: what can be ranked by the visits of the profile is."""
-    window = fitted.memory.ahead.window
 
     def choose(name: str, t: NodeType, num_rows: int, above: np.ndarray | None = None) -> Choice:
         if name not in BY_VISITS:
             return choose_policy(name, workload, t, num_rows, num_epochs=plan.presample_epochs, above=above)
         hotness = workload.expected(fitted.visits[t], t, fitted.num_sampled)
         if name == Belady.name:
-            return belady_choice(hotness, num_rows, window, above)
+            return belady_choice(hotness, num_rows, plan.window, above)
         return fixed_choice(over[t].num_rows, plan_beneath(hotness, num_rows, above))
 
     near, far = {}, {}

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.cache.choose import BY_VISITS, STATIC
 from penstock.feed.fit_device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.fit_search import MARGIN, CacheSearch
+from penstock.feed.fit_spool import GROUPS, SpooledRows, spool_bytes
 from penstock.feed.fit_ways import Way, choose_way, ways_to_run
 from penstock.feed.options import samples_ahead
 from penstock.feed.profile import Profile, take_profile
@@ -26,6 +27,7 @@ from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.joint import joint_bytes
 from penstock.store.budget import parse_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries, peak_growth, resident_bytes_outside
+from penstock.store.tiers import DiskTier
 
 if TYPE_CHECKING:
     from penstock.feed.caches import Caches
@@ -109,7 +111,7 @@ def fit_memory(
         plan=plan, graph=maker.sampler.graph, caches=caches, use=use, kept_types=list(kept), batch=batch,
         process_bytes=process_bytes, step_bytes=step_bytes, workspace_bytes=profile.workspace_bytes,
     )  # fmt: skip
-    search = CacheSearch(plan, maker.sampler.graph, profile, kept, use)
+    search = CacheSearch(plan, maker.sampler.graph, profile, kept, use, _spooled(plan, caches, row_bytes))
     is_ahead = search.is_ahead
     groups = ways_to_run(max(num_workers, 1), in_flight, plan)
     memory, way = choose_way(budget, groups, lambda way: run.needs(way, is_ahead=is_ahead), search)
@@ -180,12 +182,31 @@ class _Run:
             staging=(way.in_flight + 1) * batch.staging,
             reading=self.caches.most_disk_bytes(num_readers if plan.is_read_ahead else way.num_threads)
             + num_readers * READ_BYTES_PER_ROW * batch.num_read
-            + (plan.topology == "disk") * joint_bytes(way.num_threads * batch.num_edges),
+            + (plan.topology == "disk") * joint_bytes(way.num_threads * batch.num_edges)
+            + self._spool_bytes(num_readers),
             tables=_table_bytes(plan, graph, self.kept_types, way.with_lists) + state_bytes(plan, graph, use),
         )
         in_use_later = needs.step + needs.sampling + needs.batches + needs.staging + needs.reading
         at_first = max(_ranking_bytes(plan, graph, self.kept_types), 0 if use is None else use.placing_bytes)
         return replace(needs, ranking=max(0, at_first - in_use_later))
+
+    def _spool_bytes(self, num_readers: int) -> int:
+        tiers = [self.caches.tables[t].tier for t in self.kept_types if self.plan.spool is not None]
+        return sum(spool_bytes(tier.row_bytes, GROUPS[-1], num_readers, READ_BYTES_PER_ROW) for tier in tiers)
+
+
+def _spooled(plan: Plan, caches: Caches, row_bytes: Mapping[NodeType, int]) -> dict[NodeType, SpooledRows]:
+    """Node type -> rows that are read through a spool, its share of that by its share of the bytes."""
+    if plan.spool is None:
+        return {}
+    tiers = {t: caches.tables[t].tier for t in row_bytes}
+    half, whole = parse_bytes(plan.spool) // 2, sum(tier.num_rows * row_bytes[t] for t, tier in tiers.items())
+    found = {}
+    for t, tier in tiers.items():
+        assert isinstance(tier, DiskTier)
+        share = tier.num_rows * row_bytes[t] / max(1, whole)
+        found[t] = SpooledRows(num_rows=tier.num_rows, row_bytes=row_bytes[t], gap_bytes=tier.gap_bytes, half_bytes=int(share * half))
+    return found
 
 
 def _measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> _Batch:

@@ -1,12 +1,13 @@
 """What caches of some bytes would miss, by a short profile: how a budget is divided between rows, lists and looking ahead.
 
 In: a plan, the profile's visits and trace. Out: ways to look ahead, reads that remain with so many bytes, and what those bytes keep. Lists
-are judged by how often they were visited, rows by the simulator over the trace.
+are judged by how often they were visited, rows by the simulator over the trace; what is missed above a spool, by what it costs there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from penstock.cache.hotness import plan_static
 from penstock.cache.simulate import simulate
 from penstock.cache.static import Static
 from penstock.feed.fit_device import DeviceUse
+from penstock.feed.fit_spool import GROUPS, SpooledRows, distinct_rows
 from penstock.feed.profile import THINNING, Profile
 from penstock.plan import Plan
 from penstock.plan.capacity import STATE_BYTES_PER_ROW
@@ -28,6 +30,8 @@ LIST_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 """Of the bytes of the caches, for neighbour lists."""
 MARGIN = 1.15
 """Batches vary, and buffers are a little larger than what is in them."""
+ROW_NUMBER_BYTES = 8
+"""Of one row that a batch ahead will ask a spool for."""
 USE_BYTES = 17
 """Of one row asked for by one batch ahead, in Belady's log."""
 
@@ -35,18 +39,27 @@ USE_BYTES = 17
 class CacheSearch:
     """What is missed with so many bytes for caches: lists by the visits of the profile, rows by the simulator over its trace."""
 
-    def __init__(self, plan: Plan, graph: Graph, profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> None:
-        self._plan, self._profile = plan, profile
+    def __init__(
+        self,
+        plan: Plan,
+        graph: Graph,
+        profile: Profile,
+        row_bytes: Mapping[NodeType, int],
+        use: DeviceUse | None,
+        spooled: Mapping[NodeType, SpooledRows] = MappingProxyType({}),
+    ) -> None:
+        self._plan, self._profile, self._spooled = plan, profile, spooled
         self._is_drawn_on_device = use is not None and use.is_drawing
         self._on_device = dict(use.rows or {}) if use is not None and plan.device_policy == Belady.name else {}
-        self.is_ahead = Belady.name in (plan.policy, plan.device_policy)
+        self.is_ahead = bool(spooled) or Belady.name in (plan.policy, plan.device_policy)
         self._row_bytes = {t: width + STATE_BYTES_PER_ROW for t, width in row_bytes.items()}
         self._num_nodes = {t: graph.num_nodes[t] for t in row_bytes}
         self._lists = VisitedLists(profile.list_visits, graph.adjacency) if plan.neighbor_policy is not None else None
         self._with_lists = False
         self._share: float | None = None
         self._known: dict[Any, float] = {}
-        self._windows = [window for window in WINDOWS if window <= max(WINDOWS[0], profile.num_batches // 2)]
+        windows, most = (WINDOWS, profile.num_batches // 2) if not spooled else ([2 * group for group in GROUPS], 2 * profile.num_batches)
+        self._windows = [window for window in windows if window <= max(windows[0], most)]
 
     def use_lists(self, with_lists: bool) -> None:
         """Whether neighbour lists may be kept."""
@@ -57,6 +70,9 @@ class CacheSearch:
         profile = self._profile
         if not self.is_ahead:
             return [Ahead(1, "samples", 0)]
+        if self._spooled:
+            held = int(MARGIN * (profile.held_bytes + ROW_NUMBER_BYTES * sum(profile.num_nodes.get(t, 0) for t in self._spooled)))
+            return [Ahead(window, "samples", window * held) for window in self._windows]
         uses = int(MARGIN * USE_BYTES * sum(profile.num_nodes.values()))
         if self._is_drawn_on_device:  # and held there
             return [Ahead(window, "samples", window * uses) for window in self._windows]
@@ -98,10 +114,19 @@ class CacheSearch:
         if key not in self._known:
             trace, visits = self._profile.traces[node_type], self._profile.trace_visits[node_type]
             capacity = num_rows // THINNING
-            is_ahead = name == Belady.name
+            is_ahead, content = name == Belady.name, plan_static(visits, capacity)
             policy = Belady(visits.size, capacity, window, visits) if is_ahead else Static(visits.size, capacity)
-            policy.fill(plan_static(visits, capacity))
+            policy.fill(content)
             hits, asked = simulate(policy, (ids.astype(np.int64) for ids in trace))
-            missed = (asked - hits)[len(trace) // 2 :]
-            self._known[key] = THINNING * float(missed.mean())
+            missed = THINNING * float((asked - hits)[len(trace) // 2 :].mean())
+            spooled = self._spooled.get(node_type)
+            self._known[key] = missed if spooled is None else self._through_spool(node_type, spooled, window // 2, content, missed)
         return self._known[key]
+
+    def _through_spool(self, node_type: NodeType, spooled: SpooledRows, group: int, content: np.ndarray, missed: float) -> float:
+        """Requests per batch, and what takes as long; distinct rows by the half of the trace that did not choose the content."""
+        trace = self._profile.traces[node_type]
+        half = trace[len(trace) // 2 :]
+        visits = np.bincount(np.concatenate(half), minlength=self._profile.trace_visits[node_type].size)
+        visits[content] = 0
+        return spooled.requests(group, missed, THINNING * distinct_rows(visits, min(2.0, group / len(half))))

@@ -53,8 +53,7 @@ class SpoolFile:
         name: str = "spool",
     ) -> None:
         whole = max(1, sum(row_bytes))
-        self.step = math.lcm(*(BLOCK // math.gcd(width, BLOCK) for width in row_bytes))
-        self.piece_rows = self.step * -(-max(least_rows, piece_bytes // whole) // self.step)
+        self.step, self.piece_rows = _step_of(row_bytes), piece_rows_of(row_bytes, piece_bytes, least_rows)
         self.half_rows = num_bytes // 2 // whole // self.step * self.step
         self.written_bytes = 0
         if self.half_rows < self.step:
@@ -99,6 +98,17 @@ class SpoolFile:
                 done = os.pwrite(descriptor, left, at)
                 left, at = left[done:], at + done
                 self.written_bytes += done
+
+
+def piece_rows_of(row_bytes: Sequence[int], piece_bytes: int, least_rows: int) -> int:
+    """Rows of a piece of about so many bytes, and at least so many rows: whole blocks of each field."""
+    step = _step_of(row_bytes)
+    return step * -(-max(least_rows, piece_bytes // max(1, sum(row_bytes))) // step)
+
+
+def _step_of(row_bytes: Sequence[int]) -> int:
+    """Rows that are whole blocks of each field."""
+    return math.lcm(*(BLOCK // math.gcd(width, BLOCK) for width in row_bytes))
 
 
 class Pieces(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.cache.belady import Belady
 from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
-from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity, slow_options
 from penstock.plan.lists import SHARED
 from penstock.sample.lists import LAYOUTS
@@ -24,6 +24,8 @@ DEVICE_TOPOLOGIES = ("device", "pinned", "host")
 HOLDS = ("samples", "ids")
 MAX_MAP_THREADS = 256
 SAME = "same"
+BUDGETS = ("host_memory", "spool", "spool_folder", "device_policy", "device_cache", "device_topology")
+"""How much there is, in place of what is done with it."""
 """A made-up device beneath the lists that is that of the rows; a policy of the device that is that of the host."""
 
 
@@ -54,7 +56,7 @@ class Plan:
             a short profile, and so does the number of batches made at once; lists are ranked by the visits in it. A plan that
             says nothing else, or only what a device has, becomes that of the recipe ginex. With a device, what that reads in memory of the
             host and the copies on their way to it are in the budget, what it keeps itself is not: `device_cache`, `neighbor_cache` of
-            samples that it draws.
+            samples that it draws. With `spool` it is rows spooled, and as many batches at once as make it fast within both.
         map_threads: threads that read rows and neighbours from maps at the same time, for stores beyond memory: a row that is not in the
             page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
             chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
@@ -137,6 +139,8 @@ class Plan:
         if self.spool is None:
             return
         parse_bytes(self.spool)
+        if self.is_budget:
+            return
         if self.features != "disk" or self.slow is not None or self.device_policy is not None:
             raise UsageError(
                 f"{argument('spool', self.spool)} is for rows that come from a disk: give {argument('features', 'disk')}, and neither "
@@ -146,11 +150,6 @@ class Plan:
             raise UsageError(
                 f"{argument('spool', self.spool)} must know what {argument('policy')} will miss: give one that keeps its rows: "
                 f"{', '.join(STATIC)}"
-            )
-        if self.host_memory is not None:
-            raise NotSupportedError(
-                f"{argument('spool', self.spool)} is not fitted to {argument('host_memory')} yet: give {argument('cache')} and "
-                f"{argument('window')} in its place"
             )
 
     def _check_device(self) -> None:
@@ -219,6 +218,11 @@ class Plan:
         if has_device and not self.is_read_by_device:
             return replace(self, device_policy=self.policy)
         return replace(self, device_policy=None, device_cache=None)
+
+    @property
+    def is_budget(self) -> bool:
+        """It says how much there is of memory, of a disk and of a device, and nothing else."""
+        return self.host_memory is not None and replace(self, **dict.fromkeys(BUDGETS)) == Plan()
 
     @property
     def has_plain_features(self) -> bool:

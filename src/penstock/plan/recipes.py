@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.errors import UsageError, argument
-from penstock.plan.plan import SAME, Plan
+from penstock.plan.plan import BUDGETS, SAME, Plan
 
 RECIPES = {
     "pyg": Plan(features="memory", topology="memory"),
@@ -20,12 +20,13 @@ RECIPES = {
     "ginex": Plan(features="disk", topology="disk", policy="belady", cache="10%", neighbor_policy="ratio", neighbor_cache="10%"),
 }
 RECIPES = {name: replace(plan, recipe=name) for name, plan in RECIPES.items()}
+SPOOLED = Plan(features="disk", topology="disk", policy="presample")
 
 
 def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
     """Return a plan: one given, a recipe by name, or the default; with the settings of `changes` that are not None.
 
-    A budget of host memory, and nothing else but what a device has, is the recipe ginex within that budget.
+    A budget of host memory, and nothing else but what a device has, is the recipe ginex within that budget; with a spool, rows spooled.
     """
     if isinstance(plan, str):
         if plan not in RECIPES:
@@ -33,7 +34,6 @@ def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
         plan = RECIPES[plan]
     given = {name: value for name, value in changes.items() if value is not None}
     made = replace(plan or Plan(), **given)
-    of_ginex = {name: getattr(made, name) for name in ("host_memory", "device_policy", "device_cache", "device_topology")}
-    if made.host_memory is not None and replace(made, **dict.fromkeys(of_ginex)) == Plan():
-        return replace(RECIPES["ginex"], **of_ginex)
-    return made
+    if not made.is_budget:
+        return made
+    return replace(RECIPES["ginex"] if made.spool is None else SPOOLED, **{name: getattr(made, name) for name in BUDGETS})

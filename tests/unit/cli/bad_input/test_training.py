@@ -119,5 +119,6 @@ def test_plans(store, capfd):
     spooled = ("--features", "disk", "--policy", "degree", "--cache", "10%", "--spool")
     assert "holds no rows" in train(*spooled, "1KiB")
     assert "must know what --policy will miss" in train(*spooled, "1GiB", "--policy", "fifo")
-    assert "is not fitted to --host-memory yet" in train(*spooled[:4], "--spool", "1GiB", "--host-memory", "4GiB")
+    assert "must know what --policy will miss" in train("--spool", "1GiB", "--host-memory", "4GiB", "--recipe", "ginex")
+    assert "holds no rows" in train("--spool", "1KiB", "--host-memory", "4GiB")
     assert "(--spool-folder)" in train(*spooled, "1GiB", "--spool-folder", "nowhere")
