@@ -54,7 +54,7 @@ SPOOLED = dict(warmup=2 * GROUP, warmup_s=0, batches=2 * GROUP, num_workers=4)
 """Settings of runs with a spool: whole groups. With 16 threads and what they sample ahead no memory was left for rows on zipf-256."""
 JOINT = dict(warmup=WARMED_UP, batches=6 * IN_STEP, num_workers=IN_STEP)
 """Of runs without one: samples come by as many as there are threads."""
-PACKED = "packed layout"
+PACKED = "proximity order, packed layout"
 MODELS = {
     "sage": lambda store: dict(model="sage", fanouts=(10, 10, 10), batch_size=SEEDS[store]),
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
@@ -145,10 +145,10 @@ class Bench:
         return int((1 - reserve) * (limit or self.limit)) - self.needed(model, settings, window)
 
     def ours(self, model: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """Our own recipe, settings and plan: `ginex` in proximity order where rows lie near each other, rows spooled where they
+        """Our own recipe, settings and plan: `ginex` in community order where rows lie near each other, rows spooled where they
         lie far apart, else `ginex`; lists that lie far apart are read for many samples together."""
         if self.name in NEAR:
-            return settings | dict(warmup=WARMED_UP, plan=self.ginex(model, settings, max(GINEX_SPLITS), order="proximity"))
+            return self.near(model, settings, "community")
         settings = settings | (SPOOLED if self.name in FAR else JOINT)
         if self.name not in FAR:
             return settings | dict(plan=self.ginex(model, settings, 0.0))
@@ -158,6 +158,10 @@ class Bench:
             window=2 * GROUP, spool=kib(SPOOL * self.store_bytes),
         )  # fmt: skip
         return settings | dict(plan=plan)
+
+    def near(self, model: str, settings: dict[str, Any], order: str) -> dict[str, Any]:
+        """`ginex` in an order that puts near seeds into batches that follow each other."""
+        return settings | dict(warmup=WARMED_UP, plan=self.ginex(model, settings, max(GINEX_SPLITS), order=order))
 
     def ginex(
         self, model: str, settings: dict[str, Any], share: float, *, window: int = GINEX["window"], limit: int | None = None, **changes: Any
@@ -274,7 +278,8 @@ def part_ours(bench: Bench) -> None:
         "host_memory: all fitted": ahead | dict(plan=budget_plan(bench.limit)),
     }
     if bench.name in NEAR:
-        steps["proximity order"] = bench.ours("sage", settings)
+        steps["proximity order"] = bench.near("sage", settings, "proximity")
+        steps["community order"] = bench.ours("sage", settings)
     else:
         steps["lists read together"] = joint | dict(plan=bench.ginex("sage", joint, 0.0))
     if bench.name in FAR:
@@ -291,7 +296,7 @@ def part_ours(bench: Bench) -> None:
         bench.notes.page(bench.name, "layout").update(lay_out(bench.path, how)["measured"])
         try:
             for _ in range(bench.options.rounds):
-                bench.run(("ours", PACKED), bench.ours("sage", settings))
+                bench.run(("ours", PACKED), bench.near("sage", settings, "proximity"))
         finally:
             drop_layout(bench.path)
 

@@ -44,7 +44,7 @@ STORES = {
 """20 and 17 GB, and two of 9 to 11 GB, of features and topology. Edges of an expansion: 2.2 times as many a node, as Ginex has it."""
 
 NEAR, FAR = ("cnr-768",), ("zipf-256", "twitter-128")
-"""Where the rows of batches that follow each other are much the same, in proximity order; where each row is a request by itself, and there
+"""Where the rows of batches that follow each other are much the same, in community order; where each row is a request by itself, and there
 is room on the disk to spool them."""
 GROUP = 96
 """Batches that are spooled at once."""
