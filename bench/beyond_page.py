@@ -20,7 +20,7 @@ HEAD = """# Stores beyond memory
 `ginex` (look-ahead, direct reads) against the baselines of Ginex 5: `mmap` (PyG+: features and lists from maps, read-ahead off, read by
 many threads at once) and `ali+pg` (over the same maps, a static cache of lists by out/in ratio and one of rows by degree). {tuned} `ours`
 is what we would take: where each row is a request by itself ({far}), rows spooled (`Plan(spool=...)`: {group} batches' rows read at once,
-in the order of the file, and kept on the disk until their turn); on {near} `ginex` in proximity order, which gives other batches of the
+in the order of the file, and kept on the disk until their turn); on {near} `ginex` in community order, which gives other batches of the
 same seeds; else `ginex`. Lists are read for all threads that sample together: {threads} of them for `ours` where rows are not spooled and
 lie far apart, four where they are spooled, two for everybody else. Every run is a process in a control group whose limit is, from the
 first batch on, a tenth of the store and counts the page cache; row pointers are in that memory too. Ranking nodes and filling static
@@ -33,37 +33,36 @@ those that were sampled to find out what is hot. Contenders alternate and read t
 DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts 10,
-10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. The cells were measured within two hours on one
-machine, in pieces; but those of twitter-128 and zipf-256 some hours before on one of the same kind, with older code: no lists were read
-together (and for GraphSAGE on twitter-128 two threads sampled for `ours`). The splits of `ali+pg` were tried, and "What it depends on"
-measured, on another machine the day before. Where a cell has no spread it is one run.
+10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. All of it was measured within two hours on one machine,
+in pieces, with the same code; but rmat-64 the evening before on one of its kind, when samples that are held had buffers of whole batches,
+and the splits of `ali+pg` were tried on another machine. Where a cell has no spread it is one run.
 """
 
 
 REMARKS = """## Remarks
 
-- The disk answers some 100,000 requests of a page a second here, and reads 1.5 to 2 GB/s in order. `mmap` has 70,000 to 80,000 pages a
-  second of it with 64 threads, so a reader that is ahead of it asks for less, or in order. `ginex` does the first, `ours` on zipf-256
-  and twitter-128 the second: 64 to 96 batches together want every fourth row or so, and a row of 1 KiB that is a request by itself
-  costs as much as 16 KiB in order. On zipf-256 two groups of 96 batches are 15 GB on the disk; with groups of 64, 10 GB, it did 321
-  samples a second (GraphSAGE), with 96 341, both with two threads that sample; with four, which read the lists of twice as many samples
-  at once, see above. The cell of GraphSAGE on twitter-128 is of groups of 64 and two threads.
-- zipf-256 has no neighbourhoods: each row lies apart, proximity order finds nothing, and a tenth of the store, less process, tables and
-  window, holds 4 % of the rows, of which Belady makes a third of the hits. Four times `mmap` by hits alone would take 80 %.
-- What is left with a spool on zipf-256: 9,000 to 10,000 neighbour lists a batch, one request each, a fifth of the time of the disk or
-  more; 0.2 to 0.25 GB of features a batch read in order, and the batch's own rows written and read again. The cells
-  are of code that read the lists of each sample alone. With lists read together, and twice as many samples ahead, the same setting first
-  did 150 samples a second: samples that were held lay in buffers of whole batches, 922 MiB of buffers in place of 595, and row pointers
-  fell out of the page cache. They have buffers of their own since (597 MiB), and a run
-  outside this table did 381.
-- On cnr-768 the step of the model is more than half of the time of a batch, and `mmap` meets a disk of little delay: it did 200 samples
-  a second on the machine before, and here, within three hours, 500 to 631 (GraphSAGE) and 1,541 to 1,985 (GCN). In proximity order two
-  thirds of the rows hit in place of a third. Hits copied by another thread while the disk is waited for: 2,411 samples a second in
-  place of 2,227 (one run each). The rows that are read together lie together, so there is nothing to gain by a spool.
-- The room for caches is what a run without them leaves. On cnr-768 one such run came out 55 MB lower than another, and with caches that
-  large GraphSAGE did 4.30 times `mmap` and GCN 3.57 in one round; in the next `ginex` stood still, with no memory left for its row
-  pointers. The figures here are with the larger need. The budget of the whole process (`host_memory`) counts libraries too and keeps more
-  in reserve: it does not stand still, and does less.
+- The disk answers some 100,000 requests of a page a second here, and reads 1.5 to 2 GB/s in order. `mmap` has 65,000 to 80,000 pages a
+  second of it, so a reader that is ahead of it asks for less, or in order. `ginex` does the first, `ours` on zipf-256 and twitter-128 the
+  second: 96 batches together want every third or fourth row, and a row of 1 KiB that is a request by itself costs as much as 16 KiB in
+  order. Two groups of 96 batches are 15 GB on the disk; groups of 64, 10 GB, did 321 samples a second on zipf-256 where those of 96 did
+  341 (two threads that sample, older code, one run each).
+- zipf-256 has no neighbourhoods: each row lies apart, an order of the seeds finds nothing, and a tenth of the store, less process, tables
+  and window, holds 4 % of the rows, of which Belady makes a third of the hits. Four times `mmap` by hits alone would take 80 %. A longer
+  window brings hits and takes the memory of rows: nothing is gained.
+- What is left with a spool on zipf-256: 7,000 to 8,000 requests for neighbour lists a batch, a fifth of the time of the disk or more; 0.2
+  GB of features a batch read in order, and the batch's own rows, 78 MB, written and read again.
+- One figure for memory and one for the disk (`host_memory` and `spool`, nothing else) does 0.86 of what settings by hand do with a spool,
+  and 1.75 times what `host_memory` does without. It counts libraries, and more in reserve: 462 MiB are left for caches in place of 706,
+  and it takes groups of 64. The process stood at 1,440 of 1,935 MiB, files apart.
+- On cnr-768 the step of the model is more than half of the time of a batch, and `mmap` meets a disk of little delay, which is not the
+  same from hour to hour: GCN over it did 1,541 to 2,165 samples a second within a day, `ours` 6,930 to 8,568 within an hour, by the same
+  number of requests. In community order three quarters of the rows of GraphSAGE hit, in proximity order two thirds, in random order one.
+  Two rounds in proximity order, before those of the table: 4.32 times `mmap` (GraphSAGE), 3.40 (GCN). Tried for GCN and no better, within
+  what the disk varies: a window of 32, a fifth, 0.3 or half of the room for lists in place of 0.4, packed features. The rows that are
+  read together lie together, so there is nothing to gain by a spool.
+- The room for caches is what a run without them leaves, and on cnr-768 two such runs differed by 55 MB; with the larger caches one round
+  was faster, and in the next `ginex` stood still, with no memory left for its row pointers. The figures are with the larger need. The
+  budget of the whole process (`host_memory`) counts libraries too and keeps more in reserve: it does not stand still, and does less.
 - On rmat-64 most of the store is lists, 200 edges a node, and the hottest tenth of the rows has 90 % of the visits. Three quarters of the
   requests of `ginex` are for lists, two a list: the longest ones are longer than what is worth reading along. `ours` reads those of up
   to 16 samples together, by fewer requests, but the memory of 16 threads is the rows': 85 % hit in place of 91.
