@@ -146,6 +146,8 @@ def test_within_a_budget_of_memory(kind, stores, tmp_path):
     assert 0 < result.test <= 1
     again = run(tmp_path / "ids", stores[kind], recipe="ginex", window=2, hold="ids", evaluation="sampled")
     assert (again.weights_digest, again.val, again.test) == (expected, result.val, result.test)
+    spooled = run(tmp_path / "spooled", stores[kind], host_memory="8GiB", spool="64MiB")
+    assert (spooled.weights_digest, spooled.val, spooled.test) == (expected, result.val, result.test)
     full = run(tmp_path / "full", stores[kind], host_memory="8GiB", evaluation="full")
     assert (full.weights_digest, full.val) == (expected, run(tmp_path / "other", stores[kind]).val)
 

@@ -42,9 +42,9 @@ class SpooledRows:
             group: batches that are spooled together.
             missed: rows that each wants and no cache has. distinct: of all of them.
         """
-        alone = missed * (1 + self.row_bytes / self._hole)
         if missed <= 0:
             return 0.0
+        alone = missed * (1 + self.row_bytes / self._hole)
         share = min(1.0, self.half_bytes / (group * missed * self.row_bytes))
         num_pieces = share * group * missed * self.row_bytes / PIECE_BYTES
         written_and_read = 2 * missed * self.row_bytes * (1 / self._hole + 1 / MOST_BYTES) + num_pieces
