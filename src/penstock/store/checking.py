@@ -71,7 +71,8 @@ class CheckReport:
                 else "sizes and headers fit the manifest (a deep check reads the contents too)"
             )
             return f"{self.path}: {what}; {self.num_arrays} arrays, {self.num_bytes:,} bytes, {self.seconds:.1f} s"
-        return "\n".join([f"{self.path}: {len(self.findings)} findings", *(f"  {finding}" for finding in self.findings)])
+        number = len(self.findings)
+        return "\n".join([f"{self.path}: {number} finding{'s' * (number > 1)}", *(f"  {finding}" for finding in self.findings)])
 
 
 class _Rule(Protocol):
