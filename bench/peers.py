@@ -1,16 +1,17 @@
 """Penstock against PyG and DGL: complete batches through the public interfaces, on the same arrays, in alternation.
 
-    python -m bench.peers STORE --mode sample|features|train [--pyg PYTHON] [--dgl PYTHON] [--workers 2] [--rounds 7]
+    python -m bench.peers STORE --mode sample|features|train [--pyg PYTHON] [--dgl PYTHON] [--before CHECKOUT] [--workers 2] [--rounds 7]
 
 STORE is made by `python -m bench.graphs small|large FOLDER`. PYTHON is the interpreter of an environment that holds the peer (for PyG:
-torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2). Each contender runs in a process of its own; rounds
-alternate, so that a noisy machine is noisy for all; what counts is the ratio of medians.
+torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2). CHECKOUT is an older one of Penstock. Each contender
+runs in a process of its own; rounds alternate, so that a noisy machine is noisy for all; what counts is the ratio of medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,11 +23,12 @@ from bench.common import ROOT, foreign_load, spread, write_result
 class Contender:
     """A process that serves rounds."""
 
-    def __init__(self, name: str, python: str, store: str, mode: str, workers: int) -> None:
-        self.label = f"{name}, {workers} workers"
+    def __init__(self, name: str, python: str, store: str, mode: str, workers: int, checkout: Path = ROOT) -> None:
+        self.label = f"{name}, {workers} workers" + (checkout != ROOT) * f", {checkout.name}"
         started = time.perf_counter()
         self._process = subprocess.Popen(
             [python, str(ROOT / "bench" / "contenders.py"), name, store, mode, str(workers)],
+            env={**os.environ, "PYTHONPATH": str(checkout / "src")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=("sample", "features", "train"), default="sample")
     parser.add_argument("--pyg", help="interpreter with PyG")
     parser.add_argument("--dgl", help="interpreter with DGL")
+    parser.add_argument("--before", type=Path, help="checkout of an older version")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--warmup", type=int, default=6)
@@ -99,6 +102,8 @@ def main() -> None:
         wanted += [("dgl", options.dgl, 0)]
     load_before = foreign_load()
     contenders = [Contender(name, python, store, options.mode, workers) for name, python, workers in wanted]
+    if options.before:
+        contenders += [Contender("penstock", sys.executable, store, options.mode, options.workers, options.before.resolve())]
     try:
         table = compare(contenders, options.rounds, options.warmup, options.batches)
     finally:
