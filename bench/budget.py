@@ -1,10 +1,10 @@
 """Training within a budget of memory, in a control group that limits it, page cache included: a fifth, a tenth, a twentieth of the store.
 
-    python -m bench.budget FOLDER [--store PATH] [--only 0.1]
+    python -m bench.budget FOLDER [--store PATH] [--only 2]
 
 Makes the store FOLDER/budget (18.5M nodes, 296M edges, 256 features, labels: 20 GB) if it is not there; --store takes another one with
 labels. Each run is `penstock train --host-memory B` in a group of exactly B bytes, store dropped from the page cache first: one epoch with
-evaluation. Last comes a budget that is too small, which must be refused.
+evaluation; a tenth also beside a spool. Last comes a budget that is too small, which must be refused.
 Needs root: control groups.
 """
 
@@ -25,6 +25,7 @@ from bench.ingest_bounded import MemoryGroup, drop_from_page_cache
 CASES = (
     (1 / 5, ["--num-neighbors", "10,10,10", "--batch-size", "1024"]),
     (1 / 10, ["--num-neighbors", "10,10,10", "--batch-size", "256"]),
+    (1 / 10, ["--num-neighbors", "10,10,10", "--batch-size", "256", "--spool", "12GiB"]),
     (1 / 20, ["--num-neighbors", "10,10", "--batch-size", "256"]),
     (1 / 40, ["--num-neighbors", "10,10", "--batch-size", "256"]),
 )
@@ -78,16 +79,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--store", type=Path)
-    parser.add_argument("--only", type=float, help="Run one share, 0.1, and keep what is there of the others.")
+    parser.add_argument("--only", type=int, help="Run one of the cases, from 0, and keep what is there of the others.")
     chosen = parser.parse_args()
     store = chosen.store or make(chosen.folder / "budget")
     size, path = sum(file.stat().st_size for file in store.rglob("*.npy")), RESULTS / "budget.json"
-    known = {run["share"]: run for run in json.loads(path.read_text())["runs"]} if chosen.only and path.exists() else {}
-    for share, options in CASES:
-        if chosen.only in (None, share):
-            known[share] = {"share": share, **train(store, chosen.folder / "budget-run", int(size * share), options)}
-            print(json.dumps(known[share], indent=1), flush=True)
-    runs = [known[share] for share, _ in CASES if share in known]
+    is_part = chosen.only is not None and path.exists()
+    known = {run["case"]: run for run in json.loads(path.read_text())["runs"]} if is_part else {}
+    for case, (share, options) in enumerate(CASES):
+        if chosen.only in (None, case):
+            known[case] = {"case": case, "share": share, **train(store, chosen.folder / "budget-run", int(size * share), options)}
+            print(json.dumps(known[case], indent=1), flush=True)
+    runs = [known[case] for case in sorted(known)]
     write_result("budget", {"command": "python -m bench.budget FOLDER", "store_bytes": size, "runs": runs})
     if any(run["killed"] for run in runs) or runs[-1]["exit_code"] != REFUSED:
         sys.exit("a run was killed, or the smallest budget was not refused")
