@@ -1,6 +1,6 @@
 """Training on stores ten times as large as memory: `ginex` and `ours` against `mmap` (PyG+) and `ali+pg` under one limit; their settings.
 
-    python -m bench.beyond_memory FOLDER DATA [--store NAME ...] [--part main|ours|sensitivity ...] [--rounds 3] [--batches 8]
+    python -m bench.beyond_memory FOLDER DATA [--store NAME ...] [--part main|ours|sensitivity|dimension ...] [--rounds 3] [--batches 8]
 
 Makes FOLDER/<store> if it is not there (`bench.beyond_stores`; --remove removes it afterwards). Every measured run is a process in a
 control group of its own, whose limit is a tenth of the store and which counts the page cache; the page cache is empty before. Contenders
@@ -15,6 +15,7 @@ import json
 import shutil
 import sys
 import time
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ MODELS = {
     "gcn": lambda store: dict(model="gcn", fanouts=(10, 10), batch_size=8 * SEEDS[store]),
 }
 WINDOWS, MEMORY, SIZES = (2, 4, 8, 16, 32, 64, 128), (0.75, 1.0, 1.5, 2.0), (32, 64, 128, 256)
+WIDTHS = (128, 256, 512, 768)
 GINEX = dict(window=16, presample_batches=16)
 GINEX_SPLITS = (0.05, 0.2, 0.4)
 """Tried for `ginex`, which keeps both caches at the same time."""
@@ -93,17 +95,28 @@ class Bench:
     """
 
     def __init__(self, name: str, path: Path, notes: Notebook, options: argparse.Namespace) -> None:
-        self.name, self.path, self.notes, self.options = name, path, notes, options
+        self.name, self.path, self.notes, self.options, self.inside = name, path, notes, options, ()
         self.store_bytes = sum(file.stat().st_size for file in path.rglob("*.npy"))
         self.limit, store = int(SHARE * self.store_bytes), penstock.open(path)
         sizes = dict(num_nodes=sum(store.num_nodes.values()), num_edges=sum(store.num_edges.values()))
         made = dict(made_by=STORES[name].words, dim=STORES[name].dim)
         notes.page(name).update(store_bytes=self.store_bytes, limit_bytes=self.limit, **sizes, **made)
 
+    def page(self, *where: str) -> dict[str, Any]:
+        """Results of this store at a place."""
+        return self.notes.page(self.name, *self.inside, *where)
+
+    def of_width(self, dim: int) -> Bench:
+        """The same graph with features of another width, within the same memory; its results are kept below `dimension`."""
+        other = copy(self)
+        other.path, other.inside = make(self.name, self.options.folder, self.options.data, self.options.scale, dim), ("dimension", str(dim))
+        read_in_order(other.path)
+        return other
+
     def run(self, where: tuple[str, ...], settings: dict[str, Any], limit: int | None = None, keep: str = "runs") -> dict[str, Any]:
         """Run once, add it to the list at `where`, and print a line."""
         result = run_in_group(self.path, {"batches": self.options.batches, **settings}, limit or self.limit)
-        page = self.notes.page(self.name, *where)
+        page = self.page(*where)
         page.setdefault(keep, []).append({"settings": settings, **result})
         self.notes.keep()
         if "error" in result:
@@ -124,7 +137,7 @@ class Bench:
         """Bytes that a run takes beside its caches, measured once per model, settings and window: direct reads, as good as nothing kept."""
         key = f"{model} {settings.get('batch_size')}" + (f" window {window}" if window > 1 else "") + is_spooled * " spooled"
         key += f" threads {settings['num_workers']}" if "num_workers" in settings else ""
-        page = self.notes.page(self.name, "needed")
+        page = self.page("needed")
         if key not in page:
             per_node = STATIC_DIRECTORY if is_spooled else DIRECTORY if window > 1 else 0
             table = per_node * self.notes.page(self.name)["num_nodes"]
@@ -171,7 +184,7 @@ class Bench:
 
     def is_done(self, *where: str, count: int = 1) -> bool:
         """Whether so many runs are there."""
-        return len(self.notes.page(self.name, *where).get("runs", [])) >= count and not self.options.again
+        return len(self.page(*where).get("runs", [])) >= count and not self.options.again
 
 
 def mmap_plan(threads: int) -> dict[str, Any]:
@@ -207,7 +220,7 @@ def kib(number: float) -> str:
 
 def best_of(bench: Bench, *where: str, by: str = "samples_per_s") -> Any:
     """The key of the page whose first run was the best: the fastest, or that read least by a count that noise leaves alone."""
-    page = bench.notes.page(bench.name, *where)
+    page = bench.page(*where)
     runs = {key: each["runs"][0] for key, each in page.items() if each.get("runs") and "error" not in each["runs"][0]}
     if by == "samples_per_s":
         return max(runs, key=lambda key: runs[key][by])
@@ -263,7 +276,7 @@ def measure_fio(bench: Bench, model: str) -> None:
     """What the device gives at this moment: 4 KiB at random, depth 128, over the features."""
     path = bench.path / "nodes" / "node" / "x.npy"
     found = run_fio(path, {"rw": "randread", "bs": "4k", "iodepth": "128"})
-    bench.notes.page(bench.name).setdefault("fio", []).append({"at": time.strftime("%H:%M:%S"), "model": model, **found})
+    bench.page().setdefault("fio", []).append({"at": time.strftime("%H:%M:%S"), "model": model, **found})
 
 
 def part_ours(bench: Bench) -> None:
@@ -293,7 +306,7 @@ def part_ours(bench: Bench) -> None:
     if bench.options.packed and not bench.is_done("ours", PACKED, count=bench.options.rounds):
         fanouts, batch_size = tuple(settings["fanouts"]), settings["batch_size"]
         how = LayoutSettings(num_neighbors=fanouts, batch_size=batch_size, order="proximity", fields=("x",), by="hot-coaccess")
-        bench.notes.page(bench.name, "layout").update(lay_out(bench.path, how)["measured"])
+        bench.page("layout").update(lay_out(bench.path, how)["measured"])
         try:
             for _ in range(bench.options.rounds):
                 bench.run(("ours", PACKED), bench.near("sage", settings, "proximity"))
@@ -302,30 +315,41 @@ def part_ours(bench: Bench) -> None:
 
 
 def part_sensitivity(bench: Bench) -> None:
-    """Window, memory and batch size; the dimension is what the stores differ by."""
+    """Window, memory and batch size."""
     threads, split, lists = pilot(bench)
-    base, warm = MODELS["sage"](bench.name), {"ginex": dict(warmup=WARMED_UP)}
+    base = MODELS["sage"](bench.name)
     for window in WINDOWS:
         if not bench.is_done("window", str(window)):
-            bench.run(("window", str(window)), {**base, **warm["ginex"], "plan": bench.ginex("sage", base, lists, window=window)})
+            warmup = max(WARMED_UP, 3 * window // 2)
+            bench.run(("window", str(window)), {**base, "warmup": warmup, "plan": bench.ginex("sage", base, lists, window=window)})
     for factor in MEMORY:
-        limit = int(factor * bench.limit)
-        here = bench.budget("sage", base, limit)
-        plans = {
-            "mmap": mmap_plan(threads),
-            "ali+pg": ali_pg_plan(threads, here, split),
-            "ginex": bench.ginex("sage", base, lists, limit=limit),
-        }
-        for name, plan in plans.items():
-            if not bench.is_done("memory", str(factor), name):
-                bench.run(("memory", str(factor), name), {**base, **warm.get(name, {}), "plan": plan}, limit=limit)
+        three(bench, ("memory", str(factor)), base, threads, split, lists, limit=int(factor * bench.limit))
     for size in SIZES:
-        settings = {**base, "batch_size": size}
-        here = bench.budget("sage", settings)
-        plans = {"mmap": mmap_plan(threads), "ali+pg": ali_pg_plan(threads, here, split), "ginex": bench.ginex("sage", settings, lists)}
-        for name, plan in plans.items():
-            if not bench.is_done("batch size", str(size), name):
-                bench.run(("batch size", str(size), name), {**settings, **warm.get(name, {}), "plan": plan})
+        three(bench, ("batch size", str(size)), {**base, "batch_size": size}, threads, split, lists)
+
+
+def part_dimension(bench: Bench) -> None:
+    """The same graph and memory, rows of other widths."""
+    threads, split, lists = pilot(bench)
+    for dim in WIDTHS:
+        wide = bench.of_width(dim)
+        for number in range(bench.options.rounds):
+            three(wide, (), MODELS["sage"](bench.name), threads, split, lists, count=number + 1)
+
+
+def three(
+    bench: Bench, where: tuple[str, ...], settings: dict[str, Any], threads: int, split: float, lists: float, *, limit: int | None = None,
+    count: int = 1,
+) -> None:  # fmt: skip
+    """mmap, ali+pg and ginex at one point, where fewer runs than `count` are there."""
+    runs = {
+        "mmap": settings | dict(plan=mmap_plan(threads)),
+        "ali+pg": settings | dict(plan=ali_pg_plan(threads, bench.budget("sage", settings, limit), split)),
+        "ginex": settings | dict(warmup=WARMED_UP, plan=bench.ginex("sage", settings, lists, limit=limit)),
+    }
+    for name, run in runs.items():
+        if not bench.is_done(*where, name, count=count):
+            bench.run((*where, name), run, limit=limit)
 
 
 def read_in_order(store: Path) -> None:
@@ -336,7 +360,14 @@ def read_in_order(store: Path) -> None:
                 pass
 
 
-PARTS = {"threads": pilot_threads, "pilot": pilot, "main": part_main, "ours": part_ours, "sensitivity": part_sensitivity}
+PARTS = {
+    "threads": pilot_threads,
+    "pilot": pilot,
+    "main": part_main,
+    "ours": part_ours,
+    "sensitivity": part_sensitivity,
+    "dimension": part_dimension,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

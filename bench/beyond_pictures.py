@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.beyond_page import CONTENDERS, MODELS, TARGETS, cells, rate, runs_of
+from bench.beyond_page import CONTENDERS, MODELS, SENSITIVITIES, TARGETS, cells, rate, runs_of
 from penstock.study.plots import finish, new_figure
 
 COLOURS = {"mmap": "#8b93a1", "ali+pg": "#e08a2c", "ginex": "#3b6fb6", "ours": "#3f8f5f"}
@@ -41,7 +41,7 @@ def draw_main(stores: dict[str, Any]) -> Any:
 
 def draw_sensitivity(stores: dict[str, Any]) -> Any:
     """Curves: a panel per parameter and store."""
-    panels = [(name, what) for name, store in stores.items() for what in ("window", "memory", "batch size") if store.get(what)]
+    panels = [(name, what) for name, store in stores.items() for what in SENSITIVITIES if store.get(what)]
     if not panels:
         return None
     figure = new_figure(3.2 * len(panels) + 0.4, 3.2)

@@ -9,7 +9,7 @@ store beside the process, which is what decides how many edges a node with narro
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,13 @@ IN_STEP = 16
 """Threads that sample, where lists lie far apart: they are read for all of them together."""
 
 
-def make(name: str, folder: Path, data: Path, scale: float = 1.0) -> Path:
-    """Return the store of that name, made if it is not there."""
+def make(name: str, folder: Path, data: Path, scale: float = 1.0, dim: int | None = None) -> Path:
+    """Return the store of that name, made if it is not there; `dim`: with features of another width."""
     from penstock.store import generate
 
     recipe = STORES[name]
+    if dim is not None and dim != recipe.dim:
+        recipe, name = replace(recipe, dim=dim), f"{name.removesuffix(f'-{recipe.dim}')}-{dim}"
     path = folder / (name if scale == 1.0 else f"{name}-at-{scale:g}")
     if (path / "manifest.json").exists():
         return path

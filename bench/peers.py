@@ -3,8 +3,9 @@
     python -m bench.peers STORE --mode sample|features|train [--pyg PYTHON] [--dgl PYTHON] [--before CHECKOUT] [--workers 2] [--rounds 7]
 
 STORE is made by `python -m bench.graphs small|large FOLDER`. PYTHON is the interpreter of an environment that holds the peer (for PyG:
-torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2). CHECKOUT is an older one of Penstock. Each contender
-runs in a process of its own; rounds alternate, so that a noisy machine is noisy for all; what counts is the ratio of medians.
+torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2). CHECKOUT is an older one of Penstock: it runs between
+two of this one, whose difference is what the place in the order makes. Each contender runs in a process of its own; rounds alternate, so
+that a noisy machine is noisy for all; what counts is the ratio of medians.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from bench.common import ROOT, foreign_load, spread, write_result
 class Contender:
     """A process that serves rounds."""
 
-    def __init__(self, name: str, python: str, store: str, mode: str, workers: int, checkout: Path = ROOT) -> None:
-        self.label = f"{name}, {workers} workers" + (checkout != ROOT) * f", {checkout.name}"
+    def __init__(self, name: str, python: str, store: str, mode: str, workers: int, checkout: Path = ROOT, note: str = "") -> None:
+        self.label = f"{name}, {workers} workers{note}"
         started = time.perf_counter()
         self._process = subprocess.Popen(
             [python, str(ROOT / "bench" / "contenders.py"), name, store, mode, str(workers)],
@@ -103,7 +104,8 @@ def main() -> None:
     load_before = foreign_load()
     contenders = [Contender(name, python, store, options.mode, workers) for name, python, workers in wanted]
     if options.before:
-        contenders += [Contender("penstock", sys.executable, store, options.mode, options.workers, options.before.resolve())]
+        for checkout, note in ((options.before.resolve(), ", before"), (ROOT, ", again")):
+            contenders.append(Contender("penstock", sys.executable, store, options.mode, options.workers, checkout, note))
     try:
         table = compare(contenders, options.rounds, options.warmup, options.batches)
     finally:
@@ -115,6 +117,7 @@ def main() -> None:
         print(f"{ratio:6.2f} x {label}")
     name = options.name or f"peers-{Path(store).name}-{options.mode}"
     command = f"python -m bench.peers {Path(store).name} --mode {options.mode} --workers {options.workers} --rounds {options.rounds}"
+    command += " --before CHECKOUT" if options.before else ""
     values = {"command": command, "foreign_load_percent": round(load_before, 1), "contenders": table, "penstock_is_faster_by": ratios}
     print(write_result(name, values))
 

@@ -127,14 +127,14 @@ def test_beyond_memory(toy, monkeypatch):
     monkeypatch.setattr(beyond_memory, "STORES", {"toy": small})
     monkeypatch.setattr(beyond_stores, "STORES", {"toy": small})
     monkeypatch.setattr(beyond_memory, "SEEDS", {"toy": 16})
-    for name, value in dict(WINDOWS=(2,), MEMORY=(1.0,), SIZES=(8,), SPLITS=(0.0, 0.5), GINEX_SPLITS=(0.2,)).items():
+    for name, value in dict(WINDOWS=(2,), MEMORY=(1.0,), SIZES=(8,), WIDTHS=(4, 8), SPLITS=(0.0, 0.5), GINEX_SPLITS=(0.2,)).items():
         monkeypatch.setattr(beyond_memory, name, value)
     monkeypatch.setattr(beyond_memory, "run_in_group", run_here)
     monkeypatch.setattr(beyond_memory, "run_fio", lambda path, options: {"requests_per_s": 5e4})
     monkeypatch.setattr(beyond_memory.Bench, "budget", lambda *arguments: 1 << 20)
     threads = torch.get_num_threads()
     try:
-        arguments = [str(toy), str(toy), "--part", "main", "ours", "sensitivity", "--rounds", "1", "--threads", "2"]
+        arguments = [str(toy), str(toy), "--part", "main", "ours", "sensitivity", "dimension", "--rounds", "1", "--threads", "2"]
         beyond_memory.main(arguments)
         result = json.loads((toy / "results" / "beyond_memory.json").read_text())
         beyond_memory.main(arguments)  # what is there is not measured again
@@ -146,7 +146,10 @@ def test_beyond_memory(toy, monkeypatch):
     assert [len(each) for each in runs] == [1] * 8
     assert all(run["samples_per_s"] > 0 for each in runs for run in each)
     assert any(run["rows"] > 0 for each in runs for run in each)  # two batches may all be read before the count begins
+    assert list(result["stores"]) == ["toy"]
+    assert all(result["stores"]["toy"]["dimension"][dim]["ginex"]["runs"] for dim in ("4", "8"))
     page = beyond_page.render(result, tables.table, tables.machine(result))
+    assert "| toy | 4 |" in page
     assert page.count("| toy | GraphSAGE |") == page.count("| toy | GCN |") == 7
     beyond_pictures.draw(result, toy / "pictures")
     assert (toy / "pictures" / "disk-main.png").stat().st_size > 1000
