@@ -2,6 +2,7 @@
 
 import errno
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -108,3 +109,13 @@ def test_devices_read_what_the_definition_reads(device, row_bytes, is_streamed, 
     assert tier.stats.num_requests == plan.starts.size
     assert tier.stats.num_pages == plan.num_pages
     assert tier.stats.read_bytes == plan.num_bytes
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_read_that_is_over_holds_nothing_of_its_caller(device, tmp_path):
+    tier = make_tier(tmp_path, [np.ones((50, 600), np.uint8)], device=device)
+    out = np.zeros(50 * 600, np.uint8)
+    memory = weakref.ref(out)
+    assert tier.submit(np.arange(50), [out], np.arange(50)).wait() == out.sum() == 50 * 600
+    del out
+    assert memory() is None

@@ -3,6 +3,7 @@
 import gc
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from hypothesis import strategies as st
 import penstock
 from penstock.feed import NeighborLoader, buffers
 from penstock.feed.buffers import BufferPool
+from penstock.feed.maker import BatchMaker
+from penstock.plan import Plan
+from penstock.store import ingest
 from tests.feed.inputs import homogeneous_data
 
 
@@ -116,3 +120,41 @@ def test_batches_pickle_at_their_own_size():
     copy = pickle.loads(pickle.dumps(batch))
     assert penstock.digest(copy) == penstock.digest(batch)
     assert batch.n_id.untyped_storage().nbytes() == batch.n_id.numel() * 8
+
+
+def take_all(loader, is_given_up):
+    """Digests of a pass; each batch is given up before the next is asked for, or kept until that is there."""
+    found, batches = [], iter(loader)
+    while (batch := next(batches, None)) is not None:
+        found.append(penstock.digest(batch))
+        if is_given_up:
+            del batch
+    return found
+
+
+@pytest.mark.parametrize("plan", [dict(hold="samples"), dict(hold="ids")], ids=str)
+def test_one_more_batch_is_begun_in_the_place_of_one_given_up(plan, everything_pooled, tmp_path, monkeypatch):
+    at_once, most = [0], [0]
+    finish = BatchMaker.finish
+
+    def slowly(*arguments):
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        time.sleep(0.005)
+        try:
+            return finish(*arguments)
+        finally:
+            at_once[0] -= 1
+
+    store = ingest(homogeneous_data(), tmp_path / "store", memory="4GiB")
+    options = dict(batch_size=16, shuffle=True, num_workers=3, seed=0, prefetch_factor=1)
+    plan = Plan(features="disk", policy="belady", cache="10%", window=3, **plan)
+    plain = NeighborLoader(store, [5, 5], **options)
+    expected = [take_all(plain, is_given_up=False) for _ in range(2)]
+    kept, given_up = (NeighborLoader(store, [5, 5], plan=plan, **options) for _ in range(2))
+    monkeypatch.setattr(BatchMaker, "finish", slowly)
+    assert [take_all(kept, is_given_up=False) for _ in range(2)] == expected
+    assert most == [1]
+    assert [take_all(given_up, is_given_up=True) for _ in range(2)] == expected
+    assert most == [2]
+    assert given_up.stats().peak_buffer_bytes <= 1.3 * kept.stats().peak_buffer_bytes

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import mmap
 import threading
+import weakref
 from collections import deque
 from typing import Any
 
@@ -106,3 +107,35 @@ class BufferPool:
         self._total_bytes += buffer.num_bytes
         self.peak_bytes = max(self.peak_bytes, self._total_bytes)
         return buffer
+
+
+class Loan:
+    """An allocator over a pool, for one batch, that knows when all of it has come back.
+
+    Args:
+        pool: that it lends from.
+    """
+
+    __slots__ = ("_leases", "_pool")
+
+    def __init__(self, pool: BufferPool) -> None:
+        self._pool = pool
+        self._leases: list[weakref.ref[_Lease]] = []
+
+    def empty(self, size: int, dtype: Any) -> np.ndarray:
+        """As the pool's."""
+        array = self._pool.empty(size, dtype)
+        if (lease := _lease_of(array)) is not None:
+            self._leases.append(weakref.ref(lease))
+        return array
+
+    @property
+    def is_back(self) -> bool:
+        """Whether something was lent, and nothing of it is alive."""
+        return bool(self._leases) and all(lease() is None for lease in self._leases)
+
+
+def _lease_of(array: Any) -> _Lease | None:
+    while array is not None and not isinstance(array, _Lease):
+        array = getattr(array, "base", None)
+    return array

@@ -171,7 +171,8 @@ class _Run:
     def needs(self, way: Way, *, is_ahead: bool) -> Needs:
         """What it takes beside its caches."""
         plan, graph, use, batch = self.plan, self.graph, self.use, self.batch
-        is_drawn_here, num_readers = use is None or not use.is_drawing, min(way.num_threads, way.in_flight)
+        is_drawn_here = use is None or not use.is_drawing
+        num_readers = min(way.num_threads, way.in_flight + plan.is_read_ahead)  # one more in the place of a batch that is given up
         needs = Needs(
             process=self.process_bytes,
             step=self.step_bytes,

@@ -11,6 +11,7 @@ import dataclasses
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.errors import UsageError
 from penstock.feed.arguments import refuse_unsupported
 from penstock.feed.assemble import Assembler
+from penstock.feed.buffers import Loan
 from penstock.feed.device_cache import cache_to_come
 from penstock.feed.drawing import choose_drawing
 from penstock.feed.huge_pages import HugePages, read_at_random
@@ -328,7 +330,9 @@ class _Epoch:
             finally:
                 turns.skip(turn)
 
-        self._results = _run(make, indices, loader._workers, options, is_first_alone=is_first_alone)
+        self._last = last = deque[Loan](maxlen=1)
+        more = (lambda: bool(last) and last[0].is_back) if caches.window else None
+        self._results = _run(make, indices, loader._workers, options, is_first_alone=is_first_alone, is_given_up=more)
         self._recording = Recording(epoch, first, len(loader))
 
     def __iter__(self) -> _Epoch:
@@ -353,6 +357,8 @@ class _Epoch:
         if loader._options.pin_memory and stage.device is None:
             batch = batch.pin_memory()
         stats.stage_s["deliver"] = time.perf_counter() - started
+        if stats.loan is not None:
+            self._last.append(stats.loan)
         loader._stats.add(stats)
         loader._stats.wait_s += getattr(self._results, "wait_s", 0.0) - waited_s
         self._recording.delivered(self._next, asked, started, stats.spans)
@@ -365,10 +371,8 @@ class _Epoch:
         return batch
 
 
-def _run(
-    work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions, *, is_first_alone: bool = False
-) -> Iterator[T]:
-    """Results of `work` in order: made ahead by the workers, or here and now where there are none."""
+def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions, **how: Any) -> Iterator[T]:
+    """Results of `work` in order: made ahead by the workers (`how`: see `OrderedAhead`), or here and now where there are none."""
     if workers.num_workers == 0:
         return map(work, indices)
-    return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s, is_first_alone=is_first_alone)
+    return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s, **how)

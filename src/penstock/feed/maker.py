@@ -20,7 +20,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import PenstockError, PipelineError
 from penstock.feed.assemble import Assembler, UnderWay
-from penstock.feed.buffers import BufferPool
+from penstock.feed.buffers import BufferPool, Loan
 from penstock.feed.held import HeldSubgraph, hold, release
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.on_device import OnHost
@@ -96,6 +96,7 @@ class Sampled:
         are_distinct: no node comes twice.
         clock: of the stages so far.
         mark: behind the sample on the device that has drawn it, see `DeviceStage.mark`.
+        loan: the memory of its rows, once they are read.
     """
 
     index: int
@@ -104,6 +105,7 @@ class Sampled:
     are_distinct: bool
     clock: StageClock
     mark: Any = None
+    loan: Loan | None = None
 
 
 class HeldSample(NamedTuple):
@@ -171,8 +173,9 @@ class BatchMaker:
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
         """Begin to read the rows that live in tiers: batches in order."""
         sampled.clock.enter("gather")
+        sampled.loan = Loan(self.pool)
         with located(sampled.clock, sampled.index), self.working_on(sampled):
-            return assembler.submit(sampled.subgraph, self.pool.empty, are_distinct=sampled.are_distinct)
+            return assembler.submit(sampled.subgraph, sampled.loan.empty, are_distinct=sampled.are_distinct)
 
     @contextmanager
     def working_on(self, sampled: Sampled) -> Iterator[None]:
@@ -198,7 +201,7 @@ class BatchMaker:
             clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, mark)
+        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, mark, sampled.loan)
 
     @property
     def device_bytes(self) -> int:

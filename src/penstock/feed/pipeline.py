@@ -1,8 +1,8 @@
 """Batches made ahead by threads, delivered in order.
 
-In: a function from a batch's index to the batch, and the indices. Out: an iterator. Invariants: at most `max_in_flight` batches are
-made or waiting at any time; the first exception arrives in the caller's thread at the batch that raised it; dropping the iterator at
-any moment stops the work after the batches in the making.
+In: a function from a batch's index to the batch, and the indices. Out: an iterator. Invariants: at most `max_in_flight` batches are made
+or waiting at any time, or one more in the place of the caller's own once that is given up; the first exception arrives in the caller's
+thread at the batch that raised it; dropping the iterator at any moment stops the work after the batches in the making.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class OrderedAhead(Generic[T]):
         workers: the threads.
         max_in_flight: batches in the making or waiting, at most.
         is_first_alone: no other is begun before the first batch is there.
+        is_given_up: whether the memory of the batch delivered last is free again, asked when the next is asked for: one more is begun then.
         timeout_s: raise when a batch takes longer; 0 waits as long as its thread lives.
     """
 
@@ -63,18 +64,19 @@ class OrderedAhead(Generic[T]):
         timeout_s: float = 0.0,
         *,
         is_first_alone: bool = False,
+        is_given_up: Callable[[], bool] | None = None,
     ) -> None:
         self._make, self._indices, self._workers, self._timeout_s = make, indices, workers, timeout_s
         self._pending: deque[tuple[int, Future[T]]] = deque()
         self._max_in_flight, self._room = max_in_flight, 1 if is_first_alone else max_in_flight
-        self.wait_s = 0.0
+        self._is_given_up, self.wait_s = is_given_up, 0.0
         weakref.finalize(self, _cancel_all, self._pending)
 
     def __iter__(self) -> OrderedAhead[T]:
         return self
 
     def __next__(self) -> T:
-        self._fill()
+        self._fill(self._room + (self._is_given_up is not None and self._is_given_up()))
         if not self._pending:
             raise StopIteration
         index, future = self._pending[0]
@@ -87,7 +89,7 @@ class OrderedAhead(Generic[T]):
         self.wait_s += time.perf_counter() - started
         self._pending.popleft()
         self._room = self._max_in_flight
-        self._fill()
+        self._fill(self._room)
         return result
 
     def close(self) -> None:
@@ -95,8 +97,8 @@ class OrderedAhead(Generic[T]):
         self._indices = iter(())
         _cancel_all(self._pending)
 
-    def _fill(self) -> None:
-        while len(self._pending) < self._room:
+    def _fill(self, room: int) -> None:
+        while len(self._pending) < room:
             index = next(self._indices, None)
             if index is None:
                 return

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from penstock.feed.buffers import Loan
 from penstock.records import Span
 
 
 @dataclass(slots=True)
 class BatchStats:
-    """Counts of one batch, filled where it is made. Seconds are of the thread that worked; `mark` is see `DeviceStage.mark`."""
+    """Counts of one batch, filled where it is made. Seconds are of the thread that worked; for `mark` see `DeviceStage.mark`; `loan`: its
+    rows' memory."""
 
     num_seeds: int = 0
     num_nodes: int = 0
@@ -19,6 +21,7 @@ class BatchStats:
     stage_s: dict[str, float] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     mark: Any = None
+    loan: Loan | None = None
 
 
 @dataclass(slots=True)

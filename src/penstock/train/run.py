@@ -183,6 +183,7 @@ class _Run:
             for batch in self.loader:
                 stepped = time.perf_counter()
                 self._step(batch)
+                del batch  # its memory is another's while this thread waits
                 now = time.perf_counter()
                 record.step_s += now - stepped
                 record.train_s = seconds_before + now - started

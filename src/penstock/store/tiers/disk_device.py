@@ -78,7 +78,7 @@ class Channel(Protocol):
         ...
 
     def go_on(self) -> Outcome:
-        """Go on until the job is over, or nothing has come for a while."""
+        """Go on until the job is over, or nothing has come for a while. A job that is over is let go of."""
         ...
 
     def close(self) -> None:

@@ -96,6 +96,8 @@ class _Threads:
         _, num_done, _, _, _, verdict, read, number = self._shared.tolist()
         if verdict == RUNNING and num_done == self._job.plan.starts.size and self._over.is_set():
             verdict = DONE
+        if verdict != RUNNING:
+            self._job = None  # and with it the memory of a batch that may be gone before the channel is wanted again
         return Outcome(verdict, num_done, read, number)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import os
 import numpy as np
 
 from penstock.kernels.read_pages import uring
+from penstock.kernels.read_pages.rules import RUNNING
 from penstock.store.tiers.disk_device import Channel, Job, Outcome, aligned_bytes
 
 SLICE_S = 0.25
@@ -119,6 +120,8 @@ class _Ring:
         assert self._job is not None
         ring = (self._layout, self._ring32, self._ring64, self._sqes, self._state, self._slots, self._buffer)
         verdict = uring.read_pages(*ring, *self._address, max(1, self._depth // WANTED), *self._job.arguments)
+        if verdict != RUNNING:
+            self._job = None  # and with it the memory of a batch that may be gone before the ring is wanted again
         state = self._state
         return Outcome(verdict, int(state[uring.NUM_DONE]), int(state[uring.READ]), int(state[uring.NUMBER]))
 
