@@ -9,6 +9,9 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.errors import TierError, UsageError
+from penstock.gather import TieredTable
+from penstock.gather.spool_file import least_bytes
+from penstock.gather.table import RowKind
 from penstock.plan import Plan
 from penstock.records import CSC
 from penstock.sample import NeighborSampler
@@ -16,7 +19,7 @@ from penstock.sample.lists import DirectLists, TierLists, with_lists
 from penstock.store import ingest
 from penstock.store.change import StoreChange
 from penstock.store.packing import pack
-from penstock.store.tiers import DiskTier, RowFile
+from penstock.store.tiers import DiskTier, HostTier, RowFile
 from tests.feed.inputs import homogeneous_data, typed_data
 from tests.feed.test_endings import run
 from tests.feed.test_plans import digests, make_loader
@@ -173,3 +176,27 @@ def test_no_warning_is_heard_where_all_is_there(stores):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         list(loader_of(stores["plain"], plan=Plan(**DISK)))
+
+
+def test_a_type_too_small_for_its_share_of_a_spool(tmp_path):
+    data = typed_data()
+    widths = {t: data[t].x.shape[1] * data[t].x.element_size() for t in data.node_types if "x" in data[t]}
+    shares = {t: data[t].num_nodes * width for t, width in widths.items()}
+    smallest = min(shares, key=lambda t: shares[t])
+    least = least_bytes((widths[smallest],))
+    spool = max(least, int(0.9 * least * sum(shares.values()) / shares[smallest]))
+    store = ingest(data, tmp_path / "store", memory="4GiB")
+    plan = Plan(features="disk", policy="degree", cache="10%", window=4, spool=f"{spool >> 10}KiB")
+    loader = loader_of(store, plan=plan, num_workers=2)
+    assert digests(loader) == digests(loader_of(store))
+    assert f"{smallest} spool" not in loader.stats().tiers
+    assert any(name.endswith("spool") for name in loader.stats().tiers)
+
+
+def test_a_table_of_the_users_is_not_spooled(stores):
+    table = TieredTable(
+        HostTier([np.zeros((stores["plain"].graph().num_nodes["node"], 8), np.uint8)]), [RowKind("x", np.dtype("f4"), (2,))]
+    )
+    plan = Plan(features="disk", policy="degree", cache="10%", window=4, spool="64MiB")
+    with pytest.raises(UsageError, match="those of 'node' were given as a table"):
+        loader_of(stores["plain"], features={"node": table}, plan=plan)

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from penstock.errors import PipelineError
-from penstock.feed import NeighborLoader
+from penstock.feed import NeighborLoader, turns
+from penstock.feed.maker import BatchMaker
+from penstock.plan import Plan
 from tests import endings
 from tests.endings import END_S
 from tests.feed.inputs import check_homogeneous, homogeneous_data
@@ -279,3 +281,37 @@ def test_torch_threads_are_left_alone():
     before = torch.get_num_threads()
     list(make())
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("num_workers", [0, 3])
+def test_a_pass_is_over_after_an_error(num_workers):
+    """What came after it would be counted as what it is not, and a resumed run would begin at another batch."""
+    fails = {"at": 2}
+
+    def transform(batch):
+        fails["at"] -= 1
+        if fails["at"] == 0:
+            raise KeyboardInterrupt
+        return batch
+
+    loader = make(num_workers=num_workers, transform=transform, filter_per_worker=True)
+    batches = iter(loader)
+    with pytest.raises(KeyboardInterrupt):
+        list(batches)
+    assert list(batches) == []
+
+
+@pytest.mark.parametrize("plan", [Plan(policy="belady", cache="20%", window=6), Plan()], ids=str)
+def test_whoever_waits_for_its_turn_waits_on(plan, monkeypatch, caplog):
+    """The first batch has its turn until the window is full."""
+    monkeypatch.setattr(turns, "_PATIENCE_S", 0.02)
+    sample = BatchMaker.sample
+
+    def slowly(*arguments):
+        time.sleep(0.05)
+        return sample(*arguments)
+
+    monkeypatch.setattr(BatchMaker, "sample", slowly)
+    loader = make(num_workers=2, plan=plan)
+    assert len(list(loader)) == len(loader)
+    assert ("still waits for batch 0" in caplog.text) == bool(plan.policy)

@@ -29,6 +29,13 @@ def stores(tmp_path_factory):
     return {kind: ingest(data, folder / kind, memory="4GiB") for kind, data in (("plain", homogeneous_data()), ("typed", typed_data()))}
 
 
+@pytest.mark.parametrize("plan", [Plan(host_memory="8GiB"), make_plan(None, host_memory="8GiB", spool="64MiB")], ids=str)
+def test_a_training_of_one_batch(plan, stores):
+    loader = loader_of(stores["plain"], plan=plan, batch_size=10_000)
+    assert len(loader) == 1
+    assert digests(loader) == digests(loader_of(stores["plain"], batch_size=10_000))
+
+
 @pytest.mark.parametrize("kind", ["plain", "typed"])
 @pytest.mark.parametrize(
     "plan",

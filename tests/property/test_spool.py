@@ -1,8 +1,10 @@
 """Rows read ahead onto a disk equal the arrays, whatever the groups, the passes and the room; and what goes wrong says so."""
 
 import errno
+import gc
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -121,12 +123,23 @@ def test_what_is_announced_comes_from_the_spool_in_long_reads(tmp_path):
     assert tier.stats.num_requests < 6 * (1000 * 512 // (1 << 16) + 2) * 2
 
 
-def test_nothing_is_left(tmp_path):
+@pytest.mark.parametrize("num_announced", [0, 3, 6])
+def test_nothing_is_left(tmp_path, num_announced):
     before = set(os.listdir("/proc/self/fd"))
-    tier, _ = make(tmp_path)
-    assert os.listdir(tmp_path) == []
-    del tier
-    assert set(os.listdir("/proc/self/fd")) <= before
+    gc.disable()  # its disk is wanted by the next loader, and not when the garbage is looked at
+    try:
+        tier, _ = make(tmp_path)
+        for _ in range(num_announced):
+            tier.announce(np.arange(1000))
+        if num_announced:
+            read(tier, np.arange(1000))
+        assert os.listdir(tmp_path) == []
+        maker = tier._maker
+        del tier
+        maker.shutdown(wait=True)  # what it is at comes to its end
+        assert set(os.listdir("/proc/self/fd")) <= before
+    finally:
+        gc.enable()
 
 
 def test_around_it(tmp_path):
@@ -163,6 +176,59 @@ def test_a_disk_that_fails_while_a_group_is_made(tmp_path):
     assert tier.stats.num_rows == 1000
 
 
+def test_each_batch_of_a_group_that_failed_says_of_its_own_where(tmp_path):
+    arrays = arrays_of(np.random.default_rng(0), 3000, [512])
+    tier, _ = make(tmp_path, SlowTier(HostTier(arrays), delay_s=1e-5, fail=lambda number: OSError(errno.EIO, "torn")))
+    for _ in range(3):
+        tier.announce(np.arange(1000))
+    errors = []
+    for _ in range(2):
+        with pytest.raises(TierError, match="torn") as caught:
+            read(tier, np.arange(1000))
+        errors.append(caught.value)
+    assert errors[0] is not errors[1]
+
+
+def test_what_else_was_read_for_a_group_that_failed_is_dropped(tmp_path, monkeypatch):
+    """A device that is not told to stop writes to the buffers that the next group has."""
+
+    class Torn:
+        def __init__(self, number):
+            self.number, self.since = number, None
+
+        def wait(self):
+            raise TierError(f"piece {self.number} is torn")
+
+    class Slow:
+        row_bytes, num_rows = (512,), 3000
+
+        def submit(self, *_):
+            reads.append(weakref.ref(read := Torn(len(reads))))
+            return read
+
+    reads = []
+    monkeypatch.setattr(spooled, "PIECE_BYTES", 1)
+    tier = SpooledTier(Slow(), tmp_path, 16 << 20, 3)
+    for _ in range(3):
+        tier.announce(np.arange(1000))
+    with pytest.raises(TierError, match="piece 0 is torn"):
+        read(tier, np.arange(1000))
+    assert len(reads) == 2
+    assert reads[1]() is None
+
+
+def test_a_spool_that_cannot_be_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    tier, _ = make(tmp_path)
+    monkeypatch.setattr(os, "pwrite", full)
+    for _ in range(3):
+        tier.announce(np.arange(1000))
+    with pytest.raises(TierError, match=r"spool: it cannot be written in .*: No space left on device; give less spool, or a folder on an"):
+        read(tier, np.arange(1000))
+
+
 def test_a_group_waits_until_the_one_before_it_is_read(tmp_path):
     tier, arrays = make(tmp_path, group_size=1)
     batches = [np.random.default_rng(n).permutation(3000) for n in range(9)]
@@ -186,10 +252,21 @@ def test_a_forked_child_reads_by_itself(tmp_path):
     rows = np.arange(1000)
     for _ in range(6):
         tier.announce(rows)
+    has_it, may_go = threading.Event(), threading.Event()
+
+    def hold():
+        with tier._lock:
+            has_it.set()
+            may_go.wait(30)
+
+    threading.Thread(target=hold).start()
+    has_it.wait(30)
     child = os.fork()
     if child == 0:
         is_right = read(tier, rows[::-1].copy()).tobytes() == arrays[0][rows[::-1]].tobytes()
-        os._exit(0 if is_right else 1)
+        tier.restart()
+        os._exit(0 if is_right and tier.resident_bytes else 1)
+    may_go.set()
     assert os.waitpid(child, 0)[1] == 0
     assert read(tier, rows).tobytes() == arrays[0][rows].tobytes()
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Static
 from penstock.errors import TierError
 from penstock.feed.turns import Turns
-from penstock.gather import CachedTier, RowKind, TieredTable
+from penstock.gather import CachedTier, RowKind, SpooledTier, TieredTable
 from penstock.store.tiers import HostTier, PackedTier, SlowTier
 
 NUM_ROWS = 40
@@ -264,3 +264,13 @@ def test_a_forked_child_has_its_own_thread_for_hits():
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert_rows(begun.wait(), ids, arrays)
+
+
+def test_reads_around_a_spool_share_the_thread_for_hits(tmp_path):
+    arrays, ids = make_arrays(), np.arange(NUM_ROWS)
+    spool = SpooledTier(HostTier(arrays), tmp_path, 64 << 20, 2)
+    table = TieredTable(CachedTier(lambda: Static(NUM_ROWS, 12), spool, ids[:12]), kinds_of(arrays))
+    before = sum(thread.name.startswith("penstock-hits") for thread in threading.enumerate())
+    for _ in range(5):
+        assert_rows(table.submit(ids, around=True).wait(), ids, arrays)
+    assert sum(thread.name.startswith("penstock-hits") for thread in threading.enumerate()) == before + 1

@@ -24,6 +24,7 @@ from penstock.feed.shards import shared_cache
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import make_lists
 from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, SpooledTier, TieredTable
+from penstock.gather.spool_file import least_bytes
 from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
 from penstock.records import EdgeType, NodeType
 from penstock.sample.lists import with_lists
@@ -70,6 +71,7 @@ def make_caches(
     assert bottom.graph is not None
     over = {key: table for key, table in bottom.tables.items() if isinstance(key, str)}
     _check_levels(plan, over, access.reader)
+    _check_spool(plan, over)
     if plan.host_memory is None:
         # what is sampled to find out what is hot must not fill the page cache
         read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
@@ -137,12 +139,24 @@ def with_caches(
     return table
 
 
-def _spooled(plan: Plan, tier: Tier, share: float) -> SpooledTier:
-    """Rows of a disk, spooled for half a window of batches at a time."""
+def _spooled(plan: Plan, tier: Tier, share: float) -> Tier:
+    """Rows of a disk, spooled for half a window of batches at a time; but not those of a type so small that its share holds none."""
     assert plan.spool is not None
     assert isinstance(tier, DiskTier)
+    if share * parse_bytes(plan.spool) < least_bytes(tier.row_bytes) <= parse_bytes(plan.spool):
+        return tier
     folder = tier.folder if plan.spool_folder is None else Path(plan.spool_folder)
     return SpooledTier(tier, folder, int(share * parse_bytes(plan.spool)), max(1, plan.window // 2))
+
+
+def _check_spool(plan: Plan, over: Mapping[NodeType, TieredTable]) -> None:
+    """Refuse to spool rows that are in no file of ours."""
+    for node_type, table in over.items() if plan.spool is not None else ():
+        if not isinstance(table.tier, DiskTier):
+            raise UsageError(
+                f"{argument('spool', plan.spool)} is for rows that are read from files of a store, and those of {node_type!r} were given "
+                "as a table (features=): leave one of the two out"
+            )
 
 
 def _check_levels(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torch.device | None) -> None:

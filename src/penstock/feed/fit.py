@@ -183,7 +183,7 @@ class _Run:
             staging=(way.in_flight + 1) * batch.staging,
             reading=self.caches.most_disk_bytes(num_readers if plan.is_read_ahead else way.num_threads)
             + num_readers * READ_BYTES_PER_ROW * batch.num_read
-            + (plan.topology == "disk") * joint_bytes(way.num_threads * batch.num_edges)
+            + (plan.topology == "disk") * joint_bytes(way.num_threads, batch.num_edges)
             + self._spool_bytes(num_readers),
             tables=_table_bytes(plan, graph, self.kept_types, way.with_lists) + state_bytes(plan, graph, use),
         )

@@ -69,10 +69,12 @@ class SpooledRows:
 def distinct_rows(visits: np.ndarray, times: float) -> float:
     """Rows to expect in `times` as many batches as `visits` were counted in, 0 to 2 times.
 
-    Good and Toulmin 1956. Up to once it is what a part of the batches would have seen; beyond, a guess from the rows seen once, twice, ...
+    Good and Toulmin 1956. Up to once it is what a part of the batches would have seen; beyond, a guess from the rows seen once, twice, ...,
+    whose terms take turns in sign: no less than was seen, and no more than that for each time.
     """
     counts = np.bincount(visits)
-    return float(counts @ (1 - (1 - times) ** np.arange(counts.size)))
+    guess, seen = float(counts @ (1 - (1 - times) ** np.arange(counts.size))), float(counts[1:].sum())
+    return min(max(guess, seen), times * seen) if times > 1 else guess
 
 
 def spool_bytes(row_bytes: Sequence[int], group: int, num_readers: int, bytes_per_row: int) -> int:

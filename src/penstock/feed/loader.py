@@ -323,7 +323,7 @@ class _Epoch:
                 sampled = maker.sample(epoch, index) if ahead is None or caches.hold == "ids" else None
                 with turns.of(turn):
                     held = None if ahead is None else ahead.take()
-                    sampled = maker.release(held) if held is not None else sampled
+                    sampled, held = maker.release(held) if held is not None else sampled, None
                     assert sampled is not None
                     under_way = maker.submit(assembler, sampled)
                 return maker.finish(assembler, sampled, under_way, options.num_workers if is_first_alone and turn == 0 else 1)
@@ -351,6 +351,9 @@ class _Epoch:
             batch, stats = next(self._results)
         except StopIteration:
             self._recording.over(self._next, asked)
+            raise
+        except BaseException:
+            self._results = iter(())  # the batches after it would be counted wrong
             raise
         started, stage = time.perf_counter(), loader._maker.stage
         batch = loader._transformed(stage.hand_over(batch, stats.mark), self._next * loader.num_ranks + loader.rank)

@@ -88,7 +88,7 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
     for t, trace in chosen.items():
         known, numbers = np.unique(np.concatenate(trace), return_inverse=True)
         profile.traces[t] = np.split(numbers.astype(np.int32), np.cumsum([ids.size for ids in trace])[:-1])
-        first_half = np.concatenate(profile.traces[t][: len(trace) // 2])
+        first_half = np.concatenate(profile.traces[t][: max(1, len(trace) // 2)])
         profile.trace_visits[t] = np.minimum(np.bincount(first_half, minlength=known.size), 255).astype(np.uint8)
     profile.workspace_bytes = workspace.num_bytes
     return profile

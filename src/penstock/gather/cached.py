@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 600.0
 _FILLED_AT_ONCE = 1 << 18
 _BESIDE_BYTES = 1 << 20
 """Hits that come to less are not worth another thread."""
@@ -74,7 +74,7 @@ class CachedTier:
             self._fast, self.reader = DeviceTier(num_slots, slow.row_bytes, reader, name), reader
         self.device = self._fast.device
         self._pid, self._turn = os.getpid(), threading.Condition()
-        self._copier: ThreadPoolExecutor | None = None
+        self._copier = _copier()
         self._num_decided = self._num_committed = self._first_valid = self._num_announced = 0
         self.is_static = isinstance(self.policy, Static)
         if content is not None:
@@ -113,11 +113,12 @@ class CachedTier:
         return next((tier for tier in stack_of(self.slow) if isinstance(tier, CachedTier | SpooledTier)), None)
 
     def announce(self, rows: np.ndarray) -> None:
-        """Tell a policy that looks ahead what a batch to come will ask for; batches in order. A content that stays tells what is beneath
-        what that will be asked for."""
+        """Tell a policy that looks ahead what a batch to come will ask for; batches in order. A content that stays tells what is beneath,
+        if that is told anything, what it will be asked for."""
         self._take_over_after_fork()
-        if self.is_static and (cache := self.beneath) is not None:
-            cache.announce(rows[self.policy.slots[rows] < 0])
+        if self.is_static:
+            if (cache := self.beneath) is not None:
+                cache.announce(rows[self.policy.slots[rows] < 0])
             return
         with self._turn:
             started = time.perf_counter()
@@ -165,8 +166,6 @@ class CachedTier:
         is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < change.hit_slots.size
         if not is_worth_it or not isinstance(self._fast, HostTier) or self._pid != os.getpid():
             return None
-        if self._copier is None:
-            self._copier = ThreadPoolExecutor(1, thread_name_prefix="penstock-hits")
 
         def copy() -> int | None:
             with nullcontext() if self.is_static else self._turn:
@@ -215,7 +214,7 @@ class CachedTier:
         """In a forked child nobody ends the reads of the parent's threads, and a lock may be held for ever: begin again."""
         if self._pid == os.getpid():
             return
-        self._pid, self._turn, self._copier = os.getpid(), threading.Condition(), None
+        self._pid, self._turn, self._copier = os.getpid(), threading.Condition(), _copier()
         with self._turn:
             if not self.is_static:
                 self._begin_again()
@@ -238,6 +237,11 @@ def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | No
     done = work()
     spans.append((kind, started, time.perf_counter(), threading.get_ident()))
     return done
+
+
+def _copier() -> ThreadPoolExecutor:
+    """A thread that copies hits, from the first time on that there are some."""
+    return ThreadPoolExecutor(1, thread_name_prefix="penstock-hits")
 
 
 class _CachedRead:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.errors import UsageError, argument
+from penstock.errors import TierError, UsageError, argument
 from penstock.store.budget import format_bytes
 from penstock.store.tiers import DiskOptions, DiskTier, RowFile
 
@@ -54,11 +54,12 @@ class SpoolFile:
     ) -> None:
         whole = max(1, sum(row_bytes))
         self.step, self.piece_rows = _step_of(row_bytes), piece_rows_of(row_bytes, piece_bytes, least_rows)
+        least = least_bytes(row_bytes)
         self.half_rows = num_bytes // 2 // whole // self.step * self.step
         self.written_bytes = 0
-        if self.half_rows < self.step:
-            raise UsageError(f"{argument('spool')} of {format_bytes(num_bytes)} holds no rows: {2 * self.step * whole:,} bytes at least")
-        self._row_bytes = tuple(row_bytes)
+        if num_bytes < least:
+            raise UsageError(f"{argument('spool')} of {format_bytes(num_bytes)} holds no rows: {least:,} bytes at least")
+        self._row_bytes, self._folder, self._name = tuple(row_bytes), folder, name
         self._buffers = [[_pages(self.piece_rows * width) for width in row_bytes] for _ in range(num_buffers)]
         self._descriptors: list[int] = []
         weakref.finalize(self, _close, self._descriptors)
@@ -72,6 +73,8 @@ class SpoolFile:
                 files.append(RowFile(path=Path(f"/proc/self/fd/{self._descriptors[-1]}"), data_offset=0, row_bytes=width))
         except OSError as error:
             room = ""
+            _close(self._descriptors)  # so that what they took counts as free
+            self._descriptors.clear()
             if error.errno == errno.ENOSPC:
                 space = os.statvfs(folder)
                 room = f": {format_bytes(space.f_bavail * space.f_frsize)} are free"
@@ -95,7 +98,13 @@ class SpoolFile:
         for descriptor, width, buffer in zip(self._descriptors, self._row_bytes, buffers, strict=True):
             left, at = buffer.data[: -(-count * width // BLOCK) * BLOCK], first * width
             while left:
-                done = os.pwrite(descriptor, left, at)
+                try:
+                    done = os.pwrite(descriptor, left, at)
+                except OSError as error:
+                    raise TierError(
+                        f"{self._name}: it cannot be written in {self._folder}: {os.strerror(error.errno or 0)}; give less "
+                        f"{argument('spool')}, or a folder on another disk ({argument('spool_folder')})"
+                    ) from error
                 left, at = left[done:], at + done
                 self.written_bytes += done
 
@@ -104,6 +113,11 @@ def piece_rows_of(row_bytes: Sequence[int], piece_bytes: int, least_rows: int) -
     """Rows of a piece of about so many bytes, and at least so many rows: whole blocks of each field."""
     step = _step_of(row_bytes)
     return step * -(-max(least_rows, piece_bytes // max(1, sum(row_bytes))) // step)
+
+
+def least_bytes(row_bytes: Sequence[int]) -> int:
+    """The smallest spool that holds any rows."""
+    return 2 * _step_of(row_bytes) * max(1, sum(row_bytes))
 
 
 def _step_of(row_bytes: Sequence[int]) -> int:

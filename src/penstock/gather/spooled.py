@@ -15,6 +15,7 @@ A group is a stretch of `group_size` batches. While its batches are read from on
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import threading
 import weakref
@@ -115,6 +116,8 @@ class SpooledTier:
     @property
     def resident_bytes(self) -> int:
         """Buffers of pieces, and the row numbers of batches to come."""
+        if self._pid != os.getpid():  # whoever had the lock when this process was forked is not here
+            return self._file.buffer_bytes
         with self._lock:
             waiting = [group for group in (*self._groups, *self._in_half, self._open) if group is not None]
             return self._file.buffer_bytes + sum(rows.nbytes for group in waiting for rows in group.rows)
@@ -138,6 +141,8 @@ class SpooledTier:
 
     def restart(self) -> None:
         """A new pass begins: what was announced and never asked for is forgotten."""
+        if self._pid != os.getpid():
+            return
         with self._lock:
             for group in (*self._groups, *self._in_half, self._open):
                 if group is not None:
@@ -169,7 +174,8 @@ class SpooledTier:
                 self._in_half[group.half] = group
                 with contextlib.suppress(RuntimeError):  # the process ends, and its threads take no more work
                     group.made = self._maker.submit(self._make, group)
-                    group.made.add_done_callback(lambda _: self._made())
+                    made = weakref.WeakMethod(self._made)  # the spool ends with its last user, and not with the garbage
+                    group.made.add_done_callback(lambda _: go_on() if (go_on := made()) is not None else None)
 
     def _made(self) -> None:
         with self._lock:
@@ -181,10 +187,10 @@ class SpooledTier:
         first, number = group.half * self._file.half_rows, pieces.num_batches
         starts = np.empty((number, pieces.num_pieces), np.int64)
         written: deque[Future[None]] = deque()
-        read: tuple[Read, Sequence[np.ndarray], int, int] | None = None  # (under way, into what, rows of the spool: first, how many)
+        read = begun = None  # of a piece: (under way, into what, rows of the spool: first, how many)
         try:
             for piece in range(pieces.num_pieces):
-                if group.is_dropped or not threading.main_thread().is_alive():
+                if group.is_dropped:
                     return
                 cuts = pieces.cuts[:, piece : piece + 2]
                 counts = cuts[:, 1] - cuts[:, 0]
@@ -203,6 +209,7 @@ class SpooledTier:
             for one in written:
                 one.result()
         finally:
+            read = begun = None  # where one failed, nothing more is written to the buffers by the others: an error would keep them
             wait(written)  # nobody else may have the buffers before
         with self._lock:
             group.starts, group.cuts = starts, pieces.cuts
@@ -232,8 +239,8 @@ class _SpooledRead:
     def begin(self) -> None:
         """Begin to read from the spool, or from where all rows are."""
         tier, group = self._tier, self._group
-        if group.made is not None:
-            group.made.result()
+        if group.made is not None and (error := group.made.exception()) is not None:
+            raise copy.copy(error) from error  # each batch says of its own where it happened
         order = np.argsort(self._rows)
         if crc32(self._rows[order].astype(tier._dtype).data) != group.checks[self._number]:
             raise TierError(f"{tier.name}: a batch asks for other rows than were announced: this is an error in Penstock")
@@ -257,15 +264,16 @@ class _SpooledRead:
         finally:
             self._over()
 
-    def _over(self) -> None:
-        if self._is_over:
+    def _over(self, *, goes_on: bool = True) -> None:
+        if self._is_over or self._tier._pid != os.getpid():
             return
         self._is_over, tier = True, self._tier
         with tier._lock:
             if self._half is not None:
                 tier._readers[self._half] -= 1
             self._group.unread -= 1
-            tier._go_on()
+            if goes_on:
+                tier._go_on()
 
     def __del__(self) -> None:
-        self._over()
+        self._over(goes_on=False)  # this may run anywhere, also in the middle of what hands work to a thread

@@ -23,9 +23,9 @@ TOPOLOGIES = ("given", "memory", "disk")
 DEVICE_TOPOLOGIES = ("device", "pinned", "host")
 HOLDS = ("samples", "ids")
 MAX_MAP_THREADS = 256
-SAME = "same"
 BUDGETS = ("host_memory", "spool", "spool_folder", "device_policy", "device_cache", "device_topology")
 """How much there is, in place of what is done with it."""
+SAME = "same"
 """A made-up device beneath the lists that is that of the rows; a policy of the device that is that of the host."""
 
 
@@ -137,6 +137,8 @@ class Plan:
 
     def _check_spool(self) -> None:
         if self.spool is None:
+            if self.spool_folder is not None:
+                raise UsageError(f"{argument('spool_folder', self.spool_folder)} is where a spool would be: give {argument('spool')} too")
             return
         parse_bytes(self.spool)
         if self.is_budget:

@@ -21,8 +21,8 @@ from penstock.store.tiers import Tier
 
 MOST_AT_ONCE = 1 << 20
 """Positions of a common read."""
-_BYTES_PER_POSITION = 50
-"""Of its plan and of what it brings."""
+_BYTES_PER_POSITION = 80
+"""Of its plan at most, a request each, and of what it brings for whom."""
 LINGER_S = 0.05, 0.2
 """How long at least and at most a read waits for the threads that took part in the one before; between these, as long as that one took.
 They draw the next hop meanwhile, or begin the next batch."""
@@ -41,9 +41,9 @@ class _Wish:
     thread: int = field(default_factory=threading.get_ident)
 
 
-def joint_bytes(num_positions: int) -> int:
-    """Memory that reads of so many positions at the same time take."""
-    return _BYTES_PER_POSITION * min(num_positions, MOST_AT_ONCE)
+def joint_bytes(num_threads: int, num_positions: int) -> int:
+    """Memory that reads of so many positions by each of so many threads take. What one asks for is read at once, however much it is."""
+    return _BYTES_PER_POSITION * max(num_positions, min(num_threads * num_positions, MOST_AT_ONCE))
 
 
 class JointReads:

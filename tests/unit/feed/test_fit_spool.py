@@ -36,6 +36,13 @@ def test_distinct_rows_of_fewer_and_of_more_batches(times):
     assert distinct_rows(seen, 1.0) == np.count_nonzero(seen)
 
 
+@pytest.mark.parametrize("num_batches", [5, 6, 31, 32])
+def test_rows_that_were_seen_do_not_go_away(num_batches):
+    visits = np.concatenate([np.full(2000, num_batches), np.ones(300, np.int64)])  # the sum's terms take turns in sign
+    assert distinct_rows(visits, 1.0) == 2300
+    assert 2300 <= distinct_rows(visits, 2.0) <= 4600
+
+
 def test_larger_groups_cost_less_up_to_what_the_spool_holds():
     def cost(group, **changes):
         return rows_of(**changes).requests(group, 1000, 200_000 * (1 - (1 - 1000 / 200_000) ** group))

@@ -121,4 +121,5 @@ def test_plans(store, capfd):
     assert "must know what --policy will miss" in train(*spooled, "1GiB", "--policy", "fifo")
     assert "must know what --policy will miss" in train("--spool", "1GiB", "--host-memory", "4GiB", "--recipe", "ginex")
     assert "holds no rows" in train("--spool", "1KiB", "--host-memory", "4GiB")
+    assert "give --spool too" in train("--spool-folder", "nowhere")
     assert "(--spool-folder)" in train(*spooled, "1GiB", "--spool-folder", "nowhere")
