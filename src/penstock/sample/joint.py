@@ -23,6 +23,8 @@ MOST_AT_ONCE = 1 << 20
 """Positions of a common read."""
 _BYTES_PER_POSITION = 80
 """Of its plan at most, a request each, and of what it brings for whom."""
+_FORKED = threading.Lock()
+"""Of threads of a forked child, one makes it anew."""
 LINGER_S = 0.05, 0.2
 """How long at least and at most a read waits for the threads that took part in the one before; between these, as long as that one took.
 They draw the next hop meanwhile, or begin the next batch."""
@@ -58,15 +60,17 @@ class JointReads:
         self._begin()
 
     def _begin(self) -> None:
-        self._pid, self._changed, self._is_reading = os.getpid(), threading.Condition(), False
+        self._changed, self._is_reading, self._linger_s = threading.Condition(), False, LINGER_S[0]
         self._wishes: list[_Wish] = []
         self._expected: set[int] = set()
-        self._linger_s = LINGER_S[0]
+        self._pid = os.getpid()  # last: whoever finds it finds the rest
 
     def read(self, positions: np.ndarray, out: np.ndarray, places: np.ndarray) -> int:
         """Read int64[n] `positions` to elements int64[n] `places` of uint8 `out`; returns bytes."""
         if self._pid != os.getpid():  # in a forked child nobody ends the reads of the parent's threads
-            self._begin()
+            with _FORKED:
+                if self._pid != os.getpid():
+                    self._begin()
         wish = _Wish(positions, out, places)
         together = self._join(wish)
         if together:
