@@ -65,7 +65,8 @@ REMARKS = """## Remarks
 - A batch that its caller has let go of makes room for one more that is read: the disk need not rest while hits are copied and the next
   read is planned. In turns with the code before, on cnr-768: beside another training 4,456 and 4,651 samples a second in place of 3,605
   and 3,363 (GCN, `ours`); alone no gain, 7,684 to 8,324 in place of 8,048 to 8,394, and 1,635 and 1,783 in place of 1,830 and 1,872
-  (GraphSAGE, `ginex`): two cores are at work all the time there. On rmat-64, hours apart, `ginex` did 1.14 and 1.09 times as much.
+  (GraphSAGE, `ginex`). Alone, waiting falls from 43 to 47 ms a batch of GCN to 34 to 45, and the step grows from 79 to 82 ms to 86 to 91:
+  what reads meanwhile slows the step down on this machine. On rmat-64, hours apart, `ginex` did 1.14 and 1.09 times as much.
 - The room for caches is what a run without them leaves, and on cnr-768 two such runs differed by 55 MB; with the larger caches one round
   was faster, and in the next `ginex` stood still, with no memory left for its row pointers. The figures are with the larger need. The
   budget of the whole process (`host_memory`) counts libraries too and keeps more in reserve: it does not stand still, and does less.

@@ -283,8 +283,9 @@ def test_torch_threads_are_left_alone():
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.parametrize("in_threads", [False, True])
 @pytest.mark.parametrize("num_workers", [0, 3])
-def test_a_pass_is_over_after_an_error(num_workers):
+def test_a_pass_is_over_after_an_error(num_workers, in_threads):
     """What came after it would be counted as what it is not, and a resumed run would begin at another batch."""
     fails = {"at": 2}
 
@@ -294,7 +295,7 @@ def test_a_pass_is_over_after_an_error(num_workers):
             raise KeyboardInterrupt
         return batch
 
-    loader = make(num_workers=num_workers, transform=transform, filter_per_worker=True)
+    loader = make(num_workers=num_workers, transform=transform, filter_per_worker=in_threads)
     batches = iter(loader)
     with pytest.raises(KeyboardInterrupt):
         list(batches)

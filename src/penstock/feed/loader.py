@@ -349,16 +349,16 @@ class _Epoch:
             loader._cache_to_come.batch_asked()
         try:
             batch, stats = next(self._results)
+            started, stage = time.perf_counter(), loader._maker.stage
+            batch = loader._transformed(stage.hand_over(batch, stats.mark), self._next * loader.num_ranks + loader.rank)
+            if loader._options.pin_memory and stage.device is None:
+                batch = batch.pin_memory()
         except StopIteration:
             self._recording.over(self._next, asked)
             raise
         except BaseException:
             self._results = iter(())  # the batches after it would be counted wrong
             raise
-        started, stage = time.perf_counter(), loader._maker.stage
-        batch = loader._transformed(stage.hand_over(batch, stats.mark), self._next * loader.num_ranks + loader.rank)
-        if loader._options.pin_memory and stage.device is None:
-            batch = batch.pin_memory()
         stats.stage_s["deliver"] = time.perf_counter() - started
         if stats.loan is not None:
             self._last.append(stats.loan)
