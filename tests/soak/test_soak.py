@@ -16,6 +16,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -124,6 +125,10 @@ def most(looks, name):
     return max(getattr(look, name) for look in looks)
 
 
+def middle(looks, name):
+    return median(getattr(look, name) for look in looks)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(MINUTES * 60 + 3600)
 def test_memory_threads_and_handles_stay_flat(tmp_path):
@@ -149,7 +154,7 @@ def test_memory_threads_and_handles_stay_flat(tmp_path):
     third = len(looks) // 3
     before, after = looks[: 2 * third], looks[2 * third :]  # evaluations are short: any third alone may have seen none
     assert most(after, "own_bytes") <= 1.03 * most(before, "own_bytes") + SLACK_BYTES
-    for name in ("threads", "handles", "maps"):
-        assert most(after, name) <= most(before, name) + (8 if name == "maps" else 0), name
+    for name in ("threads", "handles", "maps"):  # not the most: a look may fall on a checkpoint that is just being written
+        assert middle(after, name) <= middle(before, name) + (8 if name == "maps" else 0), name
     if group:
         assert most(looks, "group_bytes") <= LIMIT_BYTES
