@@ -5,6 +5,7 @@ import gc
 import os
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.cache import Static
 from penstock.errors import TierError, UsageError
 from penstock.gather import CachedTier, SpooledTier, spooled
-from penstock.gather.spool_file import BLOCK, cut
+from penstock.gather.spool_file import BLOCK, SpoolFile, cut
 from penstock.gather.stack import around
 from penstock.store.tiers import HostTier, SlowTier
 
@@ -284,6 +285,31 @@ def test_no_room_no_folder_too_little(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"No space left on device: .* are free; give less, or a folder on another disk \(spool_folder\)"):
         make(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def test_what_is_free_is_said_without_the_files_that_were_made(tmp_path, monkeypatch):
+    """The second field finds no room: the first one's file counts as free again."""
+    allocate, free, sizes = os.posix_fallocate, os.statvfs, []
+
+    def allocate_once(descriptor, offset, size):
+        if sizes:
+            raise OSError(errno.ENOSPC, "full")
+        sizes.append(size)
+        allocate(descriptor, offset, size)
+
+    def handles_of_files_without_a_name():
+        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+        return [link for link in links if link.is_symlink() and os.readlink(link).startswith(f"{tmp_path}/")]
+
+    def measure(folder):
+        assert handles_of_files_without_a_name() == []
+        return free(folder)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate_once)
+    monkeypatch.setattr(os, "statvfs", measure)
+    with pytest.raises(UsageError, match=r"No space left on device: .* are free"):
+        SpoolFile(tmp_path, [512, 2048], 1 << 20, num_buffers=1, piece_bytes=1 << 16)
+    assert len(sizes) == 1
 
 
 def test_a_file_system_without_direct_writes(tmp_path, monkeypatch):
