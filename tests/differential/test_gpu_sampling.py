@@ -196,6 +196,20 @@ def test_what_is_no_node_is_left_out(device):
     assert host(table).tolist() == [relabel_gpu.EMPTY] * 3 + [101, 100] + [relabel_gpu.EMPTY] * 5
 
 
+@pytest.mark.parametrize("base", [100, 0])
+def test_nothing_is_written_where_there_is_no_node(base, device):
+    """Base 0: the last batch before the table is emptied."""
+    table, nodes = poisoned(12, np.int32, device), poisoned(8, np.int64, device)
+    table[1:11] = relabel_gpu.EMPTY
+    ids, positions = torch.tensor([-1, 10, 1 << 40, -1], device=device), poisoned(4, np.int64, device)
+    first, ranks = poisoned(8, np.int32, device).reshape(2, 4)
+    relabel_gpu.relabel(ids, table[1:11], base, 0, nodes[2:], positions, first, ranks)
+    assert int(ranks[-1]) == 0
+    assert host(nodes).tolist() == [POISON] * 8
+    assert host(table)[1:11].tolist() == [relabel_gpu.EMPTY] * 10
+    assert host(table)[[0, 11]].tolist() == host(poisoned(2, np.int32, device)).tolist()
+
+
 def test_edges(device):
     random = np.random.default_rng()
     for count in (0, 1, 200):

@@ -110,21 +110,20 @@ class _Run:
         self.best: dict[str, Any] = {"epoch": -1, "val": None, "test": None, "model": {}}
 
     def _make_loader(self) -> NeighborLoader:
-        config, random_state = self.config, torch.get_rng_state()
-        loader = NeighborLoader(
-            self.data.source(),
-            list(config.num_neighbors),
-            input_nodes=(self.data.target, self.data.parts["train"]),
-            batch_size=config.batch_size,
-            order=make_order(self.plan, config, self.data),
-            plan=self.plan,
-            num_workers=config.num_workers,
-            seed=config.seed,
-            step=self.learner.step_on_a_copy() if self.plan.host_memory else None,
-            device=config.device,
-        )
-        torch.set_rng_state(random_state)  # a step may have been tried
-        return loader
+        config, device = self.config, self.learner.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):  # a step may be tried
+            return NeighborLoader(
+                self.data.source(),
+                list(config.num_neighbors),
+                input_nodes=(self.data.target, self.data.parts["train"]),
+                batch_size=config.batch_size,
+                order=make_order(self.plan, config, self.data),
+                plan=self.plan,
+                num_workers=config.num_workers,
+                seed=config.seed,
+                step=self.learner.step_on_a_copy() if self.plan.host_memory else None,
+                device=config.device,
+            )
 
     def go(self, resume: bool) -> Result:
         """Train to the end."""

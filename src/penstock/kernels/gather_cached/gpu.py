@@ -32,7 +32,7 @@ def _gather_cached(
         copy_rows(
             sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED
         )  # fmt: skip
-        tl.atomic_add(num_hits.to(tl.pointer_type(tl.int64)), tl.sum((slot >= 0).to(tl.int64)))
+        tl.atomic_add(num_hits.to(tl.pointer_type(tl.int64)), tl.sum((slot >= 0).to(tl.int64)), sem="relaxed")
         block += tl.num_programs(0)
 
 

@@ -83,7 +83,7 @@ def _find_first(ids, m, table, table_size, claims, first, ranks, BLOCK: tl.const
     inside = number < m
     node = tl.load(ids + number, mask=inside, other=0).to(tl.int64)
     is_node = inside & (node >= 0) & (node < table_size)
-    value = tl.load(table + node, mask=is_node, other=0)
+    value = tl.load(table + node, mask=is_node, other=-1)  # less than any number: what is no node is not new
     tl.store(first + number, value, mask=inside)
     tl.store(ranks + number, (is_node & (value == claims + number)).to(tl.int32), mask=inside)
 

@@ -72,7 +72,8 @@ def measure_rates(
     from penstock.kernels.gather_rows.gpu import gather_rows
 
     table = torch.zeros(table_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    order, size = torch.randperm(table_bytes // ROW_BYTES, device=device), read_bytes // ROW_BYTES
+    generator = torch.Generator(device).manual_seed(0)  # its own: the user's random numbers stay what they are
+    order, size = torch.randperm(table_bytes // ROW_BYTES, device=device, generator=generator), read_bytes // ROW_BYTES
     sets = itertools.cycle(order[: order.numel() // size * size].view(-1, size))  # other rows each time: none is in a cache of the device
     out = torch.empty(size * ROW_BYTES, dtype=torch.uint8, device=device)
 
