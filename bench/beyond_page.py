@@ -33,10 +33,10 @@ those that were sampled to find out what is hot. Contenders alternate and read t
 DATA` makes it, `bench/results/beyond_memory.json` holds every run.
 
 The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts 10,
-10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. All of it was measured within nine hours on one machine,
-in pieces. "Samples per second" of cnr-768, zipf-256 and rmat-64 and the curve over the dimension are of one code; twitter-128, "Beyond
-Ginex" and the other curves of the code before rows were read in the place of a batch that is given up. The splits of `ali+pg` were tried
-on another machine. Where a cell has no spread it is one run.
+10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. All of it was measured within a day on one machine, in
+pieces. "Samples per second" and the curve over the dimension are of one code; "Beyond Ginex" and the other curves of the code before rows
+were read in the place of a batch that is given up. The splits of `ali+pg` were tried on another machine. Where a cell has no spread it
+is one run.
 """
 
 
