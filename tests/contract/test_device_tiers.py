@@ -152,8 +152,17 @@ def test_what_cannot_be_is_refused(mapped, monkeypatch):
     with pytest.raises(TierError, match=r"features: the driver registers neither the map \(.*\) nor a copy of 2 KiB .*ulimit -l"):
         pinning.pin(mapped, CUDA, "features")
     monkeypatch.setattr(pinning, "free_bytes", lambda: 1000)
-    with pytest.raises(BudgetError, match=r"features: 2 KiB that the device is to read must stay in memory, and 1000 B are free"):
-        pinning.pin(mapped, CUDA, "features")
+    for array in (mapped, np.array(mapped)):  # a copy would need room too
+        with pytest.raises(BudgetError, match=r"features: 2 KiB that the device is to read must stay in memory, and 1000 B are free"):
+            pinning.pin(array, CUDA, "features")
+
+
+def test_what_is_in_memory_needs_no_more_of_it(mapped, monkeypatch):
+    Driver(monkeypatch, lambda flags: False)
+    monkeypatch.setattr(pinning, "free_bytes", lambda: 1000)
+    array = np.array(mapped)
+    first, second = (pinning.pin(array, CUDA, "x") for _ in range(2))
+    assert (first.how, second.how) == ("registered memory, read where it lies", "registered before, read where it lies")
 
 
 def test_memory_that_no_device_reads(monkeypatch):

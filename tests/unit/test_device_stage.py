@@ -7,6 +7,7 @@ import torch
 from torch_geometric.data import Data
 
 from penstock.feed import on_device
+from penstock.feed.layers import Layer
 from penstock.feed.on_device import DeviceStage, OnHost, choose_device
 from penstock.feed.subgraph import Subgraph
 from penstock.plan import Plan
@@ -125,3 +126,15 @@ def test_on_the_cpu_nothing_is_done(device):
         assert stage.hand_over(stage.move(batch), stage.mark()) is batch
     stage.keep_up()
     stage.settle()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse .* in beta state")
+def test_what_a_value_is_made_of():
+    """Memory of a batch is known to the allocator by dense tensors only."""
+    dense, row_ptr, ids = torch.ones(2, 3), torch.tensor([0, 1]), torch.tensor([4])
+    layer = Layer(num_src=5, num_dst=1, row_ptr=row_ptr, sources=ids, edge_index=dense, edge_ids=None)
+    found = list(on_device.tensors_of({"layers": [layer], "data": Data(x=dense, name="a"), "type": Layer}))
+    assert [id(tensor) for tensor in found] == [id(tensor) for tensor in (row_ptr, ids, dense, dense)]
+    for sparse, parts in ((dense.to_sparse(), 2), (dense.to_sparse_csr(), 3), (dense.to_sparse_csc(), 3), (dense.to_sparse_bsr((2, 3)), 3)):
+        found = list(on_device.tensors_of(sparse))
+        assert [tensor.layout for tensor in found] == [torch.strided] * parts

@@ -9,7 +9,9 @@ that memory of a batch that was dropped is not used again before the work on it 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -113,16 +115,33 @@ class DeviceStage(OnHost):
 
 def _record(value: Any, stream: Any) -> None:
     """Tell the allocator of all tensors in a batch, or in what a transform made of it, that a stream uses them."""
+    for tensor in tensors_of(value):
+        if tensor.is_cuda:
+            tensor.record_stream(stream)
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the dense tensors that a value is made of: those of sparse ones, of lists, dicts, dataclasses (layers) and PyG's data."""
+    parts: Any = ()
     if isinstance(value, torch.Tensor):
-        if value.is_cuda:
-            value.record_stream(stream)
+        if value.layout is torch.sparse_coo:
+            parts = (value._indices(), value._values())
+        elif value.layout in (torch.sparse_csr, torch.sparse_bsr):
+            parts = (value.crow_indices(), value.col_indices(), value.values())
+        elif value.layout in (torch.sparse_csc, torch.sparse_bsc):
+            parts = (value.ccol_indices(), value.row_indices(), value.values())
+        else:
+            yield value
     elif isinstance(value, (tuple, list)):
-        for one in value:
-            _record(one, stream)
+        parts = value
     elif isinstance(value, dict):
-        _record(list(value.values()), stream)
+        parts = value.values()
     elif hasattr(value, "stores"):
-        _record([list(store.values()) for store in value.stores], stream)
+        parts = [list(store.values()) for store in value.stores]
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name) for field in fields(value)]
+    for part in parts:
+        yield from tensors_of(part)
 
 
 def choose_device(device: Any, plan: Plan) -> OnHost:

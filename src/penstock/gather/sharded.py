@@ -195,14 +195,16 @@ def open_shards(group: ShardGroup, caches: Mapping[Any, ShardedCache]) -> None:
 
 
 def _enable_access(owner: torch.device, reader: torch.device) -> None:
-    """Let the kernels of a device reach the memory of another: torch asks for that where it copies between the two."""
+    """Let the kernels of a device reach the memory of another: torch opens that, one way, where it copies between the two."""
     if owner == reader:
         return
     import torch
 
     if not torch.cuda.can_device_access_peer(reader, owner):
         raise NotSupportedError(f"{reader} does not reach the memory of {owner}: leave shards out, each device then has a cache of its own")
-    torch.zeros(1, device=reader).copy_(torch.zeros(1, device=owner))
+    for source, target in ((reader, owner), (owner, reader)):  # today it is the source that may then reach the target
+        torch.zeros(1, device=target).copy_(torch.zeros(1, device=source))
+    torch.cuda.synchronize(owner)
     torch.cuda.synchronize(reader)
 
 

@@ -77,13 +77,16 @@ def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     """
     if device.type == "cpu" or array.nbytes == 0:
         return Pinned(_tensor(_Bytes(array)), "read where it lies by the interpreter")
-    if array.nbytes > free_bytes():
-        raise BudgetError(
-            f"{name}: {format_bytes(array.nbytes)} that the device is to read must stay in memory, and {format_bytes(free_bytes())} are "
-            "free: use the CPU, or a machine with more memory"
-        )
     with _registering:
         return _pin(array, device, name)
+
+
+def _need_room(num_bytes: int, name: str) -> None:
+    if num_bytes > free_bytes():
+        raise BudgetError(
+            f"{name}: {format_bytes(num_bytes)} that the device is to read must stay in memory, and {format_bytes(free_bytes())} are "
+            "free: use the CPU, or a machine with more memory"
+        )
 
 
 def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
@@ -95,10 +98,13 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
         return Pinned(_tensor(_Bytes(array, beside=around[0])), "registered before, read where it lies")
     if not around and _is_pinned(_tensor(_Bytes(array))):
         return Pinned(_tensor(_Bytes(array)), "pinned before")
-    kind = "map" if not array.flags.owndata and not array.flags.writeable else "memory"
+    kind = "map" if _is_map(array) else "memory"
+    if kind == "map":  # anything else has its memory already
+        _need_room(array.nbytes, name)
     refused = _register(array, device)
     if not isinstance(refused, str):
         return Pinned(refused, f"registered {kind}, read where it lies")
+    _need_room(array.nbytes, name)
     copy = np.frombuffer(mmap.mmap(-1, array.nbytes), np.uint8)
     copy[:] = array.reshape(-1).view(np.uint8)
     pinned = _register(copy, device)
@@ -111,6 +117,13 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
         "%s: the driver does not register the %s (%s): copied once into %s of pinned memory", name, kind, refused, format_bytes(copy.nbytes)
     )
     return Pinned(pinned, f"copied into pinned memory, for the driver refused the {kind}: {refused}", copy.nbytes)
+
+
+def _is_map(array: np.ndarray) -> bool:
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, mmap.mmap)
 
 
 def _is_pinned(tensor: torch.Tensor) -> bool:
