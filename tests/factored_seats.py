@@ -21,6 +21,13 @@ def collect(loader, num_epochs, seconds=0.0):
     return found
 
 
+def count_asking(loader, lag_s):
+    """A trainer whose device is behind by `lag_s` at every batch: (batches, times it waited for the device, what its user took)."""
+    waits = []
+    loader._maker.stage.keep_up = lambda: waits.append(time.sleep(lag_s))
+    return len(list(loader)), len(waits), loader.stats().user_s
+
+
 def sample_nothing(connection, slots):
     """A sampler of empty batches."""
     connection.send(Ready())

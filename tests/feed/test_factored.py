@@ -193,6 +193,18 @@ def test_processes_that_do_each_others_work(path, expected):
     assert sum(map(len, found[0])) > 0, "the sampler never trained"
 
 
+@pytest.mark.parametrize("switching", [False, True])
+def test_a_trainer_waits_for_its_device(path, expected, switching):
+    """At every batch, so that what it is behind stays small and its time is that of the device, not of the launches."""
+    found = run_factored(
+        factored_seats.count_asking, path, num_processes=2, num_samplers=1, switching=switching, args=(0.01,), **OPTIONS
+    )  # fmt: skip
+    for num_batches, num_waits, user_s in found:
+        assert num_waits == num_batches + 1
+        assert user_s >= 0.01 * num_batches
+    assert sum(num_batches for num_batches, _, _ in found) == len(expected[0])
+
+
 WHOLE = """
     import sys, time
     if __name__ == "__main__":

@@ -277,6 +277,15 @@ class NeighborLoader:
         self._caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
         sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))
 
+    def _batch_asked(self, got: float) -> float:
+        """Note that the user asks for a batch, who has had the one before since `got` (0: none). Returns when, by a device's clock too."""
+        self._maker.stage.keep_up()
+        asked = time.perf_counter()
+        self._stats.user_s += asked - got if got else 0.0
+        if self._cache_to_come is not None:
+            self._cache_to_come.batch_asked()
+        return asked
+
     def _configure(self) -> dict[str, Any]:
         """Everything that decides what the batches are."""
         if self._configuration is None:
@@ -301,7 +310,7 @@ class _Epoch:
     """
 
     def __init__(self, loader: NeighborLoader, epoch: int, first: int) -> None:
-        self._loader, self._epoch, self._next = loader, epoch, first
+        self._loader, self._epoch, self._next, self._got = loader, epoch, first, 0.0
         options, maker, caches, ranks = loader._options, loader._maker, loader._caches, loader.num_ranks
         number = caches.begin()
         assembler, turns = Assembler(maker.source, caches, number), Turns()
@@ -343,10 +352,7 @@ class _Epoch:
 
     def __next__(self) -> Any:
         loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
-        loader._maker.stage.keep_up()
-        asked = time.perf_counter()
-        if loader._cache_to_come is not None:
-            loader._cache_to_come.batch_asked()
+        asked = loader._batch_asked(self._got)
         try:
             batch, stats = next(self._results)
             started, stage = time.perf_counter(), loader._maker.stage
@@ -371,6 +377,7 @@ class _Epoch:
         if loader._epoch == self._epoch:
             loader._delivered = self._next
         loader._huge_pages.batch_delivered()
+        self._got = time.perf_counter()
         return batch
 
 

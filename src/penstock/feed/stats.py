@@ -26,13 +26,14 @@ class BatchStats:
 
 @dataclass(slots=True)
 class LoaderStats:
-    """Sums over the batches delivered since the loader was made or `reset` was called.
+    """Sums over the batches delivered since the loader was made.
 
     Attributes:
         num_batches, num_seeds, num_nodes, num_edges, gathered_bytes: totals.
         stage_s: seconds per stage, summed over the threads: order, sample, gather, assemble, move (to a device), transform (there);
             deliver, in the caller's thread: transform (here), pinning.
         wait_s: seconds the caller waited for a batch.
+        user_s: seconds the caller had a batch before asking for the next; of a device, once it is two steps behind, what a step takes there.
         buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
         cache_bytes: memory of all that the plan keeps: rows with their directories and states, neighbour lists with their tables, buffers
             of disks.
@@ -57,6 +58,7 @@ class LoaderStats:
     gathered_bytes: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0
+    user_s: float = 0.0
     buffer_bytes: int = 0
     peak_buffer_bytes: int = 0
     cache_bytes: int = 0

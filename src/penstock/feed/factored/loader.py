@@ -79,7 +79,7 @@ class FactoredLoader(TrainerLoader):
         stats = self.stats()
         seconds = sum(stats.stage_s.get(stage, 0.0) for stage in ("gather", "assemble", "move"))
         per_batch = seconds / max(1, stats.num_batches) / max(1, self.num_workers)
-        return Times(self._group.schedule.sample_s.value or 0.0, per_batch, self.train_s / max(1.0, self.num_trained))
+        return Times(self._group.schedule.sample_s.value or 0.0, per_batch, stats.user_s / max(1, stats.num_batches))
 
     def __enter__(self) -> FactoredLoader:
         return self

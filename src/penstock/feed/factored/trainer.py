@@ -69,7 +69,6 @@ class TrainerLoader(NeighborLoader):
     def connect(self, client: Client) -> None:
         """Take samples from a client from now on."""
         self._client: Client | None = client
-        self.train_s = self.num_trained = 0.0
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch, or the rest of that of the state. A pass that is still going on ends: its batches come no more."""
@@ -89,7 +88,7 @@ class TrainerLoader(NeighborLoader):
         finally:
             self._maker = local
         pass_number = client.begin(self._epoch, self._delivered)
-        return _Timed(self, epoch)
+        return epoch
 
     def beside(self, input_nodes: Any) -> NeighborLoader:
         """As of a `NeighborLoader`; this process samples for it."""
@@ -97,27 +96,6 @@ class TrainerLoader(NeighborLoader):
         assert isinstance(other, TrainerLoader)
         other._client = None
         return other
-
-
-class _Timed:
-    """A pass, which notes what its user takes for a batch."""
-
-    def __init__(self, loader: TrainerLoader, batches: Any) -> None:
-        self._loader, self._batches, self._since = loader, batches, 0.0
-
-    def __iter__(self) -> _Timed:
-        return self
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __next__(self) -> Any:
-        if self._since:
-            self._loader.train_s += time.perf_counter() - self._since
-            self._loader.num_trained += 1
-        batch = next(self._batches)
-        self._since = time.perf_counter()
-        return batch
 
 
 class SwitchingLoader(NeighborLoader):
@@ -151,27 +129,27 @@ class _SwitchingPass:
         self._number = loader._client.begin(loader._epoch, loader._delivered)
         self._ahead = None if loader._is_sampler else ThreadPoolExecutor(1, thread_name_prefix="penstock")
         self._next: Future[Any] | None = None
-        self._since = self._train_s = 0.0
+        self._got = self._train_s = 0.0
 
     def __iter__(self) -> _SwitchingPass:
         return self
 
     def __next__(self) -> Any:
-        if self._since:
-            self._train_s = time.perf_counter() - self._since
+        asked = self._loader._batch_asked(self._got)
+        self._train_s = asked - self._got if self._got else 0.0
         if self._ahead is None:
             found = self._make()
         else:
             found = (self._next or self._ahead.submit(self._make)).result()
             self._next = None if found is None else self._ahead.submit(self._make)
         if found is None:
-            self._since = 0.0
+            self._got = 0.0
             raise StopIteration
         batch, stats, index = found
         loader = self._loader
         batch = loader._transformed(loader._maker.stage.hand_over(batch, stats.mark), index)
         loader._stats.add(stats)
-        self._since = time.perf_counter()
+        self._got = time.perf_counter()
         return batch
 
     def _take(self, batch: int, seed_type: NodeType, allocate: Allocator) -> Sample:
