@@ -39,7 +39,7 @@ from bench.gpu_model import penstock_step
 from penstock.kernels.gather_cached.gpu import gather_cached
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS, gather_rows
 from penstock.store.tiers.grid import programs_over_link, programs_with_hits
-from penstock.store.tiers.pinned import pin
+from penstock.store.tiers.pin import pin
 
 GIB = 1 << 30
 

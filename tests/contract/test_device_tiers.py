@@ -13,7 +13,7 @@ import torch
 from penstock.errors import BudgetError, InputError, TierError
 from penstock.kernels import _cuda, _triton
 from penstock.store.tiers import DeviceTier, PinnedTier
-from penstock.store.tiers import pinned as pinning
+from penstock.store.tiers import pin as pinning
 from tests.contract.tiers import POISON, TierContract
 from tests.devices import DEVICES
 
@@ -81,10 +81,11 @@ class Driver:
     """Plays a driver that registers what it is told to."""
 
     def __init__(self, monkeypatch, refuses):
-        self.refuses, self.registered = refuses, {}
+        self.refuses, self.registered, self.waited = refuses, {}, []
         monkeypatch.setattr(_cuda, "make_current", lambda device: None)
         monkeypatch.setattr(_cuda, "register", self.register)
         monkeypatch.setattr(_cuda, "unregister", lambda address, device: self.registered.pop(address))
+        monkeypatch.setattr(_cuda, "wait", self.waited.append)
         monkeypatch.setattr(pinning, "_is_pinned", lambda tensor: False)
 
     def register(self, address, num_bytes, flags):
@@ -134,6 +135,21 @@ def test_an_array_is_registered_once_and_as_long_as_anybody_reads_it(monkeypatch
     del part
     gc.collect()
     assert list(driver.registered) == [whole.ctypes.data]
+
+
+def test_memory_of_others_is_let_go_when_the_device_has_done_with_it(monkeypatch):
+    """They may use it again at once."""
+    driver, other, array = Driver(monkeypatch, lambda flags: False), torch.device("cuda", 1), np.arange(1000)
+    first, second = pinning.pin(array, CUDA, "x"), pinning.pin(array, other, "x")
+    del second
+    assert driver.waited == [other]
+    assert list(driver.registered) == [array.ctypes.data]
+    del first
+    monkeypatch.setattr(pinning, "_is_pinned", lambda tensor: True)
+    found = pinning.pin(array, CUDA, "x")
+    assert (found.how, driver.registered, driver.waited) == ("pinned before", {}, [other])
+    del found
+    assert driver.waited == [other, CUDA]
 
 
 def test_a_refused_map_is_copied_and_said_so(mapped, monkeypatch, caplog):

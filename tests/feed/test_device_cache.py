@@ -4,13 +4,12 @@ import pytest
 import torch
 
 import penstock
-from penstock.errors import BudgetError
 from penstock.feed import device_cache
-from penstock.gather import CachedTier, FusedCache
+from penstock.gather import CachedTier, FusedCache, fused
 from penstock.plan import Plan
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
-from penstock.store.tiers import DeviceTier, PinnedTier
+from penstock.store.tiers import PinnedTier
 from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data, typed_data
 
@@ -77,15 +76,27 @@ def test_where_nothing_is_left_nothing_is_kept(free, why, memory, device):
     assert why in loader.stats().device_cache
 
 
-def test_a_device_that_refuses_after_all_is_no_error(memory, monkeypatch, device):
+def refuse(*arguments, **options):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [(torch, "empty"), (FusedCache, "_bring"), (fused, "to_device")],
+    ids=["rows", "filling", "table of slots"],
+)
+def test_a_device_that_refuses_after_all_is_no_error(where, what, memory, monkeypatch, device):
     memory(1 << 20)
+    loader, expected = loader_of(homogeneous_data(), device), [penstock.digest(batch) for batch in loader_of(homogeneous_data(), device)]
+    make = device_cache.CacheToCome._make
 
-    def refuse(*arguments, **options):
-        raise BudgetError("device: no room")
+    def make_in_vain(self):
+        with monkeypatch.context() as patched:
+            patched.setattr(where, what, refuse)
+            make(self)
 
-    loader = loader_of(homogeneous_data(), device)
-    monkeypatch.setattr(DeviceTier, "__init__", refuse)
-    assert len(list(loader)) == 4
+    monkeypatch.setattr(device_cache.CacheToCome, "_make", make_in_vain)
+    assert [penstock.digest(batch) for batch in loader] == expected
     assert loader.stats().device_cache.startswith("none: ")
     assert isinstance(loader._caches.tables["node"].tier, PinnedTier)
 

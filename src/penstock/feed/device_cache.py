@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+import torch
+
 from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice
 from penstock.errors import UsageError
 from penstock.feed.caches import Caches
@@ -70,7 +72,7 @@ class CacheToCome:
         try:
             rows = plan_rows(f"{budget} B", num_rows, row_bytes, "device_cache", is_static=self._is_static) if budget else {}
             self._put(rows)
-        except UsageError as error:  # no room for the directory, or the device refuses
+        except (UsageError, torch.OutOfMemoryError) as error:  # no room for the directory, or the device refuses: rows, or what fills them
             self.report = f"none: {found}; {error}"
         else:
             kept = sum(count * row_bytes[t] for t, count in rows.items())

@@ -33,7 +33,7 @@ class LoaderStats:
         stage_s: seconds per stage, summed over the threads: order, sample, gather, assemble, move (to a device), transform (there);
             deliver, in the caller's thread: transform (here), pinning.
         wait_s: seconds the caller waited for a batch.
-        user_s: seconds the caller had a batch before asking for the next; of a device, once it is two steps behind, what a step takes there.
+        user_s: seconds the caller had a batch before asking for the next; of a device that is behind, what a step takes there.
         buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
         cache_bytes: memory of all that the plan keeps: rows with their directories and states, neighbour lists with their tables, buffers
             of disks.

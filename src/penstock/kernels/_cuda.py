@@ -43,11 +43,16 @@ def register(address: int, num_bytes: int, flags: int) -> str | None:
     return _error(driver().cuMemHostRegister_v2(address, num_bytes, flags))
 
 
-def unregister(address: int, device: torch.device) -> None:
-    """Undo `register`, once the device has done all that was asked of it: it might be reading there."""
+def wait(device: torch.device) -> None:
+    """Wait until a device has done all that was asked of it."""
     import torch
 
     torch.cuda.synchronize(device)
+
+
+def unregister(address: int, device: torch.device) -> None:
+    """Undo `register`, once the device has done all that was asked of it: it might be reading there."""
+    wait(device)
     driver().cuMemHostUnregister(address)
 
 

@@ -147,7 +147,7 @@ def _mapped_files() -> str:
 
     if not torch.cuda.is_available():
         raise Missing("there is no GPU to read them")
-    from penstock.store.tiers.pinned import pin
+    from penstock.store.tiers.pin import pin
 
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "rows.npy", np.arange(4096))

@@ -17,7 +17,7 @@ from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.records import CSC, EdgeType, Graph
 from penstock.sample.lists import PrefixLists
 from penstock.store.tiers import HostTier
-from penstock.store.tiers.pinned import pin
+from penstock.store.tiers.pin import pin
 
 if TYPE_CHECKING:
     from penstock.kernels.sample_neighbors.gpu import Kept
@@ -77,7 +77,7 @@ def place_graph(
         graph: arrays in memory or mapped; read once.
         device: from `penstock.kernels._triton.tensor_device`.
         topology: "device" or "pinned": where the neighbours are; pinned ones stay where they lie if the driver lets them (see
-            `penstock.store.tiers.pinned`). Offsets are on the device.
+            `penstock.store.tiers.pin`). Offsets are on the device.
         kept: edge type -> int64 ids of the nodes whose lists are on the device too, best first; for topology="pinned".
     """
     if topology not in PLACES:

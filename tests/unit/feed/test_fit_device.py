@@ -11,8 +11,8 @@ from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.kernels import _triton
 from penstock.plan import Plan
 from penstock.records import CSC, EDGE, NODE, Graph
-from penstock.store.tiers import HostTier, PinnedTier
-from penstock.store.tiers import pinned as pinning
+from penstock.store.tiers import HostTier, PinnedTier, pinned
+from penstock.store.tiers.pin import Pinned
 from tests.devices import DEVICES
 
 GRAPH = Graph({NODE: 100}, {EDGE: CSC(np.arange(0, 404, 4), np.zeros(400, np.int32), np.arange(400, dtype=np.int64))}, True)
@@ -43,9 +43,9 @@ def test_copies_are_counted_once(mapped, reader, monkeypatch):
     """They are in the process' memory when it is looked at."""
 
     def copy(array, device, name):
-        return pinning.Pinned(torch.from_numpy(array.copy().reshape(-1).view(np.uint8)), "copied", array.nbytes)
+        return Pinned(torch.from_numpy(array.copy().reshape(-1).view(np.uint8)), "copied", array.nbytes)
 
-    monkeypatch.setattr(pinning, "pin", copy)
+    monkeypatch.setattr(pinned, "pin", copy)
     use = device_use(Plan(), caches_of(mapped, reader), topology="host", is_mapped=True)
     assert (use.pinned_bytes, use.copied_bytes) == (1600, 1600)
 

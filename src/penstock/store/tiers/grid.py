@@ -9,11 +9,15 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import mmap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from penstock.store.budget import format_bytes
+from penstock.store.tiers.pin import pin
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +75,7 @@ def measure_rates(
 
     from penstock.kernels.gather_rows.gpu import gather_rows
 
-    table = torch.zeros(table_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    table = pin(np.frombuffer(mmap.mmap(-1, table_bytes), np.uint8), device, "the rate of the link").tensor  # given back at the end
     generator = torch.Generator(device).manual_seed(0)  # its own: the user's random numbers stay what they are
     order, size = torch.randperm(table_bytes // ROW_BYTES, device=device, generator=generator), read_bytes // ROW_BYTES
     sets = itertools.cycle(order[: order.numel() // size * size].view(-1, size))  # other rows each time: none is in a cache of the device
