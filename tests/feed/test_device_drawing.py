@@ -150,16 +150,20 @@ def test_what_the_cpu_draws(options, why, device):
             make_loader(data, device=device, plan=Plan(device_topology="pinned"), **options)
 
 
-def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch):
-    data = homogeneous_data()
+def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch, tmp_path):
+    data, store = homogeneous_data(), ingest(homogeneous_data(), tmp_path / "store", memory="4GiB", edge_ids=True)
     needed = 8 * 301 + 2 * 4 * 3000  # offsets, neighbours and the user's numbers of edges
     for left, place in ((2 * needed, "in its memory"), (2 * needed - 1, "in pinned memory")):
         monkeypatch.setattr(drawing, "look_at_device_memory", lambda device, left=left: DeviceMemory(1 << 30, left, 0))
         assert place in make_loader(data, device=device).stats().sampling
+    monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 30, 1 << 20, 0))
+    monkeypatch.setattr(drawing, "free_bytes", lambda: 0)
+    loader = make_loader(data, device=device, plan=make_plan("ali+pg", order="random"))
+    assert "in pinned memory" in loader.stats().sampling, "lists that are in memory need no more of it"
     for left, free in ((8 * 301, needed), (1 << 20, 8 * 3000 - 1)):  # no room for the offsets there, or for pinned lists here
         monkeypatch.setattr(drawing, "look_at_device_memory", lambda device, left=left: DeviceMemory(1 << 30, left, 0))
         monkeypatch.setattr(drawing, "free_bytes", lambda free=free: free)
-        loader = make_loader(data, device=device, plan=make_plan("ali+pg", order="random"))
+        loader = make_loader(store, input_nodes="train", device=device, plan=make_plan("ali+pg", order="random"))
         assert (
             loader.stats().sampling
             == f"by the CPU: a topology of 26 KiB fits neither {loader._maker.stage.device} nor the free memory of the host"
