@@ -68,6 +68,19 @@ def test_a_batch_is_handed_over_in_order(streams):
     assert user.asked[2:] == ["wait for event after 2", "in use"]
 
 
+def test_the_way_back_to_the_user(streams):
+    user, current = streams
+    stage = DeviceStage(torch.device("cuda", 0))
+    as_user = stage.calling()
+    with stage.working():
+        for _ in range(2):
+            with as_user():
+                assert current[-1] is user
+            assert current[-1] is stage._stream
+    with OnHost().calling()():
+        assert current == [user]
+
+
 def test_samples_go_from_stream_to_stream(streams):
     """Drawn on one, read on another, and delivered to the user's: each waits for the one before, and all are known to the allocator."""
     user, current = streams

@@ -23,7 +23,8 @@ from torch_geometric.data import Data, HeteroData
 from penstock.errors import MissingFieldError
 from penstock.records import EdgeType, NodeType
 
-_ones: dict[torch.device, torch.Tensor] = {}
+_ones: dict[tuple[torch.device, int], torch.Tensor] = {}
+"""By device and stream: they are written on one, and another would not wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,11 @@ class Layer:
     def adj_t(self, values: torch.Tensor | None = None) -> torch.Tensor:
         """Return the transposed adjacency as a sparse CSR tensor [num_dst, num_src]; `values` float[num_edges], default ones."""
         if values is None:
-            ones = _ones.get(self.sources.device)
+            device = self.sources.device
+            place = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+            ones = _ones.get(place)
             if ones is None or ones.numel() < self.sources.numel():
-                ones = _ones[self.sources.device] = torch.ones(self.sources.numel() * 5 // 4, device=self.sources.device)
+                ones = _ones[place] = torch.ones(self.sources.numel() * 5 // 4, device=device)
             values = ones[: self.sources.numel()]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks are implicitly)")

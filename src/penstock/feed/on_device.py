@@ -9,7 +9,7 @@ that memory of a batch that was dropped is not used again before the work on it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -37,6 +37,10 @@ class OnHost:
     def working(self) -> AbstractContextManager[Any]:
         """Nothing is asked of a device."""
         return nullcontext()
+
+    def calling(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Nothing is asked of a device."""
+        return nullcontext
 
     def settle(self) -> None:
         """There is nothing to wait for."""
@@ -77,6 +81,13 @@ class DeviceStage(OnHost):
     def working(self) -> AbstractContextManager[Any]:
         """Within, what this thread asks of the device is asked on the stream of all else."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def calling(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Return what leads back, from within `working`, to the stream that is current now: the user's."""
+        if self._stream is None:
+            return nullcontext
+        stream = torch.cuda.current_stream(self.device)
+        return lambda: torch.cuda.stream(stream)
 
     def settle(self) -> None:
         """Wait until the device has done all that was asked of it on any stream: what was set up is there for all of them."""

@@ -105,10 +105,14 @@ def fill_caches(
         batches = {"num_workers": options.num_workers, "max_in_flight": in_flight}
         use = None if access.reader is None else device_use(plan, bottom, topology=drawing.topology, is_mapped=access.is_mapped)
         kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
-        return fit_memory(kept_here, apart, bottom, **batches, make_batch=lambda at: make_one(apart, bottom, at, 0, 0), step=step, use=use)
+        with as_user():  # the step is his
+            return fit_memory(
+                kept_here, apart, bottom, **batches, make_batch=lambda at: make_one(apart, bottom, at, 0, 0), step=step, use=use
+            )  # fmt: skip
 
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
+    as_user = maker.stage.calling()
     with maker.stage.working():
         options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
         caches = make_caches(plan, fields, workload, features, access, **options_of)
