@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from penstock.cache import FIFO, LRU, Belady, Static
 from penstock.cache.shard import num_ids_of, plan_shards
 from penstock.errors import InputError, TierError, UsageError
 from penstock.gather import CachedTier, ShardedCache, ShardGroup, open_shards, shard_peers, shard_seats
+from penstock.gather.shard_owner import Export
 from penstock.gather.stack import around
 from penstock.kernels import _triton
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
 from tests.contract.test_device_tiers import OnDevice
 from tests.devices import DEVICES
+from tests.endings import END_S
 
 NUM_RANKS, CAPACITY = 3, 7
 
@@ -266,6 +269,24 @@ def test_ranks_that_do_not_meet(reader):
         shard_seats(0)
     with pytest.raises(UsageError, match="policy belady looks ahead"):
         ShardedCache(lambda: Belady(30, 3, 2), slows[0], reader=reader, group=alone)
+
+
+def test_memory_that_other_processes_are_not_given(reader, monkeypatch):
+    """Every rank says why, at once."""
+    monkeypatch.setattr(shard_peers, "os", SimpleNamespace(getpid=lambda: -1))
+    monkeypatch.setattr(ShardedCache, "export", lambda self: Export(60, (8,), "fifo", [lambda: 0], None))
+
+    def open_one(seat):
+        group = ShardGroup(seat)
+        tier = ShardedCache(lambda: FIFO(30, 3), slow_tiers(reader)[0], reader=reader, group=group)
+        with pytest.raises(
+            TierError, match=r"rank \d of 2 cannot give other processes the memory of its device \(.*pickle.*: leave shards out"
+        ):
+            open_shards(group, {"node": tier})
+
+    started = time.monotonic()
+    together(shard_seats(2, timeout_s=30), open_one)
+    assert time.monotonic() - started < END_S
 
 
 def test_ranks_that_load_something_else(reader):

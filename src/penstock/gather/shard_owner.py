@@ -31,6 +31,12 @@ _END_S = 2.0
 """What readers at work are left to end by themselves when the owner goes."""
 
 
+class NotShown(NamedTuple):
+    """Why a rank cannot show what it keeps."""
+
+    why: str
+
+
 class Export(NamedTuple):
     """What others must know of a shard.
 
@@ -59,7 +65,8 @@ class Owner:
         seat: where readers come.
         shards, exports: by node type.
     Attributes:
-        is_known: set once every other rank has looked at the exports.
+        is_known: set once every other rank has looked at the exports, or one never will.
+        not_shown: why that one never will; None else.
     """
 
     def __init__(self, seat: Seat, shards: Mapping[Any, Shard], exports: Mapping[Any, Export]) -> None:
@@ -67,6 +74,7 @@ class Owner:
         self._asked: dict[Connection, Shard | None] = {}  # by each reader, last
         self._strangers: set[Connection] = set()
         self._unknown_to = set(range(seat.num_ranks)) - {seat.rank}
+        self.not_shown: NotShown | None = None
         self.is_known, self._pid, self._closing_at = threading.Event(), os.getpid(), 0.0
         if not self._unknown_to:
             self.is_known.set()
@@ -125,7 +133,7 @@ class Owner:
         verb, *said = reader.recv()
         shard = self._asked[reader]
         if verb == "look":
-            reader.send(None if said[0] == os.getpid() else self._exports)
+            self._show(reader, None if said[0] == os.getpid() else self._exports)
         elif verb == "known":
             self._unknown_to.discard(said[0])
             if not self._unknown_to:
@@ -140,6 +148,16 @@ class Owner:
         elif verb == "done":  # answered, so that the reader knows that what it read was there while it read; static ones ask this only
             reader.send(True)
             self._tell([] if shard is None else shard.done(reader))
+
+    def _show(self, reader: Connection, exports: Mapping[Any, Export] | None) -> None:
+        try:
+            reader.send(exports)
+        except OSError:
+            raise
+        except Exception as error:  # the driver does not give the memory of the device to other processes
+            self.not_shown = NotShown(f"{type(error).__name__}: {error}")
+            self.is_known.set()
+            reader.send(self.not_shown)
 
     def _leave(self, reader: Connection) -> None:
         """A reader has gone."""

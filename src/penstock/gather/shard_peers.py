@@ -17,7 +17,7 @@ from typing import Any
 from penstock.cache.shard import Shard
 from penstock.errors import InputError, TierError
 from penstock.gather.seats import Seat
-from penstock.gather.shard_owner import Export, Owner, here
+from penstock.gather.shard_owner import Export, NotShown, Owner, here
 
 logger = logging.getLogger("penstock")
 
@@ -130,6 +130,8 @@ class ShardGroup:
         found = [exports if peer.rank == self.seat.rank else self._look(peer, deadline) for peer in self.peers]
         if not owner.is_known.wait(max(0.0, deadline - time.monotonic())):
             raise self._missed(owner)
+        if owner.not_shown is not None:
+            raise self._not_shown(self.seat.rank, owner.not_shown)
         for rank, others in enumerate(found):
             self._compare(exports, others, rank)
         return found
@@ -149,8 +151,16 @@ class ShardGroup:
                     ) from None
                 time.sleep(_RETRY_S)
             else:
+                if isinstance(exports, NotShown):
+                    raise self._not_shown(peer.rank, exports)
                 talk.end()
                 return exports
+
+    def _not_shown(self, rank: int, said: NotShown) -> TierError:
+        return TierError(
+            f"rank {rank} of {self.seat.num_ranks} cannot give other processes the memory of its device ({said.why}): leave shards out, "
+            "each device then has a cache of its own"
+        )
 
     def _missed(self, owner: Owner) -> TierError:
         return TierError(
