@@ -1,6 +1,7 @@
 """The order of work on a device, by streams that write down what they are asked: batches are marked, waited for, and kept while in use."""
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -148,6 +149,8 @@ def test_what_a_value_is_made_of():
     layer = Layer(num_src=5, num_dst=1, row_ptr=row_ptr, sources=ids, edge_index=dense, edge_ids=None)
     found = list(on_device.tensors_of({"layers": [layer], "data": Data(x=dense, name="a"), "type": Layer}))
     assert [id(tensor) for tensor in found] == [id(tensor) for tensor in (row_ptr, ids, dense, dense)]
+    foreign = SimpleNamespace(storage=SimpleNamespace(_row=None, _rowptr=row_ptr, _col=ids, _value=None, _sparse_sizes=(5, 1)))
+    assert [id(tensor) for tensor in on_device.tensors_of(Data(adj_t=foreign))] == [id(row_ptr), id(ids)]
     for sparse, parts in ((dense.to_sparse(), 2), (dense.to_sparse_csr(), 3), (dense.to_sparse_csc(), 3), (dense.to_sparse_bsr((2, 3)), 3)):
         found = list(on_device.tensors_of(sparse))
         assert [tensor.layout for tensor in found] == [torch.strided] * parts

@@ -149,6 +149,8 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
         parts = value.values()
     elif hasattr(value, "stores"):
         parts = [list(store.values()) for store in value.stores]
+    elif hasattr(storage := getattr(value, "storage", None), "_rowptr"):  # torch_sparse's SparseTensor
+        parts = vars(storage).values()
     elif is_dataclass(value) and not isinstance(value, type):
         parts = [getattr(value, field.name) for field in fields(value)]
     for part in parts:
