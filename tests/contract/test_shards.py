@@ -21,7 +21,6 @@ from penstock.kernels import _triton
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
 from tests.contract.test_device_tiers import OnDevice
 from tests.devices import DEVICES
-from tests.endings import END_S
 
 NUM_RANKS, CAPACITY = 3, 7
 
@@ -168,7 +167,7 @@ def test_a_read_that_fails_leaves_right_rows_to_all(reader):
     slows[0] = slow_tiers(reader, fail=lambda number: OSError("unplugged") if number == 0 else None)[0]
     ranks = Ranks(reader, slows)
     failing, promised = begin(ranks.tiers[0], np.arange(10)), begin(ranks.tiers[1], np.arange(10))
-    assert promised[0]._beneath._staged[0].size == 0  # all hits, of rows that are yet to come
+    assert promised[0]._beneath._staged[0].numel() == 0  # all hits, of rows that are yet to come
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(end, *promised)
         with pytest.raises(TierError, match="unplugged"):
@@ -272,7 +271,7 @@ def test_ranks_that_do_not_meet(reader):
 
 
 def test_memory_that_other_processes_are_not_given(reader, monkeypatch):
-    """Every rank says why, at once."""
+    """Every rank says why, and none waits for the others."""
     monkeypatch.setattr(shard_peers, "os", SimpleNamespace(getpid=lambda: -1))
     monkeypatch.setattr(ShardedCache, "export", lambda self: Export(60, (8,), "fifo", [lambda: 0], None))
 
@@ -286,7 +285,7 @@ def test_memory_that_other_processes_are_not_given(reader, monkeypatch):
 
     started = time.monotonic()
     together(shard_seats(2, timeout_s=30), open_one)
-    assert time.monotonic() - started < END_S
+    assert time.monotonic() - started < 15
 
 
 def test_ranks_that_load_something_else(reader):

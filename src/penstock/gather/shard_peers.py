@@ -127,16 +127,18 @@ class ShardGroup:
         owner = Owner(self.seat, shards, exports)
         self.close = weakref.finalize(self, owner.close)
         """Keep nothing any more. Done when the last who reads is dropped, and at the end of the program."""
-        found = [exports if peer.rank == self.seat.rank else self._look(peer, deadline) for peer in self.peers]
-        if not owner.is_known.wait(max(0.0, deadline - time.monotonic())):
-            raise self._missed(owner)
-        if owner.not_shown is not None:
-            raise self._not_shown(self.seat.rank, owner.not_shown)
+        try:
+            found = [exports if peer.rank == self.seat.rank else self._look(peer, deadline, owner) for peer in self.peers]
+            if not owner.is_known.wait(max(0.0, deadline - time.monotonic())):
+                raise self._missed(owner)
+        finally:
+            if owner.not_shown is not None:  # the others have heard of it, and may have ended
+                raise self._not_shown(self.seat.rank, owner.not_shown) from None
         for rank, others in enumerate(found):
             self._compare(exports, others, rank)
         return found
 
-    def _look(self, peer: Peer, deadline: float) -> Mapping[Any, Export]:
+    def _look(self, peer: Peer, deadline: float, owner: Owner) -> Mapping[Any, Export]:
         while True:
             try:
                 talk = Talk(peer, self.seat.connect(peer.rank))
@@ -144,7 +146,7 @@ class ShardGroup:
                 exports = here[self.seat.token, peer.rank] if exports is None else exports
                 talk.say("known", self.seat.rank)
             except (OSError, Gone) as error:
-                if time.monotonic() > deadline or isinstance(error, Gone):
+                if time.monotonic() > deadline or isinstance(error, Gone) or owner.not_shown is not None:
                     raise TierError(
                         f"rank {peer.rank} of {self.seat.num_ranks} has made no loader with its seat in {self.seat.timeout_s:.0f} s, or "
                         "has ended: make one in every rank, each with a seat of its own, at the same point"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.store.tiers.pinned import DeviceRead, to_device
+from penstock.store.tiers.pinned import DeviceRead, move_tensor, to_device
 from penstock.store.tiers.tier import Read, Tier, TierStats
 
 if TYPE_CHECKING:
@@ -37,24 +37,28 @@ class UploadTier:
 
     def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
         """Begin to read; the rows go to the device when they are waited for, on the stream that is current then."""
-        staged = [np.empty(rows.size * width, np.uint8) for width in self.row_bytes]
-        return _Upload(self, self.slow.submit(rows, staged, np.arange(rows.size)), staged, outs, places)
+        import torch
 
-    def upload(self, staged: Sequence[np.ndarray], outs: Sequence[Any], places: np.ndarray) -> None:
+        is_pinned = self.reader.type == "cuda"  # torch keeps that memory, and uses it again once the copy out of it is over
+        staged = [torch.empty(rows.size * width, dtype=torch.uint8, pin_memory=is_pinned) for width in self.row_bytes]
+        read = self.slow.submit(rows, [one.numpy() for one in staged], np.arange(rows.size))
+        return _Upload(self, read, staged, outs, places)
+
+    def upload(self, staged: Sequence[torch.Tensor], outs: Sequence[Any], places: np.ndarray) -> None:
         """Copy rows to their places on the device."""
         from penstock.kernels.move_rows import gpu
 
         started = time.perf_counter()
         taken, given = to_device(np.arange(places.size), self.reader), to_device(places, self.reader)
         for source, out, row_bytes in zip(staged, outs, self.row_bytes, strict=True):
-            gpu.move_rows(to_device(source, self.reader), taken, out, given, row_bytes)
+            gpu.move_rows(move_tensor(source, self.reader), taken, out, given, row_bytes)
         self.stats.add(places.size, places.size * sum(self.row_bytes), time.perf_counter() - started)
 
 
 class _Upload:
     """A read under way."""
 
-    def __init__(self, tier: UploadTier, read: Read, staged: list[np.ndarray], outs: Sequence[Any], places: np.ndarray) -> None:
+    def __init__(self, tier: UploadTier, read: Read, staged: list[torch.Tensor], outs: Sequence[Any], places: np.ndarray) -> None:
         self._tier, self._read, self._staged, self._outs, self._places = tier, read, staged, outs, places
         self.since = read.since
 
