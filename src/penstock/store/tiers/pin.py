@@ -1,0 +1,147 @@
+"""Memory of the host that a device reads by itself: registered with its driver where it lies, or copied once.
+
+In: arrays, mapped files among them. Out: tensors over their bytes. Invariants: the device writes nothing there; memory stays what it is,
+and registered, until the last tensor over it is gone and the device has done all that was asked of it. Source: UVA.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.errors import BudgetError, TierError
+from penstock.kernels import _cuda
+from penstock.store.budget import format_bytes
+from penstock.store.huge_pages import keep_in_place
+from penstock.store.process_memory import free_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("penstock")
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Memory of the host that a device reads.
+
+    Attributes:
+        tensor: uint8 over all of it.
+        how: in a few words.
+        copied_bytes: memory that it takes beyond what was there.
+    """
+
+    tensor: torch.Tensor
+    how: str
+    copied_bytes: int = 0
+
+
+class _Bytes:
+    """Owner of the memory of a tensor: the array, what else must live as long, and what is to be done when the last view is gone."""
+
+    def __init__(self, array: np.ndarray, on_end: Callable[[], object] | None = None, beside: object = None) -> None:
+        self._array, self._beside = array, beside
+        self.first, self.end = array.ctypes.data, array.ctypes.data + array.nbytes
+        # said to be writable, or torch would warn of every map: kernels only read it
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (array.nbytes,), "data": (array.ctypes.data, False)}
+        if on_end is not None:
+            weakref.finalize(self, on_end).atexit = False  # a process that ends needs nothing of it
+
+
+_registered: weakref.WeakSet[_Bytes] = weakref.WeakSet()
+_registering = threading.Lock()
+
+
+def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
+    """Make an array readable by a device: where it lies if the driver takes it, else in a copy.
+
+    Args:
+        array: C-contiguous; kept alive by the result.
+        device: from `tensor_device`.
+        name: for messages.
+    Raises:
+        BudgetError: a machine with too little memory for it.
+        TierError: the driver refuses the copy too.
+    """
+    if device.type == "cpu" or array.nbytes == 0:
+        return Pinned(_tensor(_Bytes(array)), "read where it lies by the interpreter")
+    with _registering:
+        return _pin(array, device, name)
+
+
+def _need_room(num_bytes: int, name: str) -> None:
+    if num_bytes > free_bytes():
+        raise BudgetError(
+            f"{name}: {format_bytes(num_bytes)} that the device is to read must stay in memory, and {format_bytes(free_bytes())} are "
+            "free: use the CPU, or a machine with more memory"
+        )
+
+
+def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
+    _cuda.make_current(device)
+    keep_in_place(array)
+    first, end = array.ctypes.data, array.ctypes.data + array.nbytes
+
+    def wait() -> None:  # whoever registered it may let go of it then
+        _cuda.wait(device)
+
+    around = [owner for owner in _registered if owner.first < end and first < owner.end]
+    if around and around[0].first <= first and end <= around[0].end:  # two loaders over one array: it stays registered for both
+        return Pinned(_tensor(_Bytes(array, wait, beside=around[0])), "registered before, read where it lies")
+    if not around and _is_pinned(_tensor(_Bytes(array))):
+        return Pinned(_tensor(_Bytes(array, wait)), "pinned before")
+    kind = "map" if _is_map(array) else "memory"
+    if kind == "map":  # anything else has its memory already
+        _need_room(array.nbytes, name)
+    refused = _register(array, device)
+    if not isinstance(refused, str):
+        return Pinned(refused, f"registered {kind}, read where it lies")
+    _need_room(array.nbytes, name)
+    copy = np.frombuffer(mmap.mmap(-1, array.nbytes), np.uint8)
+    copy[:] = array.reshape(-1).view(np.uint8)
+    pinned = _register(copy, device)
+    if isinstance(pinned, str):
+        raise TierError(
+            f"{name}: the driver registers neither the {kind} ({refused}) nor a copy of {format_bytes(array.nbytes)} ({pinned}): see "
+            "`ulimit -l`, or use the CPU"
+        )
+    logger.warning(
+        "%s: the driver does not register the %s (%s): copied once into %s of pinned memory", name, kind, refused, format_bytes(copy.nbytes)
+    )
+    return Pinned(pinned, f"copied into pinned memory, for the driver refused the {kind}: {refused}", copy.nbytes)
+
+
+def _is_map(array: np.ndarray) -> bool:
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, mmap.mmap)
+
+
+def _is_pinned(tensor: torch.Tensor) -> bool:
+    return tensor.is_pinned()
+
+
+def _register(array: np.ndarray, device: torch.device) -> torch.Tensor | str:
+    """A tensor over registered memory, which is let go with its last view; or why the driver refuses."""
+    flags = _cuda.PORTABLE | _cuda.MAPPED | (0 if array.flags.writeable else _cuda.READ_ONLY)
+    address = array.ctypes.data
+    refused = _cuda.register(address, array.nbytes, flags)
+    if refused is not None:
+        return refused
+    owner = _Bytes(array, lambda: _cuda.unregister(address, device))
+    _registered.add(owner)
+    return _tensor(owner)
+
+
+def _tensor(owner: _Bytes) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.asarray(owner))
