@@ -73,6 +73,8 @@ def covered_us(events: list[Event]) -> float:
 
 def picture(events: list[Event], num_batches: int) -> dict[str, Any]:
     """Spans of some batches in the middle, in milliseconds from their begin; those of a lane that all but touch are one."""
+    if not events:  # the driver does not let everybody profile
+        return {"ms": 0.0, "spans": []}
     first, last = min(e[2] for e in events), max(e[3] for e in events)
     length = (last - first) / num_batches * min(SHOWN, num_batches)
     since = (first + last - length) / 2

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import logging
+import threading
 import types
 from typing import Any
 
@@ -86,7 +87,7 @@ class Driver:
         monkeypatch.setattr(_cuda, "register", self.register)
         monkeypatch.setattr(_cuda, "unregister", lambda address, device: self.registered.pop(address))
         monkeypatch.setattr(_cuda, "wait", self.waited.append)
-        monkeypatch.setattr(pinning, "_is_pinned", lambda tensor: False)
+        monkeypatch.setattr(_cuda, "is_registered", lambda address, num_bytes: False)
 
     def register(self, address, num_bytes, flags):
         if self.refuses(flags):
@@ -145,11 +146,41 @@ def test_memory_of_others_is_let_go_when_the_device_has_done_with_it(monkeypatch
     assert driver.waited == [other]
     assert list(driver.registered) == [array.ctypes.data]
     del first
-    monkeypatch.setattr(pinning, "_is_pinned", lambda tensor: True)
+    monkeypatch.setattr(_cuda, "is_registered", lambda address, num_bytes: True)
     found = pinning.pin(array, CUDA, "x")
     assert (found.how, driver.registered, driver.waited) == ("pinned before", {}, [other])
     del found
     assert driver.waited == [other, CUDA]
+
+
+def test_memory_that_is_just_let_go_is_registered_anew(monkeypatch):
+    """By another thread, which waits for the device: until it is over, the memory looks pinned, and is not for long."""
+    driver, array, may_end = Driver(monkeypatch, lambda flags: False), np.arange(1000), threading.Event()
+    monkeypatch.setattr(_cuda, "unregister", lambda address, device: (may_end.wait(10), driver.registered.pop(address)))
+    monkeypatch.setattr(_cuda, "is_registered", lambda address, num_bytes: address in driver.registered)
+    held = [pinning.pin(array, CUDA, "x")]
+    ending = threading.Thread(target=held.clear)
+    ending.start()
+    threading.Timer(0.2, may_end.set).start()
+    found = pinning.pin(array, CUDA, "x")
+    ending.join()
+    assert found.how == "registered memory, read where it lies"
+    assert list(driver.registered) == [array.ctypes.data]
+
+
+def test_only_what_is_registered_as_a_whole_is_registered(monkeypatch):
+    ranges = {1000: (900, 200)}
+
+    def attribute(found, which, address):
+        if address not in ranges:
+            return 1
+        ctypes.cast(found, ctypes.POINTER(ctypes.c_uint64))[0] = ranges[address][which - 11]
+        return 0
+
+    monkeypatch.setattr(_cuda, "driver", lambda: types.SimpleNamespace(cuPointerGetAttribute=attribute))
+    assert _cuda.is_registered(1000, 100)
+    assert not _cuda.is_registered(1000, 101)
+    assert not _cuda.is_registered(2000, 1)
 
 
 def test_a_refused_map_is_copied_and_said_so(mapped, monkeypatch, caplog):

@@ -252,6 +252,28 @@ def test_a_read_that_fails_leaves_an_empty_cache_and_right_batches(plain, monkey
     assert digests(loader) == plain["homogeneous"]
 
 
+@pytest.mark.parametrize("plan", [dict(policy="degree", cache="40 rows", device_topology="pinned"), dict(device_policy="degree")])
+def test_the_mode_of_who_made_or_asked_for_batches_does_not_matter(plan, device):
+    """Memory that a loader keeps is used in every mode."""
+    data = homogeneous_data()
+    options = dict(OPTIONS, input_nodes=data.train_mask, device=device)
+    expected = digests(penstock.NeighborLoader(data, **options))
+    with torch.inference_mode():
+        loader = penstock.NeighborLoader(data, **options, plan=Plan(**plan))
+        loader([1, 2])
+        assert digests(loader) == expected
+    loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 0})
+    assert digests(loader) == expected
+
+
+def test_rows_of_no_bytes_are_rows(device):
+    data = homogeneous_data()
+    data.x = torch.empty(data.num_nodes, 0)
+    shapes = [[batch.x.shape for batch in make_loader(data, device=where)] for where in (None, device)]
+    assert shapes[0] == shapes[1]
+    assert shapes[0][0][0] > 0
+
+
 def test_the_cpu_is_as_before():
     loader = make_loader(homogeneous_data(), plan="pagraph", device="cpu")
     for batch in loader:

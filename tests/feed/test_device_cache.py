@@ -9,7 +9,7 @@ from penstock.gather import CachedTier, FusedCache, fused
 from penstock.plan import Plan
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
-from penstock.store.tiers import PinnedTier
+from penstock.store.tiers import DeviceTier, PinnedTier
 from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data, typed_data
 
@@ -82,7 +82,7 @@ def refuse(*arguments, **options):
 
 @pytest.mark.parametrize(
     ("where", "what"),
-    [(torch, "empty"), (FusedCache, "_bring"), (fused, "to_device")],
+    [(DeviceTier, "__init__"), (FusedCache, "_bring"), (fused, "to_device")],
     ids=["rows", "filling", "table of slots"],
 )
 def test_a_device_that_refuses_after_all_is_no_error(where, what, memory, monkeypatch, device):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from penstock.cache.choose import Workload, fixed_choice
+from penstock.feed import device_split
 from penstock.feed.device_split import measure_device_slopes, place_lists, plan_device_split
 from penstock.feed.inputs import open_input
 from penstock.gather import DeviceTable, FusedCache, RowKind
@@ -36,10 +37,13 @@ def tables_of(workload, device, random):
 
 @pytest.mark.parametrize("named", DEVICES)
 @pytest.mark.parametrize(("make", "node_type", "budget"), [(homogeneous_data, NODE, 12_000), (typed_data, "paper", 16_000)])
-def test_one_budget_for_both(make, node_type, budget, named):
+def test_one_budget_for_both(make, node_type, budget, named, monkeypatch):
     device, random = tensor_device(named), np.random.default_rng(3)
     workload = workload_of(make(), node_type)
     tables = tables_of(workload, device, random)
+    slopes = measure_device_slopes(workload, tables, device, num_batches=1)
+    assert [set(one) for one in slopes] == [set(workload.sampler.graph.adjacency), set(tables)]
+    monkeypatch.setattr(device_split, "measure_device_slopes", lambda *given, **options: [dict.fromkeys(one, 1.0) for one in slopes])
     kept, rows = plan_device_split(str(budget), workload, tables, device, num_batches=1)
     assert sum(map(np.size, kept.values())) > 0
     assert sum(map(np.size, rows.values())) > 0

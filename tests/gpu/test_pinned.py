@@ -20,7 +20,7 @@ else:
     pytestmark = pytest.mark.gpu
 
 NUM = 100_000
-PORTABLE, MAPPED, READ_ONLY = 1, 2, 8  # cudaHostRegister*
+PORTABLE, MAPPED, READ_ONLY = 1, 2, 8  # CU_MEMHOSTREGISTER_*
 
 
 @triton.jit
@@ -73,14 +73,14 @@ def read_registered_map(access, flags):
             owner = type("Owner", (), {"__array_interface__": {**array.__array_interface__, "data": (array.ctypes.data, False)}})()
             tensor = torch.from_numpy(np.asarray(owner))
         torch.zeros(1, device="cuda")
-        runtime = torch.cuda.cudart()
-        said = runtime.cudaHostRegister(tensor.data_ptr(), NUM * 8, flags)
-        assert int(said) == 0, f"cudaHostRegister of a map with flags {flags}: {runtime.cudaGetErrorString(said)} ({int(said)})"
+        driver, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(tensor.data_ptr())  # the runtime's errors stay behind for torch
+        code = driver.cuMemHostRegister_v2(address, ctypes.c_size_t(NUM * 8), ctypes.c_uint(flags))
+        assert code == 0, f"cuMemHostRegister of a map with flags {flags}: CUDA error {code}"
         try:
             for seen in read_by_kernel(tensor):
                 assert torch.equal(seen, expected)
         finally:
-            runtime.cudaHostUnregister(tensor.data_ptr())
+            driver.cuMemHostUnregister(address)
 
 
 def test_a_kernel_reads_a_registered_map():
@@ -89,6 +89,18 @@ def test_a_kernel_reads_a_registered_map():
 
 def test_a_kernel_reads_a_registered_map_that_is_read_only():
     read_registered_map(mmap.PROT_READ, PORTABLE | MAPPED | READ_ONLY)
+
+
+def test_what_lies_beside_registered_memory_is_not_pinned():
+    """Not a promise of ours: what torch says of it decides how careful others must be."""
+    space = torch.zeros(4096, dtype=torch.uint8)
+    torch.zeros(1, device="cuda")
+    driver, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(space.data_ptr())
+    assert driver.cuMemHostRegister_v2(address, ctypes.c_size_t(100), ctypes.c_uint(PORTABLE | MAPPED)) == 0
+    try:
+        assert not space[200:].is_pinned()
+    finally:
+        driver.cuMemHostUnregister(address)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ class CacheToCome:
             self._make()
         self._num_asked += 1
 
+    @torch.inference_mode(False)
     def _make(self) -> None:
         memory, fixed = look_at_device_memory(self._device), self._fixed_bytes
         budget, num_rows = plan_device_cache(memory, fixed), {t: table.num_rows for t, table in self._over.items()}

@@ -318,7 +318,12 @@ class _Epoch:
         ahead: LookAhead[HeldSample | None] | None = None
         is_first_alone = not caches.window and loader._stats.num_batches == 0  # its pages are touched for the first time: by all threads
         if caches.window:
-            samples = _run(lambda index: maker.sample(epoch, index), indices, loader._samplers, loader._sampling)
+
+            @torch.inference_mode(False)
+            def draw(index: int) -> Sampled:
+                return maker.sample(epoch, index)
+
+            samples = _run(draw, indices, loader._samplers, loader._sampling)
 
             def announce(sampled: Sampled) -> HeldSample | None:
                 loader._announce(number, assembler, sampled)
@@ -326,6 +331,7 @@ class _Epoch:
 
             ahead = LookAhead(samples, announce, caches.window)
 
+        @torch.inference_mode(False)  # without workers this is the user's thread, and memory is used again in another mode
         def make(index: int) -> tuple[Any, BatchStats]:
             turn = index // ranks - first
             try:

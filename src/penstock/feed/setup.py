@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.cache.choose import Workload
@@ -77,6 +78,7 @@ def make_maker(
     )
 
 
+@torch.inference_mode(False)  # who made a loader in that mode may use it elsewhere
 def fill_caches(
     plan: Plan,
     maker: BatchMaker,
@@ -130,6 +132,7 @@ def fill_caches(
     return caches
 
 
+@torch.inference_mode(False)
 def make_one(maker: BatchMaker, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
     """Make a batch of some seeds, here and now, outside any pass."""
     assembler, sampled = Assembler(maker.source, caches), maker.sample_of(positions, epoch, index)

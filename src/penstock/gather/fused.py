@@ -40,7 +40,8 @@ class FusedCache(CachedTier):
 
         self._pinned, self._reader = slow, slow.reader
         self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field, and of all others
-        self._hits_seen = torch.zeros(2, dtype=torch.int64, pin_memory=slow.reader.type == "cuda")  # on the host, some batches late
+        is_pinned = slow.reader.type == "cuda"
+        self._hits_seen = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_pinned)  # on the host, some batches late
         self._asked = self._asked_before = self._hits_before = 0
         self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
 

@@ -53,7 +53,8 @@ class DeviceTable(TieredTable):
         """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked."""
         import torch
 
-        return [torch.empty(num_rows * kind.row_bytes, dtype=torch.uint8, device=self.reader) for kind in self.kinds]
+        shapes = [num_rows * kind.row_bytes if kind.row_bytes else (num_rows, 0) for kind in self.kinds]  # rows of no bytes are counted
+        return [torch.empty(shape, dtype=torch.uint8, device=self.reader) for shape in shapes]
 
     def shaped(self, outs: list[Any], again: np.ndarray | None) -> list[Any]:
         """Return rows that have come, as tensors of their fields."""
@@ -61,8 +62,9 @@ class DeviceTable(TieredTable):
 
         rows = []
         for out, kind in zip(outs, self.kinds, strict=True):
-            dtype, num_rows = torch.from_numpy(np.empty(0, kind.dtype)).dtype, out.numel() // max(1, kind.row_bytes)
-            rows.append(out.view(dtype).view(num_rows, *kind.shape))
+            dtype = torch.from_numpy(np.empty(0, kind.dtype)).dtype
+            values = out.view(dtype) if kind.row_bytes else out.new_empty(0, dtype=dtype)
+            rows.append(values.view(out.numel() // kind.row_bytes if kind.row_bytes else out.shape[0], *kind.shape))
         return rows if again is None else [values[to_device(again, self.reader)] for values in rows]
 
     def settle(self) -> None:

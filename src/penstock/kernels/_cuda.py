@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 PORTABLE, MAPPED, READ_ONLY = 1, 2, 8
-_DEVICE_POINTER = 3  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+_DEVICE_POINTER, _RANGE_START, _RANGE_SIZE = 3, 11, 12  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER, _RANGE_START_ADDR, _RANGE_SIZE
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
@@ -41,6 +41,15 @@ def make_current(device: torch.device) -> None:
 def register(address: int, num_bytes: int, flags: int) -> str | None:
     """Lock pages of the host in memory and show them to the devices. Returns why the driver refuses, None where it does not."""
     return _error(driver().cuMemHostRegister_v2(address, num_bytes, flags))
+
+
+def is_registered(address: int, num_bytes: int) -> bool:
+    """Whether memory of the host is pinned or registered already, all of it: torch's `is_pinned` looks at the first byte."""
+    start, size = ctypes.c_uint64(), ctypes.c_uint64()
+    for found, what in ((start, _RANGE_START), (size, _RANGE_SIZE)):
+        if driver().cuPointerGetAttribute(ctypes.addressof(found), what, address) != 0:
+            return False
+    return start.value <= address and address + num_bytes <= start.value + size.value
 
 
 def wait(device: torch.device) -> None:

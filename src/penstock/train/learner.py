@@ -136,4 +136,4 @@ class Learner:
 
 def _to_pinned(tensor: torch.Tensor) -> torch.Tensor:
     """A copy in pinned memory of the host, whole when the current stream has come here."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)

@@ -46,10 +46,10 @@ def test_it_is_measured_once_on_a_device_and_never_in_the_interpreter(monkeypatc
         return dict.fromkeys(candidates, 1.0)
 
     monkeypatch.setattr(grid, "measure_rates", measure)
-    grid.programs_over_link.cache_clear()
+    grid._measured_programs.cache_clear()
     assert PinnedTier([np.zeros((3, 2))], torch.device("cpu")).max_programs == 1
     assert measured == []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: type("Properties", (), {"multi_processor_count": 132}))
     assert [grid.programs_over_link(torch.device("cuda", 0)) for _ in range(2)] == [4, 4]
     assert measured == [[4, 8, 16, 26, 33, 66, 132, 264]]
-    grid.programs_over_link.cache_clear()
+    grid._measured_programs.cache_clear()

@@ -10,6 +10,7 @@ import functools
 import itertools
 import logging
 import mmap
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -34,15 +35,21 @@ SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 5, 1 / 4, 1 / 2, 1, 2)
 """Of the multiprocessors, that are tried: as many programs. A fifth is what a model should have to spare at most."""
 ROW_BYTES = 512
 REPEATS = 3
+_one_at_a_time = threading.Lock()
 MOST_TIMES = 8
 """The programs that saturate the link, where nearly all rows are on the device: a program on each multiprocessor, or thereabouts."""
 
 
-@functools.cache
 def programs_over_link(device: torch.device) -> int:
     """Return the programs of a read of the host's memory; measured when a device is first asked for, in a tenth of a second."""
     if device.type == "cpu":  # the interpreter's
         return 1
+    with _one_at_a_time:  # two measurements at once would share the link
+        return _measured_programs(device)
+
+
+@functools.cache
+def _measured_programs(device: torch.device) -> int:
     import torch
 
     processors = torch.cuda.get_device_properties(device).multi_processor_count

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import mmap
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,7 +57,10 @@ class _Bytes:
 
 
 _registered: weakref.WeakSet[_Bytes] = weakref.WeakSet()
+_held: dict[int, int] = {}
+"""First byte -> end of what the driver has registered: a while longer than anybody is in `_registered`."""
 _registering = threading.Lock()
+_PATIENCE_S = 60.0
 
 
 def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
@@ -92,10 +96,11 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     def wait() -> None:  # whoever registered it may let go of it then
         _cuda.wait(device)
 
+    _wait_for_ends(first, end)
     around = [owner for owner in _registered if owner.first < end and first < owner.end]
     if around and around[0].first <= first and end <= around[0].end:  # two loaders over one array: it stays registered for both
         return Pinned(_tensor(_Bytes(array, wait, beside=around[0])), "registered before, read where it lies")
-    if not around and _is_pinned(_tensor(_Bytes(array))):
+    if not around and _cuda.is_registered(first, array.nbytes):
         return Pinned(_tensor(_Bytes(array, wait)), "pinned before")
     kind = "map" if _is_map(array) else "memory"
     if kind == "map":  # anything else has its memory already
@@ -118,15 +123,21 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     return Pinned(pinned, f"copied into pinned memory, for the driver refused the {kind}: {refused}", copy.nbytes)
 
 
+def _wait_for_ends(first: int, end: int) -> None:
+    """Wait where somebody has let go of this memory, and the driver not yet."""
+    until = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < until:
+        owned = {owner.first for owner in _registered}
+        if not any(at < end and first < over and at not in owned for at, over in list(_held.items())):
+            return
+        time.sleep(1e-3)
+
+
 def _is_map(array: np.ndarray) -> bool:
     owner: Any = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.obj if isinstance(owner, memoryview) else owner.base
     return isinstance(owner, mmap.mmap)
-
-
-def _is_pinned(tensor: torch.Tensor) -> bool:
-    return tensor.is_pinned()
 
 
 def _register(array: np.ndarray, device: torch.device) -> torch.Tensor | str:
@@ -136,7 +147,15 @@ def _register(array: np.ndarray, device: torch.device) -> torch.Tensor | str:
     refused = _cuda.register(address, array.nbytes, flags)
     if refused is not None:
         return refused
-    owner = _Bytes(array, lambda: _cuda.unregister(address, device))
+
+    def end() -> None:
+        try:
+            _cuda.unregister(address, device)
+        finally:
+            _held.pop(address, None)
+
+    _held[address] = address + array.nbytes
+    owner = _Bytes(array, end)
     _registered.add(owner)
     return _tensor(owner)
 

@@ -146,7 +146,14 @@ def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def move_tensor(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor on a device, likewise. Through pinned memory of torch's, which it uses again when the copy is over: nobody waits."""
+    """A tensor on a device, likewise. Through pinned memory of torch's, which it uses again when the copy is over: nobody waits.
+
+    It is copied there even where it seems to be pinned, as what lies beside registered memory may: who owns it may change it at once.
+    """
+    import torch
+
     if tensor.device == device:
         return tensor
-    return tensor.pin_memory().to(device, non_blocking=True) if tensor.device.type == "cpu" else tensor.to(device, non_blocking=True)
+    if device.type == "cuda" and tensor.device.type == "cpu" and tensor.layout == torch.strided:
+        tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
+    return tensor.to(device, non_blocking=True)

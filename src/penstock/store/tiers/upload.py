@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.store.tiers.pinned import DeviceRead, move_tensor, to_device
+from penstock.store.tiers.pinned import DeviceRead, to_device
 from penstock.store.tiers.tier import Read, Tier, TierStats
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class UploadTier:
         import torch
 
         is_pinned = self.reader.type == "cuda"  # torch keeps that memory, and uses it again once the copy out of it is over
-        staged = [torch.empty(rows.size * width, dtype=torch.uint8, pin_memory=is_pinned) for width in self.row_bytes]
+        staged = [torch.empty(rows.size * width, dtype=torch.uint8, device="cpu", pin_memory=is_pinned) for width in self.row_bytes]
         read = self.slow.submit(rows, [one.numpy() for one in staged], np.arange(rows.size))
         return _Upload(self, read, staged, outs, places)
 
@@ -51,7 +51,7 @@ class UploadTier:
         started = time.perf_counter()
         taken, given = to_device(np.arange(places.size), self.reader), to_device(places, self.reader)
         for source, out, row_bytes in zip(staged, outs, self.row_bytes, strict=True):
-            gpu.move_rows(move_tensor(source, self.reader), taken, out, given, row_bytes)
+            gpu.move_rows(source.to(self.reader, non_blocking=True), taken, out, given, row_bytes)
         self.stats.add(places.size, places.size * sum(self.row_bytes), time.perf_counter() - started)
 
 
