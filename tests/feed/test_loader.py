@@ -320,3 +320,16 @@ def test_the_first_batch_is_made_alone():
     assert next(ahead) == 0
     assert seen == [0]
     assert list(ahead) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("make", [homogeneous_data, typed_data])
+def test_a_default_device_of_the_user_does_not_matter(make, num_workers):
+    """`torch.set_default_device`: batches are where the loader was told to put them."""
+    data = make()
+    options = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3, num_workers=num_workers)
+    options["input_nodes"] = data.train_mask if isinstance(data, Data) else ("paper", np.arange(100))
+    expected = [penstock.digest(batch) for batch in penstock.NeighborLoader(data, **options)]
+    with torch.device("meta"):
+        batches = list(penstock.NeighborLoader(data, **options))
+    assert [penstock.digest(batch) for batch in batches] == expected

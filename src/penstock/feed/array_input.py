@@ -85,7 +85,7 @@ class ArrayInput:
             raise UsageError(f"input_nodes: '{node_type}' is not a node type; the node types are {self.graph.node_types}")
         if chosen is None:
             return Seeds(node_type, np.arange(self.graph.num_nodes[node_type]), _input_ids(input_id))
-        values = torch.as_tensor(np.array(chosen) if isinstance(chosen, np.ndarray) else chosen)
+        values = torch.as_tensor(np.array(chosen) if isinstance(chosen, np.ndarray) else chosen, device="cpu")
         if values.dtype == torch.bool:
             values = values.nonzero().view(-1)
             input_id = values if input_id is None else input_id

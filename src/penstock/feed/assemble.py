@@ -113,7 +113,7 @@ class Assembler:
         no such numbers."""
         if isinstance(key, str):
             ids = subgraph.nodes.get(key)
-            return torch.empty(0, dtype=torch.int64) if ids is None else ids
+            return torch.empty(0, dtype=torch.int64, device="cpu") if ids is None else ids
         edges = subgraph.edges.get(key)
         return None if edges is None else edges.positions if self._by_position else edges.edge_ids
 
@@ -136,7 +136,7 @@ class Assembler:
         for edge_type in self._source.graph.adjacency:
             edges = subgraph.edges.get(edge_type)
             if edges is None:
-                nothing = torch.empty(0, dtype=torch.int64)
+                nothing = torch.empty(0, dtype=torch.int64, device="cpu")
                 edges = SubgraphEdges(nothing.view(2, 0), None, nothing, nothing, None)
             self._set_edges(self._store(batch, edge_type, EDGE), edges)
         for field, value in rows:
@@ -151,7 +151,7 @@ class Assembler:
         return batch if self._is_homogeneous or key == homogeneous_key else batch[key]
 
     def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor | None, subgraph: Subgraph) -> None:
-        nodes = torch.empty(0, dtype=torch.int64) if nodes is None else nodes
+        nodes = torch.empty(0, dtype=torch.int64, device="cpu") if nodes is None else nodes
         if "num_nodes" in store:
             store.num_nodes = nodes.numel()
         store.n_id = nodes

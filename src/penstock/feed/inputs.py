@@ -102,7 +102,8 @@ class PyGInput:
             input_nodes = chosen if node_type is None else (node_type, chosen)
         if not self.graph.is_homogeneous and input_nodes is None:
             raise UsageError(f"input_nodes must name a node type of a heterogeneous graph: one of {self.graph.node_types}")
-        resolved_type, nodes, ids = get_input_nodes(self.data, input_nodes, input_id)
+        with torch.device("cpu"):  # whatever the user's default is
+            resolved_type, nodes, ids = get_input_nodes(self.data, input_nodes, input_id)
         return Seeds(resolved_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids))
 
     def _mask(self, node_type: NodeType | None, part: str) -> torch.Tensor:
@@ -211,7 +212,7 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
     if edge_index is None and "adj_t" in store:
         raise NotSupportedError("adj_t is not supported as input: give edge_index (torch_geometric.utils.to_edge_index)")
     if edge_index is None:
-        edge_index = torch.empty(2, 0, dtype=torch.int64)
+        edge_index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in (torch.int32, torch.int64):
         raise InputError(f"{name} must be int64 or int32 [2, num_edges], got {edge_index.dtype} {list(edge_index.shape)}")
     src, dst = _halves(edge_index)

@@ -166,7 +166,7 @@ def infer_typed(
     current = {t: np.empty((count, model.hidden), dtype=np.float32) for t, count in graph.num_nodes.items()}
     for t, rows in current.items():
         for first in range(0, len(rows), batch_size):
-            ids = torch.arange(first, min(first + batch_size, len(rows)))
+            ids = torch.arange(first, min(first + batch_size, len(rows)), device="cpu")
             given = prepare(torch.from_numpy(np.array(x[t][first : first + batch_size]))) if t in x else ids
             rows[first : first + batch_size] = model.encode(t, given.to(device)).cpu().numpy()
     for i in range(model.num_layers):
