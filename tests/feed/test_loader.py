@@ -14,6 +14,7 @@ from penstock.feed import NeighborLoader
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.gather import RowTable
 from penstock.order import LocalOrder
+from penstock.store import ingest
 from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
 
 
@@ -333,3 +334,43 @@ def test_a_default_device_of_the_user_does_not_matter(make, num_workers):
     with torch.device("meta"):
         batches = list(penstock.NeighborLoader(data, **options))
     assert [penstock.digest(batch) for batch in batches] == expected
+
+
+def test_a_mask_is_a_mask_whatever_holds_it(tmp_path):
+    """An array or a list of bools is not a list of the ids 0 and 1."""
+    data = homogeneous_data()
+    store = ingest(homogeneous_data(), tmp_path / "store", memory="4GiB")
+    mask, options = data.train_mask.numpy(), dict(num_neighbors=[4, 3], batch_size=25, seed=3)
+    for source in (data, store):
+        expected = [penstock.digest(batch) for batch in penstock.NeighborLoader(source, input_nodes=data.train_mask, **options)]
+        for given in (mask, mask.tolist()):
+            assert [penstock.digest(batch) for batch in penstock.NeighborLoader(source, input_nodes=given, **options)] == expected
+        for wrong in (mask[:10], np.append(mask, True)):
+            with pytest.raises(UsageError, match=rf"a mask has an entry for each of the 300 nodes, this one is of shape \[{wrong.size}\]"):
+                penstock.NeighborLoader(source, input_nodes=wrong, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "input_nodes", "message"),
+    [
+        (typed_data, "train", r"'train' is not a node type; the node types are .*; for a part write \('\w+', 'train'\)"),
+        (typed_data, ("x", None), "'x' is not a node type; the node types are"),
+        (typed_data, ("paper", "trian"), "'trian' is no part of a split, which are train, val, test"),
+        (typed_data, torch.ones(10, dtype=torch.bool), "must name a node type of a heterogeneous graph: one of"),
+        (homogeneous_data, "trian", "input_nodes='trian' is no part of a split: give one of train, val, test, node ids or a mask"),
+        (homogeneous_data, ("paper", None), "names a node type, and the graph has but one"),
+    ],
+)
+def test_seeds_that_are_not_there(make, input_nodes, message):
+    """The data stays what it was: PyG makes a node type of a name that it is asked for."""
+    data = make()
+    before = list(data.node_types) if make is typed_data else None
+    with pytest.raises(UsageError, match=message):
+        NeighborLoader(data, [4, 3], input_nodes)
+    assert before is None or list(data.node_types) == before
+
+
+@pytest.mark.parametrize("num_neighbors", [10, "15,10", [1.9], None])
+def test_fanouts_that_are_not_whole_numbers(num_neighbors):
+    with pytest.raises(UsageError, match=r"num_neighbors is a list of whole numbers, one per hop, for instance \[15, 10\]; got"):
+        NeighborLoader(homogeneous_data(), num_neighbors)

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import UsageError
 from penstock.feed.fields import Field, TensorRows
-from penstock.feed.inputs import PARTS, Seeds, as_seed_ids
+from penstock.feed.inputs import PARTS, Seeds, as_seed_ids, check_mask
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import Store
@@ -87,6 +87,7 @@ class ArrayInput:
             return Seeds(node_type, np.arange(self.graph.num_nodes[node_type]), _input_ids(input_id))
         values = torch.as_tensor(np.array(chosen) if isinstance(chosen, np.ndarray) else chosen, device="cpu")
         if values.dtype == torch.bool:
+            check_mask(values, self.graph.num_nodes[node_type])
             values = values.nonzero().view(-1)
             input_id = values if input_id is None else input_id
         return Seeds(node_type, as_seed_ids(values), _input_ids(input_id))

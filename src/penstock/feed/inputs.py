@@ -96,15 +96,40 @@ class PyGInput:
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
         """Resolve node ids, masks and split names, by PyG's rules."""
-        node_type, chosen = input_nodes if isinstance(input_nodes, tuple) and len(input_nodes) == 2 else (None, input_nodes)
-        if isinstance(chosen, str) and chosen in PARTS and (node_type is not None or self.graph.is_homogeneous):
+        node_type, chosen = self._choose(input_nodes)
+        if isinstance(chosen, str):
             chosen = self._mask(node_type, chosen)
-            input_nodes = chosen if node_type is None else (node_type, chosen)
-        if not self.graph.is_homogeneous and input_nodes is None:
-            raise UsageError(f"input_nodes must name a node type of a heterogeneous graph: one of {self.graph.node_types}")
+        chosen, num_nodes = as_mask_if_any(chosen), self.graph.num_nodes[node_type or NODE]
+        if isinstance(chosen, torch.Tensor) and chosen.dtype == torch.bool:
+            check_mask(chosen, num_nodes)
+        if chosen is None:
+            chosen = torch.arange(num_nodes, device="cpu")
         with torch.device("cpu"):  # whatever the user's default is
-            resolved_type, nodes, ids = get_input_nodes(self.data, input_nodes, input_id)
-        return Seeds(resolved_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids))
+            _, nodes, ids = get_input_nodes(self.data, chosen if node_type is None else (node_type, chosen), input_id)
+        return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids))
+
+    def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
+        """(node type of a heterogeneous graph, what is chosen of it): ids, a mask, a part, or None for all. PyG would make a new type of
+        a name that it does not know."""
+        types = self.graph.node_types
+        is_pair = isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str)
+        if self.graph.is_homogeneous:
+            if is_pair:
+                raise UsageError("input_nodes names a node type, and the graph has but one: give ids, a mask or a part alone")
+            if isinstance(input_nodes, str) and input_nodes not in PARTS:
+                raise UsageError(f"input_nodes={input_nodes!r} is no part of a split: give one of {', '.join(PARTS)}, node ids or a mask")
+            return None, input_nodes
+        node_type, chosen = input_nodes if is_pair else (input_nodes, None)
+        if not isinstance(node_type, str):
+            raise UsageError(
+                f"input_nodes must name a node type of a heterogeneous graph: one of {types}, or a pair of it and ids or a mask"
+            )
+        if node_type not in types:
+            part = f"; for a part write ('{types[0]}', '{node_type}')" if node_type in PARTS and not is_pair else ""
+            raise UsageError(f"input_nodes: '{node_type}' is not a node type; the node types are {types}{part}")
+        if isinstance(chosen, str) and chosen not in PARTS:
+            raise UsageError(f"input_nodes={input_nodes!r}: '{chosen}' is no part of a split, which are {', '.join(PARTS)}")
+        return node_type, chosen
 
     def _mask(self, node_type: NodeType | None, part: str) -> torch.Tensor:
         store = self.data if node_type is None else self.data[node_type]
@@ -233,6 +258,19 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
     edge_ids = np.empty(src.size, dtype=np.int32 if src.size <= np.iinfo(np.int32).max else np.int64)
     build_kernels.place_edges(src, dst, indptr[:-1].copy(), indices, edge_ids)
     return CSC(indptr, indices, edge_ids)
+
+
+def as_mask_if_any(chosen: Any) -> Any:
+    """A mask of NumPy's or a list of bools as a tensor; anything else as it is."""
+    is_mask = isinstance(chosen, np.ndarray) and chosen.dtype == bool
+    is_mask = is_mask or (isinstance(chosen, list) and bool(chosen) and isinstance(chosen[0], (bool, np.bool_)))
+    return torch.from_numpy(np.array(chosen, dtype=bool)) if is_mask else chosen
+
+
+def check_mask(mask: torch.Tensor, num_nodes: int) -> None:
+    """Raise unless a mask has an entry for every node."""
+    if list(mask.shape) != [num_nodes]:
+        raise UsageError(f"input_nodes: a mask has an entry for each of the {num_nodes} nodes, this one is of shape {list(mask.shape)}")
 
 
 def as_seed_ids(values: torch.Tensor) -> np.ndarray:

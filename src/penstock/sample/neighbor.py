@@ -9,6 +9,7 @@ The rule is PyG's: at every hop each node first seen at the hop before is expand
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -357,6 +358,13 @@ def _damaged(edge_type: EdgeType, what: str) -> CorruptStoreError:
     return CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {what}. Look with `penstock check --deep`, and ingest again")
 
 
+def _whole(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(fanout) for fanout in fanouts)
+    except TypeError:
+        raise UsageError(f"{name} is a list of whole numbers, one per hop, for instance [15, 10]; got {fanouts!r}") from None
+
+
 def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]]) -> dict[EdgeType, tuple[int, ...]]:
     """Return fanouts per edge type, all of one length, or raise UsageError."""
     name = argument("num_neighbors")
@@ -366,9 +374,9 @@ def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType,
         if missing or unknown:
             what = f"none given for {missing[0]}" if missing else f"{unknown[0]} is not an edge type of this graph"
             raise UsageError(f"{name}: {what}; the edge types are {list(graph.adjacency)}")
-        fanouts = {edge_type: tuple(map(int, num_neighbors[edge_type])) for edge_type in graph.adjacency}
+        fanouts = {edge_type: _whole(name, num_neighbors[edge_type]) for edge_type in graph.adjacency}
     else:
-        fanouts = {edge_type: tuple(map(int, num_neighbors)) for edge_type in graph.adjacency}
+        fanouts = {edge_type: _whole(name, num_neighbors) for edge_type in graph.adjacency}
     lengths = sorted({len(values) for values in fanouts.values()})
     if len(lengths) > 1:
         raise UsageError(f"{name}: the number of hops must be the same across all edge types, got lists of {lengths} elements")
