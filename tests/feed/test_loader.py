@@ -374,3 +374,8 @@ def test_seeds_that_are_not_there(make, input_nodes, message):
 def test_fanouts_that_are_not_whole_numbers(num_neighbors):
     with pytest.raises(UsageError, match=r"num_neighbors is a list of whole numbers, one per hop, for instance \[15, 10\]; got"):
         NeighborLoader(homogeneous_data(), num_neighbors)
+
+
+def test_edges_that_are_said_to_be_sorted_and_are_not():
+    with pytest.raises(UsageError, match=r"is_sorted=True, but edge_index is not sorted by destination: leave is_sorted out"):
+        NeighborLoader(homogeneous_data(is_sorted=False), [4, 3], is_sorted=True)

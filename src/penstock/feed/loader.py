@@ -62,7 +62,7 @@ class NeighborLoader:
         disjoint: one tree per seed; the batch then has `batch`, the seed of each node.
         transform: called on each batch, in the caller's thread and in order (in the threads with filter_per_worker=True).
         transform_sampler_output: called on PyG's `SamplerOutput` before features are gathered.
-        is_sorted: `edge_index` is already sorted by destination.
+        is_sorted: `edge_index` is already sorted by destination; UsageError where it is not.
         weight_attr: edge attribute to draw by: with a probability in proportion to it, 0 = never (see `penstock.sample.weights`); read
             once. Edge types without it are drawn uniformly.
         input_time, temporal_strategy, time_attr, neighbor_sampler: not supported yet.
