@@ -31,11 +31,12 @@ def draw_main(stores: dict[str, Any]) -> Any:
             if runs[contender] and runs["mmap"]:
                 height = rate(runs[contender]) / rate(runs["mmap"])
                 panel.bar(place + 0.2 * (number - 1.5), height, 0.19, color=COLOURS[contender], label=labels.pop(contender, None))
-    panel.axhline(TARGETS["mmap"], color="#8b93a1", lw=0.8, ls=":")
+    panel.axhline(TARGETS["mmap"], color="#1d2433", lw=0.8, ls=":", label=f"wanted: {TARGETS['mmap']:.0f}")
     panel.axhspan(1.83, 2.67, color="#3b6fb6", alpha=0.12, lw=0, label="ginex in the paper")
     panel.set_xticks(range(len(found)), [f"{name}\n{MODELS[model]}" for name, model, _ in found], fontsize=8)
     panel.set_ylabel("samples/s over mmap's", fontsize=9)
-    panel.legend(frameon=False, fontsize=8, ncols=5)
+    panel.set_xlim(-0.6, len(found) - 0.4)
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=6, frameon=False, fontsize=8)
     return figure
 
 
@@ -52,11 +53,11 @@ def draw_sensitivity(stores: dict[str, Any]) -> Any:
             there = [point for point in points if runs_of(stores[name], *keys[point])]
             heights = [rate(runs_of(stores[name], *keys[point])) for point in there]
             panel.plot([float(p) for p in there], heights, color=COLOURS[contender], marker="o", ms=3.5, label=contender)
-        finish(panel, name, [float(point) for point in points], xlabel=what, top=None)
+        finish(panel, name, [float(point) for point in points], xlabel=SENSITIVITIES[what], top=None)
         panel.set_xlim(float(points[0]) / 1.2, float(points[-1]) * 1.25)
         panel.set_xscale("log", base=2)
         panel.set_xticks([float(point) for point in points], points)
         panel.set_ylim(bottom=0)
     figure.axes[0].set_ylabel("samples/s", fontsize=9)
-    figure.axes[-1].legend(frameon=False, fontsize=8)
+    figure.legend(*figure.axes[-1].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)
     return figure

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.caching_page import FEW, GINEX, ORDERS, PAGRAPH, TENTH, WINDOWS, Cells
-from penstock.study.plots import finish, line_of, new_figure
+from penstock.study.plots import ORDER_COLOURS, apart, finish, line_of, new_figure
 
 STATIC_SETTINGS = (PAGRAPH, TENTH, FEW)
 POLICIES = ("oracle", "presample", "degree", "random", "fifo", "lru", "clock", "sieve", "lfu", "s3-fifo", "belady 16", "belady all")
-ORDER_STYLES = {"random": ("#3b6fb6", 9), "proximity": ("#c8463d", 6.5), "one-sequence": ("#e0a42c", 4)}
+SEED_ORDERS = ("random", "proximity", "one-sequence")
 
 
 def draw(result: dict[str, Any], folder: Path) -> None:
@@ -39,12 +39,12 @@ def draw_static(cells: dict[str, Cells]) -> Any:
 
 def draw_dynamic(cells: dict[str, Cells]) -> Any:
     """Rows missed at 10% kept: a panel per graph, a row per policy, a dot per order."""
-    figure = new_figure(2.0 * len(cells) + 1.4, 4.0)
+    figure = new_figure(2.0 * len(cells) + 1.4, 4.6)
     panels = figure.subplots(1, len(cells), sharey=True, sharex=True, squeeze=False).ravel()
     for panel, (name, graph) in zip(panels, cells.items(), strict=True):
-        for order, (colour, size) in ORDER_STYLES.items():
+        for number, (order, colour) in enumerate(zip(SEED_ORDERS, ORDER_COLOURS, strict=False)):
             missed = [100 * graph.missed(ORDERS, label, order=order) for label in POLICIES]
-            panel.plot(missed, range(len(POLICIES)), color=colour, marker="o", ms=size, lw=0, label=order)
+            panel.plot(missed, apart(len(POLICIES), number, len(SEED_ORDERS)), color=colour, marker="o", ms=4, lw=0, label=order)
         finish(panel, name, [100], xlabel="", top=None)
         panel.set_yticks(range(len(POLICIES)), POLICIES, fontsize=8)
         panel.set_ylim(len(POLICIES) - 0.5, -0.5)

@@ -15,7 +15,13 @@ from penstock.errors import UsageError
 
 
 def digest(batch: Data | HeteroData) -> str:
-    """Return 16 hex digits over all tensors of a batch, in the order of their names."""
+    """Return 16 hex digits over all tensors of a batch, in the order of their names.
+
+    Args:
+        batch: on any device; what is on one is copied to the host.
+    Raises:
+        UsageError: something else than a batch.
+    """
     if not isinstance(batch, (Data, HeteroData)):
         raise UsageError(f"digest takes a batch (Data or HeteroData), got {type(batch).__name__}")
     state = xxhash.xxh3_64()

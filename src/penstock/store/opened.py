@@ -164,12 +164,16 @@ class Store:
         return self.map(_pick(self.edge_fields(edge_type), name, f"{self.path}: edge type {edge_type or self.edge_types[0]!r}"))
 
     def csc(self, edge_type: EdgeType | None = None) -> CSC:
-        """Return the in-neighbour lists of one edge type, memory-mapped."""
+        """Return the in-neighbour lists of one edge type, memory-mapped: int64 indptr, int32 or int64 indices. None: the only type.
+
+        Raises:
+            MissingFieldError: no such edge type, or several and none named.
+        """
         entry = self._edge(edge_type)
         return CSC(self.map(entry.indptr), self.map(entry.indices), self.map(entry.edge_id) if entry.edge_id else None)
 
     def graph(self) -> Graph:
-        """Return the topology, memory-mapped."""
+        """Return the topology, memory-mapped: the lists of every edge type, in the order of the types."""
         return Graph(dict(self.num_nodes), {edge_type: self.csc(edge_type) for edge_type in self.edge_types}, self.is_homogeneous)
 
     def split_names(self, node_type: NodeType | None = None) -> list[str]:
@@ -223,6 +227,8 @@ class Store:
         Args:
             node_type: a type whose ids were mapped; None: the only type.
             ids: int[n], in [0, num_nodes).
+        Raises:
+            MissingFieldError: ids of this type were not mapped (see `has_original_ids`).
         """
         return self._id_map(node_type).originals(ids)
 
@@ -232,6 +238,8 @@ class Store:
         Args:
             node_type: a type whose ids were mapped; None: the only type.
             original_ids: n integers or strings.
+        Raises:
+            MissingFieldError: ids of this type were not mapped (see `has_original_ids`).
         """
         return self._id_map(node_type).find(original_ids)
 

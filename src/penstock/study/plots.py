@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GREY, BLACK = "#8b93a1", "#1d2433"
 ORDER_COLOURS = ("#3b6fb6", "#c8463d", "#3f9d62", "#e08a2c")
 COLOURS = {
-    "random": GREY, "degree": "#e08a2c", "ratio": "#b3722a", "presample": "#3b6fb6", "presample-2": "#7a9fd4",
+    "random": GREY, "degree": "#e08a2c", "ratio": "#a3588f", "presample": "#3b6fb6", "presample-2": "#7a9fd4",
     "inclusion": "#59a5d8", "oracle": "#17365f",
     "fifo": "#c8463d", "lru": "#3f9d62", "lfu": "#7f5fb0", "clock": "#d977a8", "sieve": "#9a8f2d", "s3-fifo": "#37a2a2",
 }  # fmt: skip
@@ -80,9 +80,9 @@ def draw_orders(result: dict[str, Any]) -> Figure:
     figure = new_figure(2.6 * len(shown) + 1.6, 0.24 * len(labels) + 1.5)
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False).ravel()
     for panel, (place, capacity) in zip(panels, shown, strict=True):
-        for (name, order), colour, size in zip(orders.items(), ORDER_COLOURS, (9, 6.5, 4.5, 3), strict=False):
+        for number, ((name, order), colour) in enumerate(zip(orders.items(), ORDER_COLOURS, strict=False)):
             missed = [order["curves"][label]["missed_rows"][place] for label in labels]
-            panel.plot(missed, range(len(labels)), color=colour, marker="o", ms=size, lw=0, label=name)
+            panel.plot(missed, apart(len(labels), number, len(orders)), color=colour, marker="o", ms=4, lw=0, label=name)
             panel.axvline(order["asked_rows_per_epoch"], color=colour, lw=0.8, ls=":")
         _grid(panel, f"{capacity['text']} kept")
         panel.set_yticks(range(len(labels)), labels, fontsize=8)
@@ -116,6 +116,11 @@ def draw_accesses(name: str, order: dict[str, Any]) -> Figure:
     return figure
 
 
+def apart(num_rows: int, number: int, count: int) -> list[float]:
+    """Heights of the dots of one of `count` series in `num_rows` rows: none upon another."""
+    return [row + 0.5 * (number - (count - 1) / 2) / count for row in range(num_rows)]
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure."""
     from matplotlib.figure import Figure  # not needed to import Penstock
@@ -127,7 +132,8 @@ def line_of(label: str) -> dict[str, Any]:
     """How the line of a policy looks."""
     name, _, window = label.partition(" ")
     if name in COLOURS:
-        return {"color": COLOURS[name], "ls": "-" if name in STATIC_NAMES else "--", "marker": "o", "ms": 3, "lw": 1.5}
+        wide = 3.4 if name == "degree" else 1.5  # often under the line of another
+        return {"color": COLOURS[name], "ls": "-" if name in STATIC_NAMES else "--", "marker": "o", "ms": 3, "lw": wide}
     style = {"belady": "-.", "belady-plain": ":", "superbatch": (0, (1, 3))}.get(name, "-")
     if window == "all":
         return {"color": BLACK, "ls": style, "marker": "D", "ms": 3, "lw": 1.3}

@@ -1,7 +1,7 @@
 """Keep freed memory in the process, so that the next step finds its pages mapped.
 
 Each step of a large model allocates and frees the same hundreds of megabytes. glibc gives such pieces back to the kernel at once, and
-every step pays for mapping and zeroing them again: a 3-layer GraphSAGE step took 310 ms, and 178 ms with the pages kept.
+every step pays for mapping and zeroing them again (docs/tuning.md has what that takes).
 """
 
 from __future__ import annotations

@@ -90,11 +90,6 @@ class DiskStats(TierStats):
             self.read_bytes += plan.num_bytes
             self.num_pages += plan.num_pages
 
-    @property
-    def amplification(self) -> float:
-        """Bytes read per byte asked for."""
-        return self.read_bytes / self.num_bytes if self.num_bytes else 0.0
-
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain values."""
         counted = {"num_requests": self.num_requests, "read_bytes": self.read_bytes, "num_pages": self.num_pages}
