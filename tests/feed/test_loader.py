@@ -255,7 +255,7 @@ def test_bidirectional_has_both_directions():
         ({"prefetch_factor": 0}, UsageError, "prefetch_factor"),
         ({"seed": -1}, UsageError, "seed must be"),
         ({"seed": 1.5}, UsageError, "seed must be"),
-        ({"rank": 2, "num_ranks": 2}, UsageError, "rank must lie"),
+        ({"rank": 2, "num_ranks": 2}, UsageError, "rank must be a whole number"),
         ({"colour": "blue"}, UsageError, "unknown argument 'colour'"),
         ({"shuffle": True, "sampler": range(300)}, UsageError, "sampler excludes shuffle"),
         ({"batch_sampler": [[1]], "batch_size": 4}, UsageError, "batch_sampler excludes"),

@@ -19,7 +19,7 @@ from penstock.store.packing import pack
 from tests.disks import DEVICES
 from tests.feed.inputs import homogeneous_data, typed_data
 
-CAPACITIES = ("0", "1 rows", "7%", "40%", "100%")
+CAPACITIES = ("0%", "1 rows", "7%", "40%", "100%")
 EPOCHS = 2
 
 
@@ -51,15 +51,17 @@ def plans(draw):
     """Any plan; lists are kept or not, and one budget for all of them and the rows where that can be."""
     made = dict(
         features=draw(st.sampled_from(FEATURES)), topology=draw(st.sampled_from(TOPOLOGIES)),
-        policy=draw(st.sampled_from([None, *POLICIES, "belady", "belady"])), cache=draw(st.sampled_from(CAPACITIES)),
+        policy=draw(st.sampled_from([None, *POLICIES, "belady", "belady"])),
         window=draw(st.integers(1, 20)), slow=draw(st.sampled_from([None, None, "1GB/s,10us,64 rows"])),
         slow_topology=draw(st.sampled_from([None, None, "1GB/s,1us,4KiB blocks"])),
         neighbor_layout=draw(st.sampled_from(["direct", "prefix"])),
         neighbor_policy=draw(st.sampled_from([None, *LIST_POLICIES])),
     )  # fmt: skip
+    if made["policy"] is not None:
+        made["cache"] = draw(st.sampled_from(CAPACITIES))
     if made["neighbor_policy"] is not None:
         made["neighbor_cache"] = draw(st.sampled_from(["0", "1 lists", "15%", "100%"]))
-    if draw(st.booleans()) and made["cache"].endswith("%"):
+    if draw(st.booleans()) and made.get("cache", "").endswith("%"):
         made |= dict(policy="presample", neighbor_policy="presample", neighbor_cache="shared")
     return Plan(**made)
 

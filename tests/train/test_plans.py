@@ -31,7 +31,7 @@ def run(folder, store, **options):
 def test_weights_do_not_depend_on_policy_capacity_or_tier(kind, stores, tmp_path):
     expected = run(tmp_path / "none", stores[kind]).weights_digest
     plans = [dict(policy=policy, cache="15%") for policy in POLICIES]
-    plans += [dict(policy="fifo", cache=cache) for cache in ("0", "1 rows", "100%", "64KiB")]
+    plans += [dict(policy="fifo", cache=cache) for cache in ("0%", "1 rows", "100%", "64KiB")]
     plans += [
         dict(features="memory"),
         dict(features="disk"),

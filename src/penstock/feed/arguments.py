@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch_geometric.sampler.base import NumNeighbors
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.options import LoaderOptions
+from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder, proximity_order
 from penstock.plan import Plan
 from penstock.records import EdgeType, Graph
@@ -37,6 +38,8 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
     if isinstance(order, str):
         raise UsageError(f'order must be "proximity", "community" or an order of penstock.order, got {order!r} (random: shuffle=True)')
     if order is not None:
+        if not all(hasattr(order, name) for name in ("num_seeds", "num_batches", "batch")):
+            raise UsageError(f"order must be a name or an order (see penstock.order), got {type(order).__name__}")
         return order
     if options.sampler is not None or options.batch_sampler is not None:
         return GivenOrder(num_seeds, sampler=options.sampler, batch_sampler=options.batch_sampler)
@@ -49,11 +52,30 @@ def unwrap(num_neighbors: NumNeighbors, edge_types: list[EdgeType]) -> dict[Edge
     return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
 
 
+def choose_subgraph(name: SubgraphType | str) -> SubgraphType:
+    """Which edges a batch has, by PyG's name."""
+    try:
+        return SubgraphType(name)
+    except ValueError:
+        raise UsageError(f"subgraph_type must be one of {', '.join(kind.value for kind in SubgraphType)}; got {name!r}") from None
+
+
+def check_kinds(features: Any, **functions: Any) -> None:
+    """Refuse tables that are none, and what is to be called and cannot be."""
+    for key, table in (features or {}).items():
+        if not isinstance(table, TieredTable):
+            raise UsageError(f"features: {key!r} must have a penstock.gather.TieredTable, got {type(table).__name__}")
+    for name, value in functions.items():
+        if value is not None and not callable(value):
+            raise UsageError(f"{name} must be a function, got {type(value).__name__}")
+
+
 def refuse_unsupported(**arguments: Any) -> None:
     """Raise for an argument of PyG's that is given and has no meaning here yet."""
     reasons = {
-        "neighbor_sampler": "Penstock samples itself; use torch_geometric.loader.NodeLoader for a sampler of your own",
+        "neighbor_sampler": "not supported: Penstock samples itself; torch_geometric.loader.NodeLoader takes a sampler of your own",
     }
+    temporal = "not supported yet: samples by time are to come; until then torch_geometric.loader.NeighborLoader draws them"
     for name, value in arguments.items():
         if value is not None:
-            raise NotSupportedError(f"{name} is not supported yet: {reasons.get(name, 'temporal sampling is not there yet')}")
+            raise NotSupportedError(f"{name} is {reasons.get(name, temporal)}")

@@ -7,6 +7,7 @@ topology of an in-memory graph whose edges are not sorted by destination.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -93,6 +94,8 @@ class PyGInput:
         num_nodes = {t: count_nodes(t, store) for t, store in node_stores.items()}
         adjacency = {e: csc_of(store, e, num_nodes[e[0]], num_nodes[e[2]], is_sorted=is_sorted) for e, store in edge_stores.items()}
         self.graph = Graph(num_nodes, adjacency, isinstance(data, Data))
+        for node_type, store in node_stores.items():
+            warn_of_labels(node_type, store, num_nodes[node_type])
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
         """Resolve node ids, masks and split names, by PyG's rules."""
@@ -104,8 +107,12 @@ class PyGInput:
             check_mask(chosen, num_nodes)
         if chosen is None:
             chosen = torch.arange(num_nodes, device="cpu")
-        with torch.device("cpu"):  # whatever the user's default is
-            _, nodes, ids = get_input_nodes(self.data, chosen if node_type is None else (node_type, chosen), input_id)
+        try:
+            with torch.device("cpu"):  # whatever the user's default is
+                _, nodes, ids = get_input_nodes(self.data, chosen if node_type is None else (node_type, chosen), input_id)
+        except AssertionError:
+            shape = None if input_id is None else list(input_id.shape)
+            raise UsageError(f"input_id must have an entry for each of the input nodes, got {shape}") from None
         return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids))
 
     def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
@@ -228,6 +235,22 @@ def count_nodes(node_type: NodeType, store: Any) -> int:
     if store.num_nodes is None:
         raise InputError(f"the number of nodes of type '{node_type}' cannot be told: set num_nodes, or give it features")
     return int(store.num_nodes)
+
+
+def warn_of_labels(node_type: NodeType, store: Any, num_nodes: int) -> None:
+    """Say so where labels of nodes have another length: PyG takes them as the graph's, so every batch would begin with the same ones."""
+    labels = store.get("y")
+    if (
+        isinstance(labels, torch.Tensor)
+        and labels.dim()
+        and labels.shape[0] > 1
+        and not (store.is_node_attr("y") or store.is_edge_attr("y"))
+    ):
+        of = "" if node_type == NODE else f" of '{node_type}'"
+        warnings.warn(
+            f"y{of} has {labels.shape[0]} entries for {num_nodes} nodes: as in PyG each batch gets all of it, not the labels of its nodes",
+            stacklevel=5,
+        )
 
 
 def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_sorted: bool) -> CSC:

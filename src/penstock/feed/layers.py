@@ -20,7 +20,7 @@ from typing import overload
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.errors import MissingFieldError
+from penstock.errors import MissingFieldError, UsageError
 from penstock.records import EdgeType, NodeType
 
 _ones: dict[tuple[torch.device, int], torch.Tensor] = {}
@@ -89,7 +89,11 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
         batch: from `NeighborLoader` with subgraph_type="directional".
     Returns:
         list[Layer] for `Data`, list[TypedLayer] for `HeteroData`.
+    Raises:
+        MissingFieldError: a batch of something else, or not directional.
     """
+    if not isinstance(batch, (Data, HeteroData)):
+        raise UsageError(f"layers takes a batch (Data or HeteroData), got {type(batch).__name__}")
     if isinstance(batch, Data):
         known = _known_after(batch)
         return [_cut(batch, known[-1 - i], known[-2 - i], len(known) - 1 - i) for i in range(len(known) - 1)]

@@ -22,7 +22,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
-from penstock.feed.arguments import refuse_unsupported
+from penstock.feed.arguments import check_kinds, choose_subgraph, refuse_unsupported
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import Loan
 from penstock.feed.device_cache import cache_to_come
@@ -124,14 +124,15 @@ class NeighborLoader:
             input_time=input_time, time_attr=time_attr, neighbor_sampler=neighbor_sampler,
             temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
         )  # fmt: skip
+        check_kinds(features, transform=transform, transform_sampler_output=transform_sampler_output, custom_cls=custom_cls, step=step)
         plan = make_plan(plan)
         stage = choose_device(device, plan)
         plan = plan.resolved(has_device=stage.device is not None)
         check_shards(plan, shards, stage.device)
         self.seed = choose_seed(seed, kwargs.get("generator"))
         self._options = read_options(kwargs) if stage.device is None else read_options(kwargs).ahead()
-        if not 0 <= rank < num_ranks:
-            raise UsageError(f"rank must lie in [0, num_ranks), got rank={rank}, num_ranks={num_ranks}")
+        if not (isinstance(rank, (int, np.integer)) and isinstance(num_ranks, (int, np.integer)) and 0 <= rank < num_ranks):
+            raise UsageError(f"rank must be a whole number in [0, num_ranks), got rank={rank!r}, num_ranks={num_ranks!r}")
         self.data, self.transform = data, transform
         self.rank, self.num_ranks = rank, num_ranks
         if not directed:
@@ -145,7 +146,7 @@ class NeighborLoader:
             plan,
             self._options,
             order=order,
-            subgraph_type=SubgraphType(subgraph_type),
+            subgraph_type=choose_subgraph(subgraph_type),
             replace=replace,
             disjoint=disjoint,
             weight_attr=weight_attr,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.errors import PenstockError, PipelineError
+from penstock.errors import PenstockError, PipelineError, UsageError
 from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool, Loan
 from penstock.feed.held import HeldSubgraph, hold, release
@@ -238,6 +238,10 @@ class BatchMaker:
                 return
 
     def _sample(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> Sampled:
+        num_seeds = self.seeds.ids.size
+        if positions.size and not 0 <= positions.min() <= positions.max() < num_seeds:
+            first = positions[(positions < 0) | (positions >= num_seeds)][0]
+            raise UsageError(f"position {first} of the seeds was asked for, and there are {num_seeds}, from 0 on: see the sampler")
         clock.enter("sample")
         input_id = torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
         seeds = self.seeds.ids[positions]

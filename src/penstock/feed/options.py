@@ -64,7 +64,7 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
     batch_size, sampler, batch_sampler = kwargs.pop("batch_size", 1), kwargs.pop("sampler", None), kwargs.pop("batch_sampler", None)
     shuffle, drop_last = bool(kwargs.pop("shuffle", False)), bool(kwargs.pop("drop_last", False))
     num_workers, prefetch = kwargs.pop("num_workers", 0), kwargs.pop("prefetch_factor", None)
-    timeout_s, pin_memory = float(kwargs.pop("timeout", 0)), bool(kwargs.pop("pin_memory", False))
+    timeout_s, pin_memory = kwargs.pop("timeout", 0), bool(kwargs.pop("pin_memory", False))
     if kwargs:
         raise UsageError(f"unknown argument {sorted(kwargs)[0]!r} for NeighborLoader; docs/compat.md lists all of them")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
@@ -81,8 +81,8 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
         )
     if prefetch is not None and (not _is_int(prefetch) or prefetch < 1):
         raise UsageError(f"prefetch_factor must be a whole number from 1, got {prefetch!r}")
-    if timeout_s < 0:
-        raise UsageError(f"timeout must not be negative, got {timeout_s}")
+    if not isinstance(timeout_s, (int, float)) or not timeout_s >= 0:
+        raise UsageError(f"timeout is a number of seconds, 0 or more (0: never); got {timeout_s!r}")
     return LoaderOptions(
         batch_size=int(batch_size),
         shuffle=shuffle,
@@ -90,7 +90,7 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
         num_workers=int(num_workers),
         max_in_flight=num_workers + 1 if prefetch is None else max(1, num_workers * prefetch),
         max_read_ahead=2 if prefetch is None else prefetch,
-        timeout_s=timeout_s,
+        timeout_s=float(timeout_s),
         pin_memory=pin_memory and torch.cuda.is_available(),
         sampler=sampler,
         batch_sampler=batch_sampler,
@@ -105,6 +105,8 @@ def samples_ahead(plan: Plan, num_threads: int) -> int:
 
 def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
     """The seed given, else the generator's, else the one of torch.manual_seed (torch has a fixed one where none was set)."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise UsageError(f"generator must be a torch.Generator, of which the seed is taken; got {type(generator).__name__}")
     if seed is None:
         seed = (generator.initial_seed() if generator is not None else torch.initial_seed()) % (1 << 64)
     if not _is_int(seed) or not 0 <= seed < 1 << 64:

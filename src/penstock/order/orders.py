@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from penstock import rng
+from penstock.errors import UsageError
 from penstock.kernels.permute import cpu as permute_kernels
 from penstock.kernels.permute.reference import choose_network
 
@@ -149,4 +150,7 @@ class GivenOrder:
             chosen = (
                 self._batches[index] if self._batch_sampler is not None else self._sequence[index * batch_size : (index + 1) * batch_size]
             )
-        return np.asarray(chosen, dtype=np.int64)
+        positions = np.asarray(chosen).reshape(-1)
+        if positions.size and positions.dtype.kind not in "iu":
+            raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {chosen[0]!r}")
+        return positions.astype(np.int64, copy=False)

@@ -22,6 +22,8 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 def parse_capacity(text: str, name: str = "cache", unit: str = "rows") -> tuple[str, float]:
     """Read "10%", "5000 rows" or a number of bytes: ("share", 0.1), ("rows", 5000) or ("bytes", n). `name`: of the argument; `unit`: what
     is counted, "rows" or "lists"."""
+    if not isinstance(text, str):
+        raise UsageError(f"{argument(name, text)} must be text, for the unit matters: 10%, 2GiB or '5000 {unit}'")
     if match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text):
         if float(match[1]) > 100:
             raise UsageError(f"{argument(name, text)}: more than all {unit}")

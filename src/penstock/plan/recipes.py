@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from penstock.cache.choose import POLICIES
 from penstock.errors import UsageError, argument
+from penstock.plan.capacity import parse_capacity
 from penstock.plan.plan import BUDGETS, SAME, Plan
 
 RECIPES = {
@@ -32,8 +34,14 @@ def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
         if plan not in RECIPES:
             raise UsageError(f"{argument('recipe')} must be one of {', '.join(RECIPES)}; got {plan!r}")
         plan = RECIPES[plan]
+    if plan is not None and not isinstance(plan, Plan):
+        raise UsageError(f"plan must be a penstock.Plan or the name of a recipe ({', '.join(RECIPES)}); got {type(plan).__name__}")
     given = {name: value for name, value in changes.items() if value is not None}
     made = replace(plan or Plan(), **given)
+    if made.policy is None and parse_capacity(made.cache)[1]:
+        raise UsageError(f"{argument('cache', made.cache)} keeps nothing without {argument('policy')}: one of {', '.join(POLICIES)}")
+    if made.policy is not None and made.cache == Plan().cache and made.host_memory is None and made.spool is None:
+        raise UsageError(f"{argument('policy', made.policy)} keeps nothing without {argument('cache')}: say how much, for instance 10%")
     if not made.is_budget:
         return made
     return replace(RECIPES["ginex"] if made.spool is None else SPOOLED, **{name: getattr(made, name) for name in BUDGETS})

@@ -162,7 +162,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def explained(path: Path, verb: str) -> Iterator[None]:
-    """Turn the system's complaints about a full or read-only disk into one line that says what to do."""
+    """Turn the system's complaints about a disk into one line that says what to do."""
     try:
         yield
     except StoreError:
@@ -175,6 +175,6 @@ def explained(path: Path, verb: str) -> Iterator[None]:
             errno.EACCES: "no permission: choose another folder, or change its owner or mode",
             errno.EPERM: "no permission: choose another folder, or change its owner or mode",
         }
-        if error.errno not in reasons:
+        if error.errno is None:  # an error of ours
             raise
-        raise StoreError(f"cannot {verb} {path}: {reasons[error.errno]}") from error
+        raise StoreError(f"cannot {verb} {path}: {reasons.get(error.errno, error.strerror)}") from error

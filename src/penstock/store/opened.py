@@ -38,6 +38,8 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, check_arrays: bool = True) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise UsageError(f"a store is opened by the path of its folder; got {type(path).__name__}")
         self.path = Path(os.path.abspath(path))
         try:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)

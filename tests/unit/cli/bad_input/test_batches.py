@@ -14,7 +14,7 @@ from penstock.plan import make_plan
 from penstock.store import Store, ingest
 from penstock.store.device_memory import DeviceMemory
 from tests.feed.inputs import typed_data
-from tests.refusals import TRAIN, refused, said
+from tests.refusals import TRAIN, assert_in_table, refused, said
 from tests.train.stores import make_data
 
 
@@ -42,6 +42,54 @@ def test_duplicated_seeds_and_batches_larger_than_the_set_are_fine(store):
 @pytest.mark.parametrize("fanouts", [[], [0], [3, 0], [-2], [1] * 17], ids=str)
 def test_fanouts(fanouts, store):
     refused(penstock.errors.UsageError, NeighborLoader, Store.open(store), fanouts)
+
+
+def test_arguments(store):
+    def load(error=UsageError, **options):
+        return refused(error, NeighborLoader, make_data(), [2], **options)
+
+    assert "got int" in refused(UsageError, penstock.open, 3)
+    assert "got 'all'" in load(subgraph_type="all")
+    assert "a sampler of your own" in load(NotSupportedError, neighbor_sampler=object())
+    assert "time_attr" in load(NotSupportedError, time_attr="t")
+    assert "temporal_strategy" in load(NotSupportedError, temporal_strategy="last")
+    assert "got int" in load(plan=3)
+    assert "cache=0.1" in refused(UsageError, penstock.Plan, policy="fifo", cache=0.1)
+    assert "got float" in load(order=0.5)
+    for rank in (0.5, 2, -1, "0"):
+        assert "num_ranks=2" in load(rank=rank, num_ranks=2)
+    for timeout in ("1", -1, float("nan")):
+        assert f"got {timeout!r}" in load(timeout=timeout)
+    assert "got int" in load(generator=3)
+    for name in ("transform", "transform_sampler_output", "custom_cls", "step"):
+        assert name in load(**{name: 3})
+    assert "'node'" in load(features={"node": 3})
+    assert "got [3]" in load(input_nodes=torch.arange(4), input_id=torch.arange(3))
+    assert "got int" in refused(UsageError, penstock.layers, 3)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_positions_of_a_sampler(num_workers, store):
+    def first(**options):
+        return refused(UsageError, next, iter(NeighborLoader(store, [2], "train", num_workers=num_workers, **options)))
+
+    there = Store.open(store).split("train").size
+    assert f"position {there} of the seeds" in first(sampler=[0, there], batch_size=2)
+    assert "position -1 of" in first(batch_sampler=[[0, -1]])
+    assert "got 0.5" in first(sampler=[0.5])
+    loader = NeighborLoader(store, [2], "train", batch_sampler=[torch.tensor([1, 0]), [torch.tensor(2)], [], np.array([3])])
+    assert [batch.input_id.tolist() for batch in loader] == [[1, 0], [2], [], [3]]
+
+
+def test_labels_of_another_length(recwarn):
+    data = make_data()
+    NeighborLoader(data, [2])
+    assert not recwarn.list
+    data.y = data.y[:-1]
+    NeighborLoader(data, [2])
+    (warning,) = recwarn.list
+    assert_in_table(str(warning.message))
+    assert warning.filename == __file__
 
 
 def test_fanouts_of_unequal_length():
@@ -85,7 +133,8 @@ def test_devices(store, monkeypatch):
     assert "divides memory of the device" in refused(NotSupportedError, NeighborLoader, store, [2], "train", plan=shared, device="cuda")
     small = make_plan("gnnlab", host_memory="64MiB")
     assert "in memory (features='disk')" in refused(BudgetError, NeighborLoader, store, [2], "train", plan=small, device="cuda")
-    assert "device_policy alone" in load(plan=penstock.Plan(policy="fifo", device_policy="fifo", device_cache="9 rows"), device="cuda")
+    both = penstock.Plan(policy="fifo", cache="9 rows", device_policy="fifo", device_cache="9 rows")
+    assert "device_policy alone" in load(plan=both, device="cuda")
     assert "and there is none" in refused(UsageError, penstock.Plan, device_policy="same")
     assert "looks ahead, and" in refused(UsageError, penstock.Plan, policy="belady", device_policy="fifo", device_cache="9 rows")
     assert "first batch on" in refused(UsageError, penstock.Plan, policy="degree", device_policy="degree")

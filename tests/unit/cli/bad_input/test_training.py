@@ -103,6 +103,8 @@ def test_plans(store, capfd):
     assert "--neighbor-cache 5 rows" in train("--neighbor-policy", "ratio", "--neighbor-cache", "5 rows")
     assert "more than all lists" in train("--neighbor-policy", "ratio", "--neighbor-cache", "101%")
     assert "choose one of random" in train("--neighbor-cache", "10%")
+    assert "--cache 10% keeps nothing without --policy" in train("--cache", "10%")
+    assert "--policy fifo keeps nothing without --cache" in train("--policy", "fifo")
     assert "it needs --policy" in train("--neighbor-cache", "shared", "--neighbor-policy", "ratio")
     assert "leave --device-policy fifo out" in train("--recipe", "ducati", "--device-policy", "fifo")
     assert "--cache 9 rows counts" in train("--recipe", "ducati", "--cache", "9 rows")
