@@ -272,8 +272,9 @@ def test_ranks_that_do_not_meet(reader):
 
 def test_memory_that_other_processes_are_not_given(reader, monkeypatch):
     """Every rank says why, and none waits for the others."""
+    unpicklable = SimpleNamespace(device=reader, buffer=lambda: 0)
     monkeypatch.setattr(shard_peers, "os", SimpleNamespace(getpid=lambda: -1))
-    monkeypatch.setattr(ShardedCache, "export", lambda self: Export(60, (8,), "fifo", [lambda: 0], None))
+    monkeypatch.setattr(ShardedCache, "export", lambda self: Export(60, (8,), "fifo", [unpicklable], None))
 
     def open_one(seat):
         group = ShardGroup(seat)
@@ -286,6 +287,20 @@ def test_memory_that_other_processes_are_not_given(reader, monkeypatch):
     started = time.monotonic()
     together(shard_seats(2, timeout_s=30), open_one)
     assert time.monotonic() - started < 15
+
+
+def test_devices_that_ranks_number_in_their_own_way(reader, monkeypatch):
+    """As when each sees its own alone, as cuda:0: memory would be looked for on another device."""
+    devices = iter(["GPU-7", "GPU-8"] * 9)
+    monkeypatch.setattr(shard_peers, "identity", lambda device: next(devices))
+
+    def open_one(seat):
+        group = ShardGroup(seat)
+        tier = ShardedCache(lambda: FIFO(30, 3), slow_tiers(reader)[0], reader=reader, group=group)
+        with pytest.raises(TierError, match=r"rank \d of 2 keeps rows on its \S+, which is another device or none for rank \d: let every"):
+            open_shards(group, {"node": tier})
+
+    together(shard_seats(2, timeout_s=30), open_one)
 
 
 def test_ranks_that_load_something_else(reader):

@@ -54,6 +54,15 @@ class Export(NamedTuple):
     slots: np.ndarray | None
 
 
+def identity(device: torch.device) -> str | None:
+    """What tells a device from all others, whatever number a process knows it by; None for the CPU and for one that is not seen here."""
+    import torch
+
+    if device.type != "cuda" or device.index >= torch.cuda.device_count():
+        return None
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
 here: dict[tuple[bytes, int], Mapping[Any, Export]] = {}
 """Exports of owners in this process, by (token, rank): a device does not open memory of its own process a second time."""
 
@@ -132,7 +141,9 @@ class Owner:
             return
         verb, *said = reader.recv()
         shard = self._asked[reader]
-        if verb == "look":
+        if verb == "where":
+            reader.send({buffer.device: identity(buffer.device) for export in self._exports.values() for buffer in export.buffers})
+        elif verb == "look":
             self._show(reader, None if said[0] == os.getpid() else self._exports)
         elif verb == "known":
             self._unknown_to.discard(said[0])

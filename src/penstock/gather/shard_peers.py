@@ -12,12 +12,15 @@ import time
 import weakref
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cache.shard import Shard
 from penstock.errors import InputError, TierError
 from penstock.gather.seats import Seat
-from penstock.gather.shard_owner import Export, NotShown, Owner, here
+from penstock.gather.shard_owner import Export, NotShown, Owner, here, identity
+
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger("penstock")
 
@@ -134,16 +137,20 @@ class ShardGroup:
         finally:
             if owner.not_shown is not None:  # the others have heard of it, and may have ended
                 raise self._not_shown(self.seat.rank, owner.not_shown) from None
-        for rank, others in enumerate(found):
+        if errors := [one for one in found if isinstance(one, TierError)]:
+            raise errors[0]
+        seen = [one for one in found if not isinstance(one, TierError)]
+        for rank, others in enumerate(seen):
             self._compare(exports, others, rank)
-        return found
+        return seen
 
-    def _look(self, peer: Peer, deadline: float, owner: Owner) -> Mapping[Any, Export]:
+    def _look(self, peer: Peer, deadline: float, owner: Owner) -> Mapping[Any, Export] | TierError:
+        """What a rank shows, or why it cannot be seen from here: said once all have looked, for others wait for this rank."""
         while True:
             try:
                 talk = Talk(peer, self.seat.connect(peer.rank))
-                exports = talk.call("look", os.getpid())
-                exports = here[self.seat.token, peer.rank] if exports is None else exports
+                shown = self._strange(peer.rank, talk.call("where")) or talk.call("look", os.getpid())
+                shown = here[self.seat.token, peer.rank] if shown is None else shown
                 talk.say("known", self.seat.rank)
             except (OSError, Gone) as error:
                 if time.monotonic() > deadline or isinstance(error, Gone) or owner.not_shown is not None:
@@ -153,10 +160,21 @@ class ShardGroup:
                     ) from None
                 time.sleep(_RETRY_S)
             else:
-                if isinstance(exports, NotShown):
-                    raise self._not_shown(peer.rank, exports)
+                if isinstance(shown, NotShown):
+                    raise self._not_shown(peer.rank, shown)
                 talk.end()
-                return exports
+                return shown
+
+    def _strange(self, rank: int, places: Mapping[torch.device, str | None]) -> TierError | None:
+        """Whether a rank keeps rows on a device that has another number here, or none: memory there is opened by that number."""
+        for device, name in places.items():
+            if identity(device) != name:
+                return TierError(
+                    f"rank {rank} of {self.seat.num_ranks} keeps rows on its {device}, which is another device or none for rank "
+                    f"{self.seat.rank}: let every rank see all devices (the same CUDA_VISIBLE_DEVICES) and take its own by number, or "
+                    "leave shards out"
+                )
+        return None
 
     def _not_shown(self, rank: int, said: NotShown) -> TierError:
         return TierError(
