@@ -9,6 +9,9 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels of the GPU run in Trit
 import pytest
 from hypothesis import HealthCheck, settings
 
+from penstock.kernels import _triton
+from tests.devices import DEVICES
+
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("dev", max_examples=30, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
@@ -17,6 +20,18 @@ settings.load_profile(os.environ.get("PENSTOCK_HYPOTHESIS", "dev"))
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts its background jobs; ours inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    """What a user names."""
+    return request.param
+
+
+@pytest.fixture(params=DEVICES)
+def reader(request):
+    """Where its tensors are: in the interpreter, the CPU."""
+    return _triton.tensor_device(request.param)
 
 
 @pytest.fixture(scope="session")

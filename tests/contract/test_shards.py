@@ -17,10 +17,8 @@ from penstock.errors import InputError, TierError, UsageError
 from penstock.gather import CachedTier, ShardedCache, ShardGroup, open_shards, shard_peers, shard_seats
 from penstock.gather.shard_owner import Export
 from penstock.gather.stack import around
-from penstock.kernels import _triton
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
 from tests.contract.test_device_tiers import OnDevice
-from tests.devices import DEVICES
 
 NUM_RANKS, CAPACITY = 3, 7
 
@@ -113,11 +111,6 @@ class TestStatic(Shared):
 
     def slow(self, arrays):
         return PinnedTier(arrays, self.reader)
-
-
-@pytest.fixture(params=DEVICES)
-def reader(request):
-    return _triton.tensor_device(request.param)
 
 
 ARRAY = np.arange(60) ** 2

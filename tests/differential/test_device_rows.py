@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.kernels import _triton
 from penstock.kernels.gather_cached import reference as gather_cached_reference
 from penstock.kernels.gather_rows import reference as gather_rows_reference
 from penstock.kernels.move_rows import reference as move_rows_reference
-from tests.devices import DEVICES, address_rows, on_device, poisoned_on
+from tests.devices import address_rows, on_device, poisoned_on
 
 SHAPES = [(1, 0), (6, 2), (20, 4), (48, 16), (131, 3), (512, 0), (520, 8), (1537, 1)]
 """(bytes of a row, offset of the first): every width of words, aligned to lines and not, rows wider than a tile."""
 
 
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return _triton.tensor_device(request.param)
+@pytest.fixture
+def device(reader):
+    return reader
 
 
 @pytest.mark.parametrize(("row_bytes", "offset"), SHAPES)

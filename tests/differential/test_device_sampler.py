@@ -21,9 +21,9 @@ FEW = settings(max_examples=max(3, settings.default.max_examples // 5))
 """The interpreter takes a tenth of a second for what a device does in microseconds."""
 
 
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return _triton.tensor_device(request.param)
+@pytest.fixture
+def device(reader):
+    return reader
 
 
 def on_device(sampler, device, topology="device", kept=None):

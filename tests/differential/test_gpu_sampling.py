@@ -15,15 +15,15 @@ from penstock.kernels.relabel import gpu as relabel_gpu
 from penstock.kernels.relabel import reference as relabel_reference
 from penstock.kernels.sample_neighbors import gpu, reference
 from penstock.records import CSC
-from tests.devices import DEVICES, on_device
+from tests.devices import on_device
 from tests.graphs import assert_same_bytes, random_csc
 
 POISON = -7
 
 
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return _triton.tensor_device(request.param)
+@pytest.fixture
+def device(reader):
+    return reader
 
 
 def poisoned(count, dtype, device):

@@ -20,15 +20,9 @@ from penstock.plan import RECIPES, Plan, make_plan
 from penstock.records import EDGE
 from penstock.store import ingest
 from penstock.store.tiers import HostTier, PinnedTier
-from tests.devices import DEVICES
 from tests.feed.inputs import check_homogeneous, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3)
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 def make_loader(data, **options):

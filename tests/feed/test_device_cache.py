@@ -10,16 +10,10 @@ from penstock.plan import Plan
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from penstock.store.tiers import DeviceTier, PinnedTier
-from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3)
 ROW_BYTES = 8 + 8 + 2 + 1  # x, y, half and train_mask of `homogeneous_data`
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 @pytest.fixture

@@ -13,15 +13,9 @@ from penstock.feed import drawing
 from penstock.plan import Plan, make_plan
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
-from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 def make_loader(data, **options):

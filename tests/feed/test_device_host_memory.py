@@ -13,16 +13,10 @@ from penstock.errors import BudgetError, NotSupportedError, UsageError
 from penstock.feed import drawing
 from penstock.plan import Plan, make_plan
 from penstock.store import ingest
-from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3, input_nodes="train")
 BUDGET = "8GiB"
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 @pytest.fixture(scope="module")

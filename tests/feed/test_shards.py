@@ -20,16 +20,10 @@ from penstock.gather import shard_seat_of_group, shard_seats
 from penstock.plan import Plan, make_plan
 from penstock.store import ingest
 from tests import shard_ranks
-from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=34, shuffle=True, seed=3)
 LEVELS = dict(policy="fifo", cache="60 rows", device_policy="fifo", device_cache="30 rows", slow="1GB/s,10us", device_topology="host")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 @pytest.fixture(scope="module")

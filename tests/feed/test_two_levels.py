@@ -19,16 +19,10 @@ from penstock.plan import RECIPES, Plan, make_plan
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from penstock.store.tiers import HostTier, SlowTier
-from tests.devices import DEVICES
 from tests.feed.inputs import homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
 LEVELS = dict(policy="fifo", cache="150 rows", device_policy="fifo", device_cache="40 rows", slow="1GB/s,10us", device_topology="host")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 @pytest.fixture(scope="module")

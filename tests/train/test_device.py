@@ -16,7 +16,6 @@ from penstock.report.live import introduction
 from penstock.store import ingest
 from penstock.train import DivergedError, EpochRecord, TrainConfig, checkpoint, models, train
 from penstock.train import run as running
-from tests.devices import DEVICES
 from tests.train.stores import make_data, make_store, make_typed_store
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=100, hidden=8, epochs=2, num_workers=2, lr=0.01, dropout=0.1, torch_threads=1)
@@ -26,11 +25,6 @@ QUICK = dict(num_neighbors=(4, 3), batch_size=100, hidden=8, epochs=2, num_worke
 def stores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     return {"plain": str(make_store(folder / "plain").path), "typed": str(make_typed_store(folder / "typed").path)}
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 def run(folder, store, *, resume=False, **options):

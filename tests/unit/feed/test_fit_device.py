@@ -8,20 +8,13 @@ from penstock.feed.caches import Caches
 from penstock.feed.fit_device import FOUND_BYTES_PER_NODE, DeviceUse, batch_bytes, device_use, state_bytes
 from penstock.feed.profile import Profile
 from penstock.gather import DeviceTable, RowKind, TieredTable
-from penstock.kernels import _triton
 from penstock.plan import Plan
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.store.tiers import HostTier, PinnedTier, pinned
 from penstock.store.tiers.pin import Pinned
-from tests.devices import DEVICES
 
 GRAPH = Graph({NODE: 100}, {EDGE: CSC(np.arange(0, 404, 4), np.zeros(400, np.int32), np.arange(400, dtype=np.int64))}, True)
 FLOATS = RowKind("x", np.dtype(np.float64), (2,))
-
-
-@pytest.fixture(params=DEVICES)
-def reader(request):
-    return _triton.tensor_device(request.param)
 
 
 @pytest.fixture
