@@ -11,14 +11,14 @@ import inspect
 import re
 import time
 from collections.abc import Callable
-from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from penstock.cli import writing
 from penstock.cli.console import AsJson
+from penstock.cli.grouping import with_groups
 from penstock.cli.writing import KeepOrDrop
 
 NumEdges = Annotated[int | None, typer.Option(help="How many edges. (default: 16 for each node)")]
@@ -101,23 +101,12 @@ def _command(kind: Callable[..., None]) -> Callable[..., None]:
         store = generate_into_store(kind.__name__, dest, **options, **chosen)
         writing.finish(store, time.perf_counter() - start, as_json)
 
-    parameters, hints = [inspect.signature(run).parameters["dest"]], {"dest": get_type_hints(run, include_extras=True)["dest"]}
-    for function in (kind, _of_all_kinds, _of_writing):
-        parameters += inspect.signature(function).parameters.values()
-        hints |= get_type_hints(function, include_extras=True)
-    hints.pop("return")
-    hints = {name: _with_default_of(kind.__name__, hint) for name, hint in hints.items()}
-    run.__signature__ = inspect.Signature([parameter.replace(annotation=hints[parameter.name]) for parameter in parameters])  # type: ignore[attr-defined]
-    run.__annotations__, run.__doc__ = hints, kind.__doc__
-    return run
+    def reword(help: str) -> str:
+        """Of '(default: 0, communities: 64)', keep what holds for this kind."""
+        return re.sub(r"default: (\S+), communities: (\S+)\)", r"default: \2)" if kind is communities else r"default: \1)", help)
 
-
-def _with_default_of(kind: str, hint: Any) -> Any:
-    """Of '(default: 0, communities: 64)' in the help of an option, keep what holds for this kind."""
-    option = copy(hint.__metadata__[0])
-    general, own = r"default: \1)", r"default: \2)"
-    option.help = re.sub(r"default: (\S+), communities: (\S+)\)", own if kind == "communities" else general, option.help or "")
-    return Annotated[hint.__origin__, option]
+    run.__doc__ = kind.__doc__
+    return with_groups(run, {kind: None, _of_all_kinds: "Features, labels and splits", _of_writing: "The store"}, reword)
 
 
 KINDS = {kind.__name__: kind for kind in (rmat, zipf, communities, kronecker)}

@@ -8,65 +8,76 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.console import AsJson, show
+from penstock.cli.grouping import with_groups
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.train import Result
 
 
-def train(
-    store: Annotated[Path, typer.Argument(help="Folder of the store; penstock ingest or penstock generate makes one.")],
+def _the_run(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run. (default: runs/STORE-1, then -2, ...; the last of them with --resume)")
     ] = None,
     predictions: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the class of every node: .csv (id, class) or .npy (row i is node i).")
     ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, exactly where it stopped.")] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Seconds between checkpoints within an epoch.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+) -> None:
+    """What is kept of a run, and where."""
+
+
+def _the_model(
     model: Annotated[str, typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage or rgcn.")] = "auto",
     target: Annotated[str | None, typer.Option(help="Node type to classify. (default: the one with labels)")] = None,
     num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
-    weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
     layers: Annotated[int | None, typer.Option(help="Layers; repeats the last fanout up to it. (default: one per fanout)")] = None,
     hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
     heads: Annotated[int, typer.Option(help="Attention heads of gat and hgt.")] = 4,
     dropout: Annotated[float, typer.Option(help="Share of the hidden layers dropped in training.")] = 0.5,
     input_dropout: Annotated[float, typer.Option(help="Share of the features dropped in training.")] = 0.0,
+    normalize: Annotated[str, typer.Option(help="none, or rows: divide each feature row by its sum.")] = "none",
+) -> None:
+    """What is trained."""
+
+
+def _training(
     epochs: Annotated[int, typer.Option(help="Passes over the train nodes.")] = 20,
     batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
     lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.003,
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
-    normalize: Annotated[str, typer.Option(help="none, or rows: divide each feature row by its sum.")] = "none",
+    weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
+    order: Annotated[str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one, or the first)")] = None,
     metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
+    evaluation: Annotated[
+        str, typer.Option(help="full: all neighbours; sampled: as in training. auto: sampled where --host-memory is given.")
+    ] = "auto",
+) -> None:
+    """How it is trained."""
+
+
+def _rows(
     recipe: Annotated[
         str | None, typer.Option(help="pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: the settings below in one word.")
     ] = None,
-    order: Annotated[str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = None,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(
+            help="A budget for the whole process, 2GiB: caches, window and look-ahead follow from it; features and lists from the disk."
+        ),
+    ] = None,
     features: Annotated[
         str | None, typer.Option(help="given: features as mapped files; memory: read in at the start; disk: past the page cache.")
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Which rows are kept in memory: degree, presample, fifo, belady, ...")] = None,
     cache: Annotated[str | None, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'.")] = None,
     window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady.")] = None,
-    slow: Annotated[str | None, typer.Option(help="Play a slower device beneath the cache: 1GB/s,100us.")] = None,
-    topology: Annotated[
-        str | None, typer.Option(help="given: neighbour lists as mapped files; memory: read in at the start; disk: past the page cache.")
-    ] = None,
-    neighbor_policy: Annotated[
-        str | None, typer.Option(help="Which neighbour lists are kept in memory: ratio (out/in), presample, degree, random.")
-    ] = None,
-    neighbor_cache: Annotated[
-        str | None, typer.Option(help="How many: 10% of the edges, 2GiB, '5000 lists'; shared: --cache is for rows and lists together.")
-    ] = None,
-    neighbor_layout: Annotated[str | None, typer.Option(help="How kept lists are found: direct or prefix.")] = None,
-    slow_topology: Annotated[
-        str | None, typer.Option(help="Play a slower device beneath the neighbour lists: '1GB/s,100us,4KiB blocks'; same: that of --slow.")
-    ] = None,
-    map_threads: Annotated[
-        int | None, typer.Option(help="Threads that read mapped files at once, read-ahead off: for stores beyond memory.")
-    ] = None,
+    hold: Annotated[str | None, typer.Option(help="Of batches known ahead: samples, or ids only, to be sampled again.")] = None,
     spool: Annotated[
         str | None,
         typer.Option(
@@ -77,10 +88,44 @@ def train(
     presample_batches: Annotated[
         int | None, typer.Option(help="Batches of an epoch that are sampled to find out what is hot. (default: all of them)")
     ] = None,
+) -> None:
+    """Where features live, and what is kept of them in memory."""
+
+
+def _lists(
+    topology: Annotated[
+        str | None, typer.Option(help="given: neighbour lists as mapped files; memory: read in at the start; disk: past the page cache.")
+    ] = None,
+    neighbor_policy: Annotated[
+        str | None, typer.Option(help="Which neighbour lists are kept in memory: ratio (out/in), presample, degree, random.")
+    ] = None,
+    neighbor_cache: Annotated[
+        str | None, typer.Option(help="How many: 10% of the edges, 2GiB, '5000 lists'; shared: --cache is for rows and lists together.")
+    ] = None,
+    neighbor_layout: Annotated[str | None, typer.Option(help="How kept lists are found: direct or prefix.")] = None,
+) -> None:
+    """The same for neighbour lists."""
+
+
+def _machine(
+    num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
+    torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,
+    map_threads: Annotated[
+        int | None, typer.Option(help="Threads that read mapped files at once, read-ahead off: for stores beyond memory.")
+    ] = None,
     huge_pages: Annotated[
         bool | None,
         typer.Option(help="Move mapped files into huge pages of memory where plenty is free; no: leave them to the page cache."),
     ] = None,
+    slow: Annotated[str | None, typer.Option(help="Play a slower device beneath the cache: 1GB/s,100us.")] = None,
+    slow_topology: Annotated[
+        str | None, typer.Option(help="Play a slower device beneath the neighbour lists: '1GB/s,100us,4KiB blocks'; same: that of --slow.")
+    ] = None,
+) -> None:
+    """How this machine is used."""
+
+
+def _device(
     device: Annotated[
         str, typer.Option(help="Where the model computes: cpu, cuda, cuda:1; the GPU draws and gathers its batches too.")
     ] = "cpu",
@@ -92,43 +137,24 @@ def train(
     device_topology: Annotated[
         str | None, typer.Option(help="Neighbour lists on the GPU (device), read by it in memory (pinned), or by the CPU (host).")
     ] = None,
-    host_memory: Annotated[
-        str | None,
-        typer.Option(
-            help="A budget for the whole process, 2GiB: caches, window and look-ahead follow from it; features and lists from the disk."
-        ),
-    ] = None,
-    hold: Annotated[str | None, typer.Option(help="Of batches known ahead: samples, or ids only, to be sampled again.")] = None,
-    evaluation: Annotated[
-        str, typer.Option(help="full: all neighbours; sampled: as in training. auto: sampled where --host-memory is given.")
-    ] = "auto",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
-    torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,
-    checkpoint_every: Annotated[float, typer.Option(help="Seconds between checkpoints within an epoch.")] = 60.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, exactly where it stopped.")] = False,
+) -> None:
+    """How a GPU is used."""
+
+
+def _train(
+    store: Annotated[Path, typer.Argument(help="Folder of the store; penstock ingest or penstock generate makes one.")],
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Train a standard model on a store; ends with a report. Killed, it goes on with --resume to the very same weights."""
-    fanouts = parse_fanouts(num_neighbors, layers)
+    out, predictions, resume = (given.pop(name) for name in ("out", "predictions", "resume"))
+    fanouts = parse_fanouts(given.pop("num_neighbors"), given.pop("layers"))
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.report import choose_observer, write_report
     from penstock.train import TrainConfig
     from penstock.train import train as run
 
-    config = TrainConfig(
-        store=str(store), model=model, target=target, num_neighbors=fanouts, batch_size=batch_size, epochs=epochs, lr=lr,
-        weight_decay=weight_decay, dropout=dropout, input_dropout=input_dropout, hidden=hidden, heads=heads, seed=seed,
-        split=split, metric=metric, weight=weight,
-        recipe=recipe, order=order, features=features, policy=policy, cache=cache, window=window, slow=slow,
-        topology=topology, neighbor_policy=neighbor_policy, neighbor_cache=neighbor_cache, neighbor_layout=neighbor_layout,
-        slow_topology=slow_topology, map_threads=map_threads, presample_batches=presample_batches, huge_pages=huge_pages,
-        spool=spool, spool_folder=spool_folder,
-        device=device, device_policy=device_policy, device_cache=device_cache, device_topology=device_topology,
-        host_memory=host_memory, hold=hold, evaluation=evaluation,
-        normalize=normalize, patience=patience, eval_every=eval_every, num_workers=num_workers, torch_threads=torch_threads,
-        checkpoint_every_s=checkpoint_every,
-    )  # fmt: skip
+    config = TrainConfig(store=str(store), num_neighbors=fanouts, checkpoint_every_s=given.pop("checkpoint_every"), **given)
     folder = out or default_folder(store.resolve().name, resume)
     explain_bus_errors()
     with choose_observer() as observer:
@@ -136,6 +162,20 @@ def train(
     page = write_report(result, folder)
     written = {"report": page} if predictions is None else {"report": page, "predictions": predictions}
     show(summary(result, written), lambda: as_text(result, written), as_json)
+
+
+train = with_groups(
+    _train,
+    {
+        _the_run: "The run",
+        _the_model: "The model",
+        _training: "Training",
+        _rows: "Features: where they live, what is kept in memory",
+        _lists: "Neighbour lists",
+        _machine: "This machine",
+        _device: "GPU",
+    },
+)
 
 
 def default_folder(store: str, resume: bool) -> Path:

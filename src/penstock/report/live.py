@@ -54,10 +54,13 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     """What is about to happen, in two lines."""
     nodes, edges = sum(description["nodes"].values()), sum(description["edges"].values())
     parts = ", ".join(f"{count:,} {part}" for part, count in description["parts"].items())
+    fanouts, batch_size = description["config"]["num_neighbors"], description["config"]["batch_size"]
+    batches = f"fanouts {','.join(map(str, fanouts))}, batches of {batch_size:,}"
+    epochs = f"{num_epochs} epoch" + ("" if num_epochs == 1 else "s")
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
     return (
         f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
-        f"{description['model']}, {num_epochs} epochs, {threads}{_kept(description)}{_on_device(description)}"
+        f"{description['model']}, {batches}, {epochs}, {threads}{_kept(description)}{_on_device(description)}"
     )
 
 
