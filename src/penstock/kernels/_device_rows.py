@@ -2,16 +2,17 @@
 
 Everything is addressed by number: a kernel gets addresses as 64-bit integers, so that it reads memory of the host, mapped files and the
 device's own in the same way, whatever object owns it. In: addresses of rows. Out: their bytes elsewhere. Invariant: no byte outside the
-rows is read or written, at any row size and alignment.
+rows is written, and none read but those of the words that a row lies on, at any row size and alignment.
 
 A copy goes in the widest words that all addresses and the row's size are multiples of: 16 bytes as two of 8, which the compiler joins,
-else 8, 4, 2 or 1. A row that does not begin at a multiple of 128 bytes is read from the boundary before it on, with the lanes before its
-first byte idle, so that requests over the link are for whole lines. Source: UVA, which reports 88-93 % of the link's bandwidth with that
-and 78-82 % without.
+else 8 or 4. Rows of odd sizes are read by words of 4 all the same, whose bytes beside the row are left out, and written by 2 or 1: lanes
+that read less would ask for each line several times. A row that does not begin at a multiple of 128 bytes is read from the boundary before
+it on, with the lanes before its first byte idle, so that requests over the link are for whole lines. Source: UVA, which reports 88-93 % of
+the link's bandwidth with that and 78-82 % without.
 """
 
 # types are constants of kernels here:
-# pyright: reportArgumentType=false, reportAssignmentType=false
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 
@@ -35,22 +36,34 @@ _TYPES = {8: tl.int64, 4: tl.int32, 2: tl.int16, 1: tl.int8}
 
 @triton.jit
 def copy_rows(
-    sources, targets, are_there, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr,
-    COLUMNS: tl.constexpr, SHIFTED: tl.constexpr,
+    sources, targets, are_there, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
+    SHIFTED: tl.constexpr,
 ):  # fmt: skip
     """Copy a row from each of int64[ROWS] addresses `sources` to each of `targets`, where `are_there`; see `layout_of`."""
-    size: tl.constexpr = ROW_BYTES // ELEMENT
-    slack: tl.constexpr = (LINE - WORD) // ELEMENT if SHIFTED else 0
-    readable = tl.multiple_of(
-        sources.to(tl.pointer_type(TYPE))[:, None], (WORD, WORD)
-    )  # else the compiler does not see it, and copies by 8
+    written: tl.constexpr = 8 if WORD > 8 else WORD
+    read: tl.constexpr = 4 if WORD < 4 else written
+    aligned: tl.constexpr = 4 if WORD < 4 else WORD
+    parts: tl.constexpr = read // written
+    size: tl.constexpr = ROW_BYTES // written
+    num_words: tl.constexpr = (ROW_BYTES + 2 * read - written - 1) // read  # that a row lies on, at most
+    slack: tl.constexpr = (LINE - aligned) // read if SHIFTED else 0
+    if parts > 1:
+        before = (sources % read).to(tl.int32)  # bytes of the first word that are not the row's
+        sources = sources - before
+    # multiples: else the compiler does not see it, and copies 16 bytes by 8
+    readable = tl.multiple_of(sources.to(tl.pointer_type(tl.int32 if WORD < 4 else TYPE))[:, None], (aligned, aligned))
     writable = tl.multiple_of(targets.to(tl.pointer_type(TYPE))[:, None], (WORD, WORD))
-    for first in range(0, size + slack, COLUMNS):
+    for first in range(0, num_words + slack, COLUMNS):
         columns = first + tl.arange(0, COLUMNS)[None, :]
         if SHIFTED:
-            columns = columns - ((sources % LINE) // WORD * (WORD // ELEMENT)).to(tl.int32)[:, None]
-        is_inside = are_there[:, None] & (columns >= 0) & (columns < size)
-        tl.store(writable + columns, tl.load(readable + columns, mask=is_inside), mask=is_inside)
+            columns = columns - ((sources % LINE) // aligned * (aligned // read)).to(tl.int32)[:, None]
+        places = columns * parts
+        if parts > 1:
+            places = places - (before // written)[:, None]
+        words = tl.load(readable + columns, mask=are_there[:, None] & (places + (parts - 1) >= 0) & (places < size))
+        for part in tl.static_range(parts):
+            is_inside = are_there[:, None] & (places + part >= 0) & (places + part < size)
+            tl.store(writable + (places + part), (words >> (8 * written * part)).to(TYPE), mask=is_inside)
 
 
 def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
@@ -61,18 +74,18 @@ def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
         source: address of the rows that are read over the link.
         others: addresses of other rows, read or written.
     Returns:
-        the constants of `copy_rows`, and ROWS that a program copies at once.
+        the constants of `copy_rows`, and ROWS that a program copies at once. WORD: bytes that all addresses are multiples of, 1 to 16.
     """
     alignment = row_bytes | source
     for address in others:
         alignment |= address
     word = min(16, alignment & -alignment)
-    element = min(word, 8)
+    read = max(4, min(word, 8))
     is_shifted = (row_bytes | source) % LINE.value != 0
-    needed = row_bytes // element + ((LINE.value - word) // element if is_shifted else 0)
+    needed = triton.cdiv(row_bytes + read - min(word, read), read) + ((LINE.value - max(4, word)) // read if is_shifted else 0)
     columns = min(MAX_COLUMNS, triton.next_power_of_2(needed))
     return {
-        "ROW_BYTES": row_bytes, "WORD": word, "TYPE": _TYPES[element], "ELEMENT": element, "COLUMNS": columns, "SHIFTED": is_shifted,
+        "ROW_BYTES": row_bytes, "WORD": word, "TYPE": _TYPES[min(word, 8)], "COLUMNS": columns, "SHIFTED": is_shifted,
         "ROWS": max(1, (INTERPRETED_TILE if is_interpreted() else TILE) // columns),
     }  # fmt: skip
 

@@ -17,7 +17,7 @@ _NUMBERS = ("table", "cache", "slots", "ids", "out", "targets", "num_hits", "num
 @triton.jit(do_not_specialize=_NUMBERS)
 def _gather_cached(
     table, cache, slots, ids, out, targets, num_hits, num_rows, BY_POSITION: tl.constexpr, HAS_TARGETS: tl.constexpr,
-    ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr,
+    ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
     SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
@@ -30,7 +30,7 @@ def _gather_cached(
         sources = tl.where(slot >= 0, cache + slot * ROW_BYTES, table + rows * ROW_BYTES)
         given = tl.load(targets.to(tl.pointer_type(tl.int64)) + places, mask=are_there, other=0) if HAS_TARGETS else places.to(tl.int64)
         copy_rows(
-            sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED
+            sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, COLUMNS, SHIFTED
         )  # fmt: skip
         tl.atomic_add(num_hits.to(tl.pointer_type(tl.int64)), tl.sum((slot >= 0).to(tl.int64)), sem="relaxed")
         block += tl.num_programs(0)

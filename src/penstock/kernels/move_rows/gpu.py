@@ -20,7 +20,7 @@ _NUMBERS = ("source", "source_rows", "target", "target_rows", "num_rows")
 @triton.jit(do_not_specialize=_NUMBERS)
 def _move_rows(
     source, source_rows, target, target_rows, num_rows, SOURCE_INTEGER: tl.constexpr, TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr,
-    WORD: tl.constexpr, TYPE: tl.constexpr, ELEMENT: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
+    WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
@@ -29,7 +29,7 @@ def _move_rows(
         taken = tl.load(source_rows.to(tl.pointer_type(SOURCE_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         given = tl.load(target_rows.to(tl.pointer_type(TARGET_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         copy_rows(
-            source + taken * ROW_BYTES, target + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, ELEMENT, COLUMNS, SHIFTED
+            source + taken * ROW_BYTES, target + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, COLUMNS, SHIFTED
         )  # fmt: skip
         block += tl.num_programs(0)
 

@@ -1,0 +1,37 @@
+"""Tests of kernels, and of what is above them, on what Triton compiles for a GPU; see `tests/ptx`. A process of their own: one that has
+imported kernels for Triton's interpreter cannot compile them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_compiled(folder, *arguments, seconds):
+    pytest.importorskip("triton.backends.nvidia")
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.ptx", "-k", "not without_a_device", *arguments],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=seconds,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+def test_kernels(tmp_path):
+    kernels = ["test_gpu_sampling.py", "test_device_rows.py::test_gather_cached", "test_device_rows.py::test_move_rows"]
+    run_compiled(tmp_path, "tests/ptx/checks.py", *(f"tests/differential/{each}" for each in kernels), seconds=500)
+
+
+@pytest.mark.deep
+def test_all_that_is_above_them(tmp_path):
+    differential = ["test_device_rows.py", "test_device_sampler.py"]
+    contract = ["test_device_tiers.py", "test_device_caches.py", "test_two_levels.py"]
+    feed = ["test_device.py", "test_device_drawing.py", "test_device_split.py", "test_device_cache.py", "test_two_levels.py"]
+    files = [
+        f"tests/{room}/{each}" for room, some in (("differential", differential), ("contract", contract), ("feed", feed)) for each in some
+    ]
+    run_compiled(tmp_path, *files, "tests/train/test_device.py", seconds=1500)

@@ -1,0 +1,86 @@
+"""What only compiled kernels show. Run as `TRITON_INTERPRET=0 python -m pytest -p tests.ptx tests/ptx/checks.py`, which
+`tests/gpu/test_compiled.py` does."""
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from penstock.kernels.gather_rows.gpu import gather_rows
+from penstock.kernels.relabel import gpu as relabel
+from penstock.kernels.sample_neighbors import gpu as sampling
+from penstock.records import NODE
+from penstock.sample import NeighborSampler
+from tests.devices import address_rows
+from tests.differential.test_device_sampler import compare, on_device, random_lists
+from tests.graphs import homogeneous_graph
+from tests.ptx import interleaved, watched
+
+CPU = torch.device("cpu")
+
+
+@triton.jit
+def _add_one(counter, IS_ATOMIC: tl.constexpr):
+    if IS_ATOMIC:
+        tl.atomic_add(counter, 1)
+    else:
+        tl.store(counter, tl.load(counter) + 1)
+
+
+def test_a_race_is_seen():
+    """A sum that programs read and write is wrong, whether they take turns by chance or not; an atomic one is right."""
+    sums = torch.zeros(3, dtype=torch.int64)
+    _add_one[(40,)](sums, IS_ATOMIC=False)
+    with interleaved(np.random.default_rng(0)):
+        _add_one[(40,)](sums[1:], IS_ATOMIC=False)
+        _add_one[(40,)](sums[2:], IS_ATOMIC=True)
+    assert sums[0] < 40
+    assert sums[1] < 40
+    assert sums[2] == 40
+
+
+@triton.jit
+def _copy_pairs(numbers, out):
+    where = tl.arange(0, 256)
+    tl.store(out + where, tl.load(tl.multiple_of(numbers + where, 16)))
+
+
+def test_an_address_that_is_not_as_promised_is_seen():
+    numbers, out = torch.arange(257), torch.zeros(256, dtype=torch.int64)  # torch's memory begins at multiples of 64
+    _copy_pairs[(1,)](numbers, out)
+    assert out.equal(numbers[:256])
+    with pytest.raises(AssertionError, match="no multiple of 16"):
+        _copy_pairs[(1,)](numbers[1:], out)
+
+
+@pytest.mark.parametrize("row_bytes", [130, 144, 257, 258, 260, 400, 512, 1204, 2866, 5732])
+@pytest.mark.parametrize("offset", [0, 64])
+def test_rows_are_read_by_whole_lines(row_bytes, offset):
+    """No line of 128 bytes is asked for twice for a row: over the link each request costs."""
+    random = np.random.default_rng(row_bytes)
+    table, rows = address_rows(random, 60, row_bytes, offset)
+    ids = random.permutation(60)[:40]
+    out = torch.zeros(40 * row_bytes, dtype=torch.uint8)
+    with watched(table) as reads:
+        gather_rows(torch.from_numpy(table), row_bytes, torch.from_numpy(ids), out)
+    assert out.numpy().tobytes() == rows[ids].tobytes()
+    first = offset + ids * row_bytes
+    last = first + row_bytes - 1
+    assert reads.lines <= (last // 128 - first // 128 + 1).sum()
+    assert reads.sectors <= (last // 32 - first // 32 + 1).sum()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_samples_of_warps_that_take_turns_by_chance(seed, monkeypatch):
+    """Hubs, whose claims meet in one place of a table; tiles and single edges; the same table for two batches."""
+    for kernels in (relabel, sampling):
+        monkeypatch.setattr(kernels, "BLOCK", 16)
+    random = np.random.default_rng(seed)
+    graph = homogeneous_graph(random, 40, 80, hub_degree=150 * (seed % 2))
+    sampler = NeighborSampler(graph, [[3, 2], [70, 2]][seed // 2], replace=seed == 3, seed=seed)
+    with interleaved(random):
+        ours = on_device(sampler, CPU, "pinned" if seed % 2 else "device", random_lists(random, graph) if seed % 2 else None)
+        workspace = ours.workspace()
+        for batch in range(2):
+            compare(ours, sampler, NODE, random.integers(0, 40, 9), workspace, batch=batch)
