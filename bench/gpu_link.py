@@ -59,7 +59,7 @@ class Sizes:
     read: int = GIB // 4
     launches: int = 4
     rounds: int = 5
-    rows: tuple[int, ...] = (128, 256, 260, 272, 320, 400, 512, 516, 600, 768, 1000, 1024, 1028, 2048, 4096)
+    rows: tuple[int, ...] = (128, 256, 258, 260, 272, 320, 400, 512, 516, 600, 768, 1000, 1024, 1028, 2048, 4096)
     shares: tuple[float, ...] = (1 / 32, 1 / 16, 1 / 8, SHARE, 1 / 4, 1 / 2, 1.0, 2.0)
     cached_rows: tuple[int, ...] = (400, 512, 1024)
     hits: tuple[int, ...] = (0, 50, 90, 99, 100)
@@ -72,7 +72,7 @@ class Sizes:
 
 
 TOY = Sizes(
-    table=1 << 16, copied=1 << 14, read=1 << 12, launches=2, rounds=1, rows=(64, 260, 512), shares=(SHARE, 1.0), cached_rows=(512,),
+    table=1 << 16, copied=1 << 14, read=1 << 12, launches=2, rounds=1, rows=(64, 258, 512), shares=(SHARE, 1.0), cached_rows=(512,),
     hits=(0, 90, 100), nodes=200, edges=800, dim=8, fanouts=(2, 2), batch=8, steps=2,
 )  # fmt: skip
 PIECES = ("link", "registered", "device", "cache", "step")

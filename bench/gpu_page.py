@@ -108,7 +108,7 @@ def cache_rows(results: Results) -> list[list[str]]:
 def sampling_rows(results: Results) -> list[list[str]]:
     """Sampling on the device over the CPU, graph by graph."""
     found, made = pieces(results, "gpu_sampling"), []
-    for graph in found or ("10M nodes, 200M edges",):
+    for graph in found or [f"10M nodes, 200M edges, batches of {size}" for size in BATCHES]:
         contenders = found.get(graph, {}).get("contenders", {})
         for where, target in (("device memory", 10.0), ("pinned memory", 3.0)):
             over = contenders.get(where, {}).get("over_cpu")
@@ -297,7 +297,7 @@ def render(results: Results, table: Table) -> str:
         "",
         "## Sampling",
         "",
-        "`python -m bench.gpu_sampling FOLDER`. Fanouts 15, 10, 5, batches of 1,024; the same samples, bit for bit.",
+        "`python -m bench.gpu_sampling FOLDER`. Fanouts 15, 10, 5; the same samples, bit for bit.",
         "",
         *table(HEAD, asked[2]),
         "",

@@ -1,10 +1,12 @@
 """The sampler of a device against the one of the CPU, byte for byte, wherever the graph is. Marked `gpu` it runs on one."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.profiler import profile
 
 from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError
 from penstock.kernels import _triton
@@ -86,6 +88,24 @@ def test_workspaces_do_not_matter(uncounted, device, monkeypatch):
         compare(ours, sampler, NODE, random.integers(0, 200, 20), workspaces[batch % 2], epoch=3, batch=batch)
 
 
+@pytest.mark.parametrize(("fanouts", "uncounted", "waits"), [([3, 4, 2], 1 << 22, 1), ([3, -1, 70], 1 << 22, 3), ([3, 4, 2], 100, 3)])
+def test_the_processor_waits_where_sizes_are_unknown(fanouts, uncounted, waits, device, monkeypatch):
+    """Once, when everything has been asked for; and before a hop that can take any number of edges."""
+    monkeypatch.setattr(device_sampling, "UNCOUNTED", uncounted)
+    random = np.random.default_rng()
+    graph = homogeneous_graph(random, 200, 2000)
+    sampler = NeighborSampler(graph, fanouts, seed=3)
+    ours = on_device(sampler, device)
+    workspace = ours.workspace()
+    with mock.patch.object(device_sampling._Run, "_look", autospec=True, side_effect=device_sampling._Run._look) as look:
+        for batch in range(2):
+            compare(ours, sampler, NODE, random.integers(0, 200, 12), workspace, batch=batch)
+    assert look.call_count == 2 * waits
+    with profile() as seen:
+        ours.sample(NODE, np.arange(12), epoch=0, batch=9, workspace=workspace)
+    assert not {"aten::item", "aten::nonzero"} & {event.key for event in seen.key_averages()}
+
+
 def test_the_table_is_filled_anew_when_its_numbers_end(device):
     random = np.random.default_rng()
     graph = homogeneous_graph(random, 300, 3000)
@@ -104,7 +124,7 @@ def test_the_table_is_filled_anew_when_its_numbers_end(device):
         compare(ours, sampler, NODE, seeds, workspace, batch=2)
     table._span, table._base = 22, relabel.EMPTY
     with pytest.raises(UsageError, match="take smaller batches"):
-        table._reserve(1 << 31, torch.empty(0, device=device))
+        table._reserve(1 << 31)
 
 
 def with_indices(graph, indices):
@@ -174,4 +194,4 @@ def test_memory_is_counted_where_it_is(device):
     ):
         placed = place_graph(graph, device, *arguments)
         assert (placed.device_bytes, placed.pinned_bytes) == (near, far)
-    assert DeviceSampler(NeighborSampler(graph, [2]), placed).workspace().num_bytes == 4 * 50 + 16
+    assert DeviceSampler(NeighborSampler(graph, [2]), placed).workspace().num_bytes == 4 * 50

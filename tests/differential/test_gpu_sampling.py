@@ -68,14 +68,16 @@ def check(random, csc, num_src, nodes, fanout, replace, device, *, with_copies=F
 
     kept, far = keep_lists(random, csc, device) if with_kept else (None, csc)
     indptr, indices, ids = (on_device(array, device) for array in (far.indptr, far.indices, nodes))
-    offsets, status = poisoned(nodes.size + 1, np.int64, device), torch.full((2,), gpu.CLEAN, device=device)
-    offsets[0] = base
-    gpu.count_neighbors(indptr, csc.num_edges, ids, fanout, replace, offsets, status)
-    assert_same_bytes(host(offsets), row_ptr + base)
+    begin, more = int(random.integers(3)), int(random.integers(3))  # where the frontier begins among nodes; what it could have been beyond
+    ids = torch.cat([poisoned(begin, np.int64, device), ids, poisoned(1, np.int64, device)])
+    frontier = ids, torch.tensor([begin, begin + nodes.size], device=device)
+    offsets, status = poisoned(nodes.size + more + 1, np.int64, device), torch.full((2,), gpu.CLEAN, device=device)
+    gpu.count_neighbors(indptr, csc.num_edges, *frontier, torch.tensor([base], device=device), fanout, replace, offsets, status)
+    assert_same_bytes(host(offsets), np.append(row_ptr, np.repeat(row_ptr[-1], more)) + base)
     taken, found = poisoned(positions.size + 3, np.int64, device), poisoned(positions.size + 3, csc.indices.dtype, device)
     gpu.sample_neighbors(
-        indptr, indices, num_src, ids, fanout, replace, key, batch, hop, edge_type, None if copies is None else on_device(copies, device),
-        offsets, taken[: positions.size], found[: positions.size], status, kept,
+        indptr, indices, num_src, *frontier, fanout, replace, key, batch, hop, edge_type,
+        None if copies is None else on_device(copies, device), offsets, taken[: positions.size], found[: positions.size], status, kept,
     )  # fmt: skip
     assert_same_bytes(host(taken), np.append(positions, [POISON] * 3))
     assert_same_bytes(host(found), np.append(neighbors, [POISON] * 3).astype(csc.indices.dtype))
@@ -125,8 +127,8 @@ def test_damage_is_found_first(device):
         indptr = csc.indptr.copy()
         indptr[bad_list] = value
         nodes, status = torch.arange(40, device=device), torch.full((2,), gpu.CLEAN, device=device)
-        row_ptr = torch.zeros(41, dtype=torch.int64, device=device)
-        gpu.count_neighbors(on_device(indptr, device), csc.num_edges, nodes, 3, False, row_ptr, status)
+        row_ptr, span = torch.zeros(41, dtype=torch.int64, device=device), torch.tensor([0, 40], device=device)
+        gpu.count_neighbors(on_device(indptr, device), csc.num_edges, nodes, span, span, 3, False, row_ptr, status)
         starts, ends = indptr[:-1], indptr[1:]
         assert status.tolist() == [np.flatnonzero((starts < 0) | (starts > ends) | (ends > csc.num_edges))[0], gpu.CLEAN]
     for fanout in (5, -1):
@@ -135,7 +137,8 @@ def test_damage_is_found_first(device):
             indices[[44, 101]] = value
             nodes, status = torch.arange(39, -1, -1, device=device), torch.full((2,), gpu.CLEAN, device=device)
             row_ptr, outputs = torch.arange(41, device=device) * 5, [poisoned(200, dtype, device) for dtype in (np.int64, np.int32)]
-            arguments = (on_device(csc.indptr, device), on_device(indices, device), 9000, nodes, fanout, False, (1, 2), 0, 0, 0, None)
+            frontier = nodes, torch.tensor([0, 40], device=device)
+            arguments = (on_device(csc.indptr, device), on_device(indices, device), 9000, *frontier, fanout, False, (1, 2), 0, 0, 0, None)
             gpu.sample_neighbors(*arguments, row_ptr, *outputs, status)
             assert status.tolist() == [gpu.CLEAN, np.flatnonzero(host(outputs[1]) == value)[0]]
 
@@ -178,9 +181,10 @@ def test_relabel(block, device, monkeypatch):
         relabel_gpu.add_seeds(on_device(seeds, device), table, base, nodes)
         for dtype, count in ((np.int32, 0), (np.int64, 1), (np.int32, 50), (np.int64, 250)):
             ids, num_known = random.integers(0, 90, count).astype(dtype), len(known)
+            counter = torch.tensor([num_known], device=device)
             expected = relabel_reference.relabel(ids, positions_of, known)
             positions, (first, ranks) = poisoned(count, np.int64, device), poisoned(2 * count, np.int32, device).reshape(2, count)
-            relabel_gpu.relabel(on_device(ids, device), table, base, num_known, nodes, positions, first, ranks)
+            relabel_gpu.relabel(on_device(ids, device), table, base, counter, nodes, positions, first, ranks)
             assert count == 0 or int(ranks[-1]) == len(known) - num_known
             assert_same_bytes(host(positions), expected)
             assert_same_bytes(host(nodes), np.append(known, [POISON] * (400 - len(known))))
@@ -190,7 +194,8 @@ def test_what_is_no_node_is_left_out(device):
     table = torch.full((10,), relabel_gpu.EMPTY, dtype=torch.int32, device=device)
     ids, nodes = torch.tensor([4, -1, 10, 1 << 40, 3, 4], device=device), poisoned(6, np.int64, device)
     positions, (first, ranks) = poisoned(6, np.int64, device), poisoned(12, np.int32, device).reshape(2, 6)
-    relabel_gpu.relabel(ids, table, 100, 0, nodes, positions, first, ranks)
+    none = torch.zeros(1, dtype=torch.int64, device=device)
+    relabel_gpu.relabel(ids, table, 100, none, nodes, positions, first, ranks)
     assert nodes.tolist() == [4, 3, *[POISON] * 4]
     assert positions[[0, 4, 5]].tolist() == [0, 1, 0]
     assert host(table).tolist() == [relabel_gpu.EMPTY] * 3 + [101, 100] + [relabel_gpu.EMPTY] * 5
@@ -203,7 +208,8 @@ def test_nothing_is_written_where_there_is_no_node(base, device):
     table[1:11] = relabel_gpu.EMPTY
     ids, positions = torch.tensor([-1, 10, 1 << 40, -1], device=device), poisoned(4, np.int64, device)
     first, ranks = poisoned(8, np.int32, device).reshape(2, 4)
-    relabel_gpu.relabel(ids, table[1:11], base, 0, nodes[2:], positions, first, ranks)
+    none = torch.zeros(1, dtype=torch.int64, device=device)
+    relabel_gpu.relabel(ids, table[1:11], base, none, nodes[2:], positions, first, ranks)
     assert int(ranks[-1]) == 0
     assert host(nodes).tolist() == [POISON] * 8
     assert host(table)[1:11].tolist() == [relabel_gpu.EMPTY] * 10
@@ -213,8 +219,7 @@ def test_nothing_is_written_where_there_is_no_node(base, device):
 def test_edges(device):
     random = np.random.default_rng()
     for count in (0, 1, 200):
-        ids, row_ptr = random.integers(0, 40, count), np.cumsum(np.append(0, random.integers(0, 4, count)))
-        assert_same_bytes(host(edges_gpu.count_repetitions(on_device(ids, device))), edges_reference.count_repetitions(ids))
+        row_ptr = np.cumsum(np.append(0, random.integers(0, 4, count)))
         columns = poisoned(int(row_ptr[-1]), np.int64, device)
         edges_gpu.fill_columns(on_device(row_ptr, device), columns)
         assert_same_bytes(host(columns), edges_reference.fill_columns(row_ptr))

@@ -1,7 +1,7 @@
 """Batches on a device: what is drawn and gathered there, what follows it, and how it is handed to the user.
 
 In: batches in the making, on any thread. Out: batches whole on the device. Invariant: the same bytes as on the CPU. A loader has two
-streams beside the user's: one for samples, which the processor waits for at every hop, and one for all that follows, the filling of caches
+streams beside the user's: one for samples, which the processor waits for, and one for all that follows, the filling of caches
 too. An event stands behind each sample and each batch; the stream that goes on with it waits for that event, and the allocator is told, so
 that memory of a batch that was dropped is not used again before the work on it is over.
 """

@@ -15,10 +15,6 @@ FIRST_SPAN = 1 << 20
 """Numbers that a batch is given at first; later twice what the largest needed."""
 
 
-RELABEL_BYTES = 8
-"""An id, while ids are mapped."""
-
-
 class DeviceTable:
     """A position for every node of the graph: int32[num_nodes]."""
 
@@ -35,20 +31,26 @@ class DeviceTable:
         """Start a batch: nodes[:n] = ids, forget the batch before."""
         self._end = self._base
         self._base = max(self._end - self._span, 0)
-        self._reserve(ids.numel(), ids[:0])
+        self._reserve(ids.numel())
         gpu.add_seeds(ids, self._table, self._base, nodes)
 
-    def relabel(self, ids: torch.Tensor, num_nodes: int, nodes: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Map ids to positions, append new ones at nodes[num_nodes:]. Returns int32[1], how many those are; `ids` is not empty."""
-        self._reserve(num_nodes + ids.numel(), nodes[:num_nodes])
-        first, ranks = torch.empty((2, ids.numel()), dtype=torch.int32, device=ids.device)
-        gpu.relabel(ids, self._table, self._base, num_nodes, nodes, positions, first, ranks)
-        return ranks[-1:]
+    def relabel(self, ids: torch.Tensor, known: torch.Tensor, most_known: int, nodes: torch.Tensor, positions: torch.Tensor) -> None:
+        """Map ids to positions, append new ones at nodes[known[0]:], and add their number to all of `known`; `ids` is not empty.
 
-    def _reserve(self, needed: int, nodes: torch.Tensor) -> None:
-        """See that the batch has so many numbers; `nodes`, those of this batch so far, keep their positions."""
+        Args:
+            known: int64[k] on the device; the host knows of known[0] that it is at most `most_known`.
+        """
+        if self._reserve(most_known + ids.numel()):
+            seen = nodes[: int(known[0])]
+            gpu.add_seeds(seen, self._table, self._base, seen)
+        first, ranks = torch.empty((2, ids.numel()), dtype=torch.int32, device=ids.device)
+        gpu.relabel(ids, self._table, self._base, known, nodes, positions, first, ranks)
+        known += ranks[-1:]
+
+    def _reserve(self, needed: int) -> bool:
+        """See that the batch has so many numbers. Returns whether the table is empty now, the nodes of this batch so far included."""
         if self._base + needed <= self._end:
-            return
+            return False
         if needed > gpu.EMPTY:
             raise UsageError(
                 f"a batch of {needed} nodes and edges is too large for a device, which takes {gpu.EMPTY}: take smaller batches"
@@ -56,5 +58,4 @@ class DeviceTable:
         self._span = min(max(self._span, 2 * needed), gpu.EMPTY)
         self._table.fill_(gpu.EMPTY)
         self._end, self._base = gpu.EMPTY, gpu.EMPTY - self._span
-        if nodes.numel():
-            gpu.add_seeds(nodes, self._table, self._base, nodes)
+        return True

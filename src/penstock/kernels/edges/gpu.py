@@ -5,17 +5,6 @@ from __future__ import annotations
 import torch
 
 
-def count_repetitions(ids):
-    """Return int64[n]: how often each id came before in `ids`."""
-    ordered, order = torch.sort(ids, stable=True)
-    number = torch.arange(ids.numel(), device=ids.device)
-    begins = torch.zeros_like(number)
-    begins[1:] = torch.where(ordered[1:] != ordered[:-1], number[1:], 0)
-    if ids.numel():
-        begins = begins.cummax(0).values
-    return torch.empty_like(number).index_copy_(0, order, number - begins)
-
-
 def fill_columns(row_ptr, columns):
     """Write to int64[m] `columns` the row of each edge, given int64[n + 1] row pointers that start at 0 and end at m."""
     rows = torch.arange(row_ptr.numel() - 1, device=row_ptr.device)

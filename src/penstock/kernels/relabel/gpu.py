@@ -18,7 +18,7 @@ from penstock.kernels._triton import launch
 BLOCK = 1024
 """Elements per program."""
 
-_SLICES = ("ids", "first", "ranks", "nodes", "positions")
+_SLICES = ("ids", "known", "first", "ranks", "nodes", "positions")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 EMPTY = (1 << 31) - 1
@@ -35,49 +35,48 @@ def add_seeds(ids, table, base, nodes):
         nodes: int64[>= n].
     """
     nodes[: ids.numel()] = ids
-    _claim_all(ids, table, base)
+    _claim_all(ids, table, base, None)
 
 
-def relabel(ids, table, base, num_nodes, nodes, positions, first, ranks):
-    """Map ids to positions; append new ids at nodes[num_nodes:].
+def relabel(ids, table, base, known, nodes, positions, first, ranks):
+    """Map ids to positions; append new ids at nodes[known[0]:].
 
     Args:
         ids: int32 or int64[m]; what is no node of the table is left out, and its position undefined.
-        table: int32[table size]. base: as in `add_seeds`, at most EMPTY - num_nodes - m.
-        num_nodes: how many nodes of the batch are known.
-        nodes: int64[>= num_nodes + m]. positions: int64[m].
+        table: int32[table size]. base: as in `add_seeds`, at most EMPTY - known[0] - m.
+        known: int64[>= 1], how many nodes of the batch are known. The host need not know it.
+        nodes: int64[>= known[0] + new ones]. positions: int64[m].
         first, ranks: scratch, int32[m]. Afterwards ranks[m - 1] is the number of new nodes.
     """
     m, device = ids.numel(), ids.device
     if m == 0:
         return
     programs = triton.cdiv(m, BLOCK)
-    claims = base + num_nodes
-    _claim_all(ids, table, claims)
-    launch(_find_first, programs, device, ids, m, table, table.numel(), claims, first, ranks, BLOCK=BLOCK)
+    _claim_all(ids, table, base, known)
+    launch(_find_first, programs, device, ids, m, table, table.numel(), base, known, first, ranks, BLOCK=BLOCK)
     torch.cumsum(ranks, 0, dtype=torch.int32, out=ranks)
-    launch(_place, programs, device, ids, m, table, base, num_nodes, first, ranks, nodes, positions, BLOCK=BLOCK)
+    launch(_place, programs, device, ids, m, table, base, known, first, ranks, nodes, positions, BLOCK=BLOCK)
 
 
-def _claim_all(ids, table, claims):
+def _claim_all(ids, table, base, known):
     m = ids.numel()
-    launch(_claim, triton.cdiv(m, BLOCK), ids.device, ids, m, table, table.numel(), claims, BLOCK=BLOCK)
+    launch(_claim, triton.cdiv(m, BLOCK), ids.device, ids, m, table, table.numel(), base, known, HAS_KNOWN=known is not None, BLOCK=BLOCK)
 
 
-@triton.jit(do_not_specialize=("m", "table_size", "claims"), do_not_specialize_on_alignment=_SLICES)
-def _claim(ids, m, table, table_size, claims, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=("m", "table_size", "base"), do_not_specialize_on_alignment=_SLICES)
+def _claim(ids, m, table, table_size, base, known, HAS_KNOWN: tl.constexpr, BLOCK: tl.constexpr):
     """Each occurrence claims its id; the smallest number stays. Seeing a smaller one, none is made: that spares hubs most of theirs."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
     node = tl.load(ids + number, mask=inside, other=0).to(tl.int64)
     inside = inside & (node >= 0) & (node < table_size)
-    claim = (claims + number).to(tl.int32)
+    claim = (base + number + (tl.load(known) if HAS_KNOWN else 0)).to(tl.int32)
     wanted = inside & (claim < tl.load(table + node, mask=inside, other=0))
     tl.atomic_min(table + node, claim, mask=wanted, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=("m", "table_size", "claims"), do_not_specialize_on_alignment=_SLICES)
-def _find_first(ids, m, table, table_size, claims, first, ranks, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=("m", "table_size", "base"), do_not_specialize_on_alignment=_SLICES)
+def _find_first(ids, m, table, table_size, base, known, first, ranks, BLOCK: tl.constexpr):
     """What the table says of each id, and 1 in `ranks` where an id is new and first seen."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
@@ -85,14 +84,15 @@ def _find_first(ids, m, table, table_size, claims, first, ranks, BLOCK: tl.const
     is_node = inside & (node >= 0) & (node < table_size)
     value = tl.load(table + node, mask=is_node, other=-1)  # less than any number: what is no node is not new
     tl.store(first + number, value, mask=inside)
-    tl.store(ranks + number, (is_node & (value == claims + number)).to(tl.int32), mask=inside)
+    tl.store(ranks + number, (is_node & (value == base + tl.load(known) + number)).to(tl.int32), mask=inside)
 
 
-@triton.jit(do_not_specialize=("m", "base", "num_nodes"), do_not_specialize_on_alignment=_SLICES)
-def _place(ids, m, table, base, num_nodes, first, ranks, nodes, positions, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=("m", "base"), do_not_specialize_on_alignment=_SLICES)
+def _place(ids, m, table, base, known, first, ranks, nodes, positions, BLOCK: tl.constexpr):
     """Give new ids their positions in the order of the first claims; tell every occurrence the position of its id."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
+    num_nodes = tl.load(known)
     value = tl.load(first + number, mask=inside, other=0).to(tl.int64) - base
     is_new = inside & (value >= num_nodes)
     rank = tl.load(ranks + (value - num_nodes), mask=is_new, other=1).to(tl.int64) - 1

@@ -33,7 +33,7 @@ CLEAN = (1 << 63) - 1
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
-_SLICES = ("nodes", "copies", "row_ptr", "positions", "neighbors")
+_SLICES = ("nodes", "span", "before", "copies", "row_ptr", "positions", "neighbors", "status")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 _TILE_ELEMENTS = 2048
@@ -54,29 +54,34 @@ class Kept(NamedTuple):
     cached: torch.Tensor
 
 
-def count_neighbors(indptr, num_edges, nodes, fanout, replace, row_ptr, status):
-    """Fill row_ptr[1:] with the running sum of how many edges each node will take, row_ptr[0] included.
+def count_neighbors(indptr, num_edges, nodes, span, before, fanout, replace, row_ptr, status):
+    """Fill row_ptr with the running sum of how many edges each node of a frontier will take.
 
     Args:
-        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before.
-        status: int64[2]; status[0] is lowered to the first i for which the list of nodes[i] lies outside the edges: it takes none.
+        nodes, span: int64[>= span[1]]; the frontier is nodes[span[0]:span[1]]. Span: int64[2], which the host need not know.
+        before: int64[1], what row_ptr starts at: the number of edges taken before.
+        row_ptr: int64[b + 1], b at least the size of the frontier; behind it, the last sum is repeated.
+        status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it takes none.
     """
-    n = nodes.numel()
-    arguments = (indptr, num_edges, nodes, n, fanout, row_ptr, status)
-    launch(_count, triton.cdiv(n, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
+    b = row_ptr.numel() - 1
+    arguments = (indptr, num_edges, nodes, span, before, b, fanout, row_ptr, status)
+    launch(_count, triton.cdiv(b + 1, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
     row_ptr.cumsum_(0)
 
 
 def sample_neighbors(
-    indptr, indices, num_src, nodes, fanout, replace, key, batch, hop, edge_type, copies, row_ptr, positions, neighbors, status, kept=None
-):
-    """Sample in-neighbours of `nodes`; see `reference.sample_neighbors`.
+    indptr, indices, num_src, nodes, span, fanout, replace, key, batch, hop, edge_type, copies, row_ptr, positions, neighbors, status,
+    kept=None,
+):  # fmt: skip
+    """Sample in-neighbours of a frontier; see `reference.sample_neighbors`.
 
     Args:
         num_src: number of source nodes, for the check.
+        nodes, span: the frontier; as in `count_neighbors`.
         key: two integers below 2**32, on the host.
-        row_ptr: int64[n + 1], from `count_neighbors`.
-        positions: int64[m], neighbors: indices.dtype[m]; m = row_ptr[n] - row_ptr[0], or more up to `TILE_FANOUT`: what is more is left.
+        copies: int64[>= n] or None; of the i-th node of the frontier.
+        row_ptr: int64[b + 1], from `count_neighbors`.
+        positions: int64[m], neighbors: indices.dtype[m]; m = row_ptr[b] - row_ptr[0], or more up to `TILE_FANOUT`: what is more is left.
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
     """
@@ -84,18 +89,17 @@ def sample_neighbors(
         return
     place = tuple(map(_signed, (int(key[0]), int(key[1]), batch, hop << 16 | edge_type << 20)))
     draw = _draw_tiles if 0 <= fanout <= TILE_FANOUT else _draw_edges
-    draw(indptr, indices, num_src, nodes, fanout, bool(replace), place, copies, row_ptr, positions, neighbors, status, kept)
+    draw(indptr, indices, num_src, nodes, span, fanout, bool(replace), place, copies, row_ptr, positions, neighbors, status, kept)
 
 
-def _draw_tiles(indptr, indices, num_src, nodes, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
+def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
     lanes = max(4, triton.next_power_of_2(fanout))
     rows = BLOCK // lanes if replace else max(1, min(128, _TILE_ELEMENTS // (lanes * lanes)))
-    n = nodes.numel()
     lists = (indptr, indices, indices.numel(), num_src)
-    arguments = (*lists, nodes, n, fanout, *place, copies, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
+    arguments = (*lists, nodes, span, fanout, *place, copies, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
     launch(
         _draw_tile,
-        triton.cdiv(n, rows),
+        triton.cdiv(row_ptr.numel() - 1, rows),
         nodes.device,
         *arguments,
         REPLACE=replace,
@@ -106,18 +110,18 @@ def _draw_tiles(indptr, indices, num_src, nodes, fanout, replace, place, copies,
     )
 
 
-def _draw_edges(indptr, indices, num_src, nodes, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
-    n, m, device = nodes.numel(), positions.numel(), nodes.device
-    programs, steps = triton.cdiv(m, BLOCK), n.bit_length()
-    arguments = (indptr, nodes, n, m, steps, fanout, *place, copies, row_ptr, positions)
+def _draw_edges(indptr, indices, num_src, nodes, span, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
+    b, m, device = row_ptr.numel() - 1, positions.numel(), nodes.device
+    programs, steps = triton.cdiv(m, BLOCK), b.bit_length()
+    arguments = (indptr, nodes, span, b, m, steps, fanout, *place, copies, row_ptr, positions)
     launch(_draw_edge, programs, device, *arguments, REPLACE=replace, HAS_COPIES=copies is not None, BLOCK=BLOCK)
     if fanout >= 0 and not replace:
-        _settle_long(indptr, nodes, fanout, row_ptr, positions)
-    arguments = (indptr, indices, num_src, nodes, n, m, steps, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
+        _settle_long(indptr, nodes, span, fanout, row_ptr, positions)
+    arguments = (indptr, indices, num_src, nodes, span, b, m, steps, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
     launch(_read_edge, programs, device, *arguments, HAS_KEPT=kept is not None, BLOCK=BLOCK)
 
 
-def _settle_long(indptr, nodes, fanout, row_ptr, positions):
+def _settle_long(indptr, nodes, span, fanout, row_ptr, positions):
     """Floyd's rule for lists of candidates of any length, by a stable sort.
 
     Every candidate is among the slots drawn so far, whether it was taken or gave way. So draw i gives way where its candidate came
@@ -125,9 +129,10 @@ def _settle_long(indptr, nodes, fanout, row_ptr, positions):
     Chains are followed by doubling.
     """
     m = positions.numel()
-    rows = torch.repeat_interleave(torch.arange(nodes.numel(), device=nodes.device), row_ptr.diff(), output_size=m)
-    start, number = indptr[nodes][rows], torch.arange(m, device=nodes.device)
-    degree, first = indptr[nodes + 1][rows] - start, (row_ptr[:-1] - row_ptr[0])[rows]
+    rows = torch.repeat_interleave(torch.arange(row_ptr.numel() - 1, device=nodes.device), row_ptr.diff(), output_size=m)
+    node, number = nodes[span[0] + rows], torch.arange(m, device=nodes.device)
+    start, first = indptr[node], (row_ptr[:-1] - row_ptr[0])[rows]
+    degree = indptr[node + 1] - start
     slot, draw = positions - start, number - first
     drawn = degree > fanout
 
@@ -152,15 +157,23 @@ def _signed(word: int) -> int:
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
-@triton.jit(do_not_specialize=("num_edges", "n", "fanout"), do_not_specialize_on_alignment=_SLICES)
-def _count(indptr, num_edges, nodes, n, fanout, row_ptr, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=("num_edges", "b", "fanout"), do_not_specialize_on_alignment=_SLICES)
+def _count(indptr, num_edges, nodes, span, before, b, fanout, row_ptr, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = row < n
-    node = tl.load(nodes + row, mask=inside, other=0)
+    node, inside = _load_nodes(nodes, span, row)
     _, degree, damaged = _find_list(indptr, num_edges, node, inside)
-    tl.store(row_ptr + 1 + row, _num_taken(degree, fanout, REPLACE), mask=inside)
+    tl.store(row_ptr + 1 + row, tl.where(inside, _num_taken(degree, fanout, REPLACE), 0), mask=row < b)
+    tl.store(row_ptr + row, tl.load(before), mask=row == 0)
     first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
     tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+
+
+@triton.jit
+def _load_nodes(nodes, span, row):
+    """Nodes of a frontier, and which of them are there."""
+    begin = tl.load(span)
+    inside = row < tl.load(span + 1) - begin
+    return tl.load(nodes + begin + row, mask=inside, other=0), inside
 
 
 @triton.jit
@@ -233,19 +246,18 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
 
 
 @triton.jit(
-    do_not_specialize=("num_edges", "num_src", "n", "fanout", "key_0", "key_1", "batch", "place", "num_kept"),
+    do_not_specialize=("num_edges", "num_src", "fanout", "key_0", "key_1", "batch", "place", "num_kept"),
     do_not_specialize_on_alignment=_SLICES,
 )
 def _draw_tile(
-    indptr, indices, num_edges, num_src, nodes, n, fanout, key_0, key_1, batch, place, copies, ranks, prefix_ptr, num_kept, cached,
+    indptr, indices, num_edges, num_src, nodes, span, fanout, key_0, key_1, batch, place, copies, ranks, prefix_ptr, num_kept, cached,
     row_ptr, positions, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr, ROWS: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
     """Draw and read for ROWS nodes, one lane per draw."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)[None, :]
-    inside = row < n
-    node = tl.load(nodes + row, mask=inside, other=0)
+    node, inside = _load_nodes(nodes, span, row)
     start, degree, _ = _find_list(indptr, num_edges, node, inside)
     draws = inside & ((degree > 0) if REPLACE else (degree > fanout))
     slots = tl.broadcast_to(lane, (ROWS, LANES)).to(tl.uint32)
@@ -287,10 +299,10 @@ def _draw_tile(
 
 
 @triton.jit
-def _find_row(row_ptr, base, n, steps, number, inside):
+def _find_row(row_ptr, base, b, steps, number, inside):
     """The row that each number belongs to: the last one that begins at or before it."""
     low = tl.zeros_like(number)
-    high = low + n
+    high = low + b
     while steps != 0:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
         steps -= 1
         middle = (low + high) // 2
@@ -300,17 +312,17 @@ def _find_row(row_ptr, base, n, steps, number, inside):
     return low
 
 
-@triton.jit(do_not_specialize=("n", "m", "steps", "fanout", "key_0", "key_1", "batch", "place"), do_not_specialize_on_alignment=_SLICES)
+@triton.jit(do_not_specialize=("b", "m", "steps", "fanout", "key_0", "key_1", "batch", "place"), do_not_specialize_on_alignment=_SLICES)
 def _draw_edge(
-    indptr, nodes, n, m, steps, fanout, key_0, key_1, batch, place, copies, row_ptr, positions, REPLACE: tl.constexpr,
+    indptr, nodes, span, b, m, steps, fanout, key_0, key_1, batch, place, copies, row_ptr, positions, REPLACE: tl.constexpr,
     HAS_COPIES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Draw, one lane per edge. Without replacement these are candidates where a list is not taken whole."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
     base = tl.load(row_ptr)
-    row = _find_row(row_ptr, base, n, steps, number, inside)
-    node = tl.load(nodes + row, mask=inside, other=0)
+    row = _find_row(row_ptr, base, b, steps, number, inside)
+    node = tl.load(nodes + tl.load(span) + row, mask=inside, other=0)
     start = tl.load(indptr + node, mask=inside, other=0)
     degree = tl.load(indptr + node + 1, mask=inside, other=0) - start
     draw = number - (tl.load(row_ptr + row, mask=inside, other=0) - base)
@@ -333,9 +345,9 @@ def _draw_edge(
     tl.store(positions + number, start + slot, mask=inside)
 
 
-@triton.jit(do_not_specialize=("num_src", "n", "m", "steps", "num_kept"), do_not_specialize_on_alignment=_SLICES)
+@triton.jit(do_not_specialize=("num_src", "b", "m", "steps", "num_kept"), do_not_specialize_on_alignment=_SLICES)
 def _read_edge(
-    indptr, indices, num_src, nodes, n, m, steps, ranks, prefix_ptr, num_kept, cached, row_ptr, positions, neighbors, status,
+    indptr, indices, num_src, nodes, span, b, m, steps, ranks, prefix_ptr, num_kept, cached, row_ptr, positions, neighbors, status,
     HAS_KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Read, one lane per edge."""
@@ -343,8 +355,8 @@ def _read_edge(
     inside = number < m
     position = tl.load(positions + number, mask=inside, other=0)
     if HAS_KEPT:
-        row = _find_row(row_ptr, tl.load(row_ptr), n, steps, number, inside)
-        node = tl.load(nodes + row, mask=inside, other=0)
+        row = _find_row(row_ptr, tl.load(row_ptr), b, steps, number, inside)
+        node = tl.load(nodes + tl.load(span) + row, mask=inside, other=0)
         rank = tl.load(ranks + node, mask=inside, other=0)
         is_kept = inside & (rank < num_kept)
         shift = tl.load(prefix_ptr + rank, mask=is_kept, other=0) - tl.load(indptr + node, mask=is_kept, other=0)
