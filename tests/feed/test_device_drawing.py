@@ -179,5 +179,7 @@ def test_damage_is_said_with_stage_and_batch(device):
     loader = make_loader(data, device=device)
     for csc in loader._maker.on_device.graph.adjacency.values():
         csc.indices.fill_(999)
+    if device == "cuda":
+        torch.cuda.synchronize()  # streams of the loader do not wait for ours
     with pytest.raises(penstock.errors.CorruptStoreError, match=r"\(stage sample, batch 0\)$"):
         next(iter(loader))
