@@ -197,7 +197,7 @@ def test_what_is_no_node_is_left_out(device):
     none = torch.zeros(1, dtype=torch.int64, device=device)
     relabel_gpu.relabel(ids, table, 100, none, nodes, positions, first, ranks)
     assert nodes.tolist() == [4, 3, *[POISON] * 4]
-    assert positions[[0, 4, 5]].tolist() == [0, 1, 0]
+    assert host(positions)[[0, 4, 5]].tolist() == [0, 1, 0]
     assert host(table).tolist() == [relabel_gpu.EMPTY] * 3 + [101, 100] + [relabel_gpu.EMPTY] * 5
 
 

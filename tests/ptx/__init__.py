@@ -23,7 +23,7 @@ from tests.ptx.words import TYPES
 AT_ONCE = 16
 """Programs that are at work at the same time; the next ones begin when these are over."""
 
-_options = {"random": None, "watches": []}
+options = {"random": None, "watches": []}
 
 
 class Watch:
@@ -48,24 +48,24 @@ class Watch:
 def watched(array):
     """Yields a `Watch` of the bytes of an array."""
     watch = Watch(array.ctypes.data, array.nbytes)
-    _options["watches"].append(watch)
+    options["watches"].append(watch)
     try:
         yield watch
     finally:
-        _options["watches"].remove(watch)
+        options["watches"].remove(watch)
 
 
 @contextmanager
 def interleaved(random):
     """Warps go on in an order by chance within."""
-    _options["random"] = random
+    options["random"] = random
     try:
         yield
     finally:
-        _options["random"] = None
+        options["random"] = None
 
 
-class _Launcher:
+class Launcher:
     """In the place of Triton's own."""
 
     def __init__(self, source, metadata):
@@ -81,15 +81,14 @@ class _Launcher:
             values[name] = np.array(number & (1 << 8 * TYPES[kind].itemsize) - 1, TYPES[kind])
         with np.errstate(over="ignore"):
             for first in range(0, width, AT_ONCE):
-                Run(kernel, width, range(first, min(width, first + AT_ONCE)), values, **_options).run()
+                Run(kernel, width, range(first, min(width, first + AT_ONCE)), values, **options).run()
 
 
 class _Driver:
     """In the place of that of a GPU: an H200."""
 
-    launcher_cls = _Launcher
-
-    def __init__(self, target):
+    def __init__(self, target, launcher):
+        self.launcher_cls = launcher
         self.get_current_target = lambda: target
         self.get_current_device = lambda: 0
         self.get_current_stream = lambda device: 0
@@ -100,7 +99,7 @@ class _Driver:
         )
 
 
-def install():
+def install(launcher=Launcher):
     """From now on, kernels of this process are compiled for a GPU, and run here. Before any of them is imported."""
     os.environ |= {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "0"}  # `_triton.launch` asks for the latter on a device
     from triton.backends.compiler import GPUTarget
@@ -111,12 +110,12 @@ def install():
 
     make = CompiledKernel.__init__
 
-    def make_kernel(self, *arguments, **options):
-        make(self, *arguments, **options)
+    def make_kernel(self, *arguments, **settings):
+        make(self, *arguments, **settings)
         self.kernel = Kernel(self.asm["ptx"], WARP * self.metadata.num_warps, self.metadata.shared)
 
     CompiledKernel.__init__ = make_kernel
-    driver.set_active(_Driver(GPUTarget("cuda", 90, WARP)))
+    driver.set_active(_Driver(GPUTarget("cuda", 90, WARP), launcher))
     _triton.is_interpreted = lambda: True  # tensors are the CPU's
     _device_rows.INTERPRETED_TILE = _device_rows.TILE
 

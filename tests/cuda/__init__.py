@@ -1,0 +1,45 @@
+"""A GPU, pretended: tests marked `gpu` run as on one, where none is.
+
+Tensors say that they are on `cuda:0` and lie in memory of the host; kernels are what Triton compiles for an H200, run by `tests.ptx`. So
+the branches that only a GPU takes are run: streams, events, pinned and registered memory, copies that nobody waits for. It is harder than
+a GPU is: work is done as late as it may be, new memory holds nonsense, every read and write of a kernel is looked up, and what uses memory
+without having waited for who wrote it, or lets it go while another stream uses it, fails the test, though nothing came of it.
+
+    TRITON_INTERPRET=0 python -m pytest -p tests.cuda -m gpu tests/feed/test_device_drawing.py
+
+Not pretended: time, other devices, other processes' memory (CUDA IPC), sparse tensors. A compiler (`g++`) is needed.
+"""
+
+import os
+import tempfile
+
+FOLDER = "PENSTOCK_PRETENDED"
+"""Where compiled files are kept from one run to the next."""
+
+
+def install(folder):
+    """From now on, this process has a GPU. Before torch is imported.
+
+    Args:
+        folder: where what is compiled for it is kept.
+    """
+    from tests.cuda import guard
+
+    guard.load(folder)
+    from tests.cuda import driver
+
+    driver.install(folder)
+
+
+def pytest_load_initial_conftests():
+    """As a plugin."""
+    install(os.environ.get(FOLDER) or tempfile.mkdtemp())
+
+
+def pytest_runtest_teardown(item):
+    """Races fail the test that has them."""
+    from tests.cuda import streams
+
+    streams.synchronize()
+    found, streams.races[:] = list(streams.races), []
+    assert not found, f"{len(found)} races: " + "\n".join(found[:5])

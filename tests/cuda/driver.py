@@ -1,0 +1,158 @@
+"""The rest of a GPU, pretended: torch.cuda, the driver's library, and launches of kernels, which `tests.ptx` runs."""
+
+import ctypes
+import threading
+from contextlib import contextmanager
+from multiprocessing import spawn
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from tests import ptx
+from tests.cuda import streams
+from tests.cuda.streams import current, here
+from tests.cuda.tensors import DeviceTensor, Mode, is_pinned, memories, memories_at, pinned
+
+OK, INVALID, NO_CONTEXT, REGISTERED, NOT_REGISTERED = 0, 1, 201, 712, 713
+ADDRESS, BEGIN, SIZE = 3, 11, 12
+PROPERTIES = SimpleNamespace(
+    name="pretended", multi_processor_count=132, total_memory=8 << 30, L2_cache_size=50 << 20, major=9, minor=0, uuid="pretended"
+)
+
+
+class Driver:
+    """The driver's library, as far as it is asked. A thread has a context once it has asked something of the device."""
+
+    def __init__(self):
+        self._registered = set()
+
+    def cuMemHostRegister_v2(self, address, num_bytes, flags):
+        if not has_context():
+            return NO_CONTEXT
+        if any(begin < address + num_bytes and address < begin + size for begin, size in list(pinned.items())):
+            return REGISTERED
+        pinned[address] = num_bytes
+        self._registered.add(address)
+        return OK
+
+    def cuMemHostUnregister(self, address):
+        address = getattr(address, "value", address)
+        if not has_context():
+            return NO_CONTEXT
+        if address not in self._registered:
+            return NOT_REGISTERED
+        self._registered.remove(address)
+        del pinned[address]
+        return OK
+
+    def cuPointerGetAttribute(self, found, attribute, address):
+        if not has_context():
+            return NO_CONTEXT
+        for begin, size in [*pinned.items(), *((each.address, each.size) for each in list(memories.values()))]:
+            if begin <= address < begin + size:
+                ctypes.c_uint64.from_address(found).value = {ADDRESS: address, BEGIN: begin, SIZE: size}[attribute]
+                return OK
+        return INVALID
+
+    def cuGetErrorString(self, code, text):
+        return OK
+
+
+def has_context():
+    return getattr(here, "has_context", False)
+
+
+@contextmanager
+def device_of(device):
+    """In the place of `torch.cuda.device`."""
+    here.has_context = True
+    yield
+
+
+class Launcher(ptx.Launcher):
+    """Asks the current stream for what the base runs at once."""
+
+    def __init__(self, source, metadata):
+        super().__init__(source, metadata)
+        self._name = source.fn.__name__
+
+    def __call__(self, *arguments):
+        passed = []
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor):
+                if not isinstance(argument, DeviceTensor) and argument.numel() and not is_pinned(argument):
+                    raise ValueError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
+                argument = argument.data_ptr()
+            passed.append(argument)
+        run = super().__call__
+        current().ask(lambda: run(*passed), self._name)
+
+
+class Watch:
+    """Where kernels read and write."""
+
+    def count(self, kind, address, num_bytes, warp):
+        for memory in memories_at(np.unique(address).tolist()):
+            memory.use(is_write=kind != "ld")
+
+
+def install(folder):
+    """From now on, this process, its threads and the processes that it begins have a GPU."""
+    _install_torch()
+    _install_penstock()
+    run, command_of = threading.Thread.run, spawn.get_command_line
+
+    def run_in_mode(thread):
+        with Mode():
+            run(thread)
+
+    def get_command_line(**options):
+        command = command_of(**options)
+        at = command.index("-c") + 1
+        return [*command[:at], f"import tests.cuda; tests.cuda.install({str(folder)!r}); {command[at]}", *command[at + 1 :]]
+
+    threading.Thread.run, spawn.get_command_line = run_in_mode, get_command_line
+    Mode().__enter__()
+
+
+def _install_torch():
+    cuda = torch.cuda
+    cuda.is_available, torch.backends.cuda.is_built = lambda: True, lambda: True
+    cuda._lazy_init = cuda.empty_cache = lambda: None
+    cuda.device_count, cuda.current_device, cuda.get_device_name = lambda: 1, lambda: 0, lambda device=None: PROPERTIES.name
+    cuda.get_device_properties = lambda device=None: PROPERTIES
+    cuda.get_device_capability = lambda device=None: (PROPERTIES.major, PROPERTIES.minor)
+    cuda.Stream, cuda.Event, cuda.current_stream, cuda.stream = streams.Stream, streams.Event, current, streams.stream_of
+    cuda.synchronize, cuda.device = streams.synchronize, device_of
+    cuda.mem_get_info = lambda device=None: (6 << 30, PROPERTIES.total_memory)
+    cuda.memory_reserved = cuda.memory_allocated = cuda.max_memory_allocated = lambda device=None: 0
+    cuda.reset_peak_memory_stats = cuda._sleep = lambda *_: None
+    cuda.get_rng_state, cuda.set_rng_state = lambda device=None: torch.get_rng_state(), lambda state, device=None: None
+    cuda.can_device_access_peer = lambda device, other: True
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    make_generator, make_tensor = torch.Generator, torch.tensor
+
+    class Generator(make_generator):
+        def __new__(cls, device=None):
+            return make_generator.__new__(cls)
+
+        def __init__(self, device=None):
+            pass
+
+    def tensor(data, *, device=None, **options):
+        made = make_tensor(data, **options)
+        return made if device is None else made.to(device)
+
+    torch.Generator, torch.tensor = Generator, tensor
+
+
+def _install_penstock():
+    from penstock.kernels import _cuda, _triton
+    from penstock.store.tiers import grid
+
+    is_interpreted, driver = _triton.is_interpreted, Driver()
+    ptx.install(Launcher)
+    ptx.options["watches"].append(Watch())
+    _triton.is_interpreted, _cuda.driver = is_interpreted, lambda: driver
+    grid.measure_rates.__kwdefaults__.update(table_bytes=1 << 18, read_bytes=1 << 15)

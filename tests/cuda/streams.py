@@ -1,0 +1,197 @@
+"""Streams, events and the memory they use, pretended. What is asked of a stream is done as late as it may be: when the processor waits for
+it, or a stream that is waited for waits for it. So what is read or overwritten too early comes out wrong.
+
+Whether a stream has waited for what it uses is told by vector clocks, however the work is ordered in the end: each stream, and the
+processor, knows up to which number of each stream it has waited.
+"""
+
+import sys
+import threading
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+LOCK = threading.RLock()
+"""Held while anything is asked or done."""
+
+races = []
+"""What was used without waiting, as lines of text."""
+here = threading.local()
+streams = []
+host = {}
+"""Clock of the processor."""
+
+
+@dataclass(slots=True)
+class Work:
+    """Something that a stream is asked for. Attributes: clock, what the stream had waited for; asked_at, lines of the project's code."""
+
+    do: object
+    what: str
+    stream: object
+    number: int
+    clock: dict
+    asked_at: tuple
+
+    def __str__(self):
+        return f"{self.what} on stream {self.stream.number} ({' < '.join(self.asked_at)})"
+
+    def is_after(self, other):
+        return self.stream is other.stream or self.clock.get(other.stream.number, 0) >= other.number
+
+
+class Stream:
+    """Work in order."""
+
+    def __init__(self, device=None, priority=0):
+        with LOCK:
+            self.number, self.clock, self.works, self.num_done = len(streams), {}, deque(), 0
+            streams.append(self)
+        self.device, self.cuda_stream = "cuda:0", self.number
+
+    def ask(self, do, what):
+        """Have something done. Returns its number."""
+        with LOCK:
+            _learn(self.clock, host)
+            self.clock[self.number] = number = self.num_done + len(self.works) + 1
+            self.works.append(Work(do, what, self, number, dict(self.clock), _places()))
+            return number
+
+    def run(self, number):
+        """Do all up to a number."""
+        with LOCK:
+            while self.num_done < number:
+                work, before = self.works.popleft(), doing()
+                self.num_done, here.doing = self.num_done + 1, work
+                try:
+                    work.do()
+                finally:
+                    here.doing = before
+
+    def record_event(self, event=None):
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event):
+        with LOCK:
+            stream, number = event.stream, event.number
+            self.ask(lambda: stream.run(number), "waiting")
+            _learn(self.clock, event.clock)
+
+    def wait_stream(self, other):
+        self.wait_event(other.record_event())
+
+    def synchronize(self):
+        with LOCK:
+            self.run(self.num_done + len(self.works))
+            _learn(host, self.clock)
+
+    def query(self):
+        return not self.works
+
+
+class Event:
+    """A place in a stream."""
+
+    def __init__(self, enable_timing=False, blocking=False, interprocess=False):
+        self.stream, self.number, self.clock = default, 0, {}
+
+    def record(self, stream=None):
+        with LOCK:
+            self.stream = stream or current()
+            self.number = self.stream.ask(lambda: None, "event")
+            self.clock = dict(self.stream.clock)
+
+    def wait(self, stream=None):
+        (stream or current()).wait_event(self)
+
+    def synchronize(self):
+        with LOCK:
+            self.stream.run(self.number)
+            _learn(host, self.clock)
+
+    def query(self):
+        return self.stream.num_done >= self.number
+
+    def elapsed_time(self, other):
+        assert self.query(), "an event that is not over has no time"
+        assert other.query(), "an event that is not over has no time"
+        return 1.0
+
+
+def _learn(clock, other):
+    for stream, number in list(other.items()):
+        clock[stream] = max(clock.get(stream, 0), number)
+
+
+def current(device=None):
+    return getattr(here, "stream", default)
+
+
+@contextmanager
+def stream_of(stream):
+    before = current()
+    here.stream = stream or before
+    try:
+        yield
+    finally:
+        here.stream = before
+
+
+def synchronize(device=None):
+    for stream in list(streams):
+        stream.synchronize()
+
+
+def doing():
+    """What is being done."""
+    return getattr(here, "doing", None)
+
+
+class Memory:
+    """A piece of the device's memory, and who uses it. Attributes: told, streams that the allocator was told of (`record_stream`)."""
+
+    def __init__(self, address, size):
+        self.address, self.size, self.owner, self.told = address, size, current(), set()
+        self._write, self._uses, self._end = None, {}, None
+
+    def use(self, is_write):
+        """To be called while work is done that uses it."""
+        work = doing()
+        before = [self._write] if self._write and not is_write else list(self._uses.values())
+        for other in before:
+            if not work.is_after(other):
+                races.append(f"{work} has not waited for {other}")
+        if self._end and work.stream not in self.told:
+            races.append(f"{work} uses memory that was let go before: {self._end}")
+        self._uses[work.stream] = work
+        if is_write:
+            self._write = work
+
+    def let_go(self):
+        """Its owner may use it again for what is asked from now on."""
+        self.owner.ask(self._let_go, "letting go")
+
+    def _let_go(self):
+        self._end = doing()
+        for other in self._uses.values():
+            if other.stream not in self.told and not self._end.is_after(other):
+                races.append(f"memory is let go that is used without the allocator being told: {other}; {self._end}")
+
+
+def _places():
+    """Lines of the project's code that are being run, the innermost first."""
+    frame, places = sys._getframe(2), []
+    while frame is not None and len(places) < 4:
+        path = frame.f_code.co_filename
+        if path.startswith(_ROOT) and not path.startswith(_PRETENDING) and "/.venv/" not in path:
+            places.append(f"{path[len(_ROOT) :]}:{frame.f_lineno}")
+        frame = frame.f_back
+    return tuple(places)
+
+
+_ROOT = f"{Path(__file__).parents[2]}/"
+_PRETENDING = (f"{_ROOT}tests/cuda/", f"{_ROOT}tests/ptx/")
+default = Stream()

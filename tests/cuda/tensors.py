@@ -1,0 +1,263 @@
+"""Tensors that torch takes for CUDA's. Their elements lie in memory of the host; what is done with them is asked of the current stream.
+
+Only what waits for the device on a GPU waits here too. Views are made at once; shapes of results come from torch's meta tensors. New memory
+holds nonsense. Memory that is let go stays until its stream has done what was asked of it before.
+"""
+
+import bisect
+import ctypes
+import weakref
+from functools import partial
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from tests.cuda.streams import LOCK, Memory, current, doing, here
+
+DEVICE = torch.device("cuda", 0)
+NONSENSE = 0x5A
+WAITING = ("_local_scalar_dense", "nonzero", "_unique2", "unique_consecutive", "equal", "bincount", "repeat_interleave", "_to_dense")
+"""Operations whose results have a size, or a kind, that torch's meta tensors do not tell."""
+NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
+
+memories = {}
+"""Address -> memory of the device."""
+pinned = {}
+"""Address -> size of memory of the host that the device reads."""
+
+
+class DeviceTensor(torch.Tensor):
+    """See above. Attributes: inner, the elements; owners, of its memory."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner, owners=()):
+        is_sparse = inner.layout != torch.strided  # then torch asks `dispatch` for the layout
+        places = {"dispatch_layout": True} if is_sparse else {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype, device=DEVICE, **places)
+
+    def __init__(self, inner, owners=()):
+        self.inner, self.owners = inner, owners or (_Owner(inner),)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        return dispatch(function, arguments, options or {})
+
+    def data_ptr(self):
+        return self.inner.data_ptr()
+
+    def tolist(self):
+        return self.to("cpu").tolist()
+
+    def record_stream(self, stream):
+        for owner in self.owners:
+            owner.memory.told.add(stream)
+
+    def __reduce_ex__(self, protocol):
+        return self.detach().cpu().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo):
+        new = self.detach().clone()
+        return torch.nn.Parameter(new, self.requires_grad) if isinstance(self, torch.nn.Parameter) else new
+
+    def __repr__(self):
+        return f"DeviceTensor({self.cpu()})"
+
+
+class _Owner:
+    """Holds memory of the device."""
+
+    def __init__(self, inner):
+        storage = inner.untyped_storage()
+        self.memory = memories[storage.data_ptr()] = Memory(storage.data_ptr(), storage.nbytes())
+        weakref.finalize(self, _let_go, self.memory, storage)
+
+
+def _let_go(memory, storage):
+    """Its memory goes when all streams that the allocator knows of are done with it."""
+    with LOCK:
+        memory.let_go()
+        users = {memory.owner, *memory.told}
+
+        def forget(user, storage=storage):
+            users.remove(user)
+            if not users and memories.get(memory.address) is memory:
+                del memories[memory.address]
+
+        for user in list(users):
+            user.ask(partial(forget, user), "letting go")
+
+
+def memories_at(addresses):
+    """Memories of the device that ascending addresses lie in; an error where one lies in none, nor in pinned memory of the host."""
+    begins = sorted(memories)
+    found, end = [], -1
+    for address in addresses:
+        if address < end:
+            continue
+        at = bisect.bisect_right(begins, address) - 1
+        memory = memories[begins[at]] if at >= 0 else None
+        if memory and address < memory.address + memory.size:
+            found.append(memory)
+            end = memory.address + memory.size
+        elif not any(begin <= address < begin + size for begin, size in list(pinned.items())):
+            raise RuntimeError(f"illegal memory access at {address:x} by {doing()}")
+    return found
+
+
+def is_pinned(tensor):
+    """Whether the device reads memory of the host."""
+    return any(begin <= tensor.data_ptr() < begin + size for begin, size in list(pinned.items()))
+
+
+def pin(tensor):
+    """Pin a tensor's memory as long as there is any."""
+    storage = tensor.untyped_storage()
+    if storage.nbytes():
+        pinned[storage.data_ptr()] = storage.nbytes()
+        weakref.finalize(storage, pinned.pop, storage.data_ptr(), None)
+    return tensor
+
+
+def empty(like):
+    """New memory of the host with nonsense in it, in the shape of a tensor."""
+    made = torch.empty_strided(like.size(), like.stride(), dtype=like.dtype)
+    storage = made.untyped_storage()
+    if storage.nbytes():
+        ctypes.memset(storage.data_ptr(), NONSENSE, storage.nbytes())
+    return made
+
+
+class Mode(TorchDispatchMode):
+    """Sees what is made on the device, or pinned."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        return dispatch(function, arguments, options or {})
+
+
+def dispatch(function, arguments, options):
+    """An operation of torch."""
+    name, device = function._schema.name.split("::")[1], options.get("device")
+    ours = [each for each in tree_leaves((arguments, options)) if isinstance(each, DeviceTensor)]
+    if name == "is_pinned":
+        return not ours and is_pinned(arguments[0])
+    if name in ("_pin_memory", "pin_memory"):
+        return pin(arguments[0].clone())
+    if not ours and (device is None or torch.device(device).type != "cuda"):
+        made = function(*arguments, **{**options, "pin_memory": False} if "pin_memory" in options else options)
+        return pin(made) if options.get("pin_memory") else made
+    if name == "layout":
+        return arguments[0].inner.layout
+    here.has_context = True
+    if torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CompositeImplicitAutograd"):  # in inference mode
+        with Mode():
+            return function.decompose(*arguments, **options)
+    with LOCK, torch.inference_mode(False), torch.no_grad():
+        if name == "copy_":
+            is_late = arguments[2] if len(arguments) > 2 else options.get("non_blocking", False)
+            return _copy(*arguments[:2], is_late)
+        if name == "_to_copy" and device is not None:
+            return _copy_to(function, arguments[0], dict(options))
+        return _compute(function, name, arguments, dict(options), ours)
+
+
+def _copy(target, source, is_late):
+    is_from_host, is_to_host = not isinstance(source, DeviceTensor), not isinstance(target, DeviceTensor)
+    begin = source.clone() if is_from_host and not is_pinned(source) else _inner(source)  # pageable memory is read before it returns
+    end, read, written = _inner(target), _memories([source]), _memories([target])
+    current().ask(lambda: _use(read, written) or end.copy_(begin), "copy")
+    if (is_from_host and not is_late) or (is_to_host and not (is_late and is_pinned(target))):
+        current().synchronize()
+    return target
+
+
+def _copy_to(function, source, options):
+    """To the device, or from there."""
+    is_late, to_device = options.pop("non_blocking", False), torch.device(options.pop("device")).type == "cuda"
+    options.pop("pin_memory", None)
+    target = empty(function(_meta(source), **options))
+    return _copy(DeviceTensor(target) if to_device else pin(target) if is_late else target, source, is_late)
+
+
+def _compute(function, name, arguments, options, ours):
+    """On the device alone."""
+    if options.get("device") is not None:
+        options["device"] = torch.device("cpu")
+    arguments, options = tree_map(lambda each: _inner(each) if isinstance(each, DeviceTensor) else _taken(each, name), (arguments, options))
+    schema = function._schema
+    alias = schema.returns[0].alias_info if schema.returns else None
+    if alias is not None and not alias.is_write:
+        [of] = ours
+        return tree_map(lambda view: DeviceTensor(view, of.owners), function(*arguments, **options))
+    given = {each.name: value for each, value in zip(schema.arguments, arguments, strict=False)} | options
+    ends = tree_leaves([given[each.name] for each in schema.arguments if each.alias_info and each.name in given])
+    changed = [each for each in ours if any(each.inner is end for end in ends)]
+    read, written = _memories(each for each in ours if not any(each is other for other in changed)), _memories(changed)
+    if changed:
+        current().ask(lambda: _use(read, written) or function(*arguments, **options), name)
+        return None if not schema.returns else changed[0] if len(schema.returns) == 1 else tuple(changed)
+    if name == "sparse_compressed_tensor":
+        return DeviceTensor(function(*arguments, **options), tuple(owner for each in ours for owner in each.owners))
+    likes = _shapes(function, name, arguments, options)
+    if likes is None:
+        made = []
+        current().ask(lambda: _use(read) or made.append(function(*arguments, **options)), name)
+        current().synchronize()
+        return tree_map(lambda each: DeviceTensor(each) if isinstance(each, torch.Tensor) else each, made[0])
+    results = tree_map(lambda like: DeviceTensor(empty(like)), likes)
+    if name not in NEW:
+        outs, new = [each.inner for each in tree_leaves(results)], _memories(tree_leaves(results))
+
+        def do():
+            _use(read, new)
+            for out, each in zip(outs, tree_leaves(function(*arguments, **options)), strict=True):
+                out.copy_(each)
+
+        current().ask(do, name)
+    return results
+
+
+def _shapes(function, name, arguments, options):
+    """Meta tensors in the shape of the results; None where the values have to be known."""
+    indices = [each for each in tree_leaves(arguments[1:]) if isinstance(each, torch.Tensor)]
+    if name in WAITING or (name == "index" and any(each.dtype in (torch.bool, torch.uint8) for each in indices)):
+        return None
+    if "device" in options:
+        options = {**options, "device": torch.device("meta")}
+    arguments, options = tree_map(_meta, (arguments, options))
+    return function(*arguments, **{key: None if key == "generator" else value for key, value in options.items()})
+
+
+def _taken(argument, name):
+    """What a kernel takes from the host."""
+    if isinstance(argument, torch.Tensor):
+        if argument.dim() and not name.startswith("index"):
+            raise RuntimeError(f"Expected all tensors to be on the same device: {name}")
+        return argument.clone()
+    return argument
+
+
+def _inner(tensor):
+    return tensor.inner if isinstance(tensor, DeviceTensor) else tensor
+
+
+def _meta(argument):
+    if isinstance(argument, torch.Tensor) and argument.layout != torch.strided:
+        return torch.empty(argument.size(), dtype=argument.dtype, device="meta")
+    if isinstance(argument, torch.Tensor):
+        return torch.empty_strided(argument.size(), argument.stride(), dtype=argument.dtype, device="meta")
+    return argument
+
+
+def _memories(tensors):
+    owners = [owner for each in tensors if isinstance(each, DeviceTensor) for owner in each.owners]
+    return [owner.memory for owner in owners if owner.memory.size]
+
+
+def _use(read, written=()):
+    for memory in read:
+        memory.use(is_write=False)
+    for memory in written:
+        memory.use(is_write=True)

@@ -1,0 +1,46 @@
+"""Tests marked `gpu`, on a GPU that is pretended; see `tests/cuda`. A process of their own: torch looks for devices when it is imported."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="a compiler is needed (apt install g++)"),
+    pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is for CUDA: `pytest -m gpu` needs no pretence"),
+]
+OTHERS = ("tests/gpu", "tests/feed/test_shards.py::test_ranks_that_are_processes")
+"""What asks a GPU's own driver or toolchain, and memory that processes share."""
+
+
+def run_pretended(folder, *arguments, seconds):
+    pytest.importorskip("triton.backends.nvidia")
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder / "kernels"), "PENSTOCK_PRETENDED": str(folder)}
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=native", "-p", "tests.cuda", "-m", "gpu", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=seconds)
+    return done.returncode, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+def test_loaders_whose_samples_a_device_draws(tmp_path):
+    code, said = run_pretended(tmp_path, "tests/feed/test_device_drawing.py", seconds=300)
+    assert code == 0, said
+
+
+@pytest.mark.deep
+def test_all(tmp_path):
+    code, said = run_pretended(tmp_path, "tests", *(f"--deselect={each}" for each in OTHERS), seconds=1500)
+    assert code == 0, said
+
+
+def test_what_is_wrong_is_found(tmp_path):
+    """It would go well on a GPU most of the time."""
+    code, said = run_pretended(tmp_path, "tests/cuda/wrong.py", seconds=100)
+    wrong = re.findall(r"^def (test_\w+)", (ROOT / "tests/cuda/wrong.py").read_text(), re.MULTILINE)
+    found = re.findall(r"^(?:FAILED|ERROR) tests/cuda/wrong.py::(\w+)", said, re.MULTILINE)
+    assert (code, sorted(found)) == (1, sorted(wrong)), said
