@@ -30,9 +30,9 @@ class Driver:
     def cuMemHostRegister_v2(self, address, num_bytes, flags):
         if not has_context():
             return NO_CONTEXT
-        if any(begin < address + num_bytes and address < begin + size for begin, size in list(pinned.items())):
+        if any(begin < address + num_bytes and address < begin + size for begin, [size] in list(pinned.items())):
             return REGISTERED
-        pinned[address] = num_bytes
+        pinned[address] = [num_bytes]
         self._registered.add(address)
         return OK
 
@@ -49,7 +49,7 @@ class Driver:
     def cuPointerGetAttribute(self, found, attribute, address):
         if not has_context():
             return NO_CONTEXT
-        for begin, size in [*pinned.items(), *((each.address, each.size) for each in list(memories.values()))]:
+        for begin, [size] in [*pinned.items(), *((each.address, [each.size]) for each in list(memories.values()))]:
             if begin <= address < begin + size:
                 ctypes.c_uint64.from_address(found).value = {ADDRESS: address, BEGIN: begin, SIZE: size}[attribute]
                 return OK
@@ -81,7 +81,7 @@ class Launcher(ptx.Launcher):
         passed = []
         for argument in arguments:
             if isinstance(argument, torch.Tensor):
-                if not isinstance(argument, DeviceTensor) and argument.numel() and not is_pinned(argument):
+                if not isinstance(argument, DeviceTensor) and argument.numel() and not is_pinned(argument.data_ptr()):
                     raise ValueError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
                 argument = argument.data_ptr()
             passed.append(argument)

@@ -24,7 +24,7 @@ NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 memories = {}
 """Address -> memory of the device."""
 pinned = {}
-"""Address -> size of memory of the host that the device reads."""
+"""Address -> [size] of memory of the host that the device reads."""
 
 
 class DeviceTensor(torch.Tensor):
@@ -102,23 +102,28 @@ def memories_at(addresses):
         if memory and address < memory.address + memory.size:
             found.append(memory)
             end = memory.address + memory.size
-        elif not any(begin <= address < begin + size for begin, size in list(pinned.items())):
+        elif not is_pinned(address):
             raise RuntimeError(f"illegal memory access at {address:x} by {doing()}")
     return found
 
 
-def is_pinned(tensor):
+def is_pinned(address):
     """Whether the device reads memory of the host."""
-    return any(begin <= tensor.data_ptr() < begin + size for begin, size in list(pinned.items()))
+    return any(begin <= address < begin + size for begin, [size] in list(pinned.items()))
 
 
 def pin(tensor):
     """Pin a tensor's memory as long as there is any."""
     storage = tensor.untyped_storage()
     if storage.nbytes():
-        pinned[storage.data_ptr()] = storage.nbytes()
-        weakref.finalize(storage, pinned.pop, storage.data_ptr(), None)
+        piece = pinned[storage.data_ptr()] = [storage.nbytes()]
+        weakref.finalize(storage, _unpin, storage.data_ptr(), piece)
     return tensor
+
+
+def _unpin(address, piece):
+    if pinned.get(address) is piece:  # torch says so when the memory is another's already
+        del pinned[address]
 
 
 def empty(like):
@@ -142,7 +147,7 @@ def dispatch(function, arguments, options):
     name, device = function._schema.name.split("::")[1], options.get("device")
     ours = [each for each in tree_leaves((arguments, options)) if isinstance(each, DeviceTensor)]
     if name == "is_pinned":
-        return not ours and is_pinned(arguments[0])
+        return not ours and is_pinned(arguments[0].data_ptr())
     if name in ("_pin_memory", "pin_memory"):
         return pin(arguments[0].clone())
     if not ours and (device is None or torch.device(device).type != "cuda"):
@@ -165,10 +170,12 @@ def dispatch(function, arguments, options):
 
 def _copy(target, source, is_late):
     is_from_host, is_to_host = not isinstance(source, DeviceTensor), not isinstance(target, DeviceTensor)
-    begin = source.clone() if is_from_host and not is_pinned(source) else _inner(source)  # pageable memory is read before it returns
+    begin = (
+        source.clone() if is_from_host and not is_pinned(source.data_ptr()) else _inner(source)
+    )  # pageable memory is read before it returns
     end, read, written = _inner(target), _memories([source]), _memories([target])
     current().ask(lambda: _use(read, written) or end.copy_(begin), "copy")
-    if (is_from_host and not is_late) or (is_to_host and not (is_late and is_pinned(target))):
+    if (is_from_host and not is_late) or (is_to_host and not (is_late and is_pinned(target.data_ptr()))):
         current().synchronize()
     return target
 
