@@ -71,6 +71,14 @@ class TestFusedCache(Cached):
         assert tier.stats.num_rows + tier.slow.stats.num_rows - filled == 60
         assert tier.stats.num_rows <= 60 * min(capacity, 50) / 30
 
+    def test_reads_under_way_are_counted(self, arrays):
+        tier = self.make(arrays)
+        outs = [self.empty(40 * width) for width in tier.row_bytes]
+        with self.submitting():
+            read = tier.submit(np.arange(5, 45), outs, np.arange(40))
+        assert self.rows_counted(tier) == 40
+        assert read.wait() == 40 * 28
+
     def test_more_programs_read_where_fewer_rows_come_over_the_link(self, arrays, monkeypatch):
         asked, gather = [], gather_cached.gather_cached
 

@@ -5,6 +5,7 @@ import gc
 import logging
 import threading
 import types
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,14 @@ class OnDevice(TierContract):
 
     def as_array(self, out):
         return out.cpu().numpy()
+
+    def submitting(self):
+        """On a stream of its own."""
+        if self.reader.type == "cpu":
+            return nullcontext()
+        stream = torch.cuda.Stream(self.reader)
+        stream.wait_stream(torch.cuda.current_stream(self.reader))
+        return torch.cuda.stream(stream)
 
 
 class TestPinnedTier(OnDevice):

@@ -13,6 +13,8 @@ Not pretended: time, other devices, other processes' memory (CUDA IPC), sparse t
 import os
 import tempfile
 
+import pytest
+
 FOLDER = "PENSTOCK_PRETENDED"
 """Where compiled files are kept from one run to the next."""
 
@@ -36,10 +38,13 @@ def pytest_load_initial_conftests():
     install(os.environ.get(FOLDER) or tempfile.mkdtemp())
 
 
-def pytest_runtest_teardown(item):
-    """Races fail the test that has them."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Races, and errors of work that nobody waited for, fail the test that has them."""
     from tests.cuda import streams
 
-    streams.synchronize()
-    found, streams.races[:] = list(streams.races), []
-    assert not found, f"{len(found)} races: " + "\n".join(found[:5])
+    try:
+        return (yield)
+    finally:
+        errors = streams.settle()
+        assert not errors, f"{len(errors)} mistakes: " + "\n".join(errors[:5])

@@ -150,6 +150,18 @@ def doing():
     return getattr(here, "doing", None)
 
 
+def settle():
+    """Do all that was asked of any stream. Returns the lines of `races`, which are forgotten, and of errors."""
+    errors = []
+    while any(stream.works for stream in list(streams)):
+        try:
+            synchronize()
+        except Exception as error:
+            errors.append(repr(error))
+    errors, races[:] = races + errors, []
+    return errors
+
+
 class Memory:
     """A piece of the device's memory, and who uses it. Attributes: told, streams that the allocator was told of (`record_stream`)."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.errors import BudgetError
 from penstock.store.budget import format_bytes
 from penstock.store.tiers.host import row_bytes_of
-from penstock.store.tiers.pinned import ReadByDevice, rows_on, to_device
+from penstock.store.tiers.pinned import DeviceRead, ReadByDevice, to_device
 from penstock.store.tiers.tier import Deferred, Read, TierStats
 
 if TYPE_CHECKING:
@@ -43,9 +43,13 @@ class DeviceTier(ReadByDevice):
 
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
         """Begin to read. Done when it is waited for, as in memory of the host: rows may be replaced until then, and the new ones come."""
-        rows = rows_on(self, rows)
-        beneath = super().submit
-        return Deferred(lambda: beneath(rows, outs, places).wait())
+        beneath, asked_before = super().submit, DeviceRead(self.reader, 0)
+
+        def read() -> int:
+            asked_before.wait()
+            return beneath(rows, outs, places).wait()
+
+        return Deferred(read)
 
     @classmethod
     def over(cls, buffers: Sequence[torch.Tensor], row_bytes: Sequence[int], reader: torch.device, name: str) -> DeviceTier:
