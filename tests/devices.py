@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 
 import numpy as np
 import pytest
@@ -9,8 +10,16 @@ import torch
 
 from penstock.kernels import _triton
 
-DEVICES = ["cuda"] if _triton.is_interpreted() else [pytest.param("cuda", marks=pytest.mark.gpu)]
-"""For `pytest.mark.parametrize`: what a user would write. On machines with a GPU and in the interpreter, the same."""
+NAME = os.environ.get("PENSTOCK_TEST_DEVICE", "cuda")
+"""What a user would write. Another one than the first shows what is asked of the current device instead of the one that is named."""
+DEVICES = [NAME] if _triton.is_interpreted() else [pytest.param(NAME, marks=pytest.mark.gpu)]
+"""For `pytest.mark.parametrize`; on machines with a GPU and in the interpreter, the same."""
+
+
+def of_rank(name, rank):
+    """The device of a rank: where there are several, ranks have their own."""
+    count = 1 if _triton.is_interpreted() else torch.cuda.device_count()
+    return name if count == 1 else f"cuda:{rank % count}"
 
 
 def on_device(array, device):

@@ -2,7 +2,6 @@
 
 import ctypes
 import threading
-from contextlib import contextmanager
 from multiprocessing import spawn
 from types import SimpleNamespace
 
@@ -10,8 +9,8 @@ import numpy as np
 import torch
 
 from tests import ptx
-from tests.cuda import streams
-from tests.cuda.streams import current, here
+from tests.cuda import guard, streams
+from tests.cuda.streams import current, device_of, here, index_of
 from tests.cuda.tensors import DeviceTensor, Mode, is_pinned, memories, memories_at, pinned
 
 OK, INVALID, NO_CONTEXT, REGISTERED, NOT_REGISTERED = 0, 1, 201, 712, 713
@@ -61,13 +60,6 @@ class Driver:
 
 def has_context():
     return getattr(here, "has_context", False)
-
-
-@contextmanager
-def device_of(device):
-    """In the place of `torch.cuda.device`."""
-    here.has_context = True
-    yield
 
 
 class Launcher(ptx.Launcher):
@@ -120,7 +112,8 @@ def _install_torch():
     cuda = torch.cuda
     cuda.is_available, torch.backends.cuda.is_built = lambda: True, lambda: True
     cuda._lazy_init = cuda.empty_cache = lambda: None
-    cuda.device_count, cuda.current_device, cuda.get_device_name = lambda: 1, lambda: 0, lambda device=None: PROPERTIES.name
+    cuda.device_count, cuda.current_device = lambda: guard.NUM_DEVICES, index_of
+    cuda.get_device_name = lambda device=None: PROPERTIES.name
     cuda.get_device_properties = lambda device=None: PROPERTIES
     cuda.get_device_capability = lambda device=None: (PROPERTIES.major, PROPERTIES.minor)
     cuda.Stream, cuda.Event, cuda.current_stream, cuda.stream = streams.Stream, streams.Event, current, streams.stream_of

@@ -1,10 +1,14 @@
-"""Have torch believe in a CUDA device, before it is imported."""
+"""Have torch believe in CUDA devices, before it is imported."""
 
 import ctypes
 import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+
+NUM_DEVICES = 2
+library: ctypes.CDLL
+"""It knows the current device of each thread."""
 
 
 def load(folder):
@@ -13,11 +17,12 @@ def load(folder):
     Args:
         folder: where it is kept.
     """
+    global library
     assert "torch" not in sys.modules, "torch has looked for devices already"
     torch = Path(importlib.util.find_spec("torch").origin).parent
-    source, library = Path(__file__).with_name("guard.cpp"), Path(folder) / "guard.so"
-    if not library.exists():
+    source, compiled = Path(__file__).with_name("guard.cpp"), Path(folder) / "guard.so"
+    if not compiled.exists():
         command = ["g++", "-shared", "-fPIC", "-std=c++20", "-O1", f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include"]
-        subprocess.run([*command, str(source), "-o", str(library)], check=True)
-    for each in (torch / "lib" / "libc10.so", torch / "lib" / "libtorch_cpu.so", library):
-        ctypes.CDLL(str(each), ctypes.RTLD_GLOBAL)
+        subprocess.run([*command, str(source), "-o", str(compiled)], check=True)
+    for each in (torch / "lib" / "libc10.so", torch / "lib" / "libtorch_cpu.so", compiled):
+        library = ctypes.CDLL(str(each), ctypes.RTLD_GLOBAL)

@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from tests.cuda import guard
+
 LOCK = threading.RLock()
 """Held while anything is asked or done."""
 
@@ -19,6 +23,8 @@ races = []
 """What was used without waiting, as lines of text."""
 here = threading.local()
 streams = []
+peers = set()
+"""(device, other one whose memory its kernels reach)."""
 host = {}
 """Clock of the processor."""
 
@@ -48,7 +54,7 @@ class Stream:
         with LOCK:
             self.number, self.clock, self.works, self.num_done = len(streams), {}, deque(), 0
             streams.append(self)
-        self.device, self.cuda_stream = "cuda:0", self.number
+        self.device, self.cuda_stream = torch.device("cuda", index_of(device)), self.number
 
     def ask(self, do, what):
         """Have something done. Returns its number."""
@@ -96,7 +102,7 @@ class Event:
     """A place in a stream."""
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False):
-        self.stream, self.number, self.clock = default, 0, {}
+        self.stream, self.number, self.clock = defaults[0], 0, {}
 
     def record(self, stream=None):
         with LOCK:
@@ -126,23 +132,47 @@ def _learn(clock, other):
         clock[stream] = max(clock.get(stream, 0), number)
 
 
+def index_of(device=None):
+    """Number of a device; of the current one where none is named."""
+    index = device if device is None or isinstance(device, int) else torch.device(device).index
+    return guard.library.get_device() if index is None else index
+
+
 def current(device=None):
-    return getattr(here, "stream", default)
+    index = index_of(device)
+    return here.__dict__.get(index) or defaults[index]
+
+
+@contextmanager
+def device_of(device):
+    before = index_of()
+    guard.library.set_device(index_of(device))
+    here.has_context = True
+    try:
+        yield
+    finally:
+        guard.library.set_device(before)
 
 
 @contextmanager
 def stream_of(stream):
-    before = current()
-    here.stream = stream or before
-    try:
+    if stream is None:
         yield
-    finally:
-        here.stream = before
+        return
+    index = stream.device.index
+    with device_of(index):
+        before = here.__dict__.get(index)
+        here.__dict__[index] = stream
+        try:
+            yield
+        finally:
+            here.__dict__[index] = before
 
 
 def synchronize(device=None):
     for stream in list(streams):
-        stream.synchronize()
+        if stream.device.index == index_of(device):
+            stream.synchronize()
 
 
 def doing():
@@ -155,7 +185,8 @@ def settle():
     errors = []
     while any(stream.works for stream in list(streams)):
         try:
-            synchronize()
+            for device in range(guard.NUM_DEVICES):
+                synchronize(device)
         except Exception as error:
             errors.append(repr(error))
     errors, races[:] = races + errors, []
@@ -163,10 +194,10 @@ def settle():
 
 
 class Memory:
-    """A piece of the device's memory, and who uses it. Attributes: told, streams that the allocator was told of (`record_stream`)."""
+    """A piece of a device's memory, and who uses it. Attributes: told, streams that the allocator was told of (`record_stream`)."""
 
     def __init__(self, address, size):
-        self.address, self.size, self.owner, self.told = address, size, current(), set()
+        self.address, self.size, self.owner, self.told, self.device = address, size, current(), set(), index_of()
         self._write, self._uses, self._end = None, {}, None
 
     def use(self, is_write):
@@ -176,6 +207,8 @@ class Memory:
         for other in before:
             if not work.is_after(other):
                 races.append(f"{work} has not waited for {other}")
+        if (ours := work.stream.device.index) != self.device and (ours, self.device) not in peers:
+            races.append(f"{work} uses memory of another device, {self.device}, without access to it")
         if self._end and work.stream not in self.told:
             races.append(f"{work} uses memory that was let go before: {self._end}")
         self._uses[work.stream] = work
@@ -206,4 +239,4 @@ def _places():
 
 _ROOT = f"{Path(__file__).parents[2]}/"
 _PRETENDING = (f"{_ROOT}tests/cuda/", f"{_ROOT}tests/ptx/")
-default = Stream()
+defaults = [Stream(device) for device in range(guard.NUM_DEVICES)]

@@ -13,9 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.cuda.streams import LOCK, Memory, current, doing, here
+from tests.cuda.streams import LOCK, Memory, current, device_of, doing, index_of, peers
 
-DEVICE = torch.device("cuda", 0)
 NONSENSE = 0x5A
 WAITING = ("_local_scalar_dense", "nonzero", "_unique2", "unique_consecutive", "equal", "bincount", "repeat_interleave", "_to_dense")
 """Operations whose results have a size, or a kind, that torch's meta tensors do not tell."""
@@ -36,7 +35,7 @@ class DeviceTensor(torch.Tensor):
     def __new__(cls, inner, owners=()):
         is_sparse = inner.layout != torch.strided  # then torch asks `dispatch` for the layout
         places = {"dispatch_layout": True} if is_sparse else {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
-        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype, device=DEVICE, **places)
+        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype, device=torch.device("cuda", index_of()), **places)
 
     def __init__(self, inner, owners=()):
         self.inner, self.owners = inner, owners or (_Owner(inner),)
@@ -155,11 +154,11 @@ def dispatch(function, arguments, options):
         return pin(made) if options.get("pin_memory") else made
     if name == "layout":
         return arguments[0].inner.layout
-    here.has_context = True
     if torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CompositeImplicitAutograd"):  # in inference mode
         with Mode():
             return function.decompose(*arguments, **options)
-    with LOCK, torch.inference_mode(False), torch.no_grad():
+    where = ours[0].device if ours else device
+    with LOCK, torch.inference_mode(False), torch.no_grad(), device_of(where):
         if name == "copy_":
             is_late = arguments[2] if len(arguments) > 2 else options.get("non_blocking", False)
             return _copy(*arguments[:2], is_late)
@@ -170,10 +169,17 @@ def dispatch(function, arguments, options):
 
 def _copy(target, source, is_late):
     is_from_host, is_to_host = not isinstance(source, DeviceTensor), not isinstance(target, DeviceTensor)
-    begin = (
-        source.clone() if is_from_host and not is_pinned(source.data_ptr()) else _inner(source)
-    )  # pageable memory is read before it returns
+    begin = _inner(source)
+    if is_from_host and not is_pinned(source.data_ptr()):
+        begin = source.clone()  # what is pageable has been read when it returns
     end, read, written = _inner(target), _memories([source]), _memories([target])
+    if not is_from_host and not is_to_host and source.device != target.device:
+        ours, theirs = current(source.device), current(target.device)
+        peers.update({(ours.device.index, theirs.device.index)})
+        ours.wait_stream(theirs)
+        ours.ask(lambda: _use(read, written) or end.copy_(begin), "copy")
+        theirs.wait_stream(ours)
+        return target
     current().ask(lambda: _use(read, written) or end.copy_(begin), "copy")
     if (is_from_host and not is_late) or (is_to_host and not (is_late and is_pinned(target.data_ptr()))):
         current().synchronize()
@@ -181,15 +187,21 @@ def _copy(target, source, is_late):
 
 
 def _copy_to(function, source, options):
-    """To the device, or from there."""
-    is_late, to_device = options.pop("non_blocking", False), torch.device(options.pop("device")).type == "cuda"
+    """To a device, or from there."""
+    is_late, device = options.pop("non_blocking", False), torch.device(options.pop("device"))
     options.pop("pin_memory", None)
     target = empty(function(_meta(source), **options))
-    return _copy(DeviceTensor(target) if to_device else pin(target) if is_late else target, source, is_late)
+    if device.type == "cpu":
+        return _copy(pin(target) if is_late else target, source, is_late)
+    with device_of(device):
+        target = DeviceTensor(target)
+    return _copy(target, source, is_late)
 
 
 def _compute(function, name, arguments, options, ours):
-    """On the device alone."""
+    """On a device alone."""
+    if len({each.device for each in ours}) > 1:
+        raise RuntimeError(f"Expected all tensors to be on the same device: {name}")
     if options.get("device") is not None:
         options["device"] = torch.device("cpu")
     arguments, options = tree_map(lambda each: _inner(each) if isinstance(each, DeviceTensor) else _taken(each, name), (arguments, options))

@@ -181,6 +181,6 @@ def test_damage_is_said_with_stage_and_batch(device):
     for csc in loader._maker.on_device.graph.adjacency.values():
         csc.indices.fill_(999)
     if not _triton.is_interpreted():
-        torch.cuda.synchronize()  # streams of the loader do not wait for ours
+        torch.cuda.synchronize(csc.indices.device)  # streams of the loader do not wait for ours
     with pytest.raises(penstock.errors.CorruptStoreError, match=r"\(stage sample, batch 0\)$"):
         next(iter(loader))

@@ -20,7 +20,7 @@ from penstock.feed.factored.schedule import Schedule
 from penstock.plan import Plan
 from penstock.store import ingest
 from tests import endings, factored_seats
-from tests.devices import DEVICES
+from tests.devices import DEVICES, of_rank
 from tests.endings import END_S
 from tests.feed.inputs import homogeneous_data
 
@@ -161,11 +161,11 @@ def test_a_trainer_that_ends(target, said):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_both_roles_on_one_device(path, device):
-    """The sampler holds the topology there, the trainer the hot rows."""
+def test_both_roles_on_devices(path, device):
+    """The sampler holds the topology, the trainer the hot rows; on one device where there is one."""
     options = {**OPTIONS, "num_neighbors": [2, 2], "batch_size": 40}
     plain = [penstock.digest(batch) for batch in penstock.NeighborLoader(path, **options)]
-    with FactoredLoader(path, num_samplers=1, plan="gnnlab", device=device, sampler_devices=device, **options) as loader:
+    with FactoredLoader(path, num_samplers=1, plan="gnnlab", device=device, sampler_devices=of_rank(device, 1), **options) as loader:
         assert [penstock.digest(batch) for batch in loader] == plain
         assert loader.stats().device_bytes > 0
 

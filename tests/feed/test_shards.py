@@ -1,7 +1,7 @@
 """A cache on several devices, shared by ranks (BGL 3.2.3): the same batches as without, and hits in the memory of all.
 
 In the interpreter everything runs on CPU tensors, in memory that processes share; `TRITON_INTERPRET=0 pytest -m gpu` runs the same tests
-with all ranks on one device, by CUDA IPC.
+with a device for each rank where there are several, else with all ranks on one, by CUDA IPC.
 """
 
 import multiprocessing
@@ -20,6 +20,7 @@ from penstock.gather import shard_seat_of_group, shard_seats
 from penstock.plan import Plan, make_plan
 from penstock.store import ingest
 from tests import shard_ranks
+from tests.devices import of_rank
 from tests.feed.inputs import homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=34, shuffle=True, seed=3)
@@ -60,7 +61,7 @@ def test_same_batches(kind, plan, stores, device):
     """Each rank's batches are those of its rank without shards, over two epochs, the first of which rank 0 leaves early."""
 
     def train(rank, seat):
-        loader = loader_of(stores[kind], device=device, plan=plan, num_workers=2, rank=rank, num_ranks=2, shards=seat)
+        loader = loader_of(stores[kind], device=of_rank(device, rank), plan=plan, num_workers=2, rank=rank, num_ranks=2, shards=seat)
         found = []
         for batch in loader:
             found.append(penstock.digest(batch))
