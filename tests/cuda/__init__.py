@@ -1,13 +1,14 @@
-"""A GPU, pretended: tests marked `gpu` run as on one, where none is.
+"""Two GPUs, pretended: tests marked `gpu` run as on one, where none is.
 
-Tensors say that they are on `cuda:0` and lie in memory of the host; kernels are what Triton compiles for an H200, run by `tests.ptx`. So
-the branches that only a GPU takes are run: streams, events, pinned and registered memory, copies that nobody waits for. It is harder than
-a GPU is: work is done as late as it may be, new memory holds nonsense, every read and write of a kernel is looked up, and what uses memory
-without having waited for who wrote it, or lets it go while another stream uses it, fails the test, though nothing came of it.
+Tensors say that they are on `cuda:0` or `cuda:1` and lie in memory of the host; kernels are what Triton compiles for an H200, run by
+`tests.ptx`. So the branches that only a GPU takes are run: streams, events, pinned and registered memory, copies that nobody waits for. It is
+harder than a GPU is: work is done as late as it may be, new memory holds nonsense, every read and write of a kernel is looked up, and what
+uses memory without having waited for who wrote it, or lets it go while another stream uses it, fails the test, though nothing came of it.
 
     TRITON_INTERPRET=0 python -m pytest -p tests.cuda -m gpu tests/feed/test_device_drawing.py
 
-Not pretended: time, other devices, other processes' memory (CUDA IPC), sparse tensors. A compiler (`g++`) is needed.
+PENSTOCK_TEST_DEVICE=cuda:1 runs them on the one that is not current. Not pretended: time, and memory of other processes (CUDA IPC). A
+compiler (`g++`) is needed.
 """
 
 import os
@@ -20,7 +21,7 @@ FOLDER = "PENSTOCK_PRETENDED"
 
 
 def install(folder):
-    """From now on, this process has a GPU. Before torch is imported.
+    """From now on, this process has GPUs. Before torch is imported.
 
     Args:
         folder: where what is compiled for it is kept.

@@ -19,9 +19,10 @@ OTHERS = ("tests/gpu", "tests/feed/test_shards.py::test_ranks_that_are_processes
 """What asks a GPU's own driver or toolchain, and memory that processes share."""
 
 
-def run_pretended(folder, *arguments, seconds):
+def run_pretended(folder, *arguments, seconds, device="cuda"):
     pytest.importorskip("triton.backends.nvidia")
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder / "kernels"), "PENSTOCK_PRETENDED": str(folder)}
+    environment["PENSTOCK_TEST_DEVICE"] = device
     command = [sys.executable, "-m", "pytest", "-q", "--tb=native", "-p", "tests.cuda", "-m", "gpu", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=seconds)
     return done.returncode, done.stdout[-5000:] + done.stderr[-2000:]
@@ -33,8 +34,10 @@ def test_loaders_whose_samples_a_device_draws(tmp_path):
 
 
 @pytest.mark.deep
-def test_all(tmp_path):
-    code, said = run_pretended(tmp_path, "tests", *(f"--deselect={each}" for each in OTHERS), seconds=1500)
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_all(tmp_path, device):
+    """The second is never the current one of the tests."""
+    code, said = run_pretended(tmp_path, "tests", *(f"--deselect={each}" for each in OTHERS), seconds=1500, device=device)
     assert code == 0, said
 
 
