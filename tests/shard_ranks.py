@@ -8,6 +8,7 @@ import torch.distributed as dist
 import penstock
 from penstock.gather import shard_seat_of_group
 from penstock.plan import Plan
+from tests.devices import of_rank
 
 OPTIONS = dict(num_neighbors=[4, 3], input_nodes="train", batch_size=25, shuffle=True, seed=3)
 PLAN = Plan(policy="fifo", cache="30 rows", device_topology="host")
@@ -17,7 +18,8 @@ def loader_of(path, meeting, device, rank):
     """A loader of one of two ranks, which find each other by a process group."""
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     seat = shard_seat_of_group(timeout_s=60)
-    return penstock.NeighborLoader(path, **OPTIONS, plan=PLAN, device=device, rank=rank, num_ranks=2, shards=seat, num_workers=1)
+    options = {**OPTIONS, "plan": PLAN, "device": of_rank(device, rank), "num_workers": 1}
+    return penstock.NeighborLoader(path, **options, rank=rank, num_ranks=2, shards=seat)
 
 
 def stand_still(path, meeting, device, said):

@@ -1,14 +1,14 @@
 """Two GPUs, pretended: tests marked `gpu` run as on one, where none is.
 
 Tensors say that they are on `cuda:0` or `cuda:1` and lie in memory of the host; kernels are what Triton compiles for an H200, run by
-`tests.ptx`. So the branches that only a GPU takes are run: streams, events, pinned and registered memory, copies that nobody waits for. It is
-harder than a GPU is: work is done as late as it may be, new memory holds nonsense, every read and write of a kernel is looked up, and what
-uses memory without having waited for who wrote it, or lets it go while another stream uses it, fails the test, though nothing came of it.
+`tests.ptx`. So the branches that only a GPU takes are run: streams, events, pinned and registered memory, copies that nobody waits for,
+memory of other devices and processes. It is harder than a GPU is: work is done as late as it may be, new memory holds nonsense, every read
+and write of a kernel is looked up, and what uses memory without having waited for who wrote it, or lets it go while another stream uses
+it, fails the test, though nothing came of it.
 
     TRITON_INTERPRET=0 python -m pytest -p tests.cuda -m gpu tests/feed/test_device_drawing.py
 
-PENSTOCK_TEST_DEVICE=cuda:1 runs them on the one that is not current. Not pretended: time, and memory of other processes (CUDA IPC). A
-compiler (`g++`) is needed.
+PENSTOCK_TEST_DEVICE=cuda:1 runs them on the one that is not current. Times are not pretended. A compiler (`g++`) is needed.
 """
 
 import os

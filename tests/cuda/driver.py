@@ -3,6 +3,7 @@
 import ctypes
 import threading
 from multiprocessing import spawn
+from multiprocessing.reduction import ForkingPickler
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from tests import ptx
 from tests.cuda import guard, streams
 from tests.cuda.streams import current, device_of, here, index_of
-from tests.cuda.tensors import DeviceTensor, Mode, is_pinned, memories, memories_at, pinned
+from tests.cuda.tensors import DeviceTensor, Mode, is_pinned, memories, memories_at, pinned, reduce_shared
 
 OK, INVALID, NO_CONTEXT, REGISTERED, NOT_REGISTERED = 0, 1, 201, 712, 713
 ADDRESS, BEGIN, SIZE = 3, 11, 12
@@ -104,6 +105,7 @@ def install(folder):
         at = command.index("-c") + 1
         return [*command[:at], f"import tests.cuda; tests.cuda.install({str(folder)!r}); {command[at]}", *command[at + 1 :]]
 
+    ForkingPickler.register(DeviceTensor, reduce_shared)
     threading.Thread.run, spawn.get_command_line = run_in_mode, get_command_line
     Mode().__enter__()
 

@@ -13,7 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.cuda.streams import LOCK, Memory, current, device_of, doing, index_of, peers
+from tests.cuda import guard
+from tests.cuda.streams import LOCK, Memory, current, device_of, doing, index_of, peers, synchronize
 
 NONSENSE = 0x5A
 WAITING = ("_local_scalar_dense", "nonzero", "_unique2", "unique_consecutive", "equal", "bincount", "repeat_interleave", "_to_dense")
@@ -87,6 +88,24 @@ def _let_go(memory, storage):
 
         for user in list(users):
             user.ask(partial(forget, user), "letting go")
+
+
+def reduce_shared(tensor):
+    """What another process makes the same memory of, as by CUDA IPC."""
+    with LOCK:
+        for index in range(guard.NUM_DEVICES):
+            synchronize(index)
+        [owner] = tensor.owners
+        before = memories.pop(owner.memory.address)
+        tensor.inner.share_memory_()  # lies elsewhere then
+        before.address = tensor.inner.untyped_storage().data_ptr()
+        memories[before.address] = before
+    return rebuild_shared, (tensor.inner, tensor.device.index)
+
+
+def rebuild_shared(inner, index):
+    with device_of(index):
+        return DeviceTensor(inner)
 
 
 def memories_at(addresses):
