@@ -4,6 +4,7 @@ import ctypes
 import threading
 from multiprocessing import spawn
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,6 +93,7 @@ class Watch:
 
 def install(folder):
     """From now on, this process, its threads and the processes that it begins have a GPU."""
+    streams.races = Path(folder) / "races"
     _install_torch()
     _install_penstock()
     run, command_of = threading.Thread.run, spawn.get_command_line

@@ -19,8 +19,8 @@ from tests.cuda import guard
 LOCK = threading.RLock()
 """Held while anything is asked or done."""
 
-races = []
-"""What was used without waiting, as lines of text."""
+races = None
+"""File of lines: what was used without waiting, in this process and those that it began."""
 here = threading.local()
 streams = []
 peers = set()
@@ -181,7 +181,7 @@ def doing():
 
 
 def settle():
-    """Do all that was asked of any stream. Returns the lines of `races`, which are forgotten, and of errors."""
+    """Do all that was asked of any stream. Returns lines: errors, and what was used without waiting, which is forgotten."""
     errors = []
     while any(stream.works for stream in list(streams)):
         try:
@@ -189,8 +189,15 @@ def settle():
                 synchronize(device)
         except Exception as error:
             errors.append(repr(error))
-    errors, races[:] = races + errors, []
+    if races.exists():
+        errors += races.read_text().splitlines()
+        races.unlink()
     return errors
+
+
+def _found(race):
+    with races.open("a") as file:
+        file.write(f"{race}\n")
 
 
 class Memory:
@@ -206,11 +213,11 @@ class Memory:
         before = [self._write] if self._write and not is_write else list(self._uses.values())
         for other in before:
             if not work.is_after(other):
-                races.append(f"{work} has not waited for {other}")
+                _found(f"{work} has not waited for {other}")
         if (ours := work.stream.device.index) != self.device and (ours, self.device) not in peers:
-            races.append(f"{work} uses memory of another device, {self.device}, without access to it")
+            _found(f"{work} uses memory of another device, {self.device}, without access to it")
         if self._end and work.stream not in self.told:
-            races.append(f"{work} uses memory that was let go before: {self._end}")
+            _found(f"{work} uses memory that was let go before: {self._end}")
         self._uses[work.stream] = work
         if is_write:
             self._write = work
@@ -223,7 +230,7 @@ class Memory:
         self._end = doing()
         for other in self._uses.values():
             if other.stream not in self.told and not self._end.is_after(other):
-                races.append(f"memory is let go that is used without the allocator being told: {other}; {self._end}")
+                _found(f"memory is let go that is used without the allocator being told: {other}; {self._end}")
 
 
 def _places():

@@ -170,6 +170,16 @@ def test_both_roles_on_devices(path, device):
         assert loader.stats().device_bytes > 0
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_processes_on_devices(path, expected, device):
+    """A sampler that trains when it is ahead, and a trainer."""
+    found = run_factored(
+        factored_seats.collect, path, num_processes=2, num_samplers=1, plan="gnnlab", switching=True, sampler_devices=device,
+        devices=of_rank(device, 1), args=(1, 0.1), **OPTIONS,
+    )  # fmt: skip
+    assert sorted(found[0][0] + found[1][0]) == sorted(expected[0])
+
+
 def test_trainers_take_what_ranks_take(path, expected):
     """Two trainers and a sampler: together exactly the batches of one process."""
     found = run_factored(
