@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from functools import partial
 from multiprocessing import spawn
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -27,10 +28,13 @@ class Driver:
 
     def __init__(self):
         self._registered = set()
+        for name in [each for each in dir(self) if each.startswith("cu")]:
+            setattr(self, name, partial(self._call, getattr(self, name)))  # can be told types of its arguments, as a function of ctypes
+
+    def _call(self, function, *arguments):
+        return function(*(getattr(each, "value", each) for each in arguments)) if has_context() else NO_CONTEXT
 
     def cuMemHostRegister_v2(self, address, num_bytes, flags):
-        if not has_context():
-            return NO_CONTEXT
         if any(begin < address + num_bytes and address < begin + size for begin, [size] in list(pinned.items())):
             return REGISTERED
         pinned[address] = [num_bytes]
@@ -38,9 +42,6 @@ class Driver:
         return OK
 
     def cuMemHostUnregister(self, address):
-        address = getattr(address, "value", address)
-        if not has_context():
-            return NO_CONTEXT
         if address not in self._registered:
             return NOT_REGISTERED
         self._registered.remove(address)
@@ -48,11 +49,10 @@ class Driver:
         return OK
 
     def cuPointerGetAttribute(self, found, attribute, address):
-        if not has_context():
-            return NO_CONTEXT
         for begin, [size] in [*pinned.items(), *((each.address, [each.size]) for each in list(memories.values()))]:
             if begin <= address < begin + size:
-                ctypes.c_uint64.from_address(found).value = {ADDRESS: address, BEGIN: begin, SIZE: size}[attribute]
+                place = ctypes.c_uint64.from_address(found) if isinstance(found, int) else found._obj
+                place.value = {ADDRESS: address, BEGIN: begin, SIZE: size}[attribute]
                 return OK
         return INVALID
 
@@ -145,11 +145,12 @@ def _install_torch():
 
 
 def _install_penstock():
-    from penstock.kernels import _cuda, _triton
+    from penstock.kernels import _triton
     from penstock.store.tiers import grid
 
-    is_interpreted, driver = _triton.is_interpreted, Driver()
+    is_interpreted, driver, load = _triton.is_interpreted, Driver(), ctypes.CDLL
+    ctypes.CDLL = lambda name, *arguments, **options: driver if name == "libcuda.so.1" else load(name, *arguments, **options)
     ptx.install(Launcher)
     ptx.options["watches"].append(Watch())
-    _triton.is_interpreted, _cuda.driver = is_interpreted, lambda: driver
+    _triton.is_interpreted = is_interpreted
     grid.measure_rates.__kwdefaults__.update(table_bytes=1 << 18, read_bytes=1 << 15)
