@@ -57,3 +57,9 @@ def test_a_kernel_reads_beyond_a_table():
     table, out = torch.zeros(64, dtype=torch.uint8, device="cuda"), torch.empty(64, dtype=torch.uint8, device="cuda")
     gather_rows(table, 64, torch.ones(1, dtype=torch.int64, device="cuda"), out)
     torch.cuda.synchronize()
+
+
+def test_a_kernel_reads_memory_of_another_device():
+    table, out = torch.zeros(64, dtype=torch.uint8, device="cuda:1"), torch.empty(64, dtype=torch.uint8, device="cuda:0")
+    torch.cuda.synchronize(1)
+    gather_rows(table, 64, torch.zeros(1, dtype=torch.int64, device="cuda:0"), out)
