@@ -14,7 +14,7 @@ import torch
 from tests import ptx
 from tests.cuda import guard, streams
 from tests.cuda.streams import current, device_of, here, index_of
-from tests.cuda.tensors import DeviceTensor, Mode, is_pinned, memories, memories_at, pinned, reduce_shared
+from tests.cuda.tensors import DeviceTensor, Mode, allocated, is_pinned, memories, memories_at, pinned, reduce_shared
 
 OK, INVALID, NO_CONTEXT, REGISTERED, NOT_REGISTERED = 0, 1, 201, 712, 713
 ADDRESS, BEGIN, SIZE = 3, 11, 12
@@ -123,7 +123,8 @@ def _install_torch():
     cuda.Stream, cuda.Event, cuda.current_stream, cuda.stream = streams.Stream, streams.Event, current, streams.stream_of
     cuda.synchronize, cuda.device = streams.synchronize, device_of
     cuda.mem_get_info = lambda device=None: (6 << 30, PROPERTIES.total_memory)
-    cuda.memory_reserved = cuda.memory_allocated = cuda.max_memory_allocated = lambda device=None: 0
+    cuda.memory_reserved = cuda.max_memory_allocated = lambda device=None: 0
+    cuda.memory_allocated = lambda device=None: allocated(index_of(device))
     cuda.reset_peak_memory_stats = cuda._sleep = lambda *_: None
     cuda.get_rng_state, cuda.set_rng_state = lambda device=None: torch.get_rng_state(), lambda state, device=None: None
     cuda.can_device_access_peer = lambda device, other: True

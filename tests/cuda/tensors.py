@@ -108,6 +108,11 @@ def rebuild_shared(inner, index):
         return DeviceTensor(inner)
 
 
+def allocated(index):
+    """Bytes on a device that tensors hold, or work that was asked for."""
+    return sum(memory.size for memory in list(memories.values()) if memory.device == index)
+
+
 def memories_at(addresses):
     """Memories of the device that ascending addresses lie in; an error where one lies in none, nor in pinned memory of the host."""
     begins = sorted(memories)

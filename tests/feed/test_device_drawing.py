@@ -3,6 +3,8 @@
 In the interpreter everything runs on CPU tensors; `TRITON_INTERPRET=0 pytest -m gpu` runs the same tests on a device.
 """
 
+import gc
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -173,6 +175,27 @@ def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch, tm
         Plan(device_topology="gpu")
     with pytest.raises(UsageError, match=r"device_topology='device' .* there is none"):
         make_loader(data, plan=Plan(device_topology="device"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("recipe", ["uva", "pagraph", "gnnlab", "ducati", "bgl"])
+def test_a_device_holds_no_more_after_each_epoch_and_nothing_in_the_end(recipe, device):
+    if _triton.is_interpreted():
+        pytest.skip("memory of a device is counted on one")
+    reader, held = _triton.tensor_device(device), []
+    loader = make_loader(homogeneous_data(), device=device, plan=recipe, num_workers=2)
+    for _ in range(4):
+        assert len(list(loader)) == 2
+        held.append(held_by(reader))
+    assert held[1] == held[3] > 0
+    del loader
+    assert held_by(reader) == 0
+
+
+def held_by(reader):
+    gc.collect()
+    torch.cuda.synchronize(reader)
+    return torch.cuda.memory_allocated(reader)
 
 
 def test_damage_is_said_with_stage_and_batch(device):
