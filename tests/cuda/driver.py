@@ -15,6 +15,7 @@ from tests import ptx
 from tests.cuda import guard, streams
 from tests.cuda.streams import current, device_of, here, index_of
 from tests.cuda.tensors import DeviceTensor, Mode, allocated, is_pinned, memories, memories_at, pinned, reduce_shared
+from tests.ptx.words import TYPES
 
 OK, INVALID, NO_CONTEXT, REGISTERED, NOT_REGISTERED = 0, 1, 201, 712, 713
 ADDRESS, BEGIN, SIZE = 3, 11, 12
@@ -27,7 +28,7 @@ class Driver:
     """The driver's library, as far as it is asked. A thread has a context once it has asked something of the device."""
 
     def __init__(self):
-        self._registered = set()
+        self._registered, self._kept, self._handle = set(), {}, 1 << 40
         for name in [each for each in dir(self) if each.startswith("cu")]:
             setattr(self, name, partial(self._call, getattr(self, name)))  # can be told types of its arguments, as a function of ctypes
 
@@ -58,6 +59,49 @@ class Driver:
 
     def cuGetErrorString(self, code, text):
         return OK
+
+    def cuFuncGetParamInfo(self, function, number, offset, size):
+        parameters = ptx.loaded[function - 1].parameters
+        if number >= len(parameters):
+            return INVALID
+        size._obj.value = TYPES[parameters[number][0]].itemsize
+        return OK
+
+    def cuGraphCreate(self, graph, flags):
+        graph._obj.value = self._keep([])
+        return OK
+
+    def cuGraphAddKernelNode(self, node, graph, before, num_before, launch):
+        launch, nodes = launch._obj, self._kept[graph]
+        kernel = ptx.loaded[launch.function - 1]
+        assert [before._obj.value] == [nodes[-1][0]] if nodes else num_before == 0, "one after the other"
+        assert (*launch.grid[1:], *launch.block, launch.shared_bytes) == (1, 1, kernel.num_threads, 1, 1, kernel.shared_bytes)
+        sizes = [TYPES[kind].itemsize for kind, _ in kernel.parameters]
+        numbers = [int.from_bytes(ctypes.string_at(launch.parameters[i], size), "little") for i, size in enumerate(sizes)]
+        node._obj.value = self._keep(None)
+        nodes.append((node._obj.value, launch.function, launch.grid[0], numbers))
+        return OK
+
+    def cuGraphInstantiateWithFlags(self, made, graph, flags):
+        made._obj.value = self._keep(list(self._kept[graph]))
+        return OK
+
+    def cuGraphLaunch(self, made, stream):
+        for _, function, width, numbers in self._kept[made]:
+            streams.streams[stream].ask(partial(ptx.run_kernel, function, width, numbers), "kernel of a graph")
+        return OK
+
+    def cuGraphDestroy(self, graph):
+        del self._kept[graph]
+        return OK
+
+    cuGraphExecDestroy = cuGraphDestroy
+
+    def _keep(self, thing):
+        """Returns its handle."""
+        self._handle += 1
+        self._kept[self._handle] = thing
+        return self._handle
 
 
 def has_context():

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch.profiler import profile
 
 from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError
-from penstock.kernels import _triton
+from penstock.kernels import _cuda, _triton
+from penstock.kernels._recording import Recording
 from penstock.kernels.relabel import gpu as relabel
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
@@ -106,6 +107,51 @@ def test_the_processor_waits_where_sizes_are_unknown(fanouts, uncounted, waits, 
     assert not {"aten::item", "aten::nonzero"} & {event.key for event in seen.key_averages()}
 
 
+@pytest.mark.parametrize("topology", ["device", "pinned"])
+@pytest.mark.parametrize("replace", [False, True])
+def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, device):
+    """From the third on: one to know how much memory it takes, one to write down what is asked. Smaller ones too, and of other epochs."""
+    random = np.random.default_rng()
+    graph = typed_graph(random, hub_degree=300)
+    fanouts = {edge_type: random.choice([0, 2, 4], 3).tolist() for edge_type in graph.adjacency} | {("paper", "cites", "paper"): [3, 2, 2]}
+    sampler = NeighborSampler(graph, fanouts, replace=replace, seed=5)
+    ours = on_device(sampler, device, topology, random_lists(random, graph) if topology == "pinned" else None)
+    workspace = ours.workspace()
+    sizes = [20, 20, 20, 20, 7, 0, 20, 1]
+    with mock.patch.object(Recording, "ask", autospec=True, side_effect=Recording.ask) as ask:
+        for number, size in enumerate(sizes):
+            seeds = random.integers(0, graph.num_nodes["paper"], size)
+            compare(ours, sampler, "paper", seeds, workspace, epoch=number % 3, batch=number)
+            if number == 1:
+                run = workspace.run
+    assert ask.call_count == len(sizes) - 2
+    assert workspace.run is run
+    assert _triton.is_interpreted() or run._recording.why_not is None
+    for batch in range(2):
+        compare(ours, sampler, "paper", random.integers(0, 100, 21), workspace, batch=batch)
+    assert workspace.run is not run, "more seeds, more memory"
+    compare(ours, sampler, "author", random.integers(0, 10, 5), workspace)
+    one_by_one = DeviceSampler(sampler, ours.graph, is_recorded=False)
+    workspace = one_by_one.workspace()
+    for batch in range(4):
+        compare(one_by_one, sampler, "paper", random.integers(0, 100, 20), workspace, batch=batch)
+    assert workspace.run is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("refuses", ["cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiateWithFlags"])
+def test_a_driver_that_makes_no_graphs(refuses, device, monkeypatch):
+    if _triton.is_interpreted():
+        pytest.skip("there is no driver")
+    monkeypatch.setattr(_cuda.graphs(), refuses, lambda *_: 801)
+    sampler = NeighborSampler(homogeneous_graph(np.random.default_rng(), 200, 900), [3, 2], seed=9)
+    ours = on_device(sampler, device)
+    workspace = ours.workspace()
+    for batch in range(4):
+        compare(ours, sampler, NODE, np.arange(20), workspace, batch=batch)
+    assert "801" in workspace.run._recording.why_not
+
+
 def test_the_table_is_filled_anew_when_its_numbers_end(device):
     random = np.random.default_rng()
     graph = homogeneous_graph(random, 300, 3000)
@@ -118,13 +164,13 @@ def test_the_table_is_filled_anew_when_its_numbers_end(device):
     table._span = 30  # the second hop needs more, and the seeds keep their positions
     compare(ours, sampler, NODE, seeds, workspace, batch=1)
     assert table._end == relabel.EMPTY
-    assert table._end - table._base == table._span > 100
+    assert table._end - table.base == table._span > 100
     for left in (0, 1, 10, 60, 10_000):
-        table._base = left
+        table.base = left
         compare(ours, sampler, NODE, seeds, workspace, batch=2)
-    table._span, table._base = 22, relabel.EMPTY
+    table._span, table.base = 22, relabel.EMPTY
     with pytest.raises(UsageError, match="take smaller batches"):
-        table._reserve(1 << 31)
+        table.reserve(1 << 31)
 
 
 def with_indices(graph, indices):

@@ -8,9 +8,8 @@ import triton.language as tl
 
 from penstock import rng
 from penstock.kernels import _triton
+from penstock.kernels._block_sums import sum_blocks
 from penstock.kernels.cached_lists import reference as cached_lists
-from penstock.kernels.edges import gpu as edges_gpu
-from penstock.kernels.edges import reference as edges_reference
 from penstock.kernels.relabel import gpu as relabel_gpu
 from penstock.kernels.relabel import reference as relabel_reference
 from penstock.kernels.sample_neighbors import gpu, reference
@@ -59,6 +58,12 @@ def keep_lists(random, csc, device):
     return gpu.Kept(*(on_device(array, device) for array in (ranks, prefix_ptr, cached))), CSC(csc.indptr, damaged)
 
 
+def count(indptr, num_edges, nodes, span, base, fanout, replace, offsets, status):
+    ends, before = torch.tensor([base, POISON], device=nodes.device), poisoned(gpu.num_blocks(offsets.numel() - 1), np.int64, nodes.device)
+    gpu.count_neighbors(indptr, num_edges, nodes, span, ends, fanout, replace, offsets, before, status)
+    assert ends.tolist() == [base, int(offsets[-1])]
+
+
 def check(random, csc, num_src, nodes, fanout, replace, device, *, with_copies=False, with_kept=False):
     key = rng.derive_key(int(random.integers(1 << 60)), 0, rng.SAMPLE)
     batch, hop, edge_type, base = int(random.integers(1 << 32)), int(random.integers(16)), int(random.integers(4096)), 1000
@@ -72,14 +77,16 @@ def check(random, csc, num_src, nodes, fanout, replace, device, *, with_copies=F
     ids = torch.cat([poisoned(begin, np.int64, device), ids, poisoned(1, np.int64, device)])
     frontier = ids, torch.tensor([begin, begin + nodes.size], device=device)
     offsets, status = poisoned(nodes.size + more + 1, np.int64, device), torch.full((2,), gpu.CLEAN, device=device)
-    gpu.count_neighbors(indptr, csc.num_edges, *frontier, torch.tensor([base], device=device), fanout, replace, offsets, status)
+    count(indptr, csc.num_edges, *frontier, base, fanout, replace, offsets, status)
     assert_same_bytes(host(offsets), np.append(row_ptr, np.repeat(row_ptr[-1], more)) + base)
-    taken, found = poisoned(positions.size + 3, np.int64, device), poisoned(positions.size + 3, csc.indices.dtype, device)
+    taken, columns, found = (poisoned(positions.size + 3, dtype, device) for dtype in (np.int64, np.int64, csc.indices.dtype))
     gpu.sample_neighbors(
-        indptr, indices, num_src, *frontier, fanout, replace, key, batch, hop, edge_type,
-        None if copies is None else on_device(copies, device), offsets, taken[: positions.size], found[: positions.size], status, kept,
+        indptr, indices, num_src, *frontier, fanout, replace, torch.tensor([*key.tolist(), batch], device=device), hop, edge_type,
+        None if copies is None else on_device(copies, device), offsets, *(each[: positions.size] for each in (taken, columns, found)),
+        status, kept,
     )  # fmt: skip
     assert_same_bytes(host(taken), np.append(positions, [POISON] * 3))
+    assert_same_bytes(host(columns), np.append(begin + np.repeat(np.arange(nodes.size), np.diff(row_ptr)), [POISON] * 3))
     assert_same_bytes(host(found), np.append(neighbors, [POISON] * 3).astype(csc.indices.dtype))
     assert status.tolist() == [gpu.CLEAN] * 2
 
@@ -128,7 +135,7 @@ def test_damage_is_found_first(device):
         indptr[bad_list] = value
         nodes, status = torch.arange(40, device=device), torch.full((2,), gpu.CLEAN, device=device)
         row_ptr, span = torch.zeros(41, dtype=torch.int64, device=device), torch.tensor([0, 40], device=device)
-        gpu.count_neighbors(on_device(indptr, device), csc.num_edges, nodes, span, span, 3, False, row_ptr, status)
+        count(on_device(indptr, device), csc.num_edges, nodes, span, 0, 3, False, row_ptr, status)
         starts, ends = indptr[:-1], indptr[1:]
         assert status.tolist() == [np.flatnonzero((starts < 0) | (starts > ends) | (ends > csc.num_edges))[0], gpu.CLEAN]
     for fanout in (5, -1):
@@ -136,11 +143,12 @@ def test_damage_is_found_first(device):
             indices = csc.indices.copy()
             indices[[44, 101]] = value
             nodes, status = torch.arange(39, -1, -1, device=device), torch.full((2,), gpu.CLEAN, device=device)
-            row_ptr, outputs = torch.arange(41, device=device) * 5, [poisoned(200, dtype, device) for dtype in (np.int64, np.int32)]
+            row_ptr, words = torch.arange(41, device=device) * 5, torch.tensor([1, 2, 0], device=device)
+            outputs = [poisoned(200, dtype, device) for dtype in (np.int64, np.int64, np.int32)]
             frontier = nodes, torch.tensor([0, 40], device=device)
-            arguments = (on_device(csc.indptr, device), on_device(indices, device), 9000, *frontier, fanout, False, (1, 2), 0, 0, 0, None)
+            arguments = (on_device(csc.indptr, device), on_device(indices, device), 9000, *frontier, fanout, False, words, 0, 0, None)
             gpu.sample_neighbors(*arguments, row_ptr, *outputs, status)
-            assert status.tolist() == [gpu.CLEAN, np.flatnonzero(host(outputs[1]) == value)[0]]
+            assert status.tolist() == [gpu.CLEAN, np.flatnonzero(host(outputs[2]) == value)[0]]
 
 
 @triton.jit
@@ -169,6 +177,27 @@ def test_counters_and_bounds_beyond_what_fits_in_memory(device):
     assert_same_bytes(host(out), np.concatenate([counters[0], counters[1], counters[3], drawn]).astype(np.int64))
 
 
+@pytest.mark.parametrize("num_blocks", [1, 3, 1024, 2500])
+def test_sums_of_blocks(num_blocks, device):
+    totals = np.random.default_rng().integers(0, 1 << 40, num_blocks)
+    ours, ends = on_device(totals.copy(), device), torch.tensor([POISON, 5, 5, 5, POISON], device=device)
+    sum_blocks(ours, ends[1:], ends[1:4])
+    assert_same_bytes(host(ours), np.cumsum(np.append(5, totals[:-1])))
+    assert ends.tolist() == [POISON, *[5 + totals.sum()] * 3, POISON]
+
+
+def relabel(ids, table, base, known, nodes, device, more=0):
+    """With room for more ids than there are. Returns positions and how many nodes are known then."""
+    span, counters = torch.tensor([7, 7 + ids.size], device=device), torch.tensor([known, known, POISON], device=device)
+    ids, positions = np.append(ids, np.arange(more)).astype(ids.dtype), poisoned(ids.size + more, np.int64, device)
+    scratch = relabel_gpu.make_scratch(ids.size, device)
+    relabel_gpu.relabel(on_device(ids, device), span, table, torch.tensor([base], device=device), counters[:2], nodes, positions, scratch)
+    positions, (known, also, poison) = host(positions), counters.tolist()
+    assert (also, poison) == (known, POISON)
+    assert (positions[positions.size - more :] == POISON).all()
+    return positions[: positions.size - more], known
+
+
 @pytest.mark.parametrize("block", [32, 1024])
 def test_relabel(block, device, monkeypatch):
     monkeypatch.setattr(relabel_gpu, "BLOCK", block)
@@ -178,26 +207,24 @@ def test_relabel(block, device, monkeypatch):
         known, positions_of, base = [], {}, base - 1000
         seeds, nodes = random.integers(0, 90, 20), poisoned(400, np.int64, device)
         relabel_reference.add_seeds(seeds, positions_of, known)
-        relabel_gpu.add_seeds(on_device(seeds, device), table, base, nodes)
+        room, number = on_device(np.append(seeds, [89, 0]), device), torch.tensor([20], device=device)
+        relabel_gpu.add_seeds(room, number, table, torch.tensor([base], device=device), nodes)
         for dtype, count in ((np.int32, 0), (np.int64, 1), (np.int32, 50), (np.int64, 250)):
             ids, num_known = random.integers(0, 90, count).astype(dtype), len(known)
-            counter = torch.tensor([num_known], device=device)
             expected = relabel_reference.relabel(ids, positions_of, known)
-            positions, (first, ranks) = poisoned(count, np.int64, device), poisoned(2 * count, np.int32, device).reshape(2, count)
-            relabel_gpu.relabel(on_device(ids, device), table, base, counter, nodes, positions, first, ranks)
-            assert count == 0 or int(ranks[-1]) == len(known) - num_known
-            assert_same_bytes(host(positions), expected)
+            positions, num_nodes = relabel(ids, table, base, num_known, nodes, device, int(random.integers(70)))
+            assert num_nodes == len(known)
+            assert_same_bytes(positions, expected)
             assert_same_bytes(host(nodes), np.append(known, [POISON] * (400 - len(known))))
 
 
 def test_what_is_no_node_is_left_out(device):
     table = torch.full((10,), relabel_gpu.EMPTY, dtype=torch.int32, device=device)
-    ids, nodes = torch.tensor([4, -1, 10, 1 << 40, 3, 4], device=device), poisoned(6, np.int64, device)
-    positions, (first, ranks) = poisoned(6, np.int64, device), poisoned(12, np.int32, device).reshape(2, 6)
-    none = torch.zeros(1, dtype=torch.int64, device=device)
-    relabel_gpu.relabel(ids, table, 100, none, nodes, positions, first, ranks)
+    ids, nodes = np.array([4, -1, 10, 1 << 40, 3, 4]), poisoned(6, np.int64, device)
+    positions, known = relabel(ids, table, 100, 0, nodes, device)
+    assert known == 2
     assert nodes.tolist() == [4, 3, *[POISON] * 4]
-    assert host(positions)[[0, 4, 5]].tolist() == [0, 1, 0]
+    assert positions[[0, 4, 5]].tolist() == [0, 1, 0]
     assert host(table).tolist() == [relabel_gpu.EMPTY] * 3 + [101, 100] + [relabel_gpu.EMPTY] * 5
 
 
@@ -206,20 +233,7 @@ def test_nothing_is_written_where_there_is_no_node(base, device):
     """Base 0: the last batch before the table is emptied."""
     table, nodes = poisoned(12, np.int32, device), poisoned(8, np.int64, device)
     table[1:11] = relabel_gpu.EMPTY
-    ids, positions = torch.tensor([-1, 10, 1 << 40, -1], device=device), poisoned(4, np.int64, device)
-    first, ranks = poisoned(8, np.int32, device).reshape(2, 4)
-    none = torch.zeros(1, dtype=torch.int64, device=device)
-    relabel_gpu.relabel(ids, table[1:11], base, none, nodes[2:], positions, first, ranks)
-    assert int(ranks[-1]) == 0
+    assert relabel(np.array([-1, 10, 1 << 40, -1]), table[1:11], base, 0, nodes[2:], device)[1] == 0
     assert host(nodes).tolist() == [POISON] * 8
     assert host(table)[1:11].tolist() == [relabel_gpu.EMPTY] * 10
     assert host(table)[[0, 11]].tolist() == host(poisoned(2, np.int32, device)).tolist()
-
-
-def test_edges(device):
-    random = np.random.default_rng()
-    for count in (0, 1, 200):
-        row_ptr = np.cumsum(np.append(0, random.integers(0, 4, count)))
-        columns = poisoned(int(row_ptr[-1]), np.int64, device)
-        edges_gpu.fill_columns(on_device(row_ptr, device), columns)
-        assert_same_bytes(host(columns), edges_reference.fill_columns(row_ptr))

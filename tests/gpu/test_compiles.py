@@ -65,20 +65,22 @@ def some(first, size=None):
 
 for first in range(3):
     row_ptr = torch.zeros(70, dtype=torch.int64)[first:]
-    draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 1), 15, False, row_ptr, status[first % 2 :])
+    draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, row_ptr, some(first, 1), status[first % 2 :])
 for fanout, replace in ((15, False), (15, True), (-1, False)):
-    for key, batch, num_src, num_nodes in (((1, 2), 0, 70, 60), ((2**31, 2**32 - 1), 2**32 - 1, 16, 1), ((0, 16), 1, 1, 16)):
-        outputs = torch.zeros(17 + num_nodes, dtype=torch.int64)[num_nodes % 3 :], small[num_nodes % 3 :]
-        place = fanout, replace, key, batch, batch % 16, batch % 4096, ids[batch % 2 :]
+    for number, num_src, num_nodes in ((0, 70, 60), (4095, 16, 1), (16, 1, 16)):
+        outputs = some(num_nodes % 3, 14 + num_nodes), some(num_nodes % 5, 14 + num_nodes), small[num_nodes % 3 :]
+        place = fanout, replace, some(number % 3, 3), number % 16, number, ids[number % 2 :]
         frontier = ids[num_nodes % 5 :], some(num_nodes % 5, 2)
         row_ptr = torch.zeros(70, dtype=torch.int64)[num_nodes % 7 :]
         draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, *outputs, status[num_nodes % 2 :], kept)
-for base, first, count in ((relabel.EMPTY - 99, 0, 70), (1, 3, 1), (16, 5, 16)):
-    scratch = torch.zeros((2, count), dtype=torch.int32)
-    relabel.relabel(small[first:][:count], small, base, some(first), ids[first:], ids[first:], *scratch)
+for first, count in ((0, 70), (3, 1), (5, 16)):
+    relabel.add_seeds(ids[first:][:count], some(first, 1), small, some(first, 1), ids[first:])
+    scratch = relabel.make_scratch(count, ids.device)
+    relabel.relabel(small[first:][:count], some(first, 2), small, some(first, 1), some(first, 2), ids[first:], ids[first:], scratch)
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
-    "_count": 1, "_draw_tile": 2, "_draw_edge": 1, "_read_edge": 1, "_claim": 1, "_find_first": 1, "_place": 1,
+    "_count": 1, "_sum_blocks": 1, "_add_up": 1, "_draw_tile": 2, "_draw_edge": 1, "_read_edge": 1,
+    "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 1,
 }, compiled
 """
 

@@ -24,6 +24,8 @@ AT_ONCE = 16
 """Programs that are at work at the same time; the next ones begin when these are over."""
 
 options = {"random": None, "watches": []}
+loaded = []
+"""Kernels; their handles are their places, from 1 on."""
 
 
 class Watch:
@@ -74,14 +76,20 @@ class Launcher:
     def __call__(self, width, height, depth, stream, kernel, packed, metadata, on_enter, on_exit, *arguments):
         assert height == depth == 1
         passed = [argument for argument, is_passed in zip(arguments, self._are_passed, strict=True) if is_passed]
-        passed += [0] * (len(kernel.parameters) - len(passed))  # memory to work with: these kernels need none
-        values = {}
-        for argument, (kind, name) in zip(passed, kernel.parameters, strict=True):
-            number = argument.data_ptr() if hasattr(argument, "data_ptr") else argument
-            values[name] = np.array(number & (1 << 8 * TYPES[kind].itemsize) - 1, TYPES[kind])
-        with np.errstate(over="ignore"):
-            for first in range(0, width, AT_ONCE):
-                Run(kernel, width, range(first, min(width, first + AT_ONCE)), values, **options).run()
+        passed += [0] * (len(loaded[kernel - 1].parameters) - len(passed))  # memory to work with: these kernels need none
+        run_kernel(kernel, width, [each.data_ptr() if hasattr(each, "data_ptr") else each for each in passed])
+
+
+def run_kernel(handle, width, numbers):
+    """Run programs of a kernel, given the bits of its parameters."""
+    kernel = loaded[handle - 1]
+    values = {
+        name: np.array(number & (1 << 8 * TYPES[kind].itemsize) - 1, TYPES[kind])
+        for number, (kind, name) in zip(numbers, kernel.parameters, strict=True)
+    }
+    with np.errstate(over="ignore"):
+        for first in range(0, width, AT_ONCE):
+            Run(kernel, width, range(first, min(width, first + AT_ONCE)), values, **options).run()
 
 
 class _Driver:
@@ -94,7 +102,7 @@ class _Driver:
         self.get_current_stream = lambda device: 0
         self.utils = SimpleNamespace(
             get_device_properties=lambda device: {"max_shared_mem": 227 << 10},
-            load_binary=lambda name, kernel, shared_bytes, device: (None, kernel, 0, 0, 1024),
+            load_binary=lambda name, kernel, shared_bytes, device: (None, loaded.append(kernel) or len(loaded), 0, 0, 1024),
             unload_module=lambda module: None,
         )
 

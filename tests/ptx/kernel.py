@@ -22,7 +22,7 @@ class Kernel:
 
     def __init__(self, text, num_threads, shared_bytes):
         self.num_threads, self.shared_bytes = num_threads, shared_bytes
-        text = re.sub(r"//[^\n]*|^\s*\.(?:loc|pragma)\b[^\n]*$", "", text, flags=re.M)
+        text = re.sub(r"//[^\n]*|^\s*\.(?:loc|pragma)\b[^\n]*$|::cta", "", text, flags=re.M)  # shared memory is that of one program
         parameters, body = re.search(r"\.entry\s+\w+\s*\((.*?)\)[^{]*\{(.*?)\n\}", text, re.S).groups()
         self.parameters = re.findall(r"\.param\s+\.(\w+)\s+(?:\.ptr[^,]*?)?(\w+)\s*(?:,|$)", parameters)
         self.registers = {}

@@ -183,9 +183,9 @@ class Run:
     def _shfl(self, opcode, operands, some):
         target, source, by, limit, mask = operands
         self._check_whole_warps(mask, some)
-        assert (self._read(limit, "u32", some) == WARP - 1).all(), "parts of warps"
+        assert (self._read(limit, "u32", some) == (0 if opcode[2] == "up" else WARP - 1)).all(), "parts of warps"
         lane, by = self.lane[some], self._read(by, "u32", some).astype(np.int64)
-        other = {"bfly": lane ^ by, "idx": by % WARP}[opcode[2]]
+        other = {"bfly": lane ^ by, "idx": by % WARP, "up": np.where(lane < by, lane, lane - by)}[opcode[2]]
         self._write(target, self.registers[source][some - lane + other], some)
 
     def _redux(self, opcode, operands, some):

@@ -64,6 +64,7 @@ OPERATIONS = {
     "shl": lambda a, by: _shift(np.left_shift, a, by),
     "shr": lambda a, by: _shift(np.right_shift, a, by),
     "bfe": _field,
+    "popc": lambda a: np.bitwise_count(a).astype(np.uint32),
     "prmt": _permute,
     "selp": lambda a, b, which: np.where(which, a, b),
 }

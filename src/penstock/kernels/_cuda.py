@@ -1,4 +1,4 @@
-"""Memory of the host that a device reads: registered with the driver, and where the device finds it. Nothing here is imported from CUDA.
+"""What is asked of the driver: memory of the host that a device reads, and graphs of kernels. Nothing here is imported from CUDA.
 
 The driver's own library is called, not the runtime's: a refusal there leaves no error behind for torch to find at its next launch.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TierError
@@ -28,6 +29,66 @@ def driver() -> Any:
     library.cuPointerGetAttribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
     library.cuGetErrorString.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
     return library
+
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS, the first version: a launch as a node of a graph."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("parameters", ctypes.POINTER(ctypes.c_void_p)),
+        ("extra", ctypes.c_void_p),
+    )
+
+
+@functools.cache
+def graphs() -> Any:
+    """The driver's library, told how graphs are made; AttributeError where it is too old to make them."""
+    library, pointer = driver(), ctypes.c_void_p
+    library.cuFuncGetParamInfo.argtypes = [pointer, ctypes.c_size_t, pointer, pointer]
+    library.cuGraphCreate.argtypes = [pointer, ctypes.c_uint]
+    library.cuGraphAddKernelNode.argtypes = [pointer, pointer, pointer, ctypes.c_size_t, pointer]
+    library.cuGraphInstantiateWithFlags.argtypes = [pointer, pointer, ctypes.c_ulonglong]
+    library.cuGraphLaunch.argtypes = [pointer, pointer]
+    library.cuGraphDestroy.argtypes = library.cuGraphExecDestroy.argtypes = [pointer]
+    return library
+
+
+def parameter_sizes(function: int) -> list[int]:
+    """Bytes of each parameter of a kernel that is loaded."""
+    sizes, offset, size = [], ctypes.c_size_t(), ctypes.c_size_t()
+    while graphs().cuFuncGetParamInfo(function, len(sizes), ctypes.byref(offset), ctypes.byref(size)) == 0:
+        sizes.append(size.value)
+    return sizes
+
+
+def make_graph(nodes: Sequence[KernelNode]) -> ctypes.c_void_p:
+    """Make a graph, on the device whose context is current, that runs kernels one after the other. Their parameters are copied.
+
+    Raises:
+        TierError: the driver refuses.
+    """
+    library, graph, made, before = graphs(), ctypes.c_void_p(), ctypes.c_void_p(), None
+    check(library.cuGraphCreate(ctypes.byref(graph), 0))
+    try:
+        for each in nodes:
+            node = ctypes.c_void_p()
+            after = None if before is None else ctypes.byref(before)
+            check(library.cuGraphAddKernelNode(ctypes.byref(node), graph, after, int(before is not None), ctypes.byref(each)))
+            before = node
+        check(library.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, 0))
+    finally:
+        library.cuGraphDestroy(graph)
+    return made
+
+
+def check(code: int) -> None:
+    """Raise TierError with what the driver says, unless it has done what it was asked."""
+    if (error := _error(code)) is not None:
+        raise TierError(error)
 
 
 def make_current(device: torch.device) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import NotSupportedError, UsageError, argument
 
@@ -19,6 +21,23 @@ if TYPE_CHECKING:
 
 _one_at_a_time = threading.Lock()
 """The interpreter keeps its state in module globals; on a device a launch takes microseconds, and the first one compiles."""
+
+_notes = threading.local()
+
+
+class Launch(NamedTuple):
+    """A launch that was made.
+
+    Attributes:
+        kernel: as Triton knows it. compiled: what it launched; None in the interpreter.
+        num_programs, arguments, constants: as given to `launch`.
+    """
+
+    kernel: Any
+    compiled: Any
+    num_programs: int
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
 
 
 def is_installed() -> bool:
@@ -71,9 +90,21 @@ def launch(kernel: Any, num_programs: int, device: torch.device, *arguments: Any
         return
     with _one_at_a_time:
         if device.type == "cpu":
-            kernel[(num_programs,)](*arguments, **constants)
-            return
-        import torch
+            compiled = kernel[(num_programs,)](*arguments, **constants)
+        else:
+            import torch
 
-        with torch.cuda.device(device):  # our kernels count and copy; Triton 3.9 warns where nothing is said of floating-point numbers
-            kernel[(num_programs,)](*arguments, **constants, enable_fp_fusion=False)
+            with torch.cuda.device(device):  # our kernels count and copy; Triton 3.9 warns where nothing is said of floating-point numbers
+                compiled = kernel[(num_programs,)](*arguments, **constants, enable_fp_fusion=False)
+    if (launches := getattr(_notes, "launches", None)) is not None:
+        launches.append(Launch(kernel, compiled, num_programs, arguments, constants))
+
+
+@contextmanager
+def written_down() -> Iterator[list[Launch]]:
+    """Yields what this thread launches within."""
+    _notes.launches = launches = []
+    try:
+        yield launches
+    finally:
+        _notes.launches = None

@@ -5,32 +5,36 @@ function of (graph, seeds, fanouts, seed, epoch, batch), the same as on the CPU;
 Imports Triton, so it is imported after `kernels._triton.tensor_device` has said that this works here.
 
 The processor waits for the device once per batch, when everything is asked for: sizes are the device's to know, memory is taken for what
-fanouts allow. It waits once more where there is no small bound on the edges of a hop. Damage is told with the sizes; nothing is read
-through what is damaged.
+fanouts allow. So what a batch asks for depends on nothing but the number of its seeds: it is written down, and asked for again as one
+for the next ones. The processor waits once more, and asks for each kernel by itself, where there is no small bound on the edges of a hop.
+Damage is told with the sizes; nothing is read through what is damaged.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from penstock import rng
 from penstock.errors import NotSupportedError, UsageError
-from penstock.kernels.edges import gpu as edge_kernels
+from penstock.kernels._recording import Recording
+from penstock.kernels._triton import written_down
 from penstock.kernels.edges.cpu import count_repetitions
 from penstock.kernels.gather_rows.gpu import gather_rows
+from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.records import EdgeType, NodeType, Sample, SampledEdges
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.device_table import DeviceTable
 from penstock.sample.neighbor import NeighborSampler, damaged_list, damaged_neighbor
 from penstock.store.tiers.grid import programs_over_link
-from penstock.store.tiers.pinned import to_device
+from penstock.store.tiers.pinned import copy_to_device
 
-UNCOUNTED = 1 << 22
+UNCOUNTED = 1 << 23
 """Up to so many edges, memory is taken for what fanouts allow, in place of waiting to hear how many there are."""
 
 
@@ -71,12 +75,13 @@ class DeviceSampler:
     Args:
         sampler: whose samples are wanted; uniform, and neither disjoint nor induced.
         graph: its graph, where the device reads it.
+        is_recorded: what batches of a size ask for is asked for as one from the third on; see `penstock.kernels._recording`.
     """
 
-    def __init__(self, sampler: NeighborSampler, graph: DeviceGraph) -> None:
+    def __init__(self, sampler: NeighborSampler, graph: DeviceGraph, *, is_recorded: bool = True) -> None:
         if (reason := on_cpu_only(sampler)) is not None:
             raise NotSupportedError(f"{reason}: sample on the CPU, or leave it out")
-        self.host, self.graph, self._max_programs = sampler, graph, programs_over_link(graph.device)
+        self.host, self.graph, self._max_programs, self._is_recorded = sampler, graph, programs_over_link(graph.device), is_recorded
 
     def number_edges(self, edge_type: EdgeType, positions: torch.Tensor) -> torch.Tensor:
         """Return int64[n]: the user's numbers of the edges at int64[n] `positions`."""
@@ -92,14 +97,26 @@ class DeviceSampler:
         return DeviceWorkspace(self.host.graph.num_nodes, self.graph.device)
 
     def sample(self, seed_type: NodeType, seeds: np.ndarray, *, epoch: int, batch: int, workspace: DeviceWorkspace) -> DeviceSample:
-        """Sample the neighbourhood of one batch, on the current stream; arguments as in `NeighborSampler.sample`."""
+        """Sample the neighbourhood of one batch, on the current stream; arguments as in `NeighborSampler.sample`.
+
+        A workspace is used on one stream at a time: what is asked of another one has to wait for what was asked of the first.
+        """
         if batch >= rng.MAX_BATCHES:
             raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
         self.host.check_seeds(seed_type, seeds)
-        run = _Run(self, seed_type, seeds, rng.derive_key(self.host.seed, epoch, rng.SAMPLE).tolist(), batch, workspace)
-        for hop in range(self.host.num_hops):
-            run.expand(hop)
-        return run.finish()
+        words = [*rng.derive_key(self.host.seed, epoch, rng.SAMPLE).tolist(), batch]
+        run = workspace.run
+        if run is not None and run.takes(seed_type, seeds.size):
+            run.begin(seeds, words)
+            run.ask_again()
+            return run.finish()
+        run = _Run(self, seed_type, seeds.size, workspace)
+        run.begin(seeds, words)
+        run.ask()
+        sample = run.finish()
+        if run.can_be_repeated and self._is_recorded:
+            workspace.run = run
+        return sample
 
 
 class DeviceWorkspace:
@@ -109,6 +126,8 @@ class DeviceWorkspace:
         self.tables = {t: DeviceTable(count, device) for t, count in num_nodes.items()}
         self.room = dict.fromkeys(num_nodes, 0)
         """Nodes that the largest batch so far could have had."""
+        self.run: _Run | None = None
+        """The largest so far that can be repeated."""
         self.most_batch_bytes = 0
         """What the largest batch so far took while it was made."""
 
@@ -118,102 +137,153 @@ class DeviceWorkspace:
         return sum(table.num_bytes for table in self.tables.values()) + self.most_batch_bytes
 
 
+class _Drawn(NamedTuple):
+    """Edges of a step, [m] each, m at least their number. `rows` and `columns` are those of `edge_index`; all but `neighbors` are int64."""
+
+    rows: torch.Tensor
+    columns: torch.Tensor
+    positions: torch.Tensor
+    neighbors: torch.Tensor
+
+
 @dataclass(slots=True)
 class _Step:
     """A hop over an edge type; what is not drawn is None."""
 
     hop: int
     edge_type: EdgeType
-    before: torch.Tensor
-    """int64[1]: edges of the type that were taken before."""
+    span: torch.Tensor
+    """int64[2]: edges of the type that were taken before, and up to here; the latter is not told where nothing is drawn."""
     offsets: torch.Tensor | None = None
     """int64[b + 1], row pointers; b is at least the size of the frontier."""
-    rows: torch.Tensor | None = None
-    positions: torch.Tensor | None = None
-    neighbors: torch.Tensor | None = None
-
-    @property
-    def end(self) -> torch.Tensor:
-        """int64[1]: edges of the type that were taken up to here."""
-        return self.before if self.offsets is None else self.offsets[-1:]
+    drawn: _Drawn | None = None
 
 
 class _Run:
-    """One batch in the making; compare `penstock.sample.neighbor`.
+    """Batches in the making, one after the other, of up to `room` seeds; compare `penstock.sample.neighbor`.
 
     Attributes:
-        marks: int64[num_hops + 2] of each node type, on the device: nodes[marks[h]:marks[h + 1]] is the frontier of hop h, and
-            marks[h + 2:] grow while that hop is drawn. At the end, the last one says how many nodes there are.
+        numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before, the words of the draws, where the
+            numbers of each table begin; and what the device tells of it, by the values they start at: marks, ends, damage.
+        marks: int64[num_hops + 2] of each node type: nodes[marks[h]:marks[h + 1]] is the frontier of hop h, and marks[h + 2:] grow while
+            that hop is drawn. At the end, the last one says how many nodes there are.
+        ends: int64[num_hops + 1] of each edge type: edges taken before and after each step that draws.
+        status: int64[2] of each step, see `draw.sample_neighbors`.
         known, frontier: at most so many nodes there are, and does the next hop start from, as far as the processor knows.
+        can_be_repeated: the processor had to know nothing of the batch; memory was there.
     """
 
-    def __init__(self, sampler: DeviceSampler, seed_type: NodeType, seeds: np.ndarray, key, batch: int, workspace: DeviceWorkspace) -> None:
-        self.host, self.graph, self.seed_type, self.num_seeds = sampler.host, sampler.graph, seed_type, seeds.size
-        self.key, self.batch, self.workspace, self.num_nodes = key, batch, workspace, sampler.host.graph.num_nodes
-        device, num_marks, types = self.graph.device, self.host.num_hops + 2, list(self.num_nodes)
-        marks = np.zeros((len(types), num_marks), np.int64)
-        marks[types.index(seed_type), 1:] = seeds.size
-        numbers = to_device(np.concatenate([seeds, _repetitions(seeds), marks.reshape(-1)]), device)  # one copy for all
-        ids, self._copies, self._all_marks = numbers.split([seeds.size, seeds.size, marks.size])
-        self.marks = dict(zip(types, self._all_marks.view(marks.shape), strict=True))
-        self._none = self.marks[seed_type][:1]
-        self.known = {t: seeds.size if t == seed_type else 0 for t in types}
-        self.frontier = dict(self.known)
-        self._num_bytes, self._unheard = numbers.nbytes, 0
+    def __init__(self, sampler: DeviceSampler, seed_type: NodeType, room: int, workspace: DeviceWorkspace) -> None:
+        self.host, self.graph, self.seed_type, self.workspace = sampler.host, sampler.graph, seed_type, workspace
+        self.num_nodes, num_hops, self._num_seeds, self._most_seeds = sampler.host.graph.num_nodes, sampler.host.num_hops, 0, room
+        types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
+        self._shape = len(types), len(edge_types), num_hops
+        sizes = [room, room, 3, len(types), len(types) * (num_hops + 2), len(edge_types) * (num_hops + 1), len(edge_types) * num_hops * 2]
+        self._told = np.zeros(sum(sizes), np.int64)
+        self._told_parts = np.split(self._told, np.cumsum(sizes)[:-1])
+        self._told_parts[-1][:] = draw.CLEAN
+        self._num_bytes, self._unheard, self.can_be_repeated = 0, 0, True
+        self.numbers = self._empty(self._told.size)
+        self._seeds, self._copies, self._words, bases, marks, ends, status = self.numbers.split(sizes)
+        self._heard, self.status = self.numbers[-sum(sizes[4:]) :], status.view(-1, 2)
+        self.bases = dict(zip(types, bases.split(1), strict=True))
+        self.marks = dict(zip(types, marks.view(len(types), -1), strict=True))
+        self.ends = dict(zip(edge_types, ends.view(len(edge_types), -1), strict=True))
+        self.known = {t: room if t == seed_type else 0 for t in types}
+        self.needed, self.frontier = dict(self.known), dict(self.known)
         self.nodes = {t: self._empty(max(workspace.room[t], self.known[t])) for t in types}
-        for t, table in workspace.tables.items():
-            table.add_seeds(ids if t == seed_type else ids[:0], self.nodes[t])
         self.steps: list[_Step] = []
-        self._ends = dict.fromkeys(self.graph.adjacency, self._none)
-        self._status = torch.full((self.host.num_hops * len(self._ends), 2), draw.CLEAN, device=device)
+        self._num_drawn = dict.fromkeys(edge_types, 0)
+        self._recording: Recording | None = None
 
     def _empty(self, size: int) -> torch.Tensor:
         self._num_bytes += 8 * size
         return torch.empty(size, dtype=torch.int64, device=self.graph.device)
 
-    def expand(self, hop: int) -> None:
+    def takes(self, seed_type: NodeType, num_seeds: int) -> bool:
+        """Whether a batch can be made by it."""
+        return seed_type == self.seed_type and num_seeds <= self._most_seeds
+
+    def begin(self, seeds: np.ndarray, words: list[int]) -> None:
+        """Tell the device of a batch."""
+        self._num_seeds, (ids, copies, place, bases, marks, *_) = seeds.size, self._told_parts
+        ids[: seeds.size], copies[: seeds.size], place[:] = seeds, _repetitions(seeds), words
+        bases[:] = [self.workspace.tables[t].begin(needed) for t, needed in self.needed.items()]
+        marks.reshape(len(self.num_nodes), -1)[list(self.num_nodes).index(self.seed_type), 1:] = seeds.size
+        copy_to_device(self._told, self.numbers)
+
+    def ask(self) -> None:
+        """Ask for all hops, and write down what was asked."""
+        with written_down() as self._launches:
+            self._add_seeds(self.seed_type, self._seeds, self.marks[self.seed_type][1:])
+            for hop in range(self.host.num_hops):
+                self._expand(hop)
+
+    def ask_again(self) -> None:
+        """Ask for the same, for another batch."""
+        if self._recording is None:
+            self._recording = Recording(self._launches, self.graph.device)
+        self._recording.ask()
+
+    def _add_seeds(self, node_type: NodeType, ids: torch.Tensor, count: torch.Tensor) -> None:
+        table = self.workspace.tables[node_type]
+        compact.add_seeds(ids, count, table.numbers, self.bases[node_type], self.nodes[node_type])
+
+    def _expand(self, hop: int) -> None:
         """Take one hop, over every edge type."""
         self._found = dict.fromkeys(self.num_nodes, 0)
         for number, (edge_type, csc) in enumerate(self.graph.adjacency.items()):
-            num_rows, fanout = self.frontier[edge_type[2]], self.host.fanouts[edge_type][hop]
+            num_rows, fanout, drawn = self.frontier[edge_type[2]], self.host.fanouts[edge_type][hop], self._num_drawn[edge_type]
             if num_rows:
-                step = _Step(hop, edge_type, self._ends[edge_type])
+                step = _Step(hop, edge_type, self.ends[edge_type][drawn : drawn + 2])
                 self.steps.append(step)
                 if fanout:
+                    self._num_drawn[edge_type] += 1
                     self._take(step, csc, num_rows, fanout, number)
-                self._ends[edge_type] = step.end
         self.frontier = {t: min(found, self.num_nodes[t]) for t, found in self._found.items()}
 
     def _take(self, step: _Step, csc: DeviceCSC, num_rows: int, fanout: int, number: int) -> None:
         """Sample from the lists of a frontier, and number what is found."""
         hop, (src, _, dst), replace = step.hop, step.edge_type, self.host.replace
-        frontier, status = (self.nodes[dst], self.marks[dst][hop : hop + 2]), self._status[len(self.steps) - 1]
-        step.offsets = self._empty(num_rows + 1)
-        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.before, fanout, replace, step.offsets, status)
+        frontier, status = (self.nodes[dst], self.marks[dst][hop : hop + 2]), self.status[len(self.steps) - 1]
+        step.offsets, before = self._empty(num_rows + 1), self._empty(draw.num_blocks(num_rows))
+        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, step.offsets, before, status)
         most = num_rows * fanout
         self._unheard += most
         if not 0 <= fanout <= draw.TILE_FANOUT or self._unheard > UNCOUNTED:
             most = self._hear(hop)
             if most == 0:
                 return
-        step.positions, step.rows = self._empty(most), self._empty(most)
-        step.neighbors = torch.full((most,), -1, dtype=csc.indices.dtype, device=self.graph.device)
+        neighbors = torch.empty(most, dtype=csc.indices.dtype, device=self.graph.device)
+        step.drawn = drawn = _Drawn(self._empty(most), self._empty(most), self._empty(most), neighbors)
         copies = self._copies if hop == 0 and dst == self.seed_type else None
         draw.sample_neighbors(
-            csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self.key, self.batch, hop, number, copies,
-            step.offsets, step.positions, step.neighbors, status, csc.kept,
+            csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
+            step.offsets, drawn.positions, drawn.columns, neighbors, status, csc.kept,
         )  # fmt: skip
-        self._num_bytes += step.neighbors.nbytes + 8 * most  # the latter to map ids
-        known = self.known[src]
-        self.known[src] = min(known + most, self.num_nodes[src] + self.num_seeds)
+        self._relabel(drawn, step, src)
+
+    def _relabel(self, drawn: _Drawn, step: _Step, src: NodeType) -> None:
+        """Number the neighbours of a step."""
+        table, most, known = self.workspace.tables[src], drawn.neighbors.numel(), self.known[src]
+        scratch = compact.make_scratch(most, self.graph.device)
+        self._num_bytes += drawn.neighbors.nbytes + sum(tensor.nbytes for tensor in scratch)
+        self.needed[src] = max(self.needed[src], known + most)
+        self.known[src] = min(known + most, self.num_nodes[src] + self._most_seeds)
         self._found[src] += most
         self._make_room(src)
-        self.workspace.tables[src].relabel(step.neighbors, self.marks[src][hop + 2 :], known, self.nodes[src], step.rows)
+        ids, counter = self.nodes[src], self.marks[src][step.hop + 2 :]
+        if table.reserve(known + most):
+            self.can_be_repeated = False
+            self.bases[src].fill_(table.base)
+            self._add_seeds(src, ids[:known], counter)
+        compact.relabel(drawn.neighbors, step.span, table.numbers, self.bases[src], counter, ids, drawn.rows, scratch)
 
     def _make_room(self, node_type: NodeType) -> None:
         """For as many nodes as there can be."""
         room, nodes = self.known[node_type], self.nodes[node_type]
         if room > nodes.numel():
+            self.can_be_repeated = False
             self.nodes[node_type] = self._empty(room)
             self.nodes[node_type][: nodes.numel()] = nodes
             self.workspace.room[node_type] = room
@@ -223,53 +293,54 @@ class _Run:
         marks, counts = self._look()
         self.known = {t: each[hop + 2] for t, each in marks.items()}
         self._found = {t: each[hop + 2] - each[hop + 1] for t, each in marks.items()}
-        self._unheard = 0
+        self._unheard, self.can_be_repeated = 0, False
         return counts[-1]
 
     def _look(self) -> tuple[dict[NodeType, list[int]], list[int]]:
         """Wait for the device. Returns the marks of each node type, and the edges of each step; raises the error of the first one that has
         met damage."""
-        numbers = torch.cat([self._all_marks, self._status[: len(self.steps)].reshape(-1), *(step.end for step in self.steps)]).tolist()
-        per_type, begin = self.host.num_hops + 2, self._all_marks.numel()
-        marks = {t: numbers[i * per_type : (i + 1) * per_type] for i, t in enumerate(self.num_nodes)}
-        ends, counts = dict.fromkeys(self.graph.adjacency, 0), []
-        for i, step in enumerate(self.steps):
-            bad_list, bad, end = *numbers[begin + 2 * i : begin + 2 * i + 2], numbers[begin + 2 * len(self.steps) + i]
+        heard = iter(self._heard.tolist())
+        marks = {t: [next(heard) for _ in each] for t, each in self.marks.items()}
+        ends = {e: [next(heard) for _ in each] for e, each in self.ends.items()}
+        drawn, counts = dict.fromkeys(ends, 0), []
+        for step, bad_list, bad in zip(self.steps, heard, heard, strict=False):
             src, _, dst = step.edge_type
             if bad_list != draw.CLEAN:
                 node = int(self.nodes[dst][marks[dst][step.hop] + bad_list])
                 raise damaged_list(step.edge_type, node, self.graph.adjacency[step.edge_type].num_edges)
-            if bad != draw.CLEAN:
-                place, neighbor = (int(each[bad]) for each in (step.positions, step.neighbors) if each is not None)
+            if bad != draw.CLEAN and step.drawn is not None:
+                place, neighbor = int(step.drawn.positions[bad]), int(step.drawn.neighbors[bad])
                 raise damaged_neighbor(step.edge_type, self.num_nodes[src], place, neighbor)
-            counts.append(end - ends[step.edge_type])
-            ends[step.edge_type] = end
+            at = drawn[step.edge_type]
+            counts.append(ends[step.edge_type][at + 1] - ends[step.edge_type][at] if step.offsets is not None else 0)
+            drawn[step.edge_type] = at + (step.offsets is not None)
         return marks, counts
 
     def finish(self) -> DeviceSample:
-        """Put the result together."""
+        """Put the result together, in memory of its own."""
         marks, counts = self._look()
         self.workspace.most_batch_bytes = max(self.workspace.most_batch_bytes, self._num_bytes)
         edges = {edge_type: self._join(edge_type, marks[edge_type[2]], counts) for edge_type in self.graph.adjacency}
-        nodes = {t: self.nodes[t][: each[-1]] for t, each in marks.items()}
+        nodes = {t: self.nodes[t][: each[-1]].clone() for t, each in marks.items()}
         nodes_per_hop = {t: [end - begin for begin, end in pairwise(each)] for t, each in marks.items()}
-        return DeviceSample(self.seed_type, self.num_seeds, nodes, edges, nodes_per_hop)
+        return DeviceSample(self.seed_type, self._num_seeds, nodes, edges, nodes_per_hop)
 
     def _join(self, edge_type: EdgeType, marks: list[int], counts: list[int]) -> DeviceEdges:
         """The steps over an edge type, one after the other."""
-        none, per_hop = self._none[:0], [0] * self.host.num_hops
-        row_ptr, rows, positions = [self._none], [none], [none]
+        per_hop, parts = [0] * self.host.num_hops, []
+        row_ptr = [self.ends[edge_type][:1]]
         for step, count in zip(self.steps, counts, strict=True):
             if step.edge_type == edge_type:
                 num_rows = marks[step.hop + 1] - marks[step.hop]
-                row_ptr.append(step.before.expand(num_rows) if step.offsets is None else step.offsets[1 : num_rows + 1])
-                rows.append(none if step.rows is None else step.rows[:count])
-                positions.append(none if step.positions is None else step.positions[:count])
+                row_ptr.append(step.span[:1].expand(num_rows) if step.offsets is None else step.offsets[1 : num_rows + 1])
                 per_hop[step.hop] = count
-        joined, edge_index = torch.cat(row_ptr), none.new_empty((2, sum(per_hop)))
-        torch.cat(rows, out=edge_index[0])
-        edge_kernels.fill_columns(joined, edge_index[1])
-        return DeviceEdges(edge_index, joined, torch.cat(positions), per_hop)
+                if step.drawn is not None:
+                    parts.append([each[:count] for each in step.drawn[:3]])
+        edge_index, positions = self.numbers.new_empty((2, sum(per_hop))), self.numbers.new_empty(sum(per_hop))
+        if parts:
+            for each, out in zip(zip(*parts, strict=True), (*edge_index, positions), strict=True):
+                torch.cat(each, out=out)
+        return DeviceEdges(edge_index, torch.cat(row_ptr), positions, per_hop)
 
 
 def _repetitions(seeds: np.ndarray) -> np.ndarray:

@@ -9,96 +9,130 @@ position, claims begin behind them, and what is left of an earlier batch is larg
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 
+from penstock.kernels._block_sums import sum_blocks
 from penstock.kernels._triton import launch
 
 BLOCK = 1024
 """Elements per program."""
 
-_SLICES = ("ids", "known", "first", "ranks", "nodes", "positions")
+_SLICES = ("ids", "span", "count", "base", "known", "first", "ranks", "before", "nodes", "positions")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 EMPTY = (1 << 31) - 1
 """What a table is filled with; larger than any claim."""
 
 
-def add_seeds(ids, table, base, nodes):
-    """Start a batch: nodes[:n] = ids, and the table has the first position of each.
+class Scratch(NamedTuple):
+    """Memory to map m ids with.
+
+    Attributes:
+        first: int32[m], what the table says of each id.
+        ranks: int32[m], new ids up to each one, of its block.
+        before: int64[number of blocks], nodes known before each block. Afterwards before[0] is `known[0]` as it was.
+    """
+
+    first: torch.Tensor
+    ranks: torch.Tensor
+    before: torch.Tensor
+
+
+def make_scratch(m: int, device: torch.device) -> Scratch:
+    """Take memory to map m ids with."""
+    first, ranks = torch.empty((2, m), dtype=torch.int32, device=device)
+    return Scratch(first, ranks, torch.empty(triton.cdiv(m, BLOCK), dtype=torch.int64, device=device))
+
+
+def add_seeds(ids, count, table, base, nodes):
+    """Start a batch: nodes[:n] = ids[:n], and the table has the first position of each.
 
     Args:
-        ids: int64[n], each in [0, table.numel()).
+        ids: int64[>= n], each in [0, table.numel()); may be `nodes`.
+        count: int64[>= 1], the first is n. The host need not know it.
         table: int32[num_nodes], values at least base + n or of earlier batches.
-        base: first number of the batch's span.
+        base: int64[>= 1], the first is the first number of the batch's span. The host need not know it.
         nodes: int64[>= n].
     """
-    nodes[: ids.numel()] = ids
-    _claim_all(ids, table, base, None)
+    m = ids.numel()
+    launch(_add_seeds, triton.cdiv(m, BLOCK), ids.device, ids, m, count, table, base, nodes, BLOCK=BLOCK)
 
 
-def relabel(ids, table, base, known, nodes, positions, first, ranks):
-    """Map ids to positions; append new ids at nodes[known[0]:].
+def relabel(ids, span, table, base, known, nodes, positions, scratch):
+    """Map ids to positions; append new ids at nodes[known[0]:], and add their number to all of `known`.
 
     Args:
         ids: int32 or int64[m]; what is no node of the table is left out, and its position undefined.
+        span: int64[2], of ids only so many are there: span[1] - span[0], at most m. The host need not know it.
         table: int32[table size]. base: as in `add_seeds`, at most EMPTY - known[0] - m.
-        known: int64[>= 1], how many nodes of the batch are known. The host need not know it.
+        known: int64[>= 1], all the same: how many nodes of the batch are known. The host need not know it.
         nodes: int64[>= known[0] + new ones]. positions: int64[m].
-        first, ranks: scratch, int32[m]. Afterwards ranks[m - 1] is the number of new nodes.
+        scratch: from `make_scratch(m)`.
     """
     m, device = ids.numel(), ids.device
     if m == 0:
         return
-    programs = triton.cdiv(m, BLOCK)
-    _claim_all(ids, table, base, known)
-    launch(_find_first, programs, device, ids, m, table, table.numel(), base, known, first, ranks, BLOCK=BLOCK)
-    torch.cumsum(ranks, 0, dtype=torch.int32, out=ranks)
-    launch(_place, programs, device, ids, m, table, base, known, first, ranks, nodes, positions, BLOCK=BLOCK)
+    programs, (first, ranks, before) = triton.cdiv(m, BLOCK), scratch
+    launch(_claim, programs, device, ids, span, table, table.numel(), base, known, BLOCK=BLOCK)
+    launch(_find_first, programs, device, ids, span, table, table.numel(), base, known, first, ranks, before, BLOCK=BLOCK)
+    sum_blocks(before, known, known)
+    launch(_place, programs, device, ids, span, table, base, first, ranks, before, nodes, positions, BLOCK=BLOCK)
 
 
-def _claim_all(ids, table, base, known):
-    m = ids.numel()
-    launch(_claim, triton.cdiv(m, BLOCK), ids.device, ids, m, table, table.numel(), base, known, HAS_KNOWN=known is not None, BLOCK=BLOCK)
+@triton.jit(do_not_specialize=("m",), do_not_specialize_on_alignment=_SLICES)
+def _add_seeds(ids, m, count, table, base, nodes, BLOCK: tl.constexpr):
+    """Seeds are nodes; each claims its own number."""
+    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = (number < m) & (number < tl.load(count))
+    node = tl.load(ids + number, mask=inside, other=0)
+    tl.store(nodes + number, node, mask=inside)
+    tl.atomic_min(table + node, (tl.load(base) + number).to(tl.int32), mask=inside, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=("m", "table_size", "base"), do_not_specialize_on_alignment=_SLICES)
-def _claim(ids, m, table, table_size, base, known, HAS_KNOWN: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=("table_size",), do_not_specialize_on_alignment=_SLICES)
+def _claim(ids, span, table, table_size, base, known, BLOCK: tl.constexpr):
     """Each occurrence claims its id; the smallest number stays. Seeing a smaller one, none is made: that spares hubs most of theirs."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = number < m
+    inside = number < tl.load(span + 1) - tl.load(span)
     node = tl.load(ids + number, mask=inside, other=0).to(tl.int64)
     inside = inside & (node >= 0) & (node < table_size)
-    claim = (base + number + (tl.load(known) if HAS_KNOWN else 0)).to(tl.int32)
+    claim = (tl.load(base) + tl.load(known) + number).to(tl.int32)
     wanted = inside & (claim < tl.load(table + node, mask=inside, other=0))
     tl.atomic_min(table + node, claim, mask=wanted, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=("m", "table_size", "base"), do_not_specialize_on_alignment=_SLICES)
-def _find_first(ids, m, table, table_size, base, known, first, ranks, BLOCK: tl.constexpr):
-    """What the table says of each id, and 1 in `ranks` where an id is new and first seen."""
-    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = number < m
+@triton.jit(do_not_specialize=("table_size",), do_not_specialize_on_alignment=_SLICES)
+def _find_first(ids, span, table, table_size, base, known, first, ranks, before, BLOCK: tl.constexpr):
+    """What the table says of each id, and how many up to it, in this block, are new and first seen."""
+    block = tl.program_id(0)
+    number = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = number < tl.load(span + 1) - tl.load(span)
     node = tl.load(ids + number, mask=inside, other=0).to(tl.int64)
     is_node = inside & (node >= 0) & (node < table_size)
     value = tl.load(table + node, mask=is_node, other=-1)  # less than any number: what is no node is not new
     tl.store(first + number, value, mask=inside)
-    tl.store(ranks + number, (is_node & (value == base + tl.load(known) + number)).to(tl.int32), mask=inside)
+    is_first = (is_node & (value == tl.load(base) + tl.load(known) + number)).to(tl.int32)
+    tl.store(ranks + number, tl.cumsum(is_first, axis=0), mask=inside)
+    tl.store(before + block, tl.sum(is_first, axis=0).to(tl.int64))
 
 
-@triton.jit(do_not_specialize=("m", "base"), do_not_specialize_on_alignment=_SLICES)
-def _place(ids, m, table, base, known, first, ranks, nodes, positions, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize_on_alignment=_SLICES)
+def _place(ids, span, table, base, first, ranks, before, nodes, positions, BLOCK: tl.constexpr):
     """Give new ids their positions in the order of the first claims; tell every occurrence the position of its id."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = number < m
-    num_nodes = tl.load(known)
-    value = tl.load(first + number, mask=inside, other=0).to(tl.int64) - base
+    inside = number < tl.load(span + 1) - tl.load(span)
+    begin, num_nodes = tl.load(base), tl.load(before)
+    value = tl.load(first + number, mask=inside, other=0).to(tl.int64) - begin
     is_new = inside & (value >= num_nodes)
-    rank = tl.load(ranks + (value - num_nodes), mask=is_new, other=1).to(tl.int64) - 1
-    position = tl.where(is_new, num_nodes + rank, value)
+    claim = value - num_nodes
+    rank = tl.load(ranks + claim, mask=is_new, other=1).to(tl.int64) - 1
+    position = tl.where(is_new, tl.load(before + claim // BLOCK, mask=is_new, other=0) + rank, value)
     tl.store(positions + number, position, mask=inside)
-    is_first = is_new & (value - num_nodes == number)
+    is_first = is_new & (claim == number)
     node = tl.load(ids + number, mask=is_first, other=0).to(tl.int64)
     tl.store(nodes + position, node, mask=is_first)
-    tl.store(table + node, (base + position).to(tl.int32), mask=is_first)
+    tl.store(table + node, (begin + position).to(tl.int32), mask=is_first)

@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 
 from penstock import rng
+from penstock.kernels._block_sums import sum_blocks
 from penstock.kernels._triton import launch
 
 TILE_FANOUT = 64
@@ -33,7 +34,7 @@ CLEAN = (1 << 63) - 1
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
-_SLICES = ("nodes", "span", "before", "copies", "row_ptr", "positions", "neighbors", "status")
+_SLICES = ("nodes", "span", "words", "copies", "row_ptr", "before", "positions", "columns", "neighbors", "status")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 _TILE_ELEMENTS = 2048
@@ -54,23 +55,30 @@ class Kept(NamedTuple):
     cached: torch.Tensor
 
 
-def count_neighbors(indptr, num_edges, nodes, span, before, fanout, replace, row_ptr, status):
+def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, row_ptr, before, status):
     """Fill row_ptr with the running sum of how many edges each node of a frontier will take.
 
     Args:
         nodes, span: int64[>= span[1]]; the frontier is nodes[span[0]:span[1]]. Span: int64[2], which the host need not know.
-        before: int64[1], what row_ptr starts at: the number of edges taken before.
+        taken: int64[2]; taken[0] is what row_ptr starts at, the number of edges taken before, taken[1] becomes what it ends at.
         row_ptr: int64[b + 1], b at least the size of the frontier; behind it, the last sum is repeated.
+        before: scratch, int64[num_blocks(b)].
         status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it takes none.
     """
-    b = row_ptr.numel() - 1
-    arguments = (indptr, num_edges, nodes, span, before, b, fanout, row_ptr, status)
-    launch(_count, triton.cdiv(b + 1, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
-    row_ptr.cumsum_(0)
+    b, device = row_ptr.numel() - 1, nodes.device
+    arguments = (indptr, num_edges, nodes, span, b, fanout, row_ptr, before, status)
+    launch(_count, num_blocks(b), device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
+    sum_blocks(before, taken, taken[1:])
+    launch(_add_up, num_blocks(b), device, row_ptr, b, before, BLOCK=BLOCK)
+
+
+def num_blocks(b: int) -> int:
+    """Number of blocks that a frontier of b nodes is counted in."""
+    return max(1, triton.cdiv(b, BLOCK))
 
 
 def sample_neighbors(
-    indptr, indices, num_src, nodes, span, fanout, replace, key, batch, hop, edge_type, copies, row_ptr, positions, neighbors, status,
+    indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, row_ptr, positions, columns, neighbors, status,
     kept=None,
 ):  # fmt: skip
     """Sample in-neighbours of a frontier; see `reference.sample_neighbors`.
@@ -78,30 +86,30 @@ def sample_neighbors(
     Args:
         num_src: number of source nodes, for the check.
         nodes, span: the frontier; as in `count_neighbors`.
-        key: two integers below 2**32, on the host.
+        words: int64[3], on the device: the key, two integers below 2**32, and the number of the batch.
         copies: int64[>= n] or None; of the i-th node of the frontier.
         row_ptr: int64[b + 1], from `count_neighbors`.
-        positions: int64[m], neighbors: indices.dtype[m]; m = row_ptr[b] - row_ptr[0], or more up to `TILE_FANOUT`: what is more is left.
+        positions, columns: int64[m], neighbors: indices.dtype[m]; m = row_ptr[b] - row_ptr[0], or more up to `TILE_FANOUT`: what is more
+            is left. Columns: where in `nodes` the node is whose neighbour it is.
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
     """
     if positions.numel() == 0:
         return
-    place = tuple(map(_signed, (int(key[0]), int(key[1]), batch, hop << 16 | edge_type << 20)))
+    place, outputs = _signed(hop << 16 | edge_type << 20), (row_ptr, positions, columns, neighbors, status)
     draw = _draw_tiles if 0 <= fanout <= TILE_FANOUT else _draw_edges
-    draw(indptr, indices, num_src, nodes, span, fanout, bool(replace), place, copies, row_ptr, positions, neighbors, status, kept)
+    draw(indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, kept, *outputs)
 
 
-def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
+def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, *outputs):
     lanes = max(4, triton.next_power_of_2(fanout))
     rows = BLOCK // lanes if replace else max(1, min(128, _TILE_ELEMENTS // (lanes * lanes)))
     lists = (indptr, indices, indices.numel(), num_src)
-    arguments = (*lists, nodes, span, fanout, *place, copies, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
     launch(
         _draw_tile,
         triton.cdiv(row_ptr.numel() - 1, rows),
         nodes.device,
-        *arguments,
+        *(*lists, nodes, span, fanout, words, place, copies, *_kept_arguments(kept), row_ptr, *outputs),
         REPLACE=replace,
         HAS_COPIES=copies is not None,
         HAS_KEPT=kept is not None,
@@ -110,14 +118,14 @@ def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, place, c
     )
 
 
-def _draw_edges(indptr, indices, num_src, nodes, span, fanout, replace, place, copies, row_ptr, positions, neighbors, status, kept):
+def _draw_edges(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, positions, columns, *found):
     b, m, device = row_ptr.numel() - 1, positions.numel(), nodes.device
     programs, steps = triton.cdiv(m, BLOCK), b.bit_length()
-    arguments = (indptr, nodes, span, b, m, steps, fanout, *place, copies, row_ptr, positions)
+    arguments = (indptr, nodes, span, b, m, steps, fanout, words, place, copies, row_ptr, positions, columns)
     launch(_draw_edge, programs, device, *arguments, REPLACE=replace, HAS_COPIES=copies is not None, BLOCK=BLOCK)
     if fanout >= 0 and not replace:
         _settle_long(indptr, nodes, span, fanout, row_ptr, positions)
-    arguments = (indptr, indices, num_src, nodes, span, b, m, steps, *_kept_arguments(kept), row_ptr, positions, neighbors, status)
+    arguments = (indptr, indices, num_src, nodes, m, *_kept_arguments(kept), positions, columns, *found)
     launch(_read_edge, programs, device, *arguments, HAS_KEPT=kept is not None, BLOCK=BLOCK)
 
 
@@ -158,14 +166,27 @@ def _signed(word: int) -> int:
 
 
 @triton.jit(do_not_specialize=("num_edges", "b", "fanout"), do_not_specialize_on_alignment=_SLICES)
-def _count(indptr, num_edges, nodes, span, before, b, fanout, row_ptr, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+def _count(indptr, num_edges, nodes, span, b, fanout, row_ptr, before, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
+    """Running sums within a block, and its total."""
+    block = tl.program_id(0)
+    row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node, inside = _load_nodes(nodes, span, row)
     _, degree, damaged = _find_list(indptr, num_edges, node, inside)
-    tl.store(row_ptr + 1 + row, tl.where(inside, _num_taken(degree, fanout, REPLACE), 0), mask=row < b)
-    tl.store(row_ptr + row, tl.load(before), mask=row == 0)
+    taken = tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
+    tl.store(row_ptr + 1 + row, tl.cumsum(taken, axis=0), mask=row < b)
+    tl.store(before + block, tl.sum(taken, axis=0))
     first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
     tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=_SLICES)
+def _add_up(row_ptr, b, before, BLOCK: tl.constexpr):
+    """Add to the sums of a block what comes before it."""
+    block = tl.program_id(0)
+    row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.load(before + block)
+    tl.store(row_ptr + 1 + row, start + tl.load(row_ptr + 1 + row, mask=row < b, other=0), mask=row < b)
+    tl.store(row_ptr + row, start + tl.zeros_like(row), mask=row == 0)
 
 
 @triton.jit
@@ -216,6 +237,12 @@ def _words(node, copy, place):
 
 
 @triton.jit
+def _load_words(words):
+    """The key, and word 2 of the counter: the batch."""
+    return tl.load(words).to(tl.uint32), tl.load(words + 1).to(tl.uint32), tl.load(words + 2).to(tl.uint32)
+
+
+@triton.jit
 def _tile_words(c0, c1, c2, c3, k0, k1, ROWS: tl.constexpr, BLOCKS: tl.constexpr):
     """Four tiles [ROWS, BLOCKS] of random words: those of blocks 0 to BLOCKS of every node."""
     zero = tl.zeros((ROWS, BLOCKS), tl.uint32)
@@ -246,13 +273,13 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
 
 
 @triton.jit(
-    do_not_specialize=("num_edges", "num_src", "fanout", "key_0", "key_1", "batch", "place", "num_kept"),
+    do_not_specialize=("num_edges", "num_src", "fanout", "place", "num_kept"),
     do_not_specialize_on_alignment=_SLICES,
 )
 def _draw_tile(
-    indptr, indices, num_edges, num_src, nodes, span, fanout, key_0, key_1, batch, place, copies, ranks, prefix_ptr, num_kept, cached,
-    row_ptr, positions, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr, ROWS: tl.constexpr,
-    LANES: tl.constexpr,
+    indptr, indices, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached,
+    row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Draw and read for ROWS nodes, one lane per draw."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -265,7 +292,7 @@ def _draw_tile(
     if _any(draws):
         copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
         c0, c1, c3 = _words(node, copy, place)
-        c2, k0, k1 = batch.to(tl.uint32), key_0.to(tl.uint32), key_1.to(tl.uint32)
+        k0, k1, c2 = _load_words(words)
         bound = degree[:, None].to(tl.uint32) + tl.zeros((ROWS, LANES), tl.uint32)
         if not REPLACE:
             bound += (lane - fanout + 1).to(tl.uint32)
@@ -285,6 +312,7 @@ def _draw_tile(
     number = (tl.load(row_ptr + row, mask=inside, other=0) - tl.load(row_ptr))[:, None] + lane
     position = start[:, None] + slots.to(tl.int64)
     tl.store(positions + number, position, mask=taken)
+    tl.store(columns + number, tl.load(span) + row[:, None] + tl.zeros_like(number), mask=taken)
     if HAS_KEPT:
         rank = tl.load(ranks + node, mask=inside, other=0)
         is_kept = inside & (rank < num_kept)
@@ -312,9 +340,9 @@ def _find_row(row_ptr, base, b, steps, number, inside):
     return low
 
 
-@triton.jit(do_not_specialize=("b", "m", "steps", "fanout", "key_0", "key_1", "batch", "place"), do_not_specialize_on_alignment=_SLICES)
+@triton.jit(do_not_specialize=("b", "m", "steps", "fanout", "place"), do_not_specialize_on_alignment=_SLICES)
 def _draw_edge(
-    indptr, nodes, span, b, m, steps, fanout, key_0, key_1, batch, place, copies, row_ptr, positions, REPLACE: tl.constexpr,
+    indptr, nodes, span, b, m, steps, fanout, words, place, copies, row_ptr, positions, columns, REPLACE: tl.constexpr,
     HAS_COPIES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Draw, one lane per edge. Without replacement these are candidates where a list is not taken whole."""
@@ -322,7 +350,8 @@ def _draw_edge(
     inside = number < m
     base = tl.load(row_ptr)
     row = _find_row(row_ptr, base, b, steps, number, inside)
-    node = tl.load(nodes + tl.load(span) + row, mask=inside, other=0)
+    column = tl.load(span) + row
+    node = tl.load(nodes + column, mask=inside, other=0)
     start = tl.load(indptr + node, mask=inside, other=0)
     degree = tl.load(indptr + node + 1, mask=inside, other=0) - start
     draw = number - (tl.load(row_ptr + row, mask=inside, other=0) - base)
@@ -336,27 +365,28 @@ def _draw_edge(
         is_wide = degree >= _WIDE
         block = tl.where(is_wide, draw >> 1, draw >> 2).to(tl.uint32)
         zero = tl.zeros_like(c0)
-        w0, w1, w2, w3 = tl.philox_impl(c0, c1, batch.to(tl.uint32) + zero, c3 + block, key_0.to(tl.uint32), key_1.to(tl.uint32))
+        k0, k1, c2 = _load_words(words)
+        w0, w1, w2, w3 = tl.philox_impl(c0, c1, c2 + zero, c3 + block, k0, k1)
         bound = (degree if REPLACE else degree - fanout + draw + 1).to(tl.uint32)
         is_odd = (draw & 1) == 1
         wide = _below_wide(tl.where(is_odd, w2, w0), tl.where(is_odd, w3, w1), bound)
         word = tl.where((draw & 2) == 2, tl.where(is_odd, w3, w2), tl.where(is_odd, w1, w0))
         slot = tl.where(draws, tl.where(is_wide, wide, tl.umulhi(word, bound)).to(tl.int64), slot)
     tl.store(positions + number, start + slot, mask=inside)
+    tl.store(columns + number, column, mask=inside)
 
 
-@triton.jit(do_not_specialize=("num_src", "b", "m", "steps", "num_kept"), do_not_specialize_on_alignment=_SLICES)
+@triton.jit(do_not_specialize=("num_src", "m", "num_kept"), do_not_specialize_on_alignment=_SLICES)
 def _read_edge(
-    indptr, indices, num_src, nodes, span, b, m, steps, ranks, prefix_ptr, num_kept, cached, row_ptr, positions, neighbors, status,
-    HAS_KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    indptr, indices, num_src, nodes, m, ranks, prefix_ptr, num_kept, cached, positions, columns, neighbors, status, HAS_KEPT: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Read, one lane per edge."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
     position = tl.load(positions + number, mask=inside, other=0)
     if HAS_KEPT:
-        row = _find_row(row_ptr, tl.load(row_ptr), b, steps, number, inside)
-        node = tl.load(nodes + tl.load(span) + row, mask=inside, other=0)
+        node = tl.load(nodes + tl.load(columns + number, mask=inside, other=0), mask=inside, other=0)
         rank = tl.load(ranks + node, mask=inside, other=0)
         is_kept = inside & (rank < num_kept)
         shift = tl.load(prefix_ptr + rank, mask=is_kept, other=0) - tl.load(indptr + node, mask=is_kept, other=0)
