@@ -9,6 +9,7 @@ import ctypes
 import weakref
 from functools import partial
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from tests.cuda import guard
 from tests.cuda.streams import LOCK, Memory, current, device_of, doing, index_of, peers, synchronize
 
-NONSENSE = 0x5A
+NONSENSE, ALIGNED = 0x5A, 64
 WAITING = ("_local_scalar_dense", "nonzero", "_unique2", "unique_consecutive", "equal", "bincount", "_to_dense")
 """Operations whose results have a size, or a kind, that torch's meta tensors do not tell."""
 NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
@@ -136,16 +137,21 @@ def is_pinned(address):
 
 
 def pin(tensor):
-    """Pin a tensor's memory as long as there is any."""
-    storage = tensor.untyped_storage()
-    if storage.nbytes():
-        piece = pinned[storage.data_ptr()] = [storage.nbytes()]
-        weakref.finalize(storage, _unpin, storage.data_ptr(), piece)
-    return tensor
+    """The same in memory that is pinned as long as there is any: NumPy says so before it lets it go, torch only when it is another's."""
+    size = tensor.untyped_storage().nbytes()
+    if not size:
+        return tensor
+    memory = np.empty(size + ALIGNED, np.uint8)
+    first = -memory.ctypes.data % ALIGNED
+    piece = pinned[memory.ctypes.data + first] = [size]
+    weakref.finalize(memory, _unpin, memory.ctypes.data + first, piece)
+    storage = torch.from_numpy(memory[first : first + size]).untyped_storage()
+    made = torch.empty(0, dtype=tensor.dtype).set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+    return made.copy_(tensor)
 
 
 def _unpin(address, piece):
-    if pinned.get(address) is piece:  # torch says so when the memory is another's already
+    if pinned.get(address) is piece:
         del pinned[address]
 
 
