@@ -5,7 +5,8 @@
 Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 and 8,000 seeds, Python
 included, which for a device is most of a small batch; the same numbered batches by each contender, and their bytes compared. The graph is
 in memory of the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges,
-20 % of all edges, on the device as well. A device is given one batch after the other, by one thread.
+20 % of all edges, on the device as well. A device is given one batch after the other, by one thread; what a batch asks for is asked for as
+one (a graph of CUDA's), or kernel by kernel.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ class Bench:
 
         return lambda numbers: sum(pool.map(one, numbers))
 
-    def on_device(self, topology: str, kept: dict | None = None) -> Run:
-        """The kernels of the device."""
+    def on_device(self, topology: str, kept: dict | None = None, *, is_recorded: bool = True) -> Run:
+        """The kernels of the device; those of a batch asked for as one, or one by one."""
         from penstock.sample.device import DeviceSampler
 
-        ours = DeviceSampler(self.sampler, place_graph(self.sampler.graph, self.device, topology, kept))
+        ours = DeviceSampler(self.sampler, place_graph(self.sampler.graph, self.device, topology, kept), is_recorded=is_recorded)
         workspace = ours.workspace()
         sample = ours.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=workspace).to_host()
         expected = self.sampler.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=self.sampler.workspace())
@@ -95,6 +96,7 @@ class Bench:
         return {
             "cpu": self.on_cpu(cores()),
             "device memory": self.on_device("device"),
+            "device memory, kernel by kernel": self.on_device("device", is_recorded=False),
             "pinned memory": self.on_device("pinned"),
             f"pinned memory, {KEPT} kept": self.on_device("pinned", kept),
         }

@@ -74,7 +74,7 @@ def test_a_gather_of_wrong_rows_is_told(monkeypatch):
 def test_sampling(results, tmp_path):
     gpu_sampling.main(["--toy", "--out", str(tmp_path)])
     contenders = json.loads((tmp_path / "gpu_sampling.json").read_text())["pieces"]["toy"]["contenders"]
-    assert list(contenders) == ["cpu", "device memory", "pinned memory", "pinned memory, 20% kept"]
+    assert list(contenders) == ["cpu", "device memory", "device memory, kernel by kernel", "pinned memory", "pinned memory, 20% kept"]
     assert all(one["m_edges_per_s"]["median"] > 0 for one in contenders.values())
     gpu_sampling.main(["--toy"])
     assert not results.exists()

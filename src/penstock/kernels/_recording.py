@@ -11,6 +11,7 @@ own, random numbers.
 from __future__ import annotations
 
 import ctypes
+import logging
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from penstock.kernels._triton import Launch, launch
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger("penstock")
 
 _WARP = 32
 
@@ -44,6 +47,7 @@ class Recording:
                 weakref.finalize(self, _cuda.graphs().cuGraphExecDestroy, self._graph)
             except (NotSupportedError, TierError, AttributeError) as error:
                 self.why_not = f"{error}"
+                logger.warning("%s launches the kernels of each batch one by one, which keeps the processor busy: %s", device, error)
 
     def ask(self) -> None:
         """Ask the current stream for all of them. It waits for whoever asks before it lets `self` go."""
