@@ -27,6 +27,7 @@ from penstock.feed.on_device import OnHost
 from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
 from penstock.feed.subgraph import Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
+from penstock.kernels.edges.cpu import are_distinct
 from penstock.order import Order
 from penstock.records import NodeType, Span
 from penstock.sample import NeighborSampler
@@ -249,8 +250,8 @@ class BatchMaker:
             subgraph = self._draw(seeds, input_id, epoch, index)
             mark = self.stage.mark() if subgraph.is_on_device else None
         clock.rest()
-        are_distinct = not self.sampler.disjoint and self.transform_output is None and np.unique(seeds).size == seeds.size
-        return Sampled(index, subgraph, input_id, are_distinct, clock, mark)
+        are_plain = not self.sampler.disjoint and self.transform_output is None and are_distinct(seeds)
+        return Sampled(index, subgraph, input_id, are_plain, clock, mark)
 
     def _draw(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int) -> Subgraph:
         workspace, place = self._borrow_workspace(), {"epoch": epoch, "batch": index}

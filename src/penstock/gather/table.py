@@ -5,6 +5,7 @@ In: ids. Out: arrays in the order of the ids. Invariant: equal to indexing the p
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ class RowKind:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 class TieredTable:

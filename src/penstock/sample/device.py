@@ -23,7 +23,7 @@ from penstock import rng
 from penstock.errors import NotSupportedError, UsageError
 from penstock.kernels._recording import Recording
 from penstock.kernels._triton import written_down
-from penstock.kernels.edges.cpu import count_repetitions
+from penstock.kernels.edges.cpu import are_distinct, count_repetitions
 from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
@@ -345,5 +345,4 @@ class _Run:
 
 def _repetitions(seeds: np.ndarray) -> np.ndarray:
     """int64[n]: how often each seed came before."""
-    ordered = np.sort(seeds)
-    return count_repetitions(seeds) if (ordered[1:] == ordered[:-1]).any() else np.zeros(seeds.size, np.int64)
+    return np.zeros(seeds.size, np.int64) if are_distinct(seeds) else count_repetitions(seeds)
