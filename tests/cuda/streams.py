@@ -5,6 +5,7 @@ Whether a stream has waited for what it uses is told by vector clocks, however t
 processor, knows up to which number of each stream it has waited.
 """
 
+import gc
 import sys
 import threading
 from collections import deque
@@ -16,7 +17,28 @@ import torch
 
 from tests.cuda import guard
 
-LOCK = threading.RLock()
+
+class _Lock:
+    """No garbage is collected meanwhile: memory that it lets go, or waits for, would be asked for in the midst of other work."""
+
+    def __init__(self):
+        self._lock, self._depth, self._was_enabled = threading.RLock(), 0, True
+
+    def __enter__(self):
+        self._lock.acquire()
+        if not self._depth:
+            self._was_enabled = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def __exit__(self, *_):
+        self._depth -= 1
+        if not self._depth and self._was_enabled:
+            gc.enable()
+        self._lock.release()
+
+
+LOCK = _Lock()
 """Held while anything is asked or done."""
 
 races = None
