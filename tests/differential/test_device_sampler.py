@@ -131,6 +131,14 @@ def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, 
         compare(ours, sampler, "paper", random.integers(0, 100, 21), workspace, batch=batch)
     assert workspace.run is not run, "more seeds, more memory"
     compare(ours, sampler, "author", random.integers(0, 10, 5), workspace)
+
+    seeds = random.integers(0, 100, (4, 20))
+    first, *_ = [
+        ours.sample("paper", each, epoch=0, batch=batch, workspace=workspace) for batch, each in enumerate(seeds[[0, 1, 0, 2, 3]])
+    ][2:]
+    expected = sampler.sample("paper", seeds[0], epoch=0, batch=2, workspace=sampler.workspace())
+    assert_same_sample(first.to_host(), expected)  # later ones have not written to it
+
     one_by_one = DeviceSampler(sampler, ours.graph, is_recorded=False)
     workspace = one_by_one.workspace()
     for batch in range(4):
