@@ -5,8 +5,8 @@
 Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 and 8,000 seeds, Python
 included, which for a device is most of a small batch; the same numbered batches by each contender, and their bytes compared. The graph is
 in memory of the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges,
-20 % of all edges, on the device as well. A device is given one batch after the other, by one thread; what a batch asks for is asked for as
-one (a graph of CUDA's), or kernel by kernel.
+20 % of all edges, on the device as well. A device is given one batch after the other, by one thread, or by two with a stream each; what a
+batch asks for is asked for as one (a graph of CUDA's), or kernel by kernel.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,32 +58,34 @@ class Bench:
 
     def on_cpu(self, num_threads: int) -> Run:
         """The kernels of the CPU on so many threads, a batch on each."""
-        workspaces = [self.sampler.workspace() for _ in range(num_threads)]
-        pool = ThreadPoolExecutor(num_threads)
+        return self.on_threads(self.sampler, num_threads)
 
-        def one(number: int) -> int:
-            workspace = workspaces.pop()
-            sample = self.sampler.sample(NODE, self.seeds(number), epoch=0, batch=number, workspace=workspace)
-            workspaces.append(workspace)
-            return num_edges(sample)
-
-        return lambda numbers: sum(pool.map(one, numbers))
-
-    def on_device(self, topology: str, kept: dict | None = None, *, is_recorded: bool = True) -> Run:
+    def on_device(self, topology: str, kept: dict | None = None, *, is_recorded: bool = True, num_threads: int = 1) -> Run:
         """The kernels of the device; those of a batch asked for as one, or one by one."""
         from penstock.sample.device import DeviceSampler
 
         ours = DeviceSampler(self.sampler, place_graph(self.sampler.graph, self.device, topology, kept), is_recorded=is_recorded)
-        workspace = ours.workspace()
-        sample = ours.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=workspace).to_host()
+        sample = ours.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=ours.workspace()).to_host()
         expected = self.sampler.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=self.sampler.workspace())
         if bytes_of(sample) != bytes_of(expected):
             sys.exit(f"topology {topology!r}: the sample differs from the CPU's")
+        return self.on_threads(ours, num_threads)
+
+    def on_threads(self, sampler: Any, num_threads: int) -> Run:
+        """A sampler's batches, on so many threads; on a device with a stream each."""
+        is_cuda = sampler is not self.sampler and self.device.type == "cuda"
+        streams = [torch.cuda.stream(torch.cuda.Stream(self.device)) if is_cuda else nullcontext() for _ in range(num_threads)]
+        workspaces = [sampler.workspace() for _ in range(num_threads)]
+        synchronize(self.device)
+        pool = ThreadPoolExecutor(num_threads)
+
+        def work(numbers: Iterator[int], workspace: Any, stream: Any) -> int:
+            with stream:
+                samples = (sampler.sample(NODE, self.seeds(each), epoch=0, batch=each, workspace=workspace) for each in numbers)
+                return sum(map(num_edges, samples))
 
         def run(numbers: range) -> int:
-            edges = 0
-            for number in numbers:
-                edges += num_edges(ours.sample(NODE, self.seeds(number), epoch=0, batch=number, workspace=workspace))
+            edges = sum(pool.map(partial(work, iter(numbers)), workspaces, streams))  # who is done takes the next one
             synchronize(self.device)
             return edges
 
@@ -96,6 +100,7 @@ class Bench:
         return {
             "cpu": self.on_cpu(cores()),
             "device memory": self.on_device("device"),
+            "device memory, two threads": self.on_device("device", num_threads=2),
             "device memory, kernel by kernel": self.on_device("device", is_recorded=False),
             "pinned memory": self.on_device("pinned"),
             f"pinned memory, {KEPT} kept": self.on_device("pinned", kept),

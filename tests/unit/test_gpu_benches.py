@@ -74,7 +74,8 @@ def test_a_gather_of_wrong_rows_is_told(monkeypatch):
 def test_sampling(results, tmp_path):
     gpu_sampling.main(["--toy", "--out", str(tmp_path)])
     contenders = json.loads((tmp_path / "gpu_sampling.json").read_text())["pieces"]["toy"]["contenders"]
-    assert list(contenders) == ["cpu", "device memory", "device memory, kernel by kernel", "pinned memory", "pinned memory, 20% kept"]
+    ways = ["device memory", "device memory, two threads", "device memory, kernel by kernel", "pinned memory", "pinned memory, 20% kept"]
+    assert list(contenders) == ["cpu", *ways]
     assert all(one["m_edges_per_s"]["median"] > 0 for one in contenders.values())
     gpu_sampling.main(["--toy"])
     assert not results.exists()
@@ -208,7 +209,8 @@ def made_up():
         "cache": {"512": {"90": cached}},
         "step": {"over_alone": {gpu_page.AT_MOST: spread(1.2)}},
     }
-    contenders = {where: {"over_cpu": spread(12.0)} for where in ("device memory", "pinned memory")}
+    over_cpu = {"device memory": 9.0, "device memory, two threads": 12.0, "pinned memory": 12.0}
+    contenders = {way: {"over_cpu": spread(over)} for way, over in over_cpu.items()}
     rates = {name: 1000.0 * (number + 1) for number, name in enumerate(("PyG", *gpu_page.RECIPES))}
     rates["bgl"] = 20_000.0
     about = {"sampler": "pyg-lib", "chosen": "7 workers", "tried_seeds_per_s": {"7 workers": 1000.0}}
