@@ -52,8 +52,8 @@ bench: $(VENV)/installed-for-tests
 
 gpu: export TRITON_INTERPRET = 0
 gpu: $(VENV)/installed-for-tests
-	-$(BIN)/python -m pytest -q -m gpu tests/gpu/test_pinned.py
-	$(BIN)/python -m pytest -q -m gpu tests
+	-$(BIN)/python -m pytest -q -W default -m gpu tests/gpu/test_pinned.py
+	$(BIN)/python -m pytest -q -W default -m gpu tests
 	$(BIN)/python -m bench.gpu_link
 	$(BIN)/python -m bench.gpu_sampling $(FOLDER)
 	$(BIN)/python -m bench.gpu_busy $(FOLDER) --minutes 15
