@@ -8,7 +8,9 @@ The budget covers lists, rows and the tables of both, and is a share of the byte
 
 In the model a second is what the link needs for a gigabyte (its speed does not change which division is best): a missed row costs its
 lines of 128 bytes, a missed list one line per neighbour drawn, but no more than it has. The slopes that DUCATI divides by are the means
-over the presampled reads, as they would be measured. A second division counts visits of a list by the neighbours drawn of it.
+over the presampled reads, as they would be measured. A second division counts visits of a list by the neighbours drawn of it. And where only
+an eighth of an epoch is presampled (`Plan.presample_batches`), DUCATI divides by the counts, and by the visits to expect after them, which
+is what a loader does; against the best fixed division of a whole epoch.
 
 On a device, batches are sampled and their rows gathered, one after the other, all divisions in alternation; slopes are measured there.
 """
@@ -19,7 +21,8 @@ import argparse
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ from penstock.plan.lists import list_sizes, table_bytes
 from penstock.records import EDGE, NODE, Graph, Sample
 from penstock.sample import NeighborSampler
 
-FANOUTS, BATCH_SIZE, TRAIN, LINE, STEPS = (15, 10, 5), 1024, 0.1, 128, tuple(range(0, 101, 10))
+FANOUTS, BATCH_SIZE, TRAIN, LINE, STEPS, PART = (15, 10, 5), 1024, 0.1, 128, tuple(range(0, 101, 10)), 8
 GRAPHS = ("ogbn_arxiv_nofeat", "cit_hepph", "soc_slashdot0902", "web_cnr2000", "coauth_dblp2010")
 DUCATI, BY_NEIGHBOR = "ducati", "ducati, by neighbours drawn"
 Kept = tuple[np.ndarray, np.ndarray]
@@ -103,7 +106,7 @@ def divisions(
     return {**kept, DUCATI: knapsack(total, graph, list_reads, row_reads, row_bytes, slopes)}
 
 
-def knapsack(total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int, slopes: tuple[float, float]) -> Kept:
+def knapsack(total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int, slopes: Sequence[float]) -> Kept:
     """DUCATI's division of so many bytes."""
     lists, rows = plan_shared(
         f"{total}", {EDGE: list_reads}, {NODE: row_reads}, {NODE: row_bytes}, graph.adjacency, "prefix",
@@ -156,12 +159,35 @@ def compare(graph: Graph, dim: int, budgets: list[str], num_epochs: int = 1) -> 
     return found
 
 
+def compare_after_part(graph: Graph, dim: int, budgets: list[str], whole: dict[str, Any]) -> dict[str, Any]:
+    """DUCATI's division after a part of an epoch, over the best fixed one of a `whole` one (from `compare`), by what it divides by."""
+    workload, row_bytes = make_workload(graph, max(1, int(TRAIN * graph.num_nodes[NODE]))), 4 * dim
+    num_batches = workload.order.num_batches(BATCH_SIZE, False)
+    after = replace(workload, max_batches=max(1, num_batches // PART))
+    cost, *_ = count(epochs_of(workload, workload.sampler, 1), graph, row_bytes)
+    visits = after.visits()
+    reads = {
+        "counts": (visits.lists[EDGE].astype(float), visits.nodes[NODE].astype(float)),
+        "expected": (after.list_visits(EDGE), after.row_visits(NODE)),
+    }
+    found: dict[str, Any] = {"batches": after.max_batches, "of": num_batches}
+    for budget in budgets:
+        best = max(whole[budget]["seconds"][whole[budget]["best_fixed"]], 1e-9)
+        found[budget] = {
+            f"{name}_over_best": round(
+                cost.seconds(knapsack(bytes_in(budget, graph, row_bytes), graph, *each, row_bytes, whole["bytes_per_hit"])) / best, 4
+            )
+            for name, each in reads.items()
+        }
+    return found
+
+
 def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num_batches: int) -> dict[str, Any]:
     """Every division of every budget, by the clock: samples and rows of the same batches, divisions in alternation."""
     from functools import partial
 
     from penstock.cache.choose import fixed_choice
-    from penstock.feed.device_split import measure_device_slopes, place_lists
+    from penstock.feed.device_slopes import measure_device_slopes, place_lists
     from penstock.gather import DeviceTable, FusedCache, RowKind
     from penstock.records import CSC
     from penstock.store.tiers import PinnedTier
@@ -256,6 +282,9 @@ def main() -> None:
                 for num_epochs in given.epochs:
                     values[name][f"{num_epochs} presampled"] = compare(store.graph(), given.dim, given.budgets, num_epochs)
                     show(f"{name}, {num_epochs} presampled", values[name][f"{num_epochs} presampled"], given.budgets)
+                part = compare_after_part(store.graph(), given.dim, given.budgets, values[name][f"{given.epochs[0]} presampled"])
+                values[name]["a part presampled"] = part
+                show_part(f"{name}, {part['batches']} of {part['of']} batches", part, given.budgets)
     if given.out or not given.toy:
         print(write_result("ducati_splits_device" if given.device else "ducati_splits", values, given.out))
 
@@ -266,6 +295,16 @@ def show(name: str, found: dict[str, Any], budgets: list[str]) -> None:
         one = found[budget]
         against = f"{one['ducati_over_best']:.3f} of the best fixed ({one['best_fixed']}); by neighbours {one['by_neighbor_over_best']:.3f}"
         print(f"{name:<32} {budget:>4} {one['share_for_lists']:>6.1%} for lists, {against}", flush=True)
+
+
+def show_part(name: str, found: dict[str, Any], budgets: list[str]) -> None:
+    """Likewise."""
+    for budget in budgets:
+        one = found[budget]
+        print(
+            f"{name:<32} {budget:>4} by counts {one['counts_over_best']:.3f}, by expected visits {one['expected_over_best']:.3f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

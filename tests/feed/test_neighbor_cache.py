@@ -1,5 +1,7 @@
 """Loaders whose neighbour lists live in tiers: the same batches bit for bit, whatever is kept where; and what is counted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -153,6 +155,22 @@ def test_one_budget_for_rows_and_lists(plain, kind, capacity, monkeypatch):
     assert 0 < stats.list_bytes < stats.cache_bytes
     if capacity == "16KiB":
         assert stats.cache_bytes <= 16 << 10
+
+
+def test_one_budget_after_few_batches_is_divided_by_expected_visits(monkeypatch):
+    """What nobody asked for in the batches that were sampled is kept all the same, as far as its degree says that it will be."""
+    chosen = {}
+
+    def equal(workload, tables, bottoms):
+        chosen["visited"] = np.count_nonzero(workload.visits().nodes[NODE])
+        return {EDGE: 1e-6}, {NODE: 1e-6}
+
+    monkeypatch.setattr("penstock.feed.choices.measure_slopes", equal)
+    plan = make_plan("ducati", cache="90%", slow=SLOW, slow_topology=SLOW)
+    for num_batches, is_more in ((1, True), (None, False)):
+        loader = make_loader(DATA["homogeneous"], plan=replace(plan, presample_batches=num_batches), num_neighbors=[2])
+        kept = loader._caches.tables[NODE].tier.policy.capacity
+        assert (kept > 1.5 * chosen["visited"]) == is_more, (kept, chosen)
 
 
 def test_a_failing_tier_of_lists_says_where(monkeypatch):

@@ -30,7 +30,7 @@ def test_kernels(tmp_path):
 def test_all_that_is_above_them(tmp_path):
     differential = ["test_device_rows.py", "test_device_sampler.py"]
     contract = ["test_device_tiers.py", "test_device_caches.py", "test_two_levels.py"]
-    feed = ["test_device.py", "test_device_drawing.py", "test_device_split.py", "test_device_cache.py", "test_two_levels.py"]
+    feed = ["test_device.py", "test_device_drawing.py", "test_device_slopes.py", "test_device_cache.py", "test_two_levels.py"]
     files = [
         f"tests/{room}/{each}" for room, some in (("differential", differential), ("contract", contract), ("feed", feed)) for each in some
     ]

@@ -18,7 +18,7 @@ from penstock.cache.shard import plan_shards
 from penstock.errors import UsageError, argument
 from penstock.feed.bottoms import Access, lay_out
 from penstock.feed.caches import Caches
-from penstock.feed.device_split import measure_device_slopes
+from penstock.feed.device_slopes import measure_device_slopes
 from penstock.feed.fields import Field
 from penstock.feed.shards import shared_cache
 from penstock.feed.slopes import measure_slopes
@@ -208,9 +208,10 @@ def _share_out(
     if plan.neighbor_cache == SHARED:
         adjacency = {e: workload.sampler.graph.adjacency[e] for e in bottoms}
         per_list, per_row = measure_slopes(workload, over, bottoms) if drawn_on is None else measure_device_slopes(workload, over, drawn_on)
-        visits, row_bytes = workload.visits(plan.presample_epochs), {t: sum(table.tier.row_bytes) for t, table in over.items()}
+        of_lists = {e: workload.list_visits(e, plan.presample_epochs) for e in adjacency}
+        of_rows = {t: workload.row_visits(t, plan.presample_epochs) for t in over}
         kept, rows = plan_shared(
-            plan.cache, visits.lists, {t: visits.nodes[t] for t in over}, row_bytes, adjacency, plan.neighbor_layout,
+            plan.cache, of_lists, of_rows, {t: sum(table.tier.row_bytes) for t, table in over.items()}, adjacency, plan.neighbor_layout,
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
         )  # fmt: skip
         return {}, {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept

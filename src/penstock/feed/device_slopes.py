@@ -1,8 +1,6 @@
-"""One budget of a device's memory, divided between neighbour lists and rows by what a hit of each saves there.
+"""What a hit saves on a device, of a neighbour list and of a row: what `penstock.plan.plan_shared` divides its memory by.
 
-In: what will be sampled, and tables that the device reads over the link. Out: the nodes whose lists are kept on the device (a prefix,
-`penstock.sample.device_graph`) and the rows that are (`penstock.gather.FusedCache`). Invariant: what is kept, with the tables that find it,
-fits the budget.
+In: what will be sampled, and tables that the device reads over the link. Out: seconds per hit.
 Source: DUCATI (SIGMOD'23): sampling is timed with random lists on the device, gathering with random rows; both are nearly lines over the
 hits, and their slopes are what a hit saves. Random lists are placed for it, as in the paper; rows that would be hits are left out of the
 read.
@@ -20,7 +18,6 @@ from penstock.cache.choose import Workload
 from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples, lists_read
 from penstock.feed.slopes import NUM_BATCHES, SHARES, Line, time_rows
 from penstock.gather import TieredTable
-from penstock.plan import plan_shared
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler
 
@@ -29,43 +26,20 @@ if TYPE_CHECKING:
 
     from penstock.sample.device import DeviceSampler
 
-Kept = dict[EdgeType, np.ndarray]
-Rows = dict[NodeType, np.ndarray]
-
-
-def plan_device_split(
-    budget: str,
-    workload: Workload,
-    tables: Mapping[NodeType, TieredTable],
-    device: torch.device,
-    *,
-    num_epochs: int = 1,
-    num_batches: int = NUM_BATCHES,
-) -> tuple[Kept, Rows]:
-    """Divide a budget.
-
-    Args:
-        budget: bytes, "2GiB", which cover lists, rows and the tables of both; or a share of the bytes of all lists and rows.
-        workload: what will be sampled, from arrays.
-        tables: node type -> its rows, delivered to the device, without a cache.
-        device: from `tensor_device`.
-        num_epochs: sampled for visits.
-        num_batches: read and sampled again and again, for slopes.
-    Returns:
-        (edge type -> int64 nodes whose lists are kept, node type -> int64 rows kept), best first.
-    """
-    visits, (per_list, per_row) = workload.visits(num_epochs), measure_device_slopes(workload, tables, device, num_batches=num_batches)
-    row_bytes = {t: sum(table.tier.row_bytes) for t, table in tables.items()}
-    return plan_shared(
-        budget, visits.lists, {t: visits.nodes[t] for t in tables}, row_bytes, workload.sampler.graph.adjacency, "prefix",
-        seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
-    )  # fmt: skip
-
 
 def measure_device_slopes(
     workload: Workload, tables: Mapping[NodeType, TieredTable], device: torch.device, *, num_batches: int = NUM_BATCHES
 ) -> tuple[dict[EdgeType, float], dict[NodeType, float]]:
-    """Return (edge type -> seconds per list hit, node type -> seconds per row hit) on a device; arguments as in `plan_device_split`."""
+    """Measure what a hit saves on a device.
+
+    Args:
+        workload: what will be sampled, from arrays.
+        tables: node type -> its rows, delivered to the device, without a cache.
+        device: from `tensor_device`.
+        num_batches: sampled and read again and again.
+    Returns:
+        (edge type -> seconds per list hit, node type -> seconds per row hit).
+    """
     apart, random = draw_apart(workload.sampler), np.random.default_rng(workload.sampler.seed)
     order = iterate_samples(apart, workload.seed_type, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=[0])
     samples = [sample for _, sample in zip(range(num_batches), order, strict=False)]
