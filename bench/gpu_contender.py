@@ -36,7 +36,6 @@ from penstock.store.tiers.grid import programs_over_link
 
 MOST_BATCHES = 24 << 30
 """Bytes of rows of all batches that are under way at once."""
-PRESAMPLED_SEEDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,7 @@ def plans(settings: Settings) -> dict[str, tuple[Any, bool]]:
     """Recipe -> (its plan, whether batches are made on the device)."""
     from penstock.plan import RECIPES
 
-    cache, presampled = f"{settings.cache} B", max(8, PRESAMPLED_SEEDS // settings.batch_size)
-    kept = {"cache": cache, "presample_batches": presampled}
+    kept = {"cache": f"{settings.cache} B"}
     on_device: dict[str, dict[str, Any]] = {
         "pagraph": {**kept, "device_topology": "host"},
         "uva": {"device_topology": "pinned"},

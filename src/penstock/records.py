@@ -118,3 +118,9 @@ class Sample:
     edges: dict[EdgeType, SampledEdges]
     num_nodes_per_hop: dict[NodeType, list[int]]
     trees: dict[NodeType, np.ndarray] | None = field(default=None)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of its nodes and edges."""
+        of_edges = (array.nbytes for each in self.edges.values() for array in (each.edge_index, each.row_ptr, each.positions))
+        return sum(ids.nbytes for ids in self.nodes.values()) + sum(of_edges)

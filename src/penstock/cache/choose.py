@@ -43,6 +43,7 @@ class Workload:
         order: of the seeds.
         batch_size: seeds per batch.
         max_batches: that are sampled of an epoch to find out what is hot, spread evenly over it; None: all.
+        num_threads: that sample for it at most.
     """
 
     sampler: NeighborSampler
@@ -51,6 +52,7 @@ class Workload:
     order: Order
     batch_size: int
     max_batches: int | None = None
+    num_threads: int = 1
     _visits: dict[int, Visits] = field(default_factory=dict, repr=False, compare=False)
     _degrees: dict[NodeType, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -59,7 +61,7 @@ class Workload:
         if num_epochs not in self._visits:
             self._visits[num_epochs] = presample_visits(
                 self.sampler, self.seed_type, self.seeds, self.order,
-                batch_size=self.batch_size, num_epochs=num_epochs, max_batches=self.max_batches,
+                batch_size=self.batch_size, num_epochs=num_epochs, max_batches=self.max_batches, num_threads=self.num_threads,
             )  # fmt: skip
         return self._visits[num_epochs]
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import starmap
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -14,7 +19,13 @@ from penstock.kernels.cache_lookup.cpu import lies_inside
 from penstock.kernels.placement import cpu as placement
 from penstock.order import Order
 from penstock.records import EdgeType, NodeType, Sample
-from penstock.sample import NeighborSampler
+from penstock.sample import NeighborSampler, Workspace
+from penstock.store.process_memory import free_bytes
+
+NUM_THREADS = os.cpu_count() or 1
+"""To find out what is hot by: nothing else goes on then."""
+ROOM = 1 / 8
+"""Of the free memory, that several threads may take."""
 
 
 def sample_batches(
@@ -43,15 +54,47 @@ def iterate_samples(
     batch_size: int,
     epochs: Iterable[int],
     max_batches: int | None = None,
+    num_threads: int = 1,
 ) -> Iterator[Sample]:
-    """Sample epochs and yield every batch, or `max_batches` spread evenly over each epoch; other arguments as in `sample_batches`."""
+    """Sample epochs and yield every batch in order, or `max_batches` spread evenly over each epoch; other arguments as in `sample_batches`.
+
+    Up to `num_threads` sample ahead, each with a workspace: as many as `ROOM` of the free memory holds what they work with.
+    """
     if order.num_seeds != len(seeds):
         raise UsageError(f"the order is over {order.num_seeds} seeds, given are {len(seeds)}")
-    workspace = sampler.workspace()
-    for epoch in epochs:
-        for batch in _spread(order.num_batches(batch_size, False), max_batches):
-            chosen = np.ascontiguousarray(seeds[order.batch(epoch, batch, batch_size)], dtype=np.int64)
-            yield sampler.sample(seed_type, chosen, epoch=epoch, batch=batch, workspace=workspace)
+    idle, workspace = SimpleQueue[Workspace](), sampler.workspace()
+    idle.put(workspace)
+
+    def draw(epoch: int, batch: int, chosen: np.ndarray) -> Sample:
+        workspace = idle.get()
+        try:
+            return sampler.sample(seed_type, chosen, epoch=epoch, batch=batch, workspace=workspace)
+        finally:
+            idle.put(workspace)
+
+    places = (
+        (epoch, batch, np.ascontiguousarray(seeds[order.batch(epoch, batch, batch_size)], dtype=np.int64))
+        for epoch in epochs
+        for batch in _spread(order.num_batches(batch_size, False), max_batches)
+    )
+    if num_threads > 1 and (place := next(places, None)) is not None:
+        yield (sample := draw(*place))
+        num_threads = min(num_threads, int(ROOM * free_bytes()) // (workspace.num_bytes + 3 * sample.num_bytes))
+    if num_threads < 2:
+        yield from starmap(draw, places)
+        return
+    for _ in range(num_threads - 1):
+        idle.put(sampler.workspace())
+    pool, ahead = ThreadPoolExecutor(num_threads, "penstock-presample"), deque[Future[Sample]]()
+    try:
+        for place in places:
+            ahead.append(pool.submit(draw, *place))
+            if len(ahead) > 2 * num_threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _spread(count: int, most: int | None) -> list[int]:
@@ -94,6 +137,7 @@ def presample_visits(
     batch_size: int,
     num_epochs: int = 1,
     max_batches: int | None = None,
+    num_threads: int = 1,
 ) -> Visits:
     """Sample `num_epochs` epochs and count visits of rows and of neighbour lists. Other draws than training's.
 
@@ -102,6 +146,7 @@ def presample_visits(
         seed_type, seeds, order, batch_size: as in `sample_batches`.
         num_epochs: 1 or 2 are enough (GNNLab).
         max_batches: sampled of each epoch, spread evenly over it, where a whole epoch takes too long; visits are those of these batches.
+        num_threads: that sample at most, see `iterate_samples`; the visits are the same with any.
     """
     if num_epochs < 1:
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
@@ -111,7 +156,8 @@ def presample_visits(
     wide = np.dtype(np.uint32) if sampler.disjoint else narrow
     nodes = {t: np.zeros(num_nodes, narrow) for t, num_nodes in graph.num_nodes.items()}
     lists = {e: np.zeros(csc.num_dst, wide) for e, csc in graph.adjacency.items()}
-    for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=epochs, max_batches=max_batches):
+    batches = {"batch_size": batch_size, "epochs": epochs, "max_batches": max_batches, "num_threads": num_threads}
+    for sample in iterate_samples(apart, seed_type, seeds, order, **batches):
         for node_type, ids in distinct_nodes(apart, sample).items():
             placement.count_up_to(ids, np.iinfo(narrow).max, nodes[node_type])
         for edge_type in graph.adjacency:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import torch
 
 from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice
+from penstock.cache.presample import NUM_THREADS
 from penstock.errors import UsageError
 from penstock.feed.caches import Caches
 from penstock.feed.choices import with_caches
@@ -51,8 +52,9 @@ class CacheToCome:
             caches,
         )
         self._workload = Workload(
-            maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches
-        )
+            maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches,
+            1 if plan.host_memory else NUM_THREADS,
+        )  # fmt: skip
         self._over: dict[NodeType, TieredTable] = {key: table for key, table in caches.tables.items() if isinstance(key, str)}
         self._fixed_bytes = maker.device_topology_bytes
         self._is_static, self._num_asked, self.report = self._policy in STATIC, 0, ""

@@ -97,9 +97,8 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
 def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
     graph = maker.sampler.graph
     subgraph = subgraph_of(sample)
-    edges = sum(one.edge_index.nbytes + one.row_ptr.nbytes + one.positions.nbytes for one in sample.edges.values())
     numbered = sum(one.positions.nbytes for e, one in sample.edges.items() if graph.adjacency[e].edge_ids is not None)
-    whole = sum(ids.nbytes for ids in sample.nodes.values()) + edges + numbered
+    whole = sample.num_bytes + numbered
     held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.num_bytes if isinstance(held, HeldSubgraph) else whole)

@@ -15,6 +15,7 @@ import torch
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.cache.choose import Workload
+from penstock.cache.presample import NUM_THREADS
 from penstock.errors import UsageError
 from penstock.feed.arguments import choose_order, order_of, unwrap, weigh
 from penstock.feed.array_input import no_packed
@@ -90,7 +91,10 @@ def fill_caches(
 ) -> Caches:
     """Put rows and lists where a plan wants them; the maker samples there from then on. `seat`: of this rank, where ranks share."""
     group = None if seat is None else ShardGroup(seat)
-    workload = Workload(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
+    workload = Workload(
+        maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size,
+        num_threads=1 if plan.host_memory else NUM_THREADS,
+    )  # fmt: skip
     of_nodes, of_edges = maker.source.fields()
     fields = [one for one in of_nodes if (one.key or NODE) not in features]
     access = Access(

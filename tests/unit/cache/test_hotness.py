@@ -1,12 +1,15 @@
 """Hotness against brute force and against sampling."""
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import cache
-from penstock.cache.presample import presample_visits
+from penstock.cache import presample
+from penstock.cache.presample import iterate_samples, presample_visits
 from penstock.errors import CorruptStoreError, InputError, NodeIdError, UsageError
 from penstock.kernels.inclusion import cpu as inclusion_cpu
 from penstock.kernels.inclusion import reference as inclusion_reference
@@ -202,3 +205,31 @@ def test_presampling_a_part_of_an_epoch():
     assert 0 < part.sum() < whole.sum()
     middles = [(2 * i + 1) * num_batches // 6 for i in range(3)]
     assert all(part[2 * batch] == 1 for batch in middles)  # seeds of a batch are read by it
+
+
+def test_presampling_by_several_threads(monkeypatch):
+    graph = homogeneous_graph(np.random.default_rng(5))
+    seeds = np.arange(graph.num_nodes[NODE])
+    sampler, order = NeighborSampler(graph, [3, 2], seed=1), RandomOrder(seeds.size, 1)
+    common = dict(seed_type=NODE, seeds=seeds, order=order, batch_size=7)
+    alone, made, make = presample_visits(sampler, **common, num_epochs=2), [], NeighborSampler.workspace
+    monkeypatch.setattr(NeighborSampler, "workspace", lambda self: made.append(0) or make(self))
+    for free, num_workspaces in ((1 << 40, 4), (0, 1)):  # with no memory to spare, one thread goes on
+        made.clear()
+        monkeypatch.setattr(presample, "free_bytes", lambda free=free: free)
+        visits = presample_visits(sampler, **common, num_epochs=2, num_threads=4)
+        assert len(made) == num_workspaces
+        assert (visits.nodes[NODE] == alone.nodes[NODE]).all()
+        assert (visits.lists[EDGE] == alone.lists[EDGE]).all()
+
+
+def test_presampling_by_several_threads_ends_at_an_error():
+    graph = homogeneous_graph(np.random.default_rng(5))
+    graph.adjacency[EDGE].indices[-1] = 1 << 30  # of the last node's list, which a late batch takes
+    seeds = np.arange(graph.num_nodes[NODE])
+    samples = iterate_samples(
+        NeighborSampler(graph, [-1]), NODE, seeds, SequentialOrder(seeds.size), batch_size=5, epochs=[0], num_threads=3
+    )
+    with pytest.raises(CorruptStoreError):
+        list(samples)
+    assert not [each for each in threading.enumerate() if "presample" in each.name]
