@@ -20,6 +20,7 @@ from penstock.feed.slopes import NUM_BATCHES, SHARES, Line, time_rows
 from penstock.gather import TieredTable
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler
+from penstock.store.tiers.pinned import to_device
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,7 @@ def measure_device_slopes(
     for number, sample in enumerate((samples[0], *samples)):  # the first one twice, as with lists
         nodes = distinct_nodes(apart, sample)
         for node_type, table in tables.items():
-            time_rows(of_rows[node_type] if number else Line(), table, nodes[node_type], random)
+            time_rows(of_rows[node_type] if number else Line(), table, nodes[node_type], random, lambda ids: to_device(ids, device))
     return of_lists, {t: line.slope() for t, line in of_rows.items()}
 
 

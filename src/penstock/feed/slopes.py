@@ -89,8 +89,12 @@ def _time_lists(line: Line, bottom: Tier, sample: Sample, edge_type: EdgeType, r
         line.add(int(is_missed.sum()), lambda read=(positions, [out], places): bottom.submit(*read).wait())
 
 
-def time_rows(line: Line, table: TieredTable, ids: np.ndarray, random: np.random.Generator) -> None:
-    """Read rows: all of them, half, none."""
+def time_rows(
+    line: Line, table: TieredTable, ids: np.ndarray, random: np.random.Generator, hand_over: Callable[[np.ndarray], Any] = np.asarray
+) -> None:
+    """Read rows: all of them, half, none. `hand_over` gives their ids to the table as a batch's are, before the clock starts."""
     for share in SHARES:
         missed = ids[random.random(ids.size) < share]
-        line.add(missed.size, lambda missed=missed: (table.submit(missed).wait(), table.settle()))
+        given = hand_over(missed)
+        table.settle()
+        line.add(missed.size, lambda given=given: (table.submit(given).wait(), table.settle()))
