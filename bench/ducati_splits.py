@@ -9,8 +9,8 @@ The budget covers lists, rows and the tables of both, and is a share of the byte
 In the model a second is what the link needs for a gigabyte (its speed does not change which division is best): a missed row costs its
 lines of 128 bytes, a missed list one line per neighbour drawn, but no more than it has. The slopes that DUCATI divides by are the means
 over the presampled reads, as they would be measured. A second division counts visits of a list by the neighbours drawn of it. And where
-an eighth of an epoch is all that is presampled (`Plan.presample_batches`), DUCATI divides by the counts, and by the visits to expect after
-them, which is what a loader does; against the best fixed division of a whole epoch.
+an eighth of an epoch is all that is presampled (`Plan.presample_batches`), DUCATI divides by the counts, by the visits to expect after them,
+which is what a loader does, and by inclusion probabilities, for which nothing is sampled; against the best fixed division of a whole epoch.
 
 On a device, batches are sampled and their rows gathered, one after the other, all divisions in alternation; slopes are measured there.
 """
@@ -30,6 +30,7 @@ import numpy as np
 
 from bench.common import foreign_load, spread, write_result
 from penstock.cache.choose import Workload
+from penstock.cache.inclusion import inclusion_probability
 from penstock.cache.presample import draw_apart, iterate_samples
 from penstock.order import RandomOrder
 from penstock.plan import plan_shared
@@ -166,9 +167,14 @@ def compare_after_part(graph: Graph, dim: int, budgets: list[str], whole: dict[s
     after = replace(workload, max_batches=max(1, num_batches // PART))
     cost, *_ = count(epochs_of(workload, workload.sampler, 1), graph, row_bytes)
     visits = after.visits()
+
+    def inclusion(fanouts: tuple[int, ...]) -> np.ndarray:
+        return inclusion_probability(NeighborSampler(graph, fanouts), NODE, workload.seeds, batch_size=BATCH_SIZE)[NODE]
+
     reads = {
         "counts": (visits.lists[EDGE].astype(float), visits.nodes[NODE].astype(float)),
         "expected": (after.list_visits(EDGE), after.row_visits(NODE)),
+        "inclusion": (inclusion(FANOUTS[:-1]) * (np.diff(graph.adjacency[EDGE].indptr) > 0), inclusion(FANOUTS)),
     }
     found: dict[str, Any] = {"batches": after.max_batches, "of": num_batches}
     for budget in budgets:
