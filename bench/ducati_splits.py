@@ -9,7 +9,7 @@ The budget covers lists, rows and the tables of both, and is a share of the byte
 In the model a second is what the link needs for a gigabyte (its speed does not change which division is best): a missed row costs its
 lines of 128 bytes, a missed list one line per neighbour drawn, but no more than it has. The slopes that DUCATI divides by are the means
 over the presampled reads, as they would be measured. A second division counts visits of a list by the neighbours drawn of it. And where
-an eighth of an epoch is all that is presampled (`Plan.presample_batches`), DUCATI divides by the counts, by the visits to expect after them,
+an eighth of an epoch is all that is presampled (`Plan.presample_batches`), DUCATI divides by the counts, by visits to expect after them,
 which is what a loader does, and by inclusion probabilities, for which nothing is sampled; against the best fixed division of a whole epoch.
 
 On a device, batches are sampled and their rows gathered, one after the other, all divisions in alternation; slopes are measured there.
