@@ -306,11 +306,8 @@ def show(name: str, found: dict[str, Any], budgets: list[str]) -> None:
 def show_part(name: str, found: dict[str, Any], budgets: list[str]) -> None:
     """Likewise."""
     for budget in budgets:
-        one = found[budget]
-        print(
-            f"{name:<32} {budget:>4} by counts {one['counts_over_best']:.3f}, by expected visits {one['expected_over_best']:.3f}",
-            flush=True,
-        )
+        by = ", ".join(f"{each.removesuffix('_over_best')} {over:.3f}" for each, over in found[budget].items())
+        print(f"{name:<32} {budget:>4} of the best fixed: {by}", flush=True)
 
 
 if __name__ == "__main__":
