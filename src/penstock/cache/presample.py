@@ -23,7 +23,7 @@ from penstock.sample import NeighborSampler, Workspace
 from penstock.store.process_memory import free_bytes
 
 NUM_THREADS = min(8, os.cpu_count() or 1)
-"""To find out what is hot by: nothing else goes on then. One thread counts what the others sample, which takes it an eighth of their time."""
+"""To find out what is hot by, when nothing else goes on. One counts what the others sample, which takes it an eighth of their time."""
 ROOM = 1 / 8
 """Of the free memory, that several threads may take."""
 
