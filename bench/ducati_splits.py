@@ -140,9 +140,11 @@ def epochs_of(workload: Workload, sampler: NeighborSampler, num_epochs: int) -> 
 def compare(graph: Graph, dim: int, budgets: list[str], num_epochs: int = 1) -> dict[str, Any]:
     """Every division of every budget, by the model; visits are from `num_epochs` presampled ones."""
     workload, row_bytes = make_workload(graph, max(1, int(TRAIN * graph.num_nodes[NODE]))), 4 * dim
-    presampled, list_reads, row_reads, neighbors = count(epochs_of(workload, draw_apart(workload.sampler), num_epochs), graph, row_bytes)
-    slopes = presampled.lists.sum() / max(1.0, list_reads.sum()), presampled.rows.sum() / row_reads.sum()
-    by_neighbor = presampled.lists.sum() / max(1.0, neighbors.sum()), slopes[1]
+    presampled, *reads = count(epochs_of(workload, draw_apart(workload.sampler), num_epochs), graph, row_bytes)
+    list_reads, row_reads, neighbors = (workload.expected(each, NODE, None) for each in reads)  # as a loader has them
+    of_lists, of_rows, of_neighbors = (each.sum() for each in reads)
+    slopes = presampled.lists.sum() / max(1.0, of_lists), presampled.rows.sum() / of_rows
+    by_neighbor = presampled.lists.sum() / max(1.0, of_neighbors), slopes[1]
     cost, *_ = count(epochs_of(workload, workload.sampler, 1), graph, row_bytes)
     nothing = np.empty(0, np.int64)
     found: dict[str, Any] = {"seconds_without": cost.seconds((nothing, nothing)), "bytes_per_hit": [float(one) for one in slopes]}
@@ -203,11 +205,12 @@ def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num
     sampler, train = NeighborSampler(graph, FANOUTS, seed=0), np.array(store.split("train"))
     workload = Workload(sampler, NODE, train, RandomOrder(train.size, 0), BATCH_SIZE)
     pinned, row_bytes = PinnedTier([x], device), x.itemsize * x.shape[1]
-    visits = workload.visits(1)
     slopes = measure_device_slopes(workload, {NODE: DeviceTable(pinned, [RowKind("x", x.dtype, x.shape[1:])])}, device)
     found: dict[str, Any] = {"seconds_per_hit": [slopes[0][EDGE], slopes[1][NODE]]}
     for budget in budgets:
-        kept = divisions(budget, graph, visits.lists[EDGE], visits.nodes[NODE], row_bytes, (slopes[0][EDGE], slopes[1][NODE]))
+        kept = divisions(
+            budget, graph, workload.list_visits(EDGE), workload.row_visits(NODE), row_bytes, (slopes[0][EDGE], slopes[1][NODE])
+        )
         seconds: dict[str, list[float]] = {name: [] for name in kept}
         for number in range(rounds + 1):
             for name, (lists, rows) in kept.items():

@@ -9,7 +9,7 @@ import penstock
 from penstock.cache import Belady, degree_hotness
 from penstock.cache.belady import NUM_CLASSES, hotness_classes
 from penstock.cache.expected import expected_visits
-from penstock.cache.presample import presample_hotness, presample_visits, sample_batches
+from penstock.cache.presample import presample_visits, sample_batches
 from penstock.cache.simulate import simulate
 from penstock.order import RandomOrder
 from penstock.plan import Plan
@@ -46,11 +46,8 @@ def promised(store, node_type, seed_type, capacity, window, presample_batches=No
     graph, seeds = store.graph(), store.split("train", None, seed_type)
     sampler, order = NeighborSampler(graph, FANOUTS, seed=SEED), RandomOrder(seeds.size, SEED)
     workload = dict(seed_type=seed_type, seeds=seeds, order=order, batch_size=BATCH_SIZE)
-    if presample_batches is None:
-        hotness = presample_hotness(sampler, node_type, **workload)
-    else:
-        visits = presample_visits(sampler, **workload, max_batches=presample_batches).nodes[node_type]
-        hotness = expected_visits(visits, degree_hotness(graph, node_type))
+    visits = presample_visits(sampler, **workload, max_batches=presample_batches).nodes[node_type]
+    hotness = expected_visits(visits, degree_hotness(graph, node_type), is_whole=presample_batches is None)
     policy = new_policy(hotness, capacity, window)
     for epoch in range(EPOCHS):
         batches = (nodes[node_type] for nodes in sample_batches(sampler, epochs=[epoch], **workload))
@@ -148,5 +145,6 @@ def test_a_resumed_loader_begins_as_a_new_one(stores):
     workload = dict(seed_type=NODE, seeds=seeds, order=RandomOrder(seeds.size, SEED), batch_size=BATCH_SIZE)
     trace = list(sample_batches(sampler, epochs=[0], **workload))[done:]
     assert all(np.array_equal(np.sort(nodes[NODE]), mine) for nodes, mine in zip(trace, ids, strict=True))
-    hits, asked = simulate(new_policy(presample_hotness(sampler, NODE, **workload), 60, 4), (nodes[NODE] for nodes in trace))
+    hotness = expected_visits(presample_visits(sampler, **workload).nodes[NODE], degree_hotness(store.graph(), NODE), is_whole=True)
+    hits, asked = simulate(new_policy(hotness, 60, 4), (nodes[NODE] for nodes in trace))
     assert (counts["cache"], counts["disk"]) == (hits.sum(), asked.sum() - hits.sum())

@@ -15,7 +15,7 @@ from penstock.cache.inclusion import inclusion_probability
 from penstock.cache.lfu import LFU
 from penstock.cache.lru import LRU
 from penstock.cache.policy import Change, Policy
-from penstock.cache.presample import oracle_hotness, presample_hotness, sample_batches
+from penstock.cache.presample import oracle_hotness, sample_batches
 from penstock.cache.s3fifo import S3FIFO
 from penstock.cache.sieve import SIEVE
 from penstock.cache.simulate import simulate, static_hits
@@ -39,7 +39,6 @@ __all__ = [
     "oracle_hotness",
     "over_threshold",
     "plan_static",
-    "presample_hotness",
     "random_hotness",
     "sample_batches",
     "simulate",

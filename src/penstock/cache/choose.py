@@ -72,19 +72,17 @@ class Workload:
         return self._degrees[node_type]
 
     def row_visits(self, node_type: NodeType, num_epochs: int = 1) -> np.ndarray:
-        """Visits of each row; expected ones where not all batches are sampled."""
+        """float32[num_nodes]: visits to expect of each row."""
         return self.expected(self.visits(num_epochs).nodes[node_type], node_type, self.max_batches)
 
     def list_visits(self, edge_type: EdgeType, num_epochs: int = 1) -> np.ndarray:
-        """Visits of each neighbour list, likewise."""
+        """float32[num_dst]: visits to expect of each neighbour list."""
         return self.expected(self.visits(num_epochs).lists[edge_type], edge_type[2], self.max_batches)
 
     def expected(self, visits: np.ndarray, node_type: NodeType, num_batches: int | None) -> np.ndarray:
-        """Visits of the nodes of a type to expect after those counted in so many batches of an epoch; these themselves, where it has no
-        others (None)."""
-        if num_batches is None or num_batches >= self.order.num_batches(self.batch_size, False):
-            return visits
-        return expected_visits(visits, self.degree(node_type))
+        """Return float32[n]: visits of the nodes of a type to expect after those counted in so many batches of an epoch; None: in all."""
+        is_whole = num_batches is None or num_batches >= self.order.num_batches(self.batch_size, False)
+        return expected_visits(visits, self.degree(node_type), is_whole=is_whole)
 
 
 def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_epochs: int = 1) -> np.ndarray:

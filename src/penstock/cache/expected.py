@@ -7,6 +7,9 @@ A few batches of a large graph visit most nodes never or once, which says little
 for draws of Poisson's law whose means follow a gamma law; mean and variance of the class give its parameters, and a node's count moves its
 own mean as far as that leaves room for (empirical Bayes, Robbins 1956, in its parametric form). Where degree says nothing, or counts say
 enough, the ranking is that of the counts.
+
+A whole epoch says more than that: the seeds are the same in the next one, and much of what lies around them. So its counts stay, as GNNLab
+has it, and the law decides among nodes of equal counts, those that nobody visited among them: it adds less than one visit.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ CLASSES_PER_OCTAVE = 8
 """Of degrees."""
 
 
-def expected_visits(visits: np.ndarray, degree: np.ndarray) -> np.ndarray:
+def expected_visits(visits: np.ndarray, degree: np.ndarray, *, is_whole: bool = False) -> np.ndarray:
     """Return float32[n].
 
     Args:
         visits: int[n], in the sampled batches.
         degree: int[n], 0 or more: out-degrees (`degree_hotness`).
+        is_whole: these are all batches of an epoch, or of several, and not a part.
     Cost: 4 bytes a node, the result.
     """
     num_classes = 65 * CLASSES_PER_OCTAVE
@@ -40,7 +44,9 @@ def expected_visits(visits: np.ndarray, degree: np.ndarray) -> np.ndarray:
     expected = np.empty(visits.size, np.float32)
     for first in range(0, visits.size, BLOCK):
         classes = _classes(degree[first : first + BLOCK])
-        expected[first : first + BLOCK] = mean[classes] + trust[classes] * (visits[first : first + BLOCK] - mean[classes])
+        counts = visits[first : first + BLOCK]
+        likely = mean[classes] + trust[classes] * (counts - mean[classes])
+        expected[first : first + BLOCK] = counts + likely / (1 + likely) if is_whole else likely
     return expected
 
 

@@ -57,7 +57,7 @@ def record_accesses(
     sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int, num_epochs: int = 1,
     advance: Callable[[int], None] = lambda batches: None,
 ) -> Accesses:  # fmt: skip
-    """Sample epochs with other draws than training's and count; arguments as in `presample_hotness`, `advance` is told of batches."""
+    """Sample epochs with other draws than training's and count; arguments as in `presample_visits`, `advance` is told of batches."""
     dtype = np.min_scalar_type(num_epochs * order.num_batches(batch_size, False))  # a batch counts once
     found = Accesses(*({name: np.zeros(count, dtype) for name, count in sampler.graph.num_nodes.items()} for _ in range(2)))
     apart = draw_apart(sampler)

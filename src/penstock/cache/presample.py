@@ -165,20 +165,6 @@ def presample_visits(
     return Visits(nodes, lists, num_epochs)
 
 
-def presample_hotness(
-    sampler: NeighborSampler,
-    node_type: NodeType,
-    seed_type: NodeType,
-    seeds: np.ndarray,
-    order: Order,
-    *,
-    batch_size: int,
-    num_epochs: int = 1,
-) -> np.ndarray:
-    """Return float64[num_nodes]: mean visits per epoch of each node of a type; arguments as in `presample_visits`."""
-    return presample_visits(sampler, seed_type, seeds, order, batch_size=batch_size, num_epochs=num_epochs).nodes[node_type] / num_epochs
-
-
 def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
     """Return the sampler with another seed, derived from its own: what is found out before training is not what training will draw."""
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))

@@ -86,6 +86,18 @@ def test_counts_stand_where_all_batches_are_sampled():
         workload = Workload(sampler, NODE, seeds, order, 10, max_batches)
         visits = workload.visits().nodes[NODE]
         lists, degree = workload.visits().lists[EDGE], degree_hotness(graph, NODE)
-        assert_same_bytes(workload.row_visits(NODE), visits if is_whole else expected_visits(visits, degree))
-        assert_same_bytes(workload.list_visits(EDGE), lists if is_whole else expected_visits(lists, degree))
+        assert_same_bytes(workload.row_visits(NODE), expected_visits(visits, degree, is_whole=is_whole))
+        assert_same_bytes(workload.list_visits(EDGE), expected_visits(lists, degree, is_whole=is_whole))
+        if is_whole:
+            assert (np.floor(workload.row_visits(NODE)) == visits).all()
         assert_same_bytes(workload.expected(visits, NODE, max_batches), workload.row_visits(NODE))
+
+
+def test_where_counts_are_equal_degree_decides():
+    """Of a whole epoch; also among nodes that nobody visited, as far as others of their degree were."""
+    degree = np.array([9, 9, 9, 1, 1, 1, 9, 0])
+    visits = np.array([3, 1, 0, 1, 0, 0, 2, 0], np.uint8)
+    hotness = expected_visits(visits, degree, is_whole=True)
+    assert np.argsort(-hotness, kind="stable").tolist() == [0, 6, 1, 3, 2, 4, 5, 7]
+    assert hotness[[4, 5]].min() > 0
+    assert hotness[7] == 0

@@ -13,10 +13,10 @@ from penstock.cache import (
     degree_hotness,
     oracle_hotness,
     plan_static,
-    presample_hotness,
     sample_batches,
     simulate,
 )
+from penstock.cache.choose import Workload
 from penstock.cli import run
 from penstock.errors import MissingFieldError, NotSupportedError, UsageError
 from penstock.order import RandomOrder
@@ -48,7 +48,7 @@ def batches(store):
     seeds = store.split("train")
     sampler, order = NeighborSampler(store.graph(), (4, 3), seed=3), RandomOrder(seeds.size, 3)
     given = sample_batches(sampler, "node", seeds, order, batch_size=20, epochs=range(3))
-    return (sampler, "node", "node", seeds, order), [nodes["node"] for nodes in given]
+    return Workload(sampler, "node", seeds, order, 20), [nodes["node"] for nodes in given]
 
 
 def test_static_curves_agree_with_a_cache_played_directly(result, store, batches):
@@ -57,7 +57,7 @@ def test_static_curves_agree_with_a_cache_played_directly(result, store, batches
     hotness = {
         "degree": degree_hotness(store.graph(), "node"),
         "oracle": oracle_hotness(ids[per_epoch:], 1000),
-        "presample": presample_hotness(*workload, batch_size=20),
+        "presample": workload.row_visits("node"),
     }
     for name, hot in hotness.items():
         policy = Static(1000, 200)
@@ -72,7 +72,7 @@ def test_static_curves_agree_with_a_cache_played_directly(result, store, batches
 
 def test_dynamic_curves_agree_with_a_cache_played_directly(result, batches):
     workload, ids = batches
-    per_epoch, hot = len(ids) // 3, presample_hotness(*workload, batch_size=20)
+    per_epoch, hot = len(ids) // 3, workload.row_visits("node")
     played = {
         "fifo": simulate(FIFO(1000, 50), ids),
         "belady 3": simulate(Belady(1000, 50, 3, hot), ids),
@@ -109,7 +109,8 @@ def test_schema(result):
 
 
 def test_lists_are_read_once_per_node_before_the_last_hop(result, store, batches):
-    (sampler, _, _, seeds, order), _ = batches
+    workload, _ = batches
+    sampler, seeds, order = workload.sampler, workload.seeds, workload.order
     reads, workspace = 0, sampler.workspace()
     for batch in range(order.num_batches(20, False)):
         for epoch in (1, 2):
@@ -195,7 +196,7 @@ def test_a_study_by_weight_samples_by_weight(weighted):
     sampler, order_of_seeds = NeighborSampler(graph, (4, 3), seed=3), RandomOrder(seeds.size, 3)
     given = list(sample_batches(sampler, "node", seeds, order_of_seeds, batch_size=20, epochs=(1, 2)))
     for name, num_epochs in (("presample", 1), ("presample-2", 2)):
-        hot = presample_hotness(sampler, "node", "node", seeds, order_of_seeds, batch_size=20, num_epochs=num_epochs)
+        hot = Workload(sampler, "node", seeds, order_of_seeds, 20).row_visits("node", num_epochs)
         policy = Static(1000, 200)
         policy.fill(plan_static(hot, 200))
         hits, asked = simulate(policy, [nodes["node"] for nodes in given])
