@@ -32,6 +32,7 @@ def test_loaders_whose_samples_a_device_draws(tmp_path):
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1600)
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_all(tmp_path, device):
     """The second device is never the current one of the tests."""
