@@ -74,13 +74,13 @@ class Bench:
     def on_threads(self, sampler: Any, num_threads: int) -> Run:
         """A sampler's batches, on so many threads; on a device with a stream each."""
         is_cuda = sampler is not self.sampler and self.device.type == "cuda"
-        streams = [torch.cuda.stream(torch.cuda.Stream(self.device)) if is_cuda else nullcontext() for _ in range(num_threads)]
+        streams = [partial(torch.cuda.stream, torch.cuda.Stream(self.device)) if is_cuda else nullcontext for _ in range(num_threads)]
         workspaces = [sampler.workspace() for _ in range(num_threads)]
         synchronize(self.device)
         pool = ThreadPoolExecutor(num_threads)
 
         def work(numbers: Iterator[int], workspace: Any, stream: Any) -> int:
-            with stream:
+            with stream():
                 samples = (sampler.sample(NODE, self.seeds(each), epoch=0, batch=each, workspace=workspace) for each in numbers)
                 return sum(map(num_edges, samples))
 
