@@ -16,6 +16,7 @@ the link's bandwidth with that and 78-82 % without.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ import triton
 import triton.language as tl
 
 from penstock.kernels._cuda import device_address
-from penstock.kernels._triton import is_interpreted
+from penstock.kernels._triton import cdiv, is_interpreted
 
 LINE: tl.constexpr = tl.constexpr(128)
 """Bytes of a request over the link."""
@@ -76,17 +77,23 @@ def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
     Returns:
         the constants of `copy_rows`, and ROWS that a program copies at once. WORD: bytes that all addresses are multiples of, 1 to 16.
     """
-    alignment = row_bytes | source
+    alignment = source
     for address in others:
         alignment |= address
-    word = min(16, alignment & -alignment)
+    return _layout(row_bytes, source % LINE.value, alignment % 16, is_interpreted())
+
+
+@cache
+def _layout(row_bytes: int, source: int, alignment: int, is_interpreted: bool) -> dict[str, Any]:
+    word = row_bytes | alignment | 16
+    word &= -word
     read = max(4, min(word, 8))
     is_shifted = (row_bytes | source) % LINE.value != 0
-    needed = triton.cdiv(row_bytes + read - min(word, read), read) + ((LINE.value - max(4, word)) // read if is_shifted else 0)
+    needed = cdiv(row_bytes + read - min(word, read), read) + ((LINE.value - max(4, word)) // read if is_shifted else 0)
     columns = min(MAX_COLUMNS, triton.next_power_of_2(needed))
     return {
         "ROW_BYTES": row_bytes, "WORD": word, "TYPE": _TYPES[min(word, 8)], "COLUMNS": columns, "SHIFTED": is_shifted,
-        "ROWS": max(1, (INTERPRETED_TILE if is_interpreted() else TILE) // columns),
+        "ROWS": max(1, (INTERPRETED_TILE if is_interpreted else TILE) // columns),
     }  # fmt: skip
 
 

@@ -84,6 +84,11 @@ def tensor_device(device: Any = "cuda") -> torch.device:
     return torch.device("cuda", torch.cuda.current_device() if named.index is None else named.index)
 
 
+def cdiv(count: int, size: int) -> int:
+    """How many pieces of `size` hold `count`: `triton.cdiv`, which is a kernel's function and takes the host microseconds."""
+    return -(-count // size)
+
+
 def launch(kernel: Any, num_programs: int, device: torch.device, *arguments: Any, **constants: Any) -> None:
     """Run a kernel on `device` (see `tensor_device`), on its current stream; from any thread. A grid of none does nothing."""
     if num_programs < 1:

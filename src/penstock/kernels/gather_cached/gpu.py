@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from penstock.kernels._device_rows import addresses_of, copy_rows, layout_of
-from penstock.kernels._triton import launch
+from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
 _NUMBERS = ("table", "cache", "slots", "ids", "out", "targets", "num_hits", "num_rows")
@@ -67,7 +67,7 @@ def gather_cached(
         return
     addresses = addresses_of(out.device, table, cache, slots, ids, out, ids if places is None else places, num_hits)
     layout = layout_of(row_bytes, addresses[0], addresses[1], addresses[4])
-    num_programs = min(max_programs, triton.cdiv(ids.numel(), layout["ROWS"]))
+    num_programs = min(max_programs, cdiv(ids.numel(), layout["ROWS"]))
     launch(
         _gather_cached, num_programs, out.device, *addresses, ids.numel(), BY_POSITION=by_position, HAS_TARGETS=places is not None, **layout
     )

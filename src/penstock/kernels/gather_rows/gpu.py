@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of
-from penstock.kernels._triton import launch
+from penstock.kernels._triton import cdiv, launch
 
 MAX_PROGRAMS = 1024
 """Where rows come from the device's own memory; over the link fewer do, see `store.tiers.PinnedTier`."""
@@ -47,5 +47,5 @@ def gather_rows(table: torch.Tensor, row_bytes: int, ids: torch.Tensor, out: tor
         return
     table_at, ids_at, out_at = addresses_of(out.device, table, ids, out)
     layout = layout_of(row_bytes, table_at, out_at)
-    num_programs = min(max_programs, triton.cdiv(ids.numel(), layout["ROWS"]))
+    num_programs = min(max_programs, cdiv(ids.numel(), layout["ROWS"]))
     launch(_gather_rows, num_programs, out.device, table_at, ids_at, out_at, ids.numel(), INTEGER=integer_of(ids), **layout)

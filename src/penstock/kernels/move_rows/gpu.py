@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of
-from penstock.kernels._triton import launch
+from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
 _NUMBERS = ("source", "source_rows", "target", "target_rows", "num_rows")
@@ -58,7 +58,7 @@ def move_rows(
         return
     addresses = addresses_of(device, source, source_rows, target, target_rows)
     layout = layout_of(row_bytes, addresses[0], addresses[2])
-    num_programs = min(max_programs, triton.cdiv(source_rows.numel(), layout["ROWS"]))
+    num_programs = min(max_programs, cdiv(source_rows.numel(), layout["ROWS"]))
     launch(
         _move_rows, num_programs, device, *addresses, source_rows.numel(),
         SOURCE_INTEGER=integer_of(source_rows), TARGET_INTEGER=integer_of(target_rows), **layout,

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from penstock.kernels._block_sums import sum_blocks
-from penstock.kernels._triton import launch
+from penstock.kernels._triton import cdiv, launch
 
 BLOCK = 1024
 """Elements per program."""
@@ -45,7 +45,7 @@ class Scratch(NamedTuple):
 def make_scratch(m: int, device: torch.device) -> Scratch:
     """Take memory to map m ids with."""
     first, ranks = torch.empty((2, m), dtype=torch.int32, device=device)
-    return Scratch(first, ranks, torch.empty(triton.cdiv(m, BLOCK), dtype=torch.int64, device=device))
+    return Scratch(first, ranks, torch.empty(cdiv(m, BLOCK), dtype=torch.int64, device=device))
 
 
 def add_seeds(ids, count, table, base, nodes):
@@ -59,7 +59,7 @@ def add_seeds(ids, count, table, base, nodes):
         nodes: int64[>= n].
     """
     m = ids.numel()
-    launch(_add_seeds, triton.cdiv(m, BLOCK), ids.device, ids, m, count, table, base, nodes, BLOCK=BLOCK)
+    launch(_add_seeds, cdiv(m, BLOCK), ids.device, ids, m, count, table, base, nodes, BLOCK=BLOCK)
 
 
 def relabel(ids, span, table, base, known, nodes, positions, scratch):
@@ -76,7 +76,7 @@ def relabel(ids, span, table, base, known, nodes, positions, scratch):
     m, device = ids.numel(), ids.device
     if m == 0:
         return
-    programs, (first, ranks, before) = triton.cdiv(m, BLOCK), scratch
+    programs, (first, ranks, before) = cdiv(m, BLOCK), scratch
     launch(_claim, programs, device, ids, span, table, table.numel(), base, known, BLOCK=BLOCK)
     launch(_find_first, programs, device, ids, span, table, table.numel(), base, known, first, ranks, before, BLOCK=BLOCK)
     sum_blocks(before, known, known)

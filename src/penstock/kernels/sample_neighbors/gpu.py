@@ -20,7 +20,7 @@ import triton.language as tl
 
 from penstock import rng
 from penstock.kernels._block_sums import sum_blocks
-from penstock.kernels._triton import launch
+from penstock.kernels._triton import cdiv, launch
 
 TILE_FANOUT = 64
 """Up to this fanout a tile of nodes is drawn together."""
@@ -74,7 +74,7 @@ def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, row_
 
 def num_blocks(b: int) -> int:
     """Number of blocks that a frontier of b nodes is counted in."""
-    return max(1, triton.cdiv(b, BLOCK))
+    return max(1, cdiv(b, BLOCK))
 
 
 def sample_neighbors(
@@ -107,7 +107,7 @@ def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, p
     lists = (indptr, indices, indices.numel(), num_src)
     launch(
         _draw_tile,
-        triton.cdiv(row_ptr.numel() - 1, rows),
+        cdiv(row_ptr.numel() - 1, rows),
         nodes.device,
         *(*lists, nodes, span, fanout, words, place, copies, *_kept_arguments(kept), row_ptr, *outputs),
         REPLACE=replace,
@@ -120,7 +120,7 @@ def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, p
 
 def _draw_edges(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, positions, columns, *found):
     b, m, device = row_ptr.numel() - 1, positions.numel(), nodes.device
-    programs, steps = triton.cdiv(m, BLOCK), b.bit_length()
+    programs, steps = cdiv(m, BLOCK), b.bit_length()
     arguments = (indptr, nodes, span, b, m, steps, fanout, words, place, copies, row_ptr, positions, columns)
     launch(_draw_edge, programs, device, *arguments, REPLACE=replace, HAS_COPIES=copies is not None, BLOCK=BLOCK)
     if fanout >= 0 and not replace:
