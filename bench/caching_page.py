@@ -157,8 +157,8 @@ def _introduction(result: dict[str, Any], cells: dict[str, Cells], table: Callab
         *fold(
             f"""`{result["command"]}` samples each graph in each setting, plays the accesses through the policies and writes
             `bench/results/caching.json`; `python -m bench.tables` makes this page of it. Any row by itself: `penstock study cache
-            STORE`. It
-            took {result["seconds"] / 60:.0f} minutes. {machine}. Other load at the start: {result["foreign_load_percent"]} %."""
+            STORE`. It took {result["seconds"] / 60:.0f} minutes. {machine}. Other load at the start: {result["foreign_load_percent"]} %,
+            which counts do not depend on."""
         ),
         "",
         *fold(
