@@ -117,7 +117,8 @@ class PyG:
     count = Penstock.count
 
     def step(self, batch) -> None:
-        x, edges, nodes_per_hop, edges_per_hop = batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges
+        x, edges, said = batch.x, batch.edge_index, batch.to_dict()  # its hops: by pyg-lib, not by torch-sparse
+        nodes_per_hop, edges_per_hop = said.get("num_sampled_nodes"), said.get("num_sampled_edges")
         for i, conv in enumerate(self.convs):
             if nodes_per_hop is not None:
                 x, edges, _ = self.trim(i, nodes_per_hop, edges_per_hop, x, edges)

@@ -53,7 +53,7 @@ def pyg_step(kind: str, width: int, num_layers: int, device: torch.device) -> Ca
     def step(batch: Any) -> torch.Tensor:
         x, edges = batch.x, batch.edge_index
         for number, conv in enumerate(model):
-            if batch.num_sampled_nodes is not None:
+            if getattr(batch, "num_sampled_nodes", None) is not None:  # of torch-sparse, a batch does not say
                 x, edges, _ = trim_to_layer(number, batch.num_sampled_nodes, batch.num_sampled_edges, x, edges)
             x = conv(x, edges)
             x = x.relu() if number < num_layers - 1 else x

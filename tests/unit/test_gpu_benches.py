@@ -5,7 +5,9 @@ import json
 import re
 
 import pytest
-from bench import common, gpu_busy, gpu_common, gpu_contender, gpu_link, gpu_page, gpu_recipes, gpu_sampling, graphs, tables
+import torch
+from bench import common, gpu_busy, gpu_common, gpu_contender, gpu_link, gpu_model, gpu_page, gpu_recipes, gpu_sampling, graphs, tables
+from torch_geometric.data import Data
 
 from penstock.kernels import _triton
 from penstock.kernels._triton import tensor_device
@@ -120,6 +122,21 @@ def test_a_contender_that_fails_is_noted(results, tmp_path, monkeypatch):
     gpu_recipes.main(["--toy", "--out", str(tmp_path), "--contenders", "mmap"])
     (piece,) = json.loads((tmp_path / "gpu_recipes.json").read_text())["pieces"].values()
     assert piece["contenders"]["mmap"]["failed"] == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("kind", ["sage", "gat"])
+def test_a_batch_of_pyg_that_does_not_say_its_hops_trains_alike(kind):
+    """PyG says them with pyg-lib, not with torch-sparse."""
+    random = torch.Generator().manual_seed(0)
+    x, y = torch.randn(7, 4, generator=random), torch.arange(7)
+    batch = Data(x, torch.tensor([[2, 3, 4, 5, 6, 1], [0, 1, 2, 2, 3, 4]]), y=y, batch_size=2)
+    losses = []
+    for hops in ({}, {"num_sampled_nodes": [2, 2, 3], "num_sampled_edges": [2, 4]}):
+        batch.update(hops)
+        step = gpu_model.pyg_step(kind, 4, 2, torch.device("cpu"))
+        losses.append([float(step(batch)) for _ in range(3)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0][2] < losses[0][0]
 
 
 def test_contenders_share_memory():
