@@ -141,7 +141,9 @@ def compare(graph: Graph, dim: int, budgets: list[str], num_epochs: int = 1) -> 
     """Every division of every budget, by the model; visits are from `num_epochs` presampled ones."""
     workload, row_bytes = make_workload(graph, max(1, int(TRAIN * graph.num_nodes[NODE]))), 4 * dim
     presampled, *reads = count(epochs_of(workload, draw_apart(workload.sampler), num_epochs), graph, row_bytes)
-    list_reads, row_reads, neighbors = (workload.expected(each, NODE, None) for each in reads)  # as a loader has them
+    counted, row_reads, neighbors = reads
+    list_reads, neighbors = (workload.expected_lists(each, EDGE, None) for each in (counted, neighbors))  # as a loader has them
+    row_reads = workload.expected_rows(row_reads, NODE, None)
     of_lists, of_rows, of_neighbors = (each.sum() for each in reads)
     slopes = presampled.lists.sum() / max(1.0, of_lists), presampled.rows.sum() / of_rows
     by_neighbor = presampled.lists.sum() / max(1.0, of_neighbors), slopes[1]

@@ -9,7 +9,8 @@ import penstock
 from penstock.cache import Belady, degree_hotness
 from penstock.cache.belady import NUM_CLASSES, hotness_classes
 from penstock.cache.expected import expected_visits
-from penstock.cache.presample import presample_visits, sample_batches
+from penstock.cache.inclusion import inclusion_probability
+from penstock.cache.presample import presample_visits, reads_again, sample_batches
 from penstock.cache.simulate import simulate
 from penstock.order import RandomOrder
 from penstock.plan import Plan
@@ -38,7 +39,17 @@ def new_policy(visits, capacity, window):
     return policy
 
 
-def promised(store, node_type, seed_type, capacity, window, presample_batches=None):
+def hotness_of(graph, node_type, workload, presample_batches=None, *, by_inclusion=True):
+    """Visits that a loader without a budget expects."""
+    sampler = NeighborSampler(graph, FANOUTS, seed=SEED)
+    visits = presample_visits(sampler, **workload, max_batches=presample_batches).nodes[node_type]
+    inclusion = inclusion_probability(sampler, workload["seed_type"], workload["seeds"], batch_size=BATCH_SIZE)[node_type]
+    likely = inclusion.astype(np.float32) if by_inclusion else None
+    again = reads_again(sampler, **workload)[node_type] if presample_batches is None else 0.0
+    return expected_visits(visits, degree_hotness(graph, node_type), likely, again=again)
+
+
+def promised(store, node_type, seed_type, capacity, window, presample_batches=None, **how):
     """Per epoch (hits, rows asked for), by the simulator: over a sampler, an order and a policy of its own, none of them the loader's.
 
     The window ends with the epoch, as the loader's: the simulator is asked epoch by epoch. The content stays from one to the next.
@@ -46,9 +57,7 @@ def promised(store, node_type, seed_type, capacity, window, presample_batches=No
     graph, seeds = store.graph(), store.split("train", None, seed_type)
     sampler, order = NeighborSampler(graph, FANOUTS, seed=SEED), RandomOrder(seeds.size, SEED)
     workload = dict(seed_type=seed_type, seeds=seeds, order=order, batch_size=BATCH_SIZE)
-    visits = presample_visits(sampler, **workload, max_batches=presample_batches).nodes[node_type]
-    hotness = expected_visits(visits, degree_hotness(graph, node_type), is_whole=presample_batches is None)
-    policy = new_policy(hotness, capacity, window)
+    policy = new_policy(hotness_of(graph, node_type, workload, presample_batches, **how), capacity, window)
     for epoch in range(EPOCHS):
         batches = (nodes[node_type] for nodes in sample_batches(sampler, epochs=[epoch], **workload))
         hits, asked = simulate(policy, batches)
@@ -121,7 +130,7 @@ def test_typed_graphs_and_lists_from_the_disk(num_workers, stores):
     options = dict(input_nodes=("paper", "train"), batch_size=BATCH_SIZE, shuffle=True, seed=SEED, num_workers=num_workers)
     epochs = list(epochs_of(penstock.NeighborLoader(store, FANOUTS, plan=plan, **options)))
     for node_type, capacity in (("paper", 100), ("author", 12)):
-        promise = list(promised(store, node_type, "paper", capacity, 5))
+        promise = list(promised(store, node_type, "paper", capacity, 5, by_inclusion=False))  # lists on a disk are not read for it
         assert list(counted(epochs, node_type, "disk")) == promise
         assert promise[-1][0] > 0
 
@@ -145,6 +154,5 @@ def test_a_resumed_loader_begins_as_a_new_one(stores):
     workload = dict(seed_type=NODE, seeds=seeds, order=RandomOrder(seeds.size, SEED), batch_size=BATCH_SIZE)
     trace = list(sample_batches(sampler, epochs=[0], **workload))[done:]
     assert all(np.array_equal(np.sort(nodes[NODE]), mine) for nodes, mine in zip(trace, ids, strict=True))
-    hotness = expected_visits(presample_visits(sampler, **workload).nodes[NODE], degree_hotness(store.graph(), NODE), is_whole=True)
-    hits, asked = simulate(new_policy(hotness, 60, 4), (nodes[NODE] for nodes in trace))
+    hits, asked = simulate(new_policy(hotness_of(store.graph(), NODE, workload), 60, 4), (nodes[NODE] for nodes in trace))
     assert (counts["cache"], counts["disk"]) == (hits.sum(), asked.sum() - hits.sum())

@@ -2,13 +2,14 @@
 
 import gc
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import penstock
 from penstock.cache import degree_hotness, plan_static
-from penstock.cache.choose import Workload, list_values
+from penstock.cache.choose import INCLUSION_BYTES, Workload, list_values
 from penstock.cache.packing import Layouts, record_accesses
 from penstock.order import RandomOrder, proximity_order
 from penstock.plan import make_plan, plan_lists, plan_shared
@@ -32,7 +33,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def workload(graph):
-    return Workload(NeighborSampler(graph, [3, 2], seed=0), NODE, SEEDS, RandomOrder(SEEDS.size, 0), 64, 16)
+    return Workload(NeighborSampler(graph, [3, 2], seed=0), NODE, SEEDS, RandomOrder(SEEDS.size, 0), 64, 16, by_inclusion=False)
 
 
 def peak_per_node(work):
@@ -57,6 +58,9 @@ def test_ranking_and_counting(graph, workload):
     assert peak_per_node(lambda: workload.visits()) < 2 + 4 + 2  # a byte for each row and list, and the table of a sampler
     for policy in ("ratio", "presample"):
         assert peak_per_node(lambda policy=policy: list_values(policy, workload)) < 4 + 10
+    freely = replace(workload, by_inclusion=True)
+    freely.inclusion(NODE, 1)  # compiles
+    assert peak_per_node(lambda: freely.inclusion(NODE, 2)) < INCLUSION_BYTES + 1
 
 
 def test_choosing_and_loading_lists(graph, workload):

@@ -11,7 +11,7 @@ from penstock.sample import NeighborSampler
 
 
 def inclusion_probability(
-    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, *, batch_size: int
+    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, *, batch_size: int, num_hops: int | None = None
 ) -> dict[NodeType, np.ndarray]:
     """Return node type -> float64[num_nodes]: the probability that a random batch of seeds reads each node.
 
@@ -19,13 +19,14 @@ def inclusion_probability(
         sampler: gives graph, fanouts and whether it draws with replacement; nothing is sampled.
         seed_type, seeds: node type and ids of all seeds, distinct.
         batch_size: a seed is in a batch with probability batch_size / number of seeds.
+        num_hops: the first so many alone; None: all. Without the last one, whose neighbour lists a batch reads.
     Exact for the draws of one list; nodes of one hop, and hops, are taken as independent of each other.
     Cost: one pass over the edges per hop and edge type, 24 bytes a node.
     """
     graph = sampler.graph
     seeds = np.asarray(seeds, dtype=np.int64)
     sampler.check_seeds(seed_type, seeds)
-    if any(csc.sums is not None for csc in graph.adjacency.values()):
+    if not draws_uniformly(sampler):
         raise NotSupportedError(
             "inclusion probability is of uniform draws: by weight take the policy presample, which samples what it counts"
         )
@@ -34,15 +35,22 @@ def inclusion_probability(
     frontier = {node_type: np.zeros(count) for node_type, count in graph.num_nodes.items()}
     frontier[seed_type][seeds] = min(1.0, batch_size / max(seeds.size, 1))
     avoided = {node_type: 1.0 - probability for node_type, probability in frontier.items()}
-    for hop in range(sampler.num_hops):
+    for hop in range(sampler.num_hops if num_hops is None else num_hops):
         missed = {node_type: np.ones(count) for node_type, count in graph.num_nodes.items()}
         for edge_type, csc in graph.adjacency.items():
-            fanout, source, into = sampler.fanouts[edge_type][hop], missed[edge_type[0]], frontier[edge_type[2]]
-            bad = kernels.spread_inclusion(csc.indptr, csc.indices, fanout, sampler.replace, into, source)
+            source_type, _, node_type = edge_type
+            fanout = sampler.fanouts[edge_type][hop]
+            bad = kernels.spread_inclusion(csc.indptr, csc.indices, fanout, sampler.replace, frontier[node_type], missed[source_type])
             if bad >= 0:
                 where = f"the edge at position {bad} comes from node {csc.indices[bad]}"
-                raise CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {where}, '{edge_type[0]}' has {source.size} nodes")
+                has = f"'{source_type}' has {graph.num_nodes[source_type]} nodes"
+                raise CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {where}, {has}")
         for node_type, probability in missed.items():
             avoided[node_type] *= probability
             frontier[node_type] = np.subtract(1.0, probability, out=probability)
     return {node_type: np.subtract(1.0, probability, out=probability) for node_type, probability in avoided.items()}
+
+
+def draws_uniformly(sampler: NeighborSampler) -> bool:
+    """Whether every edge of a list is as likely as another."""
+    return all(csc.sums is None for csc in sampler.graph.adjacency.values())

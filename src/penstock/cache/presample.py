@@ -24,6 +24,8 @@ from penstock.store.process_memory import free_bytes
 
 NUM_THREADS = min(8, os.cpu_count() or 1)
 """To find out what is hot by, when nothing else goes on. One counts what the others sample, which takes it an eighth of their time."""
+BATCHES_AGAIN = 4
+"""That are drawn twice: of some thousands of rows each, they tell a share to a percent."""
 ROOM = 1 / 8
 """Of the free memory, that several threads may take."""
 
@@ -163,6 +165,28 @@ def presample_visits(
         for edge_type in graph.adjacency:
             placement.count_up_to(lists_read(sample, edge_type), np.iinfo(wide).max, lists[edge_type])
     return Visits(nodes, lists, num_epochs)
+
+
+def reads_again(
+    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int
+) -> dict[NodeType | EdgeType, float]:
+    """Draw a few batches of an epoch twice, and return how much of what a batch reads it reads again: a share of the rows of each node
+    type, and of the lists of each edge type. Arguments as in `presample_visits`, whose draws are the first ones."""
+    apart, graph, workspace = draw_apart(sampler), sampler.graph, sampler.workspace()
+    draws = apart, draw_apart(apart)
+    same, asked = ({key: 0.0 for key in (*graph.num_nodes, *graph.adjacency)} for _ in range(2))
+    for batch in _spread(order.num_batches(batch_size, False), BATCHES_AGAIN):
+        chosen = np.ascontiguousarray(seeds[order.batch(0, batch, batch_size)], dtype=np.int64)
+        first, second = (_reads(one, one.sample(seed_type, chosen, epoch=0, batch=batch, workspace=workspace)) for one in draws)
+        for key, ids in first.items():
+            same[key] += np.intersect1d(ids, second[key], assume_unique=True).size
+            asked[key] += (ids.size + second[key].size) / 2
+    return {key: same[key] / max(1.0, asked[key]) for key in same}
+
+
+def _reads(sampler: NeighborSampler, sample: Sample) -> dict[NodeType | EdgeType, np.ndarray]:
+    """Distinct ids of the rows and of the lists that a batch reads."""
+    return {**distinct_nodes(sampler, sample), **{e: np.unique(lists_read(sample, e)) for e in sample.edges}}
 
 
 def draw_apart(sampler: NeighborSampler) -> NeighborSampler:

@@ -175,7 +175,7 @@ def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted
     def choose(name: str, t: NodeType, num_rows: int, above: np.ndarray | None = None) -> Choice:
         if name not in BY_VISITS:
             return choose_policy(name, workload, t, num_rows, num_epochs=plan.presample_epochs, above=above)
-        hotness = workload.expected(fitted.visits[t], t, fitted.num_sampled)
+        hotness = workload.expected_rows(fitted.visits[t], t, fitted.num_sampled)
         if name == Belady.name:
             return belady_choice(hotness, num_rows, plan.window, above)
         return fixed_choice(over[t].num_rows, plan_beneath(hotness, num_rows, above))

@@ -53,7 +53,7 @@ class CacheToCome:
         )
         self._workload = Workload(
             maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches,
-            1 if plan.host_memory else NUM_THREADS,
+            1 if plan.host_memory else NUM_THREADS, plan.is_by_inclusion,
         )  # fmt: skip
         self._over: dict[NodeType, TieredTable] = {key: table for key, table in caches.tables.items() if isinstance(key, str)}
         self._fixed_bytes = maker.device_topology_bytes

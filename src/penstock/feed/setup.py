@@ -93,7 +93,7 @@ def fill_caches(
     group = None if seat is None else ShardGroup(seat)
     workload = Workload(
         maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size,
-        num_threads=1 if plan.host_memory else NUM_THREADS,
+        num_threads=1 if plan.host_memory else NUM_THREADS, by_inclusion=plan.is_by_inclusion,
     )  # fmt: skip
     of_nodes, of_edges = maker.source.fields()
     fields = [one for one in of_nodes if (one.key or NODE) not in features]

@@ -247,6 +247,11 @@ class Plan:
         return self.features == "disk" and (self.spool is not None or Belady.name in (self.policy, self.device_policy))
 
     @property
+    def is_by_inclusion(self) -> bool:
+        """Passes over all neighbour lists, and memory for what they tell, may be taken to find out what is hot."""
+        return self.host_memory is None and self.has_plain_topology
+
+    @property
     def is_device_cache_found(self) -> bool:
         """How many rows the device keeps is found out after the first steps."""
         return self.device_policy is not None and self.device_cache is None

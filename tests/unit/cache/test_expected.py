@@ -1,5 +1,7 @@
 """Expected visits: what counts say, moved toward nodes of the same degree."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,10 @@ from penstock.cache import expected
 from penstock.cache.choose import Workload
 from penstock.cache.expected import expected_visits
 from penstock.cache.hotness import degree_hotness
+from penstock.cache.inclusion import inclusion_probability
+from penstock.cache.presample import reads_again
 from penstock.order import RandomOrder
-from penstock.records import EDGE, NODE
+from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from tests.graphs import assert_same_bytes, homogeneous_graph
 
@@ -21,35 +25,44 @@ def draw(seed):
     random = np.random.default_rng(seed)
     size = int(random.integers(1, 300))
     degree = random.choice([0, 1, 2, 3, 9, 1000, 2**33], size)
-    return random.poisson(np.minimum(degree, 4) * random.gamma(random.choice([0.3, 50]), 1, size)).astype(np.uint8), degree
+    visits = random.poisson(np.minimum(degree, 4) * random.gamma(random.choice([0.3, 50]), 1, size)).astype(np.uint8)
+    inclusion = random.choice([0, 1e-30, 2.0**-64, 0.001, 0.02, 1], size).astype(random.choice([np.float32, np.float64]))
+    return visits, degree, inclusion if random.integers(2) else None, random.choice([0.0, 0.7, 1.0])
 
 
-def by_definition(visits, degree):
-    """Class by class: mean + trust * (count - mean), trust being the share of the variance that Poisson's law does not explain."""
+def classes(degree, inclusion):
+    """Yield which nodes are alike."""
+    likely = np.zeros(degree.size) if inclusion is None else np.where(inclusion > 0, np.maximum(inclusion, 2.0**-64), 0)
+    for kind in set(zip(degree, likely, strict=True)):
+        yield (degree == kind[0]) & (likely == kind[1])
+
+
+def by_definition(visits, degree, inclusion, again):
+    """Class by class: mean + trust * (count - mean), trust being the share of the variance that chance does not explain."""
     result = np.zeros(visits.size)
-    for each in np.unique(degree):
-        counts = visits[degree == each].astype(float)
-        beyond = max(counts.var() - counts.mean(), 0.0)
-        trust = beyond / (beyond + counts.mean()) if counts.any() else 0.0
-        result[degree == each] = counts.mean() + trust * (counts - counts.mean())
+    for of_class in classes(degree, inclusion):
+        counts = visits[of_class].astype(float)
+        chance = (1 - again) * counts.mean()
+        beyond = max(counts.var() - chance, 0.0)
+        trust = beyond / (beyond + chance) if beyond > 0 else 0.0
+        result[of_class] = counts.mean() + trust * (counts - counts.mean())
     return result
 
 
 @given(SEEDS)
 def test_equals_its_definition(seed):
-    visits, degree = draw(seed)
-    found = expected_visits(visits, degree)
+    *given, again = given_all = draw(seed)
+    found = expected_visits(*given, again=again)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, by_definition(visits, degree), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, by_definition(*given_all), rtol=1e-5, atol=1e-5)
 
 
 @given(SEEDS)
 def test_a_class_keeps_its_sum_and_its_order(seed):
-    visits, degree = draw(seed)
-    found = expected_visits(visits, degree)
+    visits, *kinds, again = draw(seed)
+    found = expected_visits(visits, *kinds, again=again)
     assert (found >= 0).all()
-    for each in np.unique(degree):
-        of_class = degree == each
+    for of_class in classes(*kinds):
         assert found[of_class].sum() == pytest.approx(visits[of_class].sum(), rel=1e-4, abs=1e-4)
         ranked = found[of_class][np.argsort(visits[of_class], kind="stable")]
         assert (np.diff(ranked) >= -1e-6).all()
@@ -62,6 +75,10 @@ def test_near_degrees_are_one_class_and_blocks_do_not_matter(monkeypatch):
     assert whole[2:].tolist() == [0, 2, 0]
     monkeypatch.setattr(expected, "BLOCK", 2)
     assert_same_bytes(expected_visits(visits, degree), whole)
+    likely = np.array([0.5, 0.51, 0, 0.5, 0.5])
+    assert_same_bytes(expected_visits(visits, degree, likely), whole)
+    likely[1] = 0.9
+    assert expected_visits(visits, degree, likely)[:2].tolist() == [0, 4]  # of the same degree, not of the same probability
 
 
 def test_closer_to_the_truth_than_counts_or_degree():
@@ -79,25 +96,42 @@ def test_closer_to_the_truth_than_counts_or_degree():
     assert shares[2] > max(shares[:2]) + 0.01
 
 
-def test_counts_stand_where_all_batches_are_sampled():
+def inclusion(sampler, seeds, num_hops):
+    return inclusion_probability(sampler, NODE, seeds, batch_size=10, num_hops=num_hops)[NODE].astype(np.float32)
+
+
+def test_a_workload_expects_what_it_counts_and_whole_epochs_come_again():
     graph, seeds = homogeneous_graph(np.random.default_rng(0)), np.arange(100)
     sampler, order = NeighborSampler(graph, [3, 2], seed=0), RandomOrder(100, 0)
     for max_batches, is_whole in ((None, True), (10, True), (12, True), (9, False), (1, False)):
         workload = Workload(sampler, NODE, seeds, order, 10, max_batches)
-        visits = workload.visits().nodes[NODE]
+        visits, again = workload.visits().nodes[NODE], reads_again(sampler, NODE, seeds, order, batch_size=10)
+        of_rows, of_lists = (again[key] if is_whole else 0.0 for key in (NODE, EDGE))
         lists, degree = workload.visits().lists[EDGE], degree_hotness(graph, NODE)
-        assert_same_bytes(workload.row_visits(NODE), expected_visits(visits, degree, is_whole=is_whole))
-        assert_same_bytes(workload.list_visits(EDGE), expected_visits(lists, degree, is_whole=is_whole))
-        if is_whole:
-            assert (np.floor(workload.row_visits(NODE)) == visits).all()
-        assert_same_bytes(workload.expected(visits, NODE, max_batches), workload.row_visits(NODE))
+        for by_inclusion in (True, False):
+            workload = replace(workload, by_inclusion=by_inclusion)
+            likely = [inclusion(sampler, seeds, hops) if by_inclusion else None for hops in (2, 1)]
+            assert_same_bytes(workload.row_visits(NODE), expected_visits(visits, degree, likely[0], again=of_rows))
+            assert_same_bytes(workload.list_visits(EDGE), expected_visits(lists, degree, likely[1], again=of_lists))
+            assert_same_bytes(workload.expected_rows(visits, NODE, max_batches), workload.row_visits(NODE))
+            assert_same_bytes(workload.expected_lists(lists, EDGE, max_batches), workload.list_visits(EDGE))
 
 
-def test_where_counts_are_equal_degree_decides():
-    """Of a whole epoch; also among nodes that nobody visited, as far as others of their degree were."""
+def test_what_is_read_again():
+    """All of it where whole lists are read; one in four of lists of four, of which one is drawn."""
+    indptr = np.concatenate([[0], np.cumsum(np.where(np.arange(5000) < 1000, 4, 0))])
+    csc = CSC(indptr, np.arange(1000, 5000))
+    graph, seeds = Graph({NODE: 5000}, {EDGE: csc}, True), np.arange(1000)
+    for fanout, share in ((-1, 1.0), (4, 1.0), (1, (1 + 0.25) / 2), (2, (1 + 2 * 0.5) / 3)):
+        found = reads_again(NeighborSampler(graph, [fanout], seed=0), NODE, seeds, RandomOrder(1000, 0), batch_size=250)
+        assert found[NODE] == pytest.approx(share, abs=0.03)
+        assert found[EDGE] == 1
+
+
+def test_of_equal_counts_the_class_decides_and_of_one_class_the_counts():
     degree = np.array([9, 9, 9, 1, 1, 1, 9, 0])
     visits = np.array([3, 1, 0, 1, 0, 0, 2, 0], np.uint8)
-    hotness = expected_visits(visits, degree, is_whole=True)
+    hotness = expected_visits(visits, degree, again=0.9)
     assert np.argsort(-hotness, kind="stable").tolist() == [0, 6, 1, 3, 2, 4, 5, 7]
     assert hotness[[4, 5]].min() > 0
     assert hotness[7] == 0
