@@ -163,10 +163,9 @@ def _introduction(result: dict[str, Any], cells: dict[str, Cells], table: Callab
         "",
         *fold(
             """One epoch is played first and not counted. Hit rate: hits / rows asked for, over all batches. Train nodes are a random
-            share of
-            all nodes. *presample* ranks by visits in sampled epochs, as GNNLab does, and nodes of equal visits by those of their degree
-            (`cache/expected.py`). *oracle* is the best static content for the very epochs measured; *belady all* knows every batch to come.
-            Thresholds of
+            share of all nodes. *presample* ranks by visits in sampled epochs, as GNNLab does; what is chance in them is replaced by the
+            mean of nodes of the same kind (`cache/expected.py`). *oracle* is the best static content for the very epochs measured;
+            *belady all* knows every batch to come. Thresholds of
             "holds" are ours, where a paper gives a picture or a word."""
         ),
         "",
