@@ -8,9 +8,10 @@ The budget covers lists, rows and the tables of both, and is a share of the byte
 
 In the model a second is what the link needs for a gigabyte (its speed does not change which division is best): a missed row costs its
 lines of 128 bytes, a missed list one line per neighbour drawn, but no more than it has. The slopes that DUCATI divides by are the means
-over the presampled reads, as they would be measured. A second division counts visits of a list by the neighbours drawn of it. And where
-an eighth of an epoch is all that is presampled (`Plan.presample_batches`), DUCATI divides by the counts, by visits to expect after them,
-which is what a loader does, and by inclusion probabilities, for which nothing is sampled; against the best fixed division of a whole epoch.
+over the presampled reads, as they would be measured; of a list it is one for each line that a read of it is expected to take, as a loader
+has it, and in a second division one for all lists, as in the paper. And where an eighth of an epoch is all that is presampled
+(`Plan.presample_batches`), DUCATI divides by the counts, by visits to expect after them, which is what a loader does, and by inclusion
+probabilities, for which nothing is sampled; against the best fixed division of a whole epoch.
 
 On a device, batches are sampled and their rows gathered, one after the other, all divisions in alternation; slopes are measured there.
 """
@@ -21,7 +22,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from bench.common import foreign_load, spread, write_result
 from penstock.cache.choose import Workload
 from penstock.cache.inclusion import inclusion_probability
 from penstock.cache.presample import draw_apart, iterate_samples
+from penstock.feed.device_slopes import lines_per_read
 from penstock.order import RandomOrder
 from penstock.plan import plan_shared
 from penstock.plan.knapsack import fill_by_rank
@@ -41,9 +43,11 @@ from penstock.sample import NeighborSampler
 
 FANOUTS, BATCH_SIZE, TRAIN, LINE, STEPS, PART = (15, 10, 5), 1024, 0.1, 128, tuple(range(0, 101, 10)), 8
 GRAPHS = ("ogbn_arxiv_nofeat", "cit_hepph", "soc_slashdot0902", "web_cnr2000", "coauth_dblp2010")
-DUCATI, BY_NEIGHBOR = "ducati", "ducati, by neighbours drawn"
+DUCATI, ONE_SLOPE = "ducati", "ducati, one slope for all lists"
 Kept = tuple[np.ndarray, np.ndarray]
 """(nodes whose lists are kept, rows that are kept)."""
+Worth = tuple[np.ndarray, np.ndarray]
+"""Seconds that keeping saves: (each list, each row)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +68,20 @@ def lines(num_bytes: Any) -> Any:
     return -(-np.asarray(num_bytes, np.int64) // LINE) * LINE
 
 
-def count(samples: list[Sample], graph: Graph, row_bytes: int) -> tuple[Cost, np.ndarray, np.ndarray, np.ndarray]:
-    """(cost, list reads by node, row reads by node, neighbours drawn by node) of an epoch."""
+def count(samples: list[Sample], graph: Graph, row_bytes: int) -> tuple[Cost, np.ndarray, np.ndarray]:
+    """(cost, list reads by node, row reads by node) of an epoch."""
     csc, num_nodes = graph.adjacency[EDGE], graph.num_nodes[NODE]
     most = lines(np.diff(csc.indptr) * csc.indices.itemsize)
     cost = Cost(np.zeros(num_nodes), np.zeros(num_nodes))
-    list_reads, row_reads, neighbors = np.zeros(num_nodes), np.zeros(num_nodes), np.zeros(num_nodes)
+    list_reads, row_reads = np.zeros(num_nodes), np.zeros(num_nodes)
     for sample in samples:
         drawn = np.diff(sample.edges[EDGE].row_ptr)
         nodes = sample.nodes[NODE]
         np.add.at(cost.lists, nodes[: drawn.size], np.minimum(drawn * LINE, most[nodes[: drawn.size]]))
         np.add.at(list_reads, nodes[: drawn.size], drawn > 0)
-        np.add.at(neighbors, nodes[: drawn.size], drawn)
         np.add.at(row_reads, nodes, 1)
         np.add.at(cost.rows, nodes, int(lines(row_bytes)))
-    return cost, list_reads, row_reads, neighbors
+    return cost, list_reads, row_reads
 
 
 def sizes_of(graph: Graph) -> np.ndarray:
@@ -86,34 +89,39 @@ def sizes_of(graph: Graph) -> np.ndarray:
     return list_sizes(graph.adjacency[EDGE], np.arange(graph.num_nodes[NODE]), "prefix")
 
 
-def fixed(share: int, total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int) -> Kept:
+def fixed(share: int, total: int, graph: Graph, worth: Worth, row_bytes: int) -> Kept:
     """So many percent of a budget for lists, the rest for rows; the best of each. `total`: bytes, without the tables."""
     sizes = sizes_of(graph)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        density = np.where(sizes > 0, list_reads / sizes, 0.0)
+    density = worth[0] / np.maximum(sizes, 1) * (sizes > 0)
     ranking = np.argsort(-density, kind="stable")
     ranking = ranking[density[ranking] > 0]
     lists = ranking[fill_by_rank(sizes[ranking], total * share // 100)]
-    rows = np.argsort(-row_reads, kind="stable")[: total * (100 - share) // 100 // row_bytes]
-    return lists, rows[row_reads[rows] > 0]
+    rows = np.argsort(-worth[1], kind="stable")[: total * (100 - share) // 100 // row_bytes]
+    return lists, rows[worth[1][rows] > 0]
 
 
-def divisions(
-    budget: str, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int, slopes: tuple[float, float]
-) -> dict[str, Kept]:
-    """Name -> what is kept, by every fixed division and by DUCATI's."""
+def divisions(budget: str, graph: Graph, reads: Worth, per_list: np.ndarray, per_row: float, row_bytes: int) -> dict[str, Kept]:
+    """Name -> what is kept, by every fixed division and by DUCATI's two. `per_list`, `per_row`: seconds that a hit saves."""
     total, tables = bytes_in(budget, graph, row_bytes), table_bytes(graph.adjacency) + 4 * graph.num_nodes[NODE]
-    kept = {f"{share} % for lists": fixed(share, total - tables, graph, list_reads, row_reads, row_bytes) for share in STEPS}
-    return {**kept, DUCATI: knapsack(total, graph, list_reads, row_reads, row_bytes, slopes)}
+    worth = reads[0] * per_list, reads[1] * per_row
+    kept = {f"{share} % for lists": fixed(share, total - tables, graph, worth, row_bytes) for share in STEPS}
+    kept[DUCATI] = knapsack(budget, graph, worth, row_bytes)
+    kept[ONE_SLOPE] = knapsack(budget, graph, (reads[0] * (worth[0].sum() / reads[0].sum()), worth[1]), row_bytes)
+    return kept
 
 
-def knapsack(total: int, graph: Graph, list_reads: np.ndarray, row_reads: np.ndarray, row_bytes: int, slopes: Sequence[float]) -> Kept:
-    """DUCATI's division of so many bytes."""
+def knapsack(budget: str, graph: Graph, worth: Worth, row_bytes: int) -> Kept:
+    """DUCATI's division."""
     lists, rows = plan_shared(
-        f"{total}", {EDGE: list_reads}, {NODE: row_reads}, {NODE: row_bytes}, graph.adjacency, "prefix",
-        seconds_per_list_hit={EDGE: slopes[0]}, seconds_per_row_hit={NODE: slopes[1]},
+        f"{bytes_in(budget, graph, row_bytes)}", {EDGE: worth[0]}, {NODE: worth[1]}, {NODE: row_bytes}, graph.adjacency, "prefix",
+        seconds_per_list_hit={EDGE: 1.0}, seconds_per_row_hit={NODE: 1.0},
     )  # fmt: skip
     return lists[EDGE], rows[NODE]
+
+
+def best_fixed(seconds: Mapping[str, float]) -> str:
+    """Name of the fixed division that takes the least."""
+    return min((name for name in seconds if name not in (DUCATI, ONE_SLOPE)), key=seconds.__getitem__)
 
 
 def bytes_in(budget: str, graph: Graph, row_bytes: int) -> int:
@@ -140,25 +148,20 @@ def epochs_of(workload: Workload, sampler: NeighborSampler, num_epochs: int) -> 
 def compare(graph: Graph, dim: int, budgets: list[str], num_epochs: int = 1) -> dict[str, Any]:
     """Every division of every budget, by the model; visits are from `num_epochs` presampled ones."""
     workload, row_bytes = make_workload(graph, max(1, int(TRAIN * graph.num_nodes[NODE]))), 4 * dim
-    presampled, *reads = count(epochs_of(workload, draw_apart(workload.sampler), num_epochs), graph, row_bytes)
-    counted, row_reads, neighbors = reads
-    list_reads, neighbors = (workload.expected_lists(each, EDGE, None) for each in (counted, neighbors))  # as a loader has them
-    row_reads = workload.expected_rows(row_reads, NODE, None)
-    of_lists, of_rows, of_neighbors = (each.sum() for each in reads)
-    slopes = presampled.lists.sum() / max(1.0, of_lists), presampled.rows.sum() / of_rows
-    by_neighbor = presampled.lists.sum() / max(1.0, of_neighbors), slopes[1]
+    presampled, *counted = count(epochs_of(workload, draw_apart(workload.sampler), num_epochs), graph, row_bytes)
+    taken = lines_per_read(workload.sampler, EDGE)
+    per_line, per_row = presampled.lists.sum() / (counted[0] @ taken), presampled.rows.sum() / counted[1].sum()
+    reads = workload.expected_lists(counted[0], EDGE, None), workload.expected_rows(counted[1], NODE, None)  # as a loader has them
     cost, *_ = count(epochs_of(workload, workload.sampler, 1), graph, row_bytes)
     nothing = np.empty(0, np.int64)
-    found: dict[str, Any] = {"seconds_without": cost.seconds((nothing, nothing)), "bytes_per_hit": [float(one) for one in slopes]}
+    found: dict[str, Any] = {"seconds_without": cost.seconds((nothing, nothing)), "bytes_per_hit": [float(per_line), float(per_row)]}
     for budget in budgets:
-        kept = divisions(budget, graph, list_reads, row_reads, row_bytes, slopes)
-        best = min((name for name in kept if name != DUCATI), key=lambda name: cost.seconds(kept[name]))
-        kept[BY_NEIGHBOR] = knapsack(bytes_in(budget, graph, row_bytes), graph, neighbors, row_reads, row_bytes, by_neighbor)
+        kept = divisions(budget, graph, reads, per_line * taken, per_row, row_bytes)
         seconds = {name: round(cost.seconds(one), 6) for name, one in kept.items()}
-        in_lists, in_rows = bytes_of(kept[DUCATI], graph, row_bytes)
+        best, (in_lists, in_rows) = best_fixed(seconds), bytes_of(kept[DUCATI], graph, row_bytes)
         found[budget] = {
             "seconds": seconds, "best_fixed": best, "ducati_over_best": round(seconds[DUCATI] / max(seconds[best], 1e-9), 4),
-            "by_neighbor_over_best": round(seconds[BY_NEIGHBOR] / max(seconds[best], 1e-9), 4),
+            "one_slope_over_best": round(seconds[ONE_SLOPE] / max(seconds[best], 1e-9), 4),
             "share_for_lists": round(in_lists / max(1, in_lists + in_rows), 3),
         }  # fmt: skip
     return found
@@ -178,16 +181,16 @@ def compare_after_part(graph: Graph, dim: int, budgets: list[str], whole: dict[s
     reads = {
         "counts": (visits.lists[EDGE].astype(float), visits.nodes[NODE].astype(float)),
         "expected": (after.list_visits(EDGE), after.row_visits(NODE)),
-        "inclusion": (inclusion(FANOUTS[:-1]) * (np.diff(graph.adjacency[EDGE].indptr) > 0), inclusion(FANOUTS)),
+        "inclusion": (inclusion(FANOUTS[:-1]), inclusion(FANOUTS)),
     }
+    per_line, per_row = whole["bytes_per_hit"]
+    per_list = per_line * lines_per_read(workload.sampler, EDGE)
     found: dict[str, Any] = {"batches": after.max_batches, "of": num_batches}
     for budget in budgets:
         best = max(whole[budget]["seconds"][whole[budget]["best_fixed"]], 1e-9)
         found[budget] = {
-            f"{name}_over_best": round(
-                cost.seconds(knapsack(bytes_in(budget, graph, row_bytes), graph, *each, row_bytes, whole["bytes_per_hit"])) / best, 4
-            )
-            for name, each in reads.items()
+            f"{name}_over_best": round(cost.seconds(knapsack(budget, graph, (lists * per_list, rows * per_row), row_bytes)) / best, 4)
+            for name, (lists, rows) in reads.items()
         }
     return found
 
@@ -208,11 +211,10 @@ def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num
     workload = Workload(sampler, NODE, train, RandomOrder(train.size, 0), BATCH_SIZE)
     pinned, row_bytes = PinnedTier([x], device), x.itemsize * x.shape[1]
     slopes = measure_device_slopes(workload, {NODE: DeviceTable(pinned, [RowKind("x", x.dtype, x.shape[1:])])}, device)
-    found: dict[str, Any] = {"seconds_per_hit": [slopes[0][EDGE], slopes[1][NODE]]}
+    reads, per_list, per_row = (workload.list_visits(EDGE), workload.row_visits(NODE)), slopes[0][EDGE], slopes[1][NODE]
+    found: dict[str, Any] = {"seconds_per_hit": [float(reads[0] @ per_list / reads[0].sum()), per_row]}
     for budget in budgets:
-        kept = divisions(
-            budget, graph, workload.list_visits(EDGE), workload.row_visits(NODE), row_bytes, (slopes[0][EDGE], slopes[1][NODE])
-        )
+        kept = divisions(budget, graph, reads, per_list, per_row, row_bytes)
         seconds: dict[str, list[float]] = {name: [] for name in kept}
         for number in range(rounds + 1):
             for name, (lists, rows) in kept.items():
@@ -224,12 +226,12 @@ def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num
                 if number:
                     seconds[name].append(took / num_batches)
         medians = {name: float(np.median(each)) for name, each in seconds.items()}
-        best = min((name for name in medians if name != DUCATI), key=medians.__getitem__)
-        in_lists, in_rows = bytes_of(kept[DUCATI], graph, row_bytes)
+        best, (in_lists, in_rows) = best_fixed(medians), bytes_of(kept[DUCATI], graph, row_bytes)
         found[budget] = {
             "seconds_per_batch": {name: spread(each) for name, each in seconds.items()},
             "best_fixed": best,
             "ducati_over_best": round(medians[DUCATI] / medians[best], 4),
+            "one_slope_over_best": round(medians[ONE_SLOPE] / medians[best], 4),
             "share_for_lists": round(in_lists / max(1, in_lists + in_rows), 3),
         }
     return found
@@ -304,7 +306,7 @@ def show(name: str, found: dict[str, Any], budgets: list[str]) -> None:
     """One line per budget."""
     for budget in budgets:
         one = found[budget]
-        against = f"{one['ducati_over_best']:.3f} of the best fixed ({one['best_fixed']}); by neighbours {one['by_neighbor_over_best']:.3f}"
+        against = f"{one['ducati_over_best']:.3f} of the best fixed ({one['best_fixed']}); by one slope {one['one_slope_over_best']:.3f}"
         print(f"{name:<32} {budget:>4} {one['share_for_lists']:>6.1%} for lists, {against}", flush=True)
 
 

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.cache import hotness
 from penstock.cache.choose import Workload
-from penstock.feed.device_slopes import measure_device_slopes
+from penstock.feed.device_slopes import lines_per_read, measure_device_slopes
 from penstock.feed.inputs import open_input
 from penstock.gather import DeviceTable, RowKind
 from penstock.kernels._triton import tensor_device
 from penstock.order import RandomOrder
 from penstock.plan import make_plan
-from penstock.records import EDGE, NODE
+from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.store.tiers import PinnedTier
 from tests.devices import DEVICES
@@ -43,7 +44,24 @@ def test_slopes_are_measured_by_edge_type_and_node_type(named):
     per_list, per_row = measure_device_slopes(workload, tables_of(workload, device, np.random.default_rng(0)), device, num_batches=2)
     assert list(per_list) == [EDGE]
     assert list(per_row) == [NODE]
-    assert min(*per_list.values(), *per_row.values()) > 0
+    assert per_row[NODE] > 0
+    lines = lines_per_read(workload.sampler, EDGE)
+    node = int(lines.argmax())
+    np.testing.assert_allclose(per_list[EDGE], lines * (per_list[EDGE][node] / lines[node]), rtol=1e-5)  # one slope a line
+    assert per_list[EDGE][node] > 0
+
+
+def test_lines_of_a_read(monkeypatch):
+    lengths = np.array([0, 1, 5, 31, 32, 33, 64, 65, 1000, 0])
+    indptr, indices = np.concatenate([[0], np.cumsum(lengths)]), np.zeros(lengths.sum(), np.int64)
+    for dtype, of_list in ((np.int32, [0, 1, 1, 1, 1, 2, 2, 3, 32, 0]), (np.int64, [0, 1, 1, 2, 2, 3, 4, 5, 63, 0])):
+        graph = Graph({NODE: 10}, {EDGE: CSC(indptr, indices.astype(dtype))}, True)
+        for fanouts in ([-1], [3], [4, 2], [2, -1, 1]):
+            for block in (1 << 18, 3):
+                monkeypatch.setattr(hotness, "BLOCK", block)
+                by_hop = [[lines if fanout < 0 else min(lines, fanout) for lines in of_list] for fanout in fanouts]
+                found = lines_per_read(NeighborSampler(graph, fanouts), EDGE)
+                np.testing.assert_allclose(found, np.mean(by_hop, axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("named", DEVICES)

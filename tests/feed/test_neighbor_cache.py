@@ -220,6 +220,12 @@ def test_a_budget_goes_where_a_byte_saves_most():
     csc = homogeneous_graph(np.random.default_rng(0), 60, 600).adjacency[EDGE]
     visits = np.arange(1.0, 61.0)
     for per_list, per_row in ((1e-3, 1e-9), (1e-9, 1e-3)):
+        one_by_one = np.where(visits > 30, per_list, 0)
+        some, _ = plan_shared(
+            "2KiB", {EDGE: visits}, {NODE: visits}, {NODE: 40}, {EDGE: csc}, "direct",
+            seconds_per_list_hit={EDGE: one_by_one}, seconds_per_row_hit={NODE: per_row},
+        )  # fmt: skip
+        assert (visits[some[EDGE]] > 30).all()
         lists, rows = plan_shared(
             "2KiB", {EDGE: visits}, {NODE: visits}, {NODE: 40}, {EDGE: csc}, "direct",
             seconds_per_list_hit={EDGE: per_list}, seconds_per_row_hit={NODE: per_row},

@@ -15,11 +15,9 @@ chance than Poisson's law says; how much less is told by batches that are drawn 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from penstock.cache.hotness import BLOCK
+from penstock.cache.hotness import blocks
 
 CLASSES_PER_OCTAVE = 4
 """Of degrees, and of probabilities."""
@@ -41,7 +39,7 @@ def expected_visits(visits: np.ndarray, degree: np.ndarray, inclusion: np.ndarra
     """
     num_classes = NUM_CLASSES if inclusion is None else NUM_CLASSES * NUM_CLASSES
     nodes, sums, squares = np.zeros((3, num_classes))
-    for block in _blocks(visits.size):
+    for block in blocks(visits.size):
         classes, counts = _classes(degree, inclusion, block), visits[block].astype(np.float64)
         nodes += np.bincount(classes, minlength=num_classes)
         sums += np.bincount(classes, counts, num_classes)
@@ -51,16 +49,10 @@ def expected_visits(visits: np.ndarray, degree: np.ndarray, inclusion: np.ndarra
     of_means = np.maximum(squares / np.maximum(nodes, 1) - mean * mean - by_chance, 0)  # the variance that is left for them
     trust = of_means / np.maximum(of_means + by_chance, 1e-300)  # in a node's own count
     expected = np.empty(visits.size, np.float32)
-    for block in _blocks(visits.size):
+    for block in blocks(visits.size):
         classes, counts = _classes(degree, inclusion, block), visits[block]
         expected[block] = mean[classes] + trust[classes] * (counts - mean[classes])
     return expected
-
-
-def _blocks(size: int) -> Iterator[slice]:
-    """Of so many nodes."""
-    for first in range(0, size, BLOCK):
-        yield slice(first, first + BLOCK)
 
 
 def _classes(degree: np.ndarray, inclusion: np.ndarray | None, block: slice) -> np.ndarray:

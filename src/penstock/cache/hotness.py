@@ -24,6 +24,13 @@ CHUNK = 1 << 20
 BLOCK = 1 << 18
 """Nodes that a temporary array is made for at a time."""
 
+
+def blocks(num_nodes: int) -> Iterator[slice]:
+    """Of so many nodes."""
+    for first in range(0, num_nodes, BLOCK):
+        yield slice(first, min(first + BLOCK, num_nodes))
+
+
 _HOTNESS_STREAM = 1
 
 
@@ -99,10 +106,9 @@ def list_ratio(reads: np.ndarray, pointers: Sequence[np.ndarray], out: np.ndarra
     A node without in-neighbours counts as having one: its list takes no room, and no number is infinite.
     """
     ratio = np.empty(reads.size, np.float32) if out is None else out
-    for first in range(0, reads.size, BLOCK):
-        last = min(first + BLOCK, reads.size)
-        lengths = sum((np.diff(indptr[first : last + 1]) for indptr in pointers), np.zeros(last - first, np.int64))
-        ratio[first:last] = reads[first:last] / np.maximum(lengths, 1)
+    for block in blocks(reads.size):
+        lengths = sum((np.diff(indptr[block.start : block.stop + 1]) for indptr in pointers), np.zeros(block.stop - block.start, np.int64))
+        ratio[block] = reads[block] / np.maximum(lengths, 1)
     return ratio
 
 

@@ -18,7 +18,7 @@ from penstock.cache.shard import plan_shards
 from penstock.errors import UsageError, argument
 from penstock.feed.bottoms import Access, lay_out
 from penstock.feed.caches import Caches
-from penstock.feed.device_slopes import measure_device_slopes
+from penstock.feed.device_slopes import lines_per_read, measure_device_slopes
 from penstock.feed.fields import Field
 from penstock.feed.shards import shared_cache
 from penstock.feed.slopes import measure_slopes
@@ -84,7 +84,7 @@ def make_caches(
         fitted = fit(bottom)
         plan = replace(plan, window=fitted.memory.ahead.window)
         near, far = _chosen(plan, over, workload, fitted)
-        kept = _kept_lists(plan, workload, bottom.beneath) if is_drawn_on_device else fitted.lists
+        kept = _kept_lists(plan, workload, bottom.beneath, is_drawn_on_device=True) if is_drawn_on_device else fitted.lists
     tables = dict(bottom.tables)
     sizes = {t: table.num_rows * sum(table.tier.row_bytes) for t, table in over.items()}
     for t in over:
@@ -188,11 +188,15 @@ def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted
     return near, far
 
 
-def _kept_lists(plan: Plan, workload: Workload, bottoms: Mapping[EdgeType, Tier]) -> dict[EdgeType, np.ndarray]:
+def _kept_lists(
+    plan: Plan, workload: Workload, bottoms: Mapping[EdgeType, Tier], *, is_drawn_on_device: bool
+) -> dict[EdgeType, np.ndarray]:
     """Edge type -> nodes whose neighbour lists are kept, best first."""
     if plan.neighbor_policy is None:
         return {}
     values = list_values(plan.neighbor_policy, workload, num_epochs=plan.presample_epochs)
+    if is_drawn_on_device and plan.neighbor_policy in BY_VISITS:
+        values = {e: reads * lines_per_read(workload.sampler, e) for e, reads in values.items()}
     return plan_lists(plan.neighbor_cache, values, {e: workload.sampler.graph.adjacency[e] for e in bottoms}, plan.neighbor_layout)
 
 
@@ -215,7 +219,7 @@ def _share_out(
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
         )  # fmt: skip
         return {}, {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
-    kept, near, far = _kept_lists(plan, workload, bottoms), {}, {}
+    kept, near, far = _kept_lists(plan, workload, bottoms, is_drawn_on_device=drawn_on is not None), {}, {}
     if plan.device_policy is not None and plan.device_cache is not None:
         near = _choose_rows(plan, over, workload, (plan.device_policy, plan.device_cache, "device_cache"), num_shards=num_shards)
     if plan.policy is not None:

@@ -1,9 +1,10 @@
 """What a hit saves on a device, of a neighbour list and of a row: what `penstock.plan.plan_shared` divides its memory by.
 
 In: what will be sampled, and tables that the device reads over the link. Out: seconds per hit.
-Source: DUCATI (SIGMOD'23): sampling is timed with random lists on the device, gathering with random rows; both are nearly lines over the
+Source: DUCATI (SIGMOD'23): sampling is timed with random lists on the device, gathering with random rows; both are nearly straight over the
 hits, and their slopes are what a hit saves. Random lists are placed for it, as in the paper; rows that would be hits are left out of the
-read.
+read. The paper has one slope for all lists; here there is one for all lines that the link carries for them: a list within one line saves
+less than one of many, of which fifteen are read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.cache.choose import Workload
+from penstock.cache.hotness import blocks
 from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples, lists_read
 from penstock.feed.slopes import NUM_BATCHES, SHARES, Line, time_rows
 from penstock.gather import TieredTable
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
 
     from penstock.sample.device import DeviceSampler
 
+LINE_BYTES = 128
+"""That the link carries at a time."""
+
 
 def measure_device_slopes(
     workload: Workload, tables: Mapping[NodeType, TieredTable], device: torch.device, *, num_batches: int = NUM_BATCHES
-) -> tuple[dict[EdgeType, float], dict[NodeType, float]]:
+) -> tuple[dict[EdgeType, np.ndarray], dict[NodeType, float]]:
     """Measure what a hit saves on a device.
 
     Args:
@@ -39,7 +44,7 @@ def measure_device_slopes(
         device: from `tensor_device`.
         num_batches: sampled and read again and again.
     Returns:
-        (edge type -> seconds per list hit, node type -> seconds per row hit).
+        (edge type -> float32[num_dst], seconds per hit of each list; node type -> seconds per row hit).
     """
     apart, random = draw_apart(workload.sampler), np.random.default_rng(workload.sampler.seed)
     order = iterate_samples(apart, workload.seed_type, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=[0])
@@ -68,14 +73,14 @@ def _list_slope(
     edge_type: EdgeType,
     device: torch.device,
     random: np.random.Generator,
-) -> float:
-    """Seconds per hit of one edge type: the samples drawn again, with random lists of it on the device."""
+) -> np.ndarray:
+    """Seconds per hit of each list of one edge type: the samples drawn again, with random lists of it on the device."""
     line, csc = Line(), apart.graph.adjacency[edge_type]
-    lengths = np.diff(csc.indptr)
+    lines = lines_per_read(apart, edge_type)
     reads = [lists_read(sample, edge_type) for sample in samples]
     for share in SHARES:
         is_missed = random.random(csc.num_dst) < share
-        ours = place_lists(apart, device, {edge_type: np.flatnonzero(~is_missed & (lengths > 0))})
+        ours = place_lists(apart, device, {edge_type: np.flatnonzero(~is_missed & (lines > 0))})
         workspace = ours.workspace()
         for number, sample in enumerate((samples[0], *samples)):  # the first one twice: kernels are compiled, memory is taken
             seeds, batch = np.ascontiguousarray(sample.nodes[seed_type][: sample.num_seeds]), max(0, number - 1)
@@ -83,8 +88,22 @@ def _list_slope(
             ours.sample(seed_type, seeds, epoch=0, batch=batch, workspace=workspace)
             _settle(device)
             if number:
-                line.note(int(np.count_nonzero(is_missed[reads[batch]])), time.perf_counter() - started)
-    return line.slope()
+                line.note(float(lines[reads[batch]] @ is_missed[reads[batch]]), time.perf_counter() - started)
+    return np.multiply(lines, line.slope(), out=lines)
+
+
+def lines_per_read(sampler: NeighborSampler, edge_type: EdgeType) -> np.ndarray:
+    """Return float32[num_dst]: lines that the link carries for a read of each list, in the mean of all hops.
+
+    One for each neighbour drawn, but no more than the list has. Cost: the result.
+    """
+    csc = sampler.graph.adjacency[edge_type]
+    lines = np.empty(csc.num_dst, np.float32)
+    for block in blocks(csc.num_dst):
+        lengths = np.diff(csc.indptr[block.start : block.stop + 1])
+        most = -(-lengths * csc.indices.dtype.itemsize // LINE_BYTES)
+        lines[block] = np.mean([most if fanout < 0 else np.minimum(most, fanout) for fanout in sampler.fanouts[edge_type]], axis=0)
+    return lines
 
 
 def _settle(device: torch.device) -> None:

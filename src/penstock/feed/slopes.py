@@ -32,7 +32,7 @@ LEAST_S = 1e-12
 class Line:
     """Points (misses, seconds), and the slope through them: what a hit saves."""
 
-    misses: list[int] = field(default_factory=list)
+    misses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     def add(self, num_misses: int, read: Callable[[], object]) -> None:
@@ -41,7 +41,7 @@ class Line:
         read()
         self.note(num_misses, time.perf_counter() - started)
 
-    def note(self, num_misses: int, seconds: float) -> None:
+    def note(self, num_misses: float, seconds: float) -> None:
         """Remember how long a read took."""
         self.misses.append(num_misses)
         self.seconds.append(seconds)

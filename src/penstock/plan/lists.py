@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cache.hotness import BLOCK
+from penstock.cache.hotness import blocks
 from penstock.errors import UsageError, argument
 from penstock.plan.capacity import STATIC_DIRECTORY_BYTES_PER_NODE, parse_capacity
 from penstock.plan.knapsack import take_best
@@ -66,7 +66,7 @@ def plan_shared(
     adjacency: Mapping[EdgeType, CSC],
     layout: str,
     *,
-    seconds_per_list_hit: Mapping[EdgeType, float],
+    seconds_per_list_hit: Mapping[EdgeType, float | np.ndarray],
     seconds_per_row_hit: Mapping[Any, float],
 ) -> tuple[dict[EdgeType, np.ndarray], dict[Any, np.ndarray]]:
     """Divide one capacity between neighbour lists and rows by what a byte of each saves (DUCATI).
@@ -76,7 +76,7 @@ def plan_shared(
         list_visits, row_visits: edge type and node type -> visits in a while.
         row_bytes: node type -> bytes of a row.
         adjacency, layout: as in `plan_lists`.
-        seconds_per_list_hit, seconds_per_row_hit: what a hit saves, measured.
+        seconds_per_list_hit, seconds_per_row_hit: what a hit saves, measured; of all lists of an edge type, or [num_dst], one by one.
     Returns:
         (edge type -> nodes whose lists are kept, node type -> rows kept), best first.
     Cost: 4 bytes per list and row, and that of `take_best`.
@@ -103,13 +103,13 @@ def plan_shared(
     return dict(zip(edge_types, kept, strict=False)), dict(zip(node_types, kept[len(edge_types) :], strict=True))
 
 
-def _list_density(visits: np.ndarray, csc: CSC, seconds_per_hit: float, layout: str) -> np.ndarray:
+def _list_density(visits: np.ndarray, csc: CSC, seconds_per_hit: float | np.ndarray, layout: str) -> np.ndarray:
     """float32[num_dst]: seconds saved per byte of each list."""
     density = np.empty(csc.num_dst, np.float32)
-    for first in range(0, csc.num_dst, BLOCK):
-        last = min(first + BLOCK, csc.num_dst)
-        sizes = list_sizes(csc, np.arange(first, last), layout)
-        density[first:last] = visits[first:last] * seconds_per_hit / np.maximum(sizes, 1)
+    per_hit = np.broadcast_to(seconds_per_hit, csc.num_dst)
+    for block in blocks(csc.num_dst):
+        sizes = list_sizes(csc, np.arange(block.start, block.stop), layout)
+        density[block] = visits[block] * per_hit[block] / np.maximum(sizes, 1)
     return density
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cache.hotness import BLOCK
+from penstock.cache.hotness import blocks
 from penstock.records import CSC, EdgeType
 
 FEW = 30
@@ -36,8 +36,8 @@ class VisitedLists:
         nodes, sizes, counts, owners = [], [], [], []
         for number, (edge_type, csc) in enumerate(adjacency.items()):
             dtype = np.int32 if csc.num_dst <= np.iinfo(np.int32).max else np.int64
-            for first in range(0, csc.num_dst, BLOCK):
-                visited = first + np.flatnonzero(visits[edge_type][first : first + BLOCK])
+            for block in blocks(csc.num_dst):
+                visited = block.start + np.flatnonzero(visits[edge_type][block])
                 lengths = csc.indptr[visited + 1] - csc.indptr[visited]
                 visited, lengths = visited[lengths > 0], lengths[lengths > 0]
                 nodes.append(visited.astype(dtype))

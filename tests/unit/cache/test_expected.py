@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cache import expected
+from penstock.cache import hotness
 from penstock.cache.choose import Workload
 from penstock.cache.expected import expected_visits
 from penstock.cache.hotness import degree_hotness
@@ -73,7 +73,7 @@ def test_near_degrees_are_one_class_and_blocks_do_not_matter(monkeypatch):
     whole = expected_visits(visits, degree)
     assert whole[:2].tolist() == [1, 3]  # of mean 2 and variance 4: half of it is trusted
     assert whole[2:].tolist() == [0, 2, 0]
-    monkeypatch.setattr(expected, "BLOCK", 2)
+    monkeypatch.setattr(hotness, "BLOCK", 2)
     assert_same_bytes(expected_visits(visits, degree), whole)
     likely = np.array([0.5, 0.51, 0, 0.5, 0.5])
     assert_same_bytes(expected_visits(visits, degree, likely), whole)
