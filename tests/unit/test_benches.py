@@ -244,7 +244,7 @@ def test_pages_of_results_are_what_the_results_say():
 
 
 def test_ducati_divides_as_well_as_the_best_fixed_division(tmp_path):
-    """Within 2 % of the best of eleven in the model, for any budget, where rows are small and where they are large."""
+    """Within 1 % of the best of eleven in the model, for any budget, where rows are small and where they are large."""
     from penstock.store import generate
 
     graph = generate("zipf", tmp_path / "zipf", num_nodes=20_000, num_edges=240_000, feature_dim=1, num_classes=2, seed=3).graph()
@@ -252,7 +252,7 @@ def test_ducati_divides_as_well_as_the_best_fixed_division(tmp_path):
     for dim in (16, 128):
         found = ducati_splits.compare(graph, dim, ["10%", "25%", "50%"])
         for budget in ("10%", "25%", "50%"):
-            assert found[budget]["ducati_over_best"] <= 1.02
+            assert found[budget]["ducati_over_best"] <= 1.01
             assert found[budget]["seconds"][ducati_splits.DUCATI] < found["seconds_without"]
         shares.append(found["25%"]["share_for_lists"])
     assert shares[0] > shares[1], "lists are worth more beside small rows"
@@ -266,4 +266,6 @@ def test_ducati_splits_on_a_device(toy, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["ducati_splits", str(toy), "--device", "cuda", *few, "--toy", "--out", str(toy / "results")])
     ducati_splits.main()
     result = json.loads((toy / "results" / "ducati_splits_device.json").read_text())
-    assert set(result["small"]["60%"]["seconds_per_batch"]) == {"0 % for lists", "50 % for lists", "ducati"}
+    assert set(result["small"]["60%"]["seconds_per_batch"]) == {
+        "0 % for lists", "50 % for lists", ducati_splits.DUCATI, ducati_splits.ONE_SLOPE,
+    }  # fmt: skip

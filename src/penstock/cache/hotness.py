@@ -23,15 +23,13 @@ CHUNK = 1 << 20
 
 BLOCK = 1 << 18
 """Nodes that a temporary array is made for at a time."""
+_HOTNESS_STREAM = 1
 
 
 def blocks(num_nodes: int) -> Iterator[slice]:
-    """Of so many nodes."""
+    """Slices of at most BLOCK nodes that together are all of them."""
     for first in range(0, num_nodes, BLOCK):
         yield slice(first, min(first + BLOCK, num_nodes))
-
-
-_HOTNESS_STREAM = 1
 
 
 def check_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
