@@ -251,6 +251,13 @@ def test_impossible_plans_are_refused(wrong, message):
         make_plan("cake")
 
 
+def test_neighbour_lists_are_passed_over_where_they_are_at_hand():
+    """To find out what is hot by inclusion probabilities: not on a disk, nor within a budget."""
+    assert {name for name, plan in RECIPES.items() if not plan.is_by_inclusion} == {"ginex"}
+    for options in (dict(slow_topology="1GB/s,1ms"), dict(map_threads=4), dict(host_memory="2GiB"), dict(topology="disk")):
+        assert not Plan(**options).is_by_inclusion
+
+
 def test_capacities():
     assert parse_capacity("12.5 %") == ("share", 0.125)
     assert parse_capacity("40 rows") == ("rows", 40)

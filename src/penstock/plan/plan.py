@@ -249,7 +249,7 @@ class Plan:
     @property
     def is_by_inclusion(self) -> bool:
         """Passes over all neighbour lists, and memory for what they tell, may be taken to find out what is hot."""
-        return self.host_memory is None and self.has_plain_topology
+        return self.host_memory is None and self.is_sampled_by_device
 
     @property
     def is_device_cache_found(self) -> bool:
