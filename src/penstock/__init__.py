@@ -1,6 +1,6 @@
 """Penstock: train graph neural networks on graphs bigger than the GPU, than memory, or than one machine.
 
-The names below are the whole public shelf. They are loaded on first use, so that `import penstock` stays fast and needs neither
+The names below are the whole public API. They are loaded on first use, so that `import penstock` stays fast and needs neither
 a GPU nor a compiler.
 """
 

@@ -1,4 +1,4 @@
-"""Which rows shall lie next to each other: orders of the nodes of one type in which what is read together is on the same pages.
+"""Which rows go next to each other: orders of the nodes of one type in which what is read together is on the same pages.
 
 In: what was read in sampled epochs, and the graph. Out: int[num_nodes], the node of each row. Invariants: every node comes once; a pure
 function of its arguments; linear in nodes and edges.

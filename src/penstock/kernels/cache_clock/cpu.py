@@ -1,7 +1,7 @@
 """CLOCK: a ring of slots and a hand. Same hits and content as `reference.py`. The hand goes downwards, as rows come in FIFO.
 
 The mark of a row is a bit of its directory entry, which a hit has at hand and an eviction writes anyway. In a bitmap of its own each hit
-was one more read at random, and a dear one, as the directory's pages drive the bitmap's out of the processor's tables.
+was one more read at random, and an expensive one, as the directory's pages drive the bitmap's out of the TLB.
 """
 
 from __future__ import annotations
