@@ -1,4 +1,4 @@
-"""Penstock: train graph neural networks on graphs bigger than the GPU, than memory, or than one machine.
+"""Penstock: train graph neural networks on graphs bigger than the GPU or bigger than memory.
 
 The names below are the whole public API. They are loaded on first use, so that `import penstock` stays fast and needs neither
 a GPU nor a compiler.

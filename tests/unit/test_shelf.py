@@ -1,4 +1,4 @@
-"""The names on the public shelf, whichever part is imported first."""
+"""The names on the public API, whichever part is imported first."""
 
 import subprocess
 import sys

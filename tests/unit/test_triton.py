@@ -42,7 +42,7 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch):
 
 
 def test_nothing_else_needs_triton():
-    """The shelf and a batch on the CPU, in a process where Triton cannot be imported."""
+    """The public API and a batch on the CPU, in a process where Triton cannot be imported."""
     code = (
         "import sys\n"
         "sys.modules['triton'] = None\n"

@@ -1,7 +1,7 @@
 """Maps of files that are read at random, moved into huge pages of memory where they lie.
 
 In: a map of ours. Out: the same array at the same address with the same bytes, in pages of 2 MiB. Why: a map of a file has pages of 4 KiB,
-and a read at random then misses the processor's table of addresses too, which on a virtual machine costs more than the read itself.
+and a read at random then misses the TLB too, which on a virtual machine costs more than the read itself.
 How: a piece is copied into fresh huge pages, and `mremap` puts them in the place of the file's pages. Whoever reads meanwhile waits for
 that call at most, and sees the same bytes before and after. The memory is no longer the page cache's to drop: for maps that fit easily.
 """
@@ -23,7 +23,7 @@ from penstock.store.files import MappedPages
 HUGE = 2 << 20
 PIECE = 16 * HUGE
 LEAST_BYTES = 4 * HUGE
-"""Of an array that is moved: smaller ones find room in the processor's tables as they are."""
+"""Of an array that is moved: smaller ones fit the TLB as they are."""
 _ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 _MOVE_AND_REPLACE = 1 | 2  # MREMAP_MAYMOVE | MREMAP_FIXED
