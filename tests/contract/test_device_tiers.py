@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import logging
+import mmap
 import threading
 import types
 from contextlib import nullcontext
@@ -160,6 +161,26 @@ def test_memory_of_others_is_let_go_when_the_device_has_done_with_it(monkeypatch
     assert (found.how, driver.registered, driver.waited) == ("pinned before", {}, [other])
     del found
     assert driver.waited == [other, CUDA]
+
+
+def test_memory_on_a_page_that_is_registered_for_another_array_is_not_pinned(monkeypatch):
+    """By a driver that rounds to pages it looks so, and is not for longer than the other array."""
+    driver, pages = Driver(monkeypatch, lambda flags: False), np.frombuffer(mmap.mmap(-1, 2 * mmap.PAGESIZE), np.uint8)
+
+    def is_registered(address, num_bytes):
+        ends = [(at // mmap.PAGESIZE, (at + size - 1) // mmap.PAGESIZE) for at, (size, _) in driver.registered.items()]
+        return any(low <= address // mmap.PAGESIZE and (address + num_bytes - 1) // mmap.PAGESIZE <= high for low, high in ends)
+
+    def register(address, num_bytes, flags):
+        return "already registered" if is_registered(address, num_bytes) else driver.register(address, num_bytes, flags)
+
+    monkeypatch.setattr(_cuda, "is_registered", is_registered)
+    monkeypatch.setattr(_cuda, "register", register)
+    ours, beside, other = pinning.pin(pages[:100], CUDA, "x"), pages[200:300], pages[mmap.PAGESIZE :]
+    assert "copied into pinned memory" in pinning.pin(beside, CUDA, "x").how
+    driver.registered[other.ctypes.data] = other.size, 0  # by others
+    assert pinning.pin(other, CUDA, "x").how == "pinned before"
+    assert ours.how == "registered map, read where it lies"
 
 
 def test_memory_that_is_just_let_go_is_registered_anew(monkeypatch):

@@ -96,11 +96,14 @@ def test_no_row_is_no_launch(device):
 
 
 def test_words_are_as_wide_as_the_addresses_allow():
-    from penstock.kernels._device_rows import layout_of
+    from penstock.kernels._device_rows import TILE_BYTES, layout_of
 
     for row_bytes, source, target, word, is_shifted in [
-        (512, 4096, 256, 16, False), (512, 4096, 8, 8, False), (48, 4096, 0, 16, True), (512, 4100, 0, 4, True), (512, 4224, 64, 16, False),
-        (100, 0, 0, 4, True), (6, 128, 0, 2, True), (7, 0, 0, 1, True), (130, 0, 0, 2, True),
+        (512, 4096, 256, 16, False), (512, 4096, 8, 8, False), (48, 4096, 0, 16, False), (512, 4100, 0, 4, True),
+        (512, 4224, 64, 16, False),
+        (100, 0, 0, 4, False), (6, 128, 0, 2, False), (7, 0, 0, 1, False), (130, 0, 0, 2, True), (144, 0, 0, 16, True),
     ]:  # fmt: skip
         layout = layout_of(row_bytes, source, target)
         assert (layout["WORD"], layout["SHIFTED"]) == (word, is_shifted)
+        read = max(4, min(word, 8))
+        assert layout["ROWS"] * layout["COLUMNS"] * read == TILE_BYTES  # as much is under way at any size

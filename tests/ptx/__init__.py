@@ -114,7 +114,7 @@ def install(launcher=Launcher):
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime import driver
 
-    from penstock.kernels import _device_rows, _triton
+    from penstock.kernels import _triton
 
     make = CompiledKernel.__init__
 
@@ -125,7 +125,6 @@ def install(launcher=Launcher):
     CompiledKernel.__init__ = make_kernel
     driver.set_active(_Driver(GPUTarget("cuda", 90, WARP), launcher))
     _triton.is_interpreted = lambda: True  # tensors are the CPU's
-    _device_rows.INTERPRETED_TILE = _device_rows.TILE
 
 
 def pytest_load_initial_conftests():

@@ -54,7 +54,7 @@ def test_an_address_that_is_not_as_promised_is_seen():
         _copy_pairs[(1,)](numbers[1:], out)
 
 
-@pytest.mark.parametrize("row_bytes", [130, 144, 257, 258, 260, 400, 512, 1204, 2866, 5732])
+@pytest.mark.parametrize("row_bytes", [8, 48, 100, 130, 144, 257, 258, 260, 400, 512, 1204, 2866, 5732])
 @pytest.mark.parametrize("offset", [0, 64])
 def test_rows_are_read_by_whole_lines(row_bytes, offset):
     """No line of 128 bytes is asked for twice for a row: over the link each request costs."""

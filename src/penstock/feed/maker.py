@@ -234,9 +234,11 @@ class BatchMaker:
         self.pool, self.held_pool = BufferPool(), BufferPool()
         while True:
             try:
-                self._workspaces.get_nowait()
+                workspace = self._workspaces.get_nowait()
             except queue.Empty:
                 return
+            if workspace in self._of_device:
+                self._of_device.remove(workspace)
 
     def _sample(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> Sampled:
         num_seeds = self.seeds.ids.size

@@ -24,14 +24,14 @@ import triton
 import triton.language as tl
 
 from penstock.kernels._cuda import device_address
-from penstock.kernels._triton import cdiv, is_interpreted
+from penstock.kernels._triton import cdiv
 
 LINE: tl.constexpr = tl.constexpr(128)
 """Bytes of a request over the link."""
-TILE = 2048
-"""Words that a program copies at once."""
-INTERPRETED_TILE = 1 << 13
-MAX_COLUMNS = 128
+TILE_BYTES = 1 << 14
+"""That a program copies at once."""
+MAX_COLUMN_BYTES = 1 << 10
+"""Of a row, that are copied at once."""
 _TYPES = {8: tl.int64, 4: tl.int32, 2: tl.int16, 1: tl.int8}
 
 
@@ -80,20 +80,20 @@ def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
     alignment = source
     for address in others:
         alignment |= address
-    return _layout(row_bytes, source % LINE.value, alignment % 16, is_interpreted())
+    return _layout(row_bytes, source % LINE.value, alignment % 16)
 
 
 @cache
-def _layout(row_bytes: int, source: int, alignment: int, is_interpreted: bool) -> dict[str, Any]:
+def _layout(row_bytes: int, source: int, alignment: int) -> dict[str, Any]:
     word = row_bytes | alignment | 16
     word &= -word
     read = max(4, min(word, 8))
-    is_shifted = (row_bytes | source) % LINE.value != 0
+    is_shifted = row_bytes >= LINE.value and (row_bytes | source) % LINE.value != 0  # shorter ones are one instruction's anyway
     needed = cdiv(row_bytes + read - min(word, read), read) + ((LINE.value - max(4, word)) // read if is_shifted else 0)
-    columns = min(MAX_COLUMNS, triton.next_power_of_2(needed))
+    columns = min(MAX_COLUMN_BYTES // read, triton.next_power_of_2(needed))
     return {
         "ROW_BYTES": row_bytes, "WORD": word, "TYPE": _TYPES[min(word, 8)], "COLUMNS": columns, "SHIFTED": is_shifted,
-        "ROWS": max(1, (INTERPRETED_TILE if is_interpreted else TILE) // columns),
+        "ROWS": max(1, TILE_BYTES // (columns * read)),
     }  # fmt: skip
 
 

@@ -60,8 +60,8 @@ def train(
     """Train a standard model on a store.
 
     Args:
-        config: of the run; with `resume`, what was saved must agree in everything that decides the batches and the model; threads, epochs, patience,
-            device, plan and the path of the store may differ.
+        config: of the run; with `resume`, what was saved must agree in everything that decides the batches and the model; threads,
+            epochs, patience, device, plan and the path of the store may differ.
         out: folder of the run, made if need be.
         resume: go on from the folder's checkpoint, if there is one.
         observer: hears what happens.

@@ -1,4 +1,4 @@
-"""The number of programs that read over the link: the fewest near the best, and nothing is measured where there is no link."""
+"""The number of programs that read over the link: few, near the best, and nothing is measured where there is no link."""
 
 import numpy as np
 import pytest
@@ -21,6 +21,11 @@ from penstock.store.tiers import PinnedTier, grid
 )
 def test_the_fewest_near_the_best(rates, chosen):
     assert grid.smallest_near_best(rates) == chosen
+
+
+@pytest.mark.parametrize(("programs", "chosen"), [(4, 8), (8, 16), (16, 26), (26, 26), (33, 33), (264, 264)])
+def test_it_has_room_for_slower_reads_as_far_as_the_model_can_spare(programs, chosen):
+    assert grid.with_room(programs, [4, 8, 16, 26, 33, 66, 132, 264], 26) == chosen
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,6 @@ def test_it_is_measured_once_on_a_device_and_never_in_the_interpreter(monkeypatc
     assert PinnedTier([np.zeros((3, 2))], torch.device("cpu")).max_programs == 1
     assert measured == []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: type("Properties", (), {"multi_processor_count": 132}))
-    assert [grid.programs_over_link(torch.device("cuda", 0)) for _ in range(2)] == [4, 4]
+    assert [grid.programs_over_link(torch.device("cuda", 0)) for _ in range(2)] == [8, 8]
     assert measured == [[4, 8, 16, 26, 33, 66, 132, 264]]
     grid._measured_programs.cache_clear()

@@ -1,4 +1,5 @@
-"""How many programs read over the link at once: the fewest that are about as fast as any number, measured once on each device.
+"""How many programs read over the link at once: little more than the fewest that are about as fast as any number, measured once on each
+device.
 
 In: a device. Out: a number of programs. Invariant: rows are the same with any. A small share of a GPU saturates the link, and the rest is
 the model's; which share depends on the GPU and the link. Source: UVA.
@@ -32,7 +33,9 @@ TABLE_BYTES = 256 << 20
 READ_BYTES = 32 << 20
 """Of one reading: a millisecond and more."""
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 5, 1 / 4, 1 / 2, 1, 2)
-"""Of the multiprocessors, that are tried: as many programs. A fifth is what a model should have to spare at most."""
+"""Of the multiprocessors, that are tried: as many programs."""
+SPARE = 1 / 5
+"""Of the multiprocessors, what a model should have to spare at most."""
 ROW_BYTES = 512
 REPEATS = 3
 _one_at_a_time = threading.Lock()
@@ -54,7 +57,7 @@ def _measured_programs(device: torch.device) -> int:
 
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     rates = measure_rates(device, sorted({max(1, int(share * processors)) for share in SHARES}))
-    chosen = smallest_near_best(rates)
+    chosen = with_room(smallest_near_best(rates), list(rates), int(SPARE * processors))
     logger.info("%s reads over the link by %d programs at once, at %s/s", device, chosen, format_bytes(rates[chosen]))
     return chosen
 
@@ -63,6 +66,15 @@ def smallest_near_best(rates: Mapping[int, float]) -> int:
     """Return the fewest programs whose rate is near the best; `rates`: programs -> bytes per second."""
     best = max(rates.values())
     return min(programs for programs, rate in rates.items() if rate >= NEAR * best)
+
+
+def with_room(programs: int, candidates: Sequence[int], most: int) -> int:
+    """Return the next of the ascending `candidates`, but no more than `most` unless `programs` is.
+
+    What is measured is a small table that nobody else reads. Over a large one, of pages of 4 KiB, and beside a model, each read takes
+    longer, and programs that just saturate the link there no longer do.
+    """
+    return max([programs, *[one for one in candidates if one > programs][:1]], key=lambda one: (one <= max(programs, most), one))
 
 
 def programs_with_hits(over_link: int, num_rows: int, num_hits: int) -> int:

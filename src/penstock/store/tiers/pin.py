@@ -100,7 +100,7 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     around = [owner for owner in _registered if owner.first < end and first < owner.end]
     if around and around[0].first <= first and end <= around[0].end:  # two loaders over one array: it stays registered for both
         return Pinned(_tensor(_Bytes(array, wait, beside=around[0])), "registered before, read where it lies")
-    if not around and _cuda.is_registered(first, array.nbytes):
+    if not _is_near_ours(first, end) and _cuda.is_registered(first, array.nbytes):
         return Pinned(_tensor(_Bytes(array, wait)), "pinned before")
     kind = "map" if _is_map(array) else "memory"
     if kind == "map":  # anything else has its memory already
@@ -131,6 +131,12 @@ def _wait_for_ends(first: int, end: int) -> None:
         if not any(at < end and first < over and at not in owned for at, over in list(_held.items())):
             return
         time.sleep(1e-3)
+
+
+def _is_near_ours(first: int, end: int) -> bool:
+    """Whether some of the pages are registered by us, for another array: a driver that rounds to pages calls these bytes registered too."""
+    page = mmap.PAGESIZE
+    return any(first // page <= (over - 1) // page and at // page <= (end - 1) // page for at, over in list(_held.items()))
 
 
 def _is_map(array: np.ndarray) -> bool:
