@@ -54,10 +54,7 @@ gpu: export TRITON_INTERPRET = 0
 gpu: $(VENV)/installed-for-tests
 	-$(BIN)/python -m pytest -q -W default -m gpu tests/gpu/test_pinned.py
 	$(BIN)/python -m pytest -q -W default -m gpu tests
-	$(BIN)/python -m bench.gpu_link
-	$(BIN)/python -m bench.gpu_sampling $(FOLDER)
-	$(BIN)/python -m bench.gpu_busy $(FOLDER) --minutes 15
-	$(BIN)/python -m bench.gpu_recipes $(FOLDER) --minutes 60
+	$(BIN)/python -m bench.gpu_all $(FOLDER)
 	$(BIN)/python -m bench.tables
 
 compat: $(VENV)/installed-for-tests

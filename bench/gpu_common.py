@@ -30,6 +30,8 @@ SMI_FIELDS = {
 
 SHARE = 0.2
 """Of the multiprocessors, for a gather over the link."""
+WAYS = {"": 1, ", two threads": 2, ", four threads": 4}
+"""How a sampler on a device is given its batches."""
 HEAD_START = 4_000_000
 """Cycles: two milliseconds, in which dozens of launches are asked for."""
 

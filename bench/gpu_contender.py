@@ -34,6 +34,8 @@ from bench.gpu_model import penstock_step, pyg_step
 from penstock.kernels._triton import tensor_device
 from penstock.store.tiers.grid import programs_over_link
 
+SLOW, FEW = 4, 3
+"""Of a contender that would take most of the time there is."""
 MOST_BATCHES = 24 << 30
 """Bytes of rows of all batches that are under way at once."""
 
@@ -44,8 +46,9 @@ class Settings:
 
     Attributes:
         cache: bytes of rows (ducati: of rows and lists) that are kept on the device.
-        seconds, least: a round is over when both have passed, seconds and batches: at least one batch for each worker.
-        warm_up: batches before it, and one more for each worker.
+        seconds, least: a round is over when both have passed, seconds and batches: at least one batch for each worker; after `SLOW` times
+            the seconds `FEW` batches do.
+        warm_up: batches before it, and one more for each worker; likewise.
     """
 
     batch_size: int
@@ -221,14 +224,17 @@ def measure(contender: Any, mode: str, settings: Settings) -> dict[str, float]:
     step: Callable[[Any], object] = contender.step if mode == "train" else lambda batch: None
     batches = contender.epoch()
     ahead = contender.workers if settings.seconds else 0
-    for batch in islice(batches, settings.warm_up + ahead):
+    started, patience_s = time.perf_counter(), SLOW * settings.seconds
+    for number, batch in enumerate(islice(batches, settings.warm_up + ahead), 1):
         step(batch)
+        if number >= FEW and time.perf_counter() - started > patience_s:
+            break
     synchronize(contender.device)
     if contender.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     least, done, seeds, edges, nodes = max(settings.least, ahead), 0, 0, 0, 0
     started = time.perf_counter()
-    while done < least or time.perf_counter() - started < settings.seconds:
+    while (took := time.perf_counter() - started) < settings.seconds or done < (least if took < patience_s else min(least, FEW)):
         batch = next(batches, None)
         if batch is None:
             batches = contender.epoch()

@@ -3,8 +3,9 @@
     python -m bench.gpu_link [--minutes 9] [--out FOLDER]            python -m bench.gpu_link --toy
 
 link: bytes a second of `gather_rows` out of pinned memory, rows of many sizes, by the number of programs; over those of one large copy of
-pinned memory. registered: the same out of ordinary memory that was registered, which is what a loader reads. step: a step of training
-alone and beside such a gather. device: `gather_rows` out of the device's own memory over a copy within it. cache: `gather_cached` by the
+pinned memory. registered: the same out of ordinary memory and of a mapped file that were registered, which is what a loader reads; also
+rows in the order of the file. step: a step of training, of so many seeds that the device is busy with it, alone and beside such a gather.
+device: `gather_rows` out of the device's own memory over a copy within it. cache: `gather_cached` by the
 share of hits, over `gather_rows` of all rows over the link.
 
 Times are the device's own (events), of several launches; rows are distinct and at random over a table that no cache holds; contenders
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,8 +69,8 @@ class Sizes:
     edges: int = 16_000_000
     dim: int = 128
     fanouts: tuple[int, ...] = (15, 10, 5)
-    batch: int = 1024
-    steps: int = 30
+    batch: int = 8000
+    steps: int = 20
 
 
 TOY = Sizes(
@@ -92,11 +94,14 @@ class Bench:
         """Share of the multiprocessors -> programs; no program is on more than one of them."""
         return {f"{share:.1%}": max(1, int(share * self.processors)) for share in self.sizes.shares} | {"chosen": self.chosen}
 
-    def gathers(self, table: torch.Tensor, row_bytes: int, programs: int, times_as_much: int = 1) -> Callable[[], float]:
-        """Gigabytes a second of rows from a table, read once each."""
+    def gathers(
+        self, table: torch.Tensor, row_bytes: int, programs: int, times_as_much: int = 1, *, in_order: bool = False
+    ) -> Callable[[], float]:
+        """Gigabytes a second of rows from a table, read once each; of a launch at random, or ascending."""
         sizes = self.sizes
         num_rows = table.numel() // row_bytes
         sets = id_sets(num_rows, times_as_much * sizes.read // row_bytes, sizes.launches, self.device)
+        sets = [ids.sort().values for ids in sets] if in_order else sets
         out = torch.empty(sets[0].numel() * row_bytes, dtype=torch.uint8, device=self.device)
         whole = table[: num_rows * row_bytes]
 
@@ -132,25 +137,34 @@ class Bench:
         for row_bytes in self.sizes.rows:
             contenders = {"copy": self.copies(self.table)}
             contenders |= {name: self.gathers(self.table, row_bytes, count) for name, count in programs.items()}
-            rates = alternate(contenders, self.sizes.rounds)
-            over = {name: [a / b for a, b in zip(each, rates["copy"], strict=True)] for name, each in rates.items() if name != "copy"}
-            found[str(row_bytes)] = {"gb_per_s": spread_of(rates), "over_copy": spread_of(over)}
+            found[str(row_bytes)] = self.over_copy(contenders)
         return {"multiprocessors": self.processors, "programs": programs, "rows": found}
 
     def registered(self) -> dict[str, Any]:
-        """What a loader reads: ordinary memory that the driver was told of, by as many programs as were chosen."""
+        """What a loader reads: memory that the driver was told of, ordinary or of a mapped file, by as many programs as were chosen."""
         array = np.empty(self.sizes.table // 4, np.uint8)
         array[:] = self.table[: array.size].numpy()
-        started = time.perf_counter()
-        pinned = pin(array, self.device, "registered")
-        took, found = time.perf_counter() - started, {}
-        for row_bytes in self.sizes.cached_rows:
-            contenders = {"copy": self.copies(self.table), "pinned": self.gathers(self.table[: array.size], row_bytes, self.chosen)}
-            contenders["registered"] = self.gathers(pinned.tensor, row_bytes, self.chosen)
-            rates = alternate(contenders, self.sizes.rounds)
-            over = {name: [a / b for a, b in zip(each, rates["copy"], strict=True)] for name, each in rates.items() if name != "copy"}
-            found[str(row_bytes)] = {"gb_per_s": spread_of(rates), "over_copy": spread_of(over)}
-        return {"how": pinned.how, "s_per_gib": round(took / (array.nbytes / GIB), 4), "rows": found}
+        with tempfile.NamedTemporaryFile() as file:
+            array.tofile(file.name)
+            taken, tables = {}, {"pinned": self.table[: array.size]}
+            for name, one in (("registered", array), ("registered map", np.memmap(file.name, np.uint8, "r"))):
+                started = time.perf_counter()
+                pinned = pin(one, self.device, name)
+                taken[name] = {"how": pinned.how, "s_per_gib": round((time.perf_counter() - started) / (array.nbytes / GIB), 4)}
+                tables[name] = pinned.tensor
+            found = {}
+            for row_bytes in self.sizes.cached_rows:
+                contenders = {"copy": self.copies(self.table)}
+                contenders |= {name: self.gathers(one, row_bytes, self.chosen) for name, one in tables.items()}
+                contenders["registered map, in order"] = self.gathers(tables["registered map"], row_bytes, self.chosen, in_order=True)
+                found[str(row_bytes)] = self.over_copy(contenders)
+        return {"taken": taken, "rows": found}
+
+    def over_copy(self, contenders: dict[str, Callable[[], float]]) -> dict[str, Any]:
+        """Rates in alternation, and over that of the contender "copy"."""
+        rates = alternate(contenders, self.sizes.rounds)
+        over = {name: [a / b for a, b in zip(each, rates["copy"], strict=True)] for name, each in rates.items() if name != "copy"}
+        return {"gb_per_s": spread_of(rates), "over_copy": spread_of(over)}
 
     def own(self) -> dict[str, Any]:
         """Rows out of the device's own memory, against a copy within it."""

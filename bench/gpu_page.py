@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.gpu_common import SHARE
+from bench.gpu_common import SHARE, WAYS
 
 FILES = ("gpu_link", "gpu_sampling", "gpu_recipes", "gpu_busy")
 NOT_RUN = "not run"
@@ -111,9 +111,9 @@ def sampling_rows(results: Results) -> list[list[str]]:
     for graph in found or [f"10M nodes, 200M edges, batches of {size}" for size in BATCHES]:
         contenders = found.get(graph, {}).get("contenders", {})
         for where, target in (("device memory", 10.0), ("pinned memory", 3.0)):
-            ways = [contenders[way]["over_cpu"] for way in (where, f"{where}, two threads") if way in contenders]
+            ways = [contenders[way]["over_cpu"] for way in (where + each for each in WAYS) if way in contenders]
             over = max(ways, key=lambda way: way["median"], default=None)
-            what = f"sampling on the device by one thread or two, lists in {where}, over the CPU's kernel on all cores: {graph}"
+            what = f"sampling on the device by up to four threads, lists in {where}, over the CPU's kernel on all cores: {graph}"
             made.append(row(what, f"{target:.0f}x", "-", spread(over, "x"), verdict(median(over), target)))
     return made
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import select
 import statistics
 import subprocess
 import sys
@@ -34,9 +35,11 @@ from bench.gpu_contender import Settings
 
 CONTENDERS = ("PyG", "pyg", "mmap", "pagraph", "uva", "gnnlab", "ducati", "bgl")
 DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train"), 3, 0.1
-EXPECTED_S = 240.0
-"""Of a group, before the first was seen."""
+EXPECTED_S = 180.0
+"""Until a group is ready and has gone some rounds, before the first was seen."""
 ROUND_S = 15.0
+PATIENCE_S = 300.0
+"""For an answer of a contender."""
 TIMES_ITSELF = ("ducati",)
 """Measures on the way what its division depends on."""
 OTHER_BYTES = 6 << 30
@@ -55,8 +58,11 @@ class Contender:
         )  # fmt: skip
 
     def read(self) -> dict[str, Any]:
-        """The next thing it says."""
+        """The next thing it says; a process that says nothing is ended."""
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
+            self._process.kill()
+            return {"failed": f"no answer within {PATIENCE_S:.0f} s"}
         line = self._process.stdout.readline()
         return json.loads(line) if line else {"failed": f"the process ended with code {self._process.wait()}"}
 
@@ -102,11 +108,12 @@ class Comparison:
         started = time.monotonic()
         contenders = [Contender(name, store, settings) for name in names]
         try:
-            return self._take_turns(self._prepared(contenders), rounds)
+            alive = self._prepared(contenders)
+            self._deadline.longest_s = max(self._deadline.longest_s, time.monotonic() - started + len(MODES) * ROUND_S)
+            return self._take_turns(alive, rounds)
         finally:
             for contender in contenders:
                 contender.close()
-            self._deadline.longest_s = max(self._deadline.longest_s, time.monotonic() - started)
 
     def _prepared(self, contenders: list[Contender]) -> list[Contender]:
         """Those that can run. What is timed on the way is done one by one, the rest by all at the same time."""

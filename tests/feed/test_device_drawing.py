@@ -193,6 +193,16 @@ def test_a_device_holds_no_more_after_each_epoch_and_nothing_in_the_end(recipe, 
     assert held_by(reader) == before
 
 
+def test_what_sampling_worked_with_can_be_given_up(device):
+    loader = make_loader(homogeneous_data(), device=device, num_workers=2)
+    maker = loader._maker
+    for _ in range(2):
+        list(loader)
+        assert maker.device_bytes > maker.device_topology_bytes
+        maker.let_go()
+        assert maker.device_bytes == maker.device_topology_bytes
+
+
 def held_by(reader):
     gc.collect()
     torch.cuda.synchronize(reader)

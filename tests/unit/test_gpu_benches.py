@@ -6,7 +6,20 @@ import re
 
 import pytest
 import torch
-from bench import common, gpu_busy, gpu_common, gpu_contender, gpu_link, gpu_model, gpu_page, gpu_recipes, gpu_sampling, graphs, tables
+from bench import (
+    common,
+    gpu_all,
+    gpu_busy,
+    gpu_common,
+    gpu_contender,
+    gpu_link,
+    gpu_model,
+    gpu_page,
+    gpu_recipes,
+    gpu_sampling,
+    graphs,
+    tables,
+)
 from torch_geometric.data import Data
 
 from penstock.kernels import _triton
@@ -76,8 +89,8 @@ def test_a_gather_of_wrong_rows_is_told(monkeypatch):
 def test_sampling(results, tmp_path):
     gpu_sampling.main(["--toy", "--out", str(tmp_path)])
     contenders = json.loads((tmp_path / "gpu_sampling.json").read_text())["pieces"]["toy"]["contenders"]
-    ways = ["device memory", "device memory, two threads", "device memory, kernel by kernel", "pinned memory", "pinned memory, 20% kept"]
-    assert list(contenders) == ["cpu", *ways]
+    ways = [f"{where} memory{way}" for where in ("device", "pinned") for way in ("", ", two threads", ", four threads")]
+    assert list(contenders) == ["cpu", *ways, "device memory, kernel by kernel", "pinned memory, 20% kept"]
     assert all(one["m_edges_per_s"]["median"] > 0 for one in contenders.values())
     gpu_sampling.main(["--toy"])
     assert not results.exists()
@@ -124,6 +137,50 @@ def test_a_contender_that_fails_is_noted(results, tmp_path, monkeypatch):
     assert piece["contenders"]["mmap"]["failed"] == "ZeroDivisionError: division by zero"
 
 
+def test_a_contender_that_says_nothing_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_recipes, "PATIENCE_S", 0.1)
+    contender = gpu_recipes.Contender("mmap", tmp_path, gpu_contender.Settings(batch_size=8))
+    assert contender.read() == {"failed": "no answer within 0 s"}
+    contender.close()
+    assert contender._process.returncode < 0
+
+
+def test_a_round_of_a_slow_contender_ends_after_few_batches(monkeypatch):
+    monkeypatch.setattr(gpu_contender, "settle", lambda contender: None)
+    clock = itertools.count(step=5.0)  # each look at it is five seconds later
+    monkeypatch.setattr(gpu_contender.time, "perf_counter", lambda: next(clock))
+    batch = Data(x=torch.zeros(3, 1), edge_index=torch.zeros(2, 4, dtype=torch.int64), batch_size=2)
+
+    class Slow:
+        device, workers, num_made = torch.device("cpu"), 14, 0
+
+        def epoch(self):
+            for _ in range(100):
+                Slow.num_made += 1
+                yield batch
+
+    found = gpu_contender.measure(Slow(), "load", gpu_contender.Settings(batch_size=2))
+    assert found["batches"] == gpu_contender.FEW
+    assert Slow.num_made <= 2 * gpu_contender.FEW + 1
+
+
+def test_all_benchmarks_in_the_order_of_what_they_tell(tmp_path, monkeypatch, capsys):
+    ran, codes = [], iter([0, 3, *[0] * 10])
+    monkeypatch.setattr(gpu_all.subprocess, "run", lambda command, **how: ran.append(command[2:]) or Done(next(codes)))
+    Done = type("Done", (), {"__init__": lambda self, code: setattr(self, "returncode", code)})
+    with pytest.raises(SystemExit, match=f"^failed: gpu_sampling {tmp_path} --graphs ten-128$"):
+        gpu_all.main([str(tmp_path), "--minutes", "20", "--out", str(tmp_path / "out"), "--memory", "120"])
+    assert [command[0] for command in ran[:4]] == ["bench.gpu_link", "bench.gpu_sampling", "bench.gpu_recipes", "bench.gpu_busy"]
+    assert all(command[-2:] == ["--out", str(tmp_path / "out")] for command in ran)
+    for name, *words in gpu_all.steps(str(tmp_path), 120):  # each takes what it is given
+        with pytest.raises(SystemExit, match="Triton's interpreter is on"):
+            BENCHES[name].main(words)
+    ran.clear()
+    gpu_all.main([str(tmp_path), "--minutes", "0.5"])
+    assert not ran
+    assert "gpu_link: not begun" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("kind", ["sage", "gat"])
 def test_a_batch_of_pyg_that_does_not_say_its_hops_trains_alike(kind):
     """PyG says them with pyg-lib, not with torch-sparse."""
@@ -151,7 +208,7 @@ def test_contenders_share_memory():
 def test_nothing_begins_that_would_end_too_late(results, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_recipes, "Contender", None)
     gpu_recipes.main(["--toy", "--out", str(tmp_path), "--minutes", "0.1"])
-    assert "not begun, 240 s expected and 6 s left; run the command again for it" in capsys.readouterr().out
+    assert "not begun, 180 s expected and 6 s left; run the command again for it" in capsys.readouterr().out
     assert not (tmp_path / "gpu_recipes.json").exists()
 
 
