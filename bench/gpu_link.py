@@ -87,7 +87,7 @@ class Bench:
         self.device, self.sizes = device, sizes
         is_cuda = device.type == "cuda"
         self.processors = torch.cuda.get_device_properties(device).multi_processor_count if is_cuda else 10
-        self.table = filled(sizes.table, "cpu", is_pinned=is_cuda)
+        self.table = pinned_table(sizes.table, is_pinned=is_cuda)
         self.chosen = programs_over_link(device)
 
     def programs(self) -> dict[str, int]:
@@ -138,11 +138,11 @@ class Bench:
             contenders = {"copy": self.copies(self.table)}
             contenders |= {name: self.gathers(self.table, row_bytes, count) for name, count in programs.items()}
             found[str(row_bytes)] = self.over_copy(contenders)
-        return {"multiprocessors": self.processors, "programs": programs, "rows": found}
+        return {"table_gib": self.table.numel() / GIB, "multiprocessors": self.processors, "programs": programs, "rows": found}
 
     def registered(self) -> dict[str, Any]:
         """What a loader reads: memory that the driver was told of, ordinary or of a mapped file, by as many programs as were chosen."""
-        array = np.empty(self.sizes.table // 4, np.uint8)
+        array = np.empty(self.table.numel() // 4, np.uint8)
         array[:] = self.table[: array.size].numpy()
         with tempfile.NamedTemporaryFile() as file:
             array.tofile(file.name)
@@ -182,7 +182,7 @@ class Bench:
 
     def cache_of(self, row_bytes: int) -> dict[str, Any]:
         """One size of rows."""
-        num_rows, device = self.sizes.table // row_bytes, self.device
+        num_rows, device = self.table.numel() // row_bytes, self.device
         table = self.table[: num_rows * row_bytes]
         order = torch.randperm(num_rows, device=device, generator=torch.Generator(device).manual_seed(1))
         kept, others = order[: num_rows // 10], order[num_rows // 10 :]
@@ -291,6 +291,18 @@ class Bench:
                 done = sum(1 for mark in marks[1:] if begin.elapsed_time(mark) >= 0 and mark.elapsed_time(end) >= 0)
                 return took, out.numel() * done / 1e9 / took
             num_launches *= 2
+
+
+def pinned_table(num_bytes: int, *, is_pinned: bool) -> torch.Tensor:
+    """A table of so many bytes, or of half as many where the system does not give as much pinned memory, and so on."""
+    while True:
+        try:
+            return filled(num_bytes, "cpu", is_pinned=is_pinned)
+        except RuntimeError as error:
+            if num_bytes <= GIB:
+                raise
+            print(f"{num_bytes / GIB:.0f} GiB of pinned memory: {str(error).splitlines()[0]}; half of it is tried", flush=True)
+            num_bytes //= 2
 
 
 def make_batch(sizes: Sizes, device: torch.device) -> Any:

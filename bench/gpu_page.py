@@ -89,6 +89,11 @@ def link_rows(results: Results) -> list[list[str]]:
     ]  # fmt: skip
 
 
+def table_gib(results: Results) -> float:
+    """Of the rows that were read; less than 8 where less memory could be pinned."""
+    return pieces(results, "gpu_link").get("link", {}).get("table_gib", 8)
+
+
 def median(values: dict[str, float] | None) -> float | None:
     """Of a spread, if there is one."""
     return None if values is None else values["median"]
@@ -284,7 +289,7 @@ def render(results: Results, table: Table) -> str:
         "",
         "## The link",
         "",
-        "`python -m bench.gpu_link`. Rows at random, distinct, of a table of 8 GiB in pinned memory.",
+        f"`python -m bench.gpu_link`. Rows at random, distinct, of a table of {table_gib(results):g} GiB in pinned memory.",
         "",
         *table(HEAD, asked[0]),
         *detail_of_link(results, table),

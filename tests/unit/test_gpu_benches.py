@@ -86,6 +86,21 @@ def test_a_gather_of_wrong_rows_is_told(monkeypatch):
         bench.gathers(bench.table, 64, 1)
 
 
+def test_where_less_memory_can_be_pinned_the_table_is_smaller(monkeypatch, capsys):
+    def refused(num_bytes, device, *, is_pinned):
+        if num_bytes > most:
+            raise RuntimeError("CUDA error: out of memory\nmore of it")
+        return num_bytes
+
+    monkeypatch.setattr(gpu_link, "filled", refused)
+    most = 3 * gpu_link.GIB
+    assert gpu_link.pinned_table(8 * gpu_link.GIB, is_pinned=True) == 2 * gpu_link.GIB
+    assert "4 GiB of pinned memory: CUDA error: out of memory; half of it is tried" in capsys.readouterr().out
+    most = 0
+    with pytest.raises(RuntimeError):
+        gpu_link.pinned_table(8 * gpu_link.GIB, is_pinned=True)
+
+
 def test_sampling(results, tmp_path):
     gpu_sampling.main(["--toy", "--out", str(tmp_path)])
     contenders = json.loads((tmp_path / "gpu_sampling.json").read_text())["pieces"]["toy"]["contenders"]
