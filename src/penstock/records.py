@@ -110,6 +110,7 @@ class Sample:
         edges: edge type -> sampled edges.
         num_nodes_per_hop: node type -> nodes first seen at each hop, seeds at index 0.
         trees: node type -> int64[n], the seed that each node belongs to; None unless sampling is disjoint.
+        marks: node type -> int32[n], slot of each row in the cache of who trains, -1 where there is none; of the types that were looked up.
     """
 
     seed_type: NodeType
@@ -118,6 +119,7 @@ class Sample:
     edges: dict[EdgeType, SampledEdges]
     num_nodes_per_hop: dict[NodeType, list[int]]
     trees: dict[NodeType, np.ndarray] | None = field(default=None)
+    marks: dict[NodeType, np.ndarray] = field(default_factory=dict)
 
     @property
     def num_bytes(self) -> int:

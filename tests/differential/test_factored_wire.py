@@ -5,6 +5,7 @@ import pytest
 
 from penstock.feed.inputs import open_input
 from penstock.sample import NeighborSampler
+from penstock.sample.factored import marks
 from penstock.sample.factored.slots import Slots
 from penstock.sample.factored.wire import Packed, unpack
 from tests.feed.inputs import homogeneous_data, typed_data
@@ -25,6 +26,7 @@ def test_there_and_back(make, options):
     for batch, num_seeds in enumerate((1, 30, 7)):
         seeds = random.integers(0, graph.num_nodes[node_type], num_seeds)
         sample = sampler.sample(node_type, seeds, epoch=1, batch=batch, workspace=workspace)
+        sample.marks = {t: random.integers(-1, 9, ids.size).astype(np.int32) for t, ids in sample.nodes.items() if random.random() < 0.5}
         packed = Packed(sample, graph)
         packed.write(slots.writable(0, packed.num_bytes))
         again = unpack(slots.readable(0, packed.num_bytes), node_type, graph, disjoint=sampler.disjoint, allocate=poisoned)
@@ -32,6 +34,9 @@ def test_there_and_back(make, options):
         assert again.num_nodes_per_hop == sample.num_nodes_per_hop
         for t, ids in sample.nodes.items():
             np.testing.assert_array_equal(again.nodes[t], ids, strict=True)
+        assert again.marks.keys() == sample.marks.keys()
+        for t, slots_of_rows in sample.marks.items():
+            np.testing.assert_array_equal(again.marks[t], slots_of_rows, strict=True)
         assert (again.trees is None) == (sample.trees is None)
         for t, trees in (sample.trees or {}).items():
             np.testing.assert_array_equal(again.trees[t], trees, strict=True)
@@ -40,6 +45,24 @@ def test_there_and_back(make, options):
                 np.testing.assert_array_equal(getattr(again.edges[e], name), getattr(edges, name), strict=True)
             assert again.edges[e].num_per_hop == edges.num_per_hop
     slots.close()
+
+
+def test_marks_are_slots_of_what_was_published():
+    random = np.random.default_rng()
+    graph = open_input(typed_data(), is_sorted=False).graph
+    for number in range(8):
+        chosen = [t for at, t in enumerate(graph.node_types[:3]) if number >> at & 1]
+        directories = {t: random.integers(-2, 50, graph.num_nodes[t]).astype(np.int32) for t in chosen}
+        slots = Slots(3)
+        marks.publish(directories, graph, slots, slots.last)
+        again = marks.published(graph, slots, slots.last)
+        assert list(again) == chosen
+        nodes = {t: random.integers(0, count, 20) if count else np.empty(0, np.int64) for t, count in graph.num_nodes.items()}
+        found = marks.mark(nodes, again)
+        assert list(found) == chosen
+        for t, directory in directories.items():
+            np.testing.assert_array_equal(found[t], np.maximum(directory[nodes[t]], -1), strict=True)
+        slots.close()
 
 
 def test_slots_grow():

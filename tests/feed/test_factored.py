@@ -180,6 +180,30 @@ def test_processes_on_devices(path, expected, device):
     assert sorted(found[0][0] + found[1][0]) == sorted(expected[0])
 
 
+@pytest.mark.parametrize("device", [None, *DEVICES])
+@pytest.mark.parametrize("policy", ["degree", "presample"])
+def test_samplers_mark_what_a_trainer_keeps(path, expected, policy, device, monkeypatch):
+    """Nothing is looked up where it trains."""
+    with FactoredLoader(path, num_samplers=1, plan=Plan(policy=policy, cache="20%"), device=device, **OPTIONS) as loader:
+        (cache,) = loader._caches.caches.values()
+        monkeypatch.setattr(cache.policy, "access", None)
+        if device is not None:
+            cache._slots = None
+        for epoch in range(2):
+            assert [penstock.digest(batch) for batch in loader] == expected[epoch]
+        assert loader.stats().tiers["cache"]["num_rows"] > 0
+
+
+def test_marks_of_another_content_are_not_looked_at(path, expected):
+    with FactoredLoader(path, num_samplers=1, plan=Plan(policy="degree", cache="20%"), **OPTIONS) as loader:
+        loader._publishes = False
+        others = {t: np.roll(slots, 1) for t, slots in loader._caches.directories.items()}
+        loader._client.publish(others, loader._maker.sampler.graph)
+        assert [penstock.digest(batch) for batch in loader] == expected[0]
+        loader._is_marked = True
+        assert [penstock.digest(batch) for batch in loader] != expected[1], "nothing is marked here"
+
+
 def test_trainers_take_what_ranks_take(path, expected):
     """Two trainers and a sampler: together exactly the batches of one process."""
     found = run_factored(

@@ -62,7 +62,8 @@ class Assembler:
                 if not (subgraph.is_on_device and getattr(self._tables[key], "is_asked_by_device", False)):
                     ids = self.host_ids_of(subgraph, key)
                 distinct = are_distinct and isinstance(key, str)
-                under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=distinct)))
+                marks = subgraph.marks.get(key) if distinct else None
+                under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=distinct, marks=marks)))
         except BaseException:
             _abandon(under_way)
             raise

@@ -62,6 +62,11 @@ class Caches:
         return {key: table.tier for key, table in self.tables.items() if isinstance(table.tier, CachedTier)}
 
     @property
+    def directories(self) -> dict[NodeType, np.ndarray]:
+        """Node type -> int32[num_nodes], slot of each node in a topmost cache whose content stays, negative where there is none."""
+        return {t: cache.policy.slots for t, cache in self.caches.items() if isinstance(t, str) and cache.is_static}
+
+    @property
     def levels(self) -> list[CachedTier]:
         """All caches, those beneath others too."""
         return [tier for table in self.tables.values() for tier in stack_of(table.tier) if isinstance(tier, CachedTier)]
@@ -99,11 +104,13 @@ class Caches:
                 for key, cache in self.caches.items():
                     cache.announce(ids[key])
 
-    def submit(self, number: int, key: Any, ids: Any, allocate: Allocator, *, are_distinct: bool) -> RowsUnderWay:
-        """Begin to read rows of a type for a batch of a pass; passes have numbers from 1. `ids`: as the table takes them."""
+    def submit(
+        self, number: int, key: Any, ids: Any, allocate: Allocator, *, are_distinct: bool, marks: np.ndarray | None = None
+    ) -> RowsUnderWay:
+        """Begin to read rows of a type for a batch of a pass; passes have numbers from 1. `ids`, `marks`: as the table takes them."""
         with self._lock:
             around = self.is_aside or number != self._current
-            return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around)
+            return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around, marks=marks)
 
     def looked_at(self) -> list[NodeType]:
         """Node types whose ids the host looks at: to decide, or to read."""

@@ -48,6 +48,7 @@ class Subgraph:
     Attributes:
         is_on_device: a device sampled it, and has the tensors.
         on_host: node type -> int64[n], ids that the host has as well.
+        marks: as in `Sample`; lost where the sample is made into another.
     """
 
     nodes: dict[NodeType, torch.Tensor]
@@ -56,6 +57,7 @@ class Subgraph:
     trees: dict[NodeType, torch.Tensor] | None
     is_on_device: bool = False
     on_host: dict[NodeType, np.ndarray] = field(default_factory=dict)
+    marks: dict[NodeType, np.ndarray] = field(default_factory=dict)
 
     def tensors(self) -> list[torch.Tensor | None]:
         """All that it holds."""
@@ -70,7 +72,8 @@ def subgraph_of(sample: Sample) -> Subgraph:
         edge_index, row_ptr, positions = map(torch.from_numpy, (sampled.edge_index, sampled.row_ptr, sampled.positions))
         edges[edge_type] = SubgraphEdges(edge_index, row_ptr, positions, None, sampled.num_per_hop)
     trees = None if sample.trees is None else {t: torch.from_numpy(tree) for t, tree in sample.trees.items()}
-    return Subgraph({t: torch.from_numpy(ids) for t, ids in sample.nodes.items()}, edges, sample.num_nodes_per_hop, trees)
+    nodes = {t: torch.from_numpy(ids) for t, ids in sample.nodes.items()}
+    return Subgraph(nodes, edges, sample.num_nodes_per_hop, trees, marks=sample.marks)
 
 
 def subgraph_on_device(sample: DeviceSample, number: Callable[[EdgeType, torch.Tensor], torch.Tensor]) -> Subgraph:

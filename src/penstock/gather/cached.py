@@ -137,12 +137,15 @@ class CachedTier:
         if (cache := self.beneath) is not None:
             cache.restart()
 
-    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
-        """Decide, and begin to read what is not here. Batches in order; the read must be waited for, in any order."""
+    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray, marks: np.ndarray | None = None) -> Read:
+        """Decide, and begin to read what is not here. Batches in order; the read must be waited for, in any order.
+
+        `marks`: int32[n], slots of the rows, known before; of a content that stays.
+        """
         self._take_over_after_fork()
         with self._turn:
             started = time.perf_counter()
-            change = self.policy.access(rows)
+            change = self.policy.access(rows) if marks is None else marked(marks)
             decided = time.perf_counter()
             self.stats.add_deciding(decided - started)
             self._num_announced -= self._num_announced > 0
@@ -229,6 +232,11 @@ class CachedTier:
         if not isinstance(self.policy, Belady):
             raise UsageError(f"{self.name}: policy {self.policy.name} does not look ahead, there is nothing to announce to it")
         return self.policy
+
+
+def marked(slots: np.ndarray) -> Change:
+    """What reading rows of known slots does to a content that stays."""
+    return Change(slots, np.empty(0, np.int64), np.empty(0, np.int32))
 
 
 def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | None = None) -> T:

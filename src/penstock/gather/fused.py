@@ -68,10 +68,11 @@ class FusedCache(CachedTier):
                 stats.count(count, count * width)
         return self._fast.stats
 
-    def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
+    def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None, marks: np.ndarray | None = None) -> Read:
         """Decide and read, on the stream that is current on this thread. Batches in order; a read may be waited for in any.
 
-        `rows`: an array, or a tensor on the device where that is taken; `places`: None for 0, 1, ...
+        `rows`: an array, or a tensor on the device where that is taken; `places`: None for 0, 1, ...; `marks`: int32[n], slots of the rows,
+        known before; of a content that stays.
         """
         ids = rows_on(self, rows)
         self._take_over_after_fork()
@@ -80,7 +81,7 @@ class FusedCache(CachedTier):
             started, change = time.perf_counter(), None if self.is_static else self.policy.access(rows)
             decided = time.perf_counter()
             try:
-                self._gather(ids, change, outs, places)
+                self._gather(ids, change, outs, places, marks)
                 spans = [("decide", started, decided, thread), ("gather", decided, time.perf_counter(), thread)]
                 if change is None:
                     self._asked += ids.numel()
@@ -93,10 +94,12 @@ class FusedCache(CachedTier):
                 raise
         return _FusedRead(self._reader, ids.numel() * sum(self.row_bytes), spans)
 
-    def _gather(self, ids: torch.Tensor, change: Change | None, outs: Sequence[Any], places: np.ndarray | None) -> None:
+    def _gather(
+        self, ids: torch.Tensor, change: Change | None, outs: Sequence[Any], places: np.ndarray | None, marks: np.ndarray | None
+    ) -> None:
         from penstock.kernels.gather_cached import gpu
 
-        slots, given = self._slots, places_on(self._reader, places)
+        slots, given = self._slots if marks is None else to_device(marks, self._reader), places_on(self._reader, places)
         if change is None:
             num_asked, num_hits = self._asked, int(self._hits_seen[0])
         else:
@@ -109,7 +112,7 @@ class FusedCache(CachedTier):
             hits = self._hits[min(number, 1) :]
             gpu.gather_cached(
                 table, cache, slots, ids, row_bytes, out, hits,
-                by_position=change is not None, places=given, max_programs=max_programs,
+                by_position=change is not None or marks is not None, places=given, max_programs=max_programs,
             )  # fmt: skip
         if change is None:
             self._hits_seen.copy_(self._hits, non_blocking=True)

@@ -40,14 +40,22 @@ class DeviceTable(TieredTable):
         """The host need not look at ids: the device reads rows by itself, and what is kept of them does not change."""
         return bool(getattr(self.tier, "takes_device_rows", False))
 
-    def submit(self, ids: Any, allocate: Allocator = np.empty, *, are_distinct: bool = True, around: bool = False) -> RowsUnderWay:
+    def submit(
+        self,
+        ids: Any,
+        allocate: Allocator = np.empty,
+        *,
+        are_distinct: bool = True,
+        around: bool = False,
+        marks: np.ndarray | None = None,
+    ) -> RowsUnderWay:
         """Begin to read, as any table. `ids` may be a tensor on the device; where the host does not look at it, what comes twice is read
         twice."""
         tier, is_array = self.asked(around), isinstance(ids, np.ndarray)
         if getattr(tier, "takes_device_rows", False) and (self._are_mostly_distinct or not is_array):
             outs = self.make_room(ids.size if is_array else ids.numel(), allocate)
             return RowsUnderWay(self, tier.submit(ids, outs, None), outs, None)  # pyright: ignore[reportArgumentType]
-        return super().submit(ids if is_array else ids.cpu().numpy(), allocate, are_distinct=are_distinct, around=around)
+        return super().submit(ids if is_array else ids.cpu().numpy(), allocate, are_distinct=are_distinct, around=around, marks=marks)
 
     def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
         """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked."""

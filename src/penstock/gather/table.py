@@ -63,7 +63,15 @@ class TieredTable:
         """Rows of each field."""
         return self.tier.num_rows
 
-    def submit(self, ids: np.ndarray, allocate: Allocator = np.empty, *, are_distinct: bool = True, around: bool = False) -> RowsUnderWay:
+    def submit(
+        self,
+        ids: np.ndarray,
+        allocate: Allocator = np.empty,
+        *,
+        are_distinct: bool = True,
+        around: bool = False,
+        marks: np.ndarray | None = None,
+    ) -> RowsUnderWay:
         """Begin to read.
 
         Args:
@@ -71,10 +79,12 @@ class TieredTable:
             allocate: gives the arrays of the result.
             are_distinct: no id comes twice; if it might, each is still read once.
             around: leave the caches alone that reads change, and read what is beneath.
+            marks: int32[n], slots of distinct ids in the topmost cache, whose content stays; None: they are looked up.
         """
         wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
         outs = self.make_room(wanted.size, allocate)
-        return RowsUnderWay(self, self.asked(around).submit(wanted, outs, np.arange(wanted.size)), outs, again)
+        known = {} if marks is None else {"marks": marks}
+        return RowsUnderWay(self, self.asked(around).submit(wanted, outs, np.arange(wanted.size), **known), outs, again)
 
     def asked(self, around: bool) -> Tier:
         """Return the tier that a read goes to: the topmost; or, `around` caches that reads change, the one beneath them."""

@@ -21,7 +21,9 @@ import numpy as np
 
 import penstock.errors
 from penstock.errors import PenstockError, PipelineError
-from penstock.sample.factored.messages import Ask, Begin, Broken, Do, Done, Job, Over, Release, Taken
+from penstock.records import Graph
+from penstock.sample.factored.marks import Directories, publish
+from penstock.sample.factored.messages import Ask, Begin, Broken, Do, Done, Job, Keeps, Over, Release, Taken
 from penstock.sample.factored.slots import Slots
 
 logger = logging.getLogger("penstock")
@@ -89,6 +91,13 @@ class Client:
         finally:
             with self._lock, contextlib.suppress(PipelineError):
                 self._say(Release(job.stream, job.slot))
+
+    def publish(self, directories: Directories, graph: Graph) -> None:
+        """Let samplers know what caches keep here, and always will: before the first pass, and once."""
+        with self._lock:
+            if self._broken is None:
+                publish(directories, graph, self.slots, self.slots.last)
+                self._say(Keeps())
 
     def done(self, job: Job, num_bytes: int, seconds: float, error: tuple[str, str] | None = None) -> None:
         """A batch was sampled here."""

@@ -20,7 +20,7 @@ from typing import Any
 from penstock.errors import PipelineError, UsageError
 from penstock.feed.factored.client import Client
 from penstock.feed.factored.schedule import Schedule
-from penstock.sample.factored.messages import Ask, Begin, Broken, Done, Failed, Finished, Ready, Release
+from penstock.sample.factored.messages import Ask, Begin, Broken, Done, Failed, Finished, Keeps, Ready, Release
 from penstock.sample.factored.process import SamplerSpec, run_sampler
 from penstock.sample.factored.slots import Slots
 
@@ -41,7 +41,7 @@ class Group:
                 "samplers are processes of their own, and each of them runs the main script's imports again: start the work of the script "
                 'under `if __name__ == "__main__":`'
             )
-        self.schedule, self.slots = schedule, Slots(schedule.num_slots)
+        self.schedule, self.slots = schedule, Slots(schedule.num_slots + 1)
         self.broken: Broken | None = None
         self.trace = ""
         self.results: dict[int, Any] = {}
@@ -135,6 +135,9 @@ class Group:
         if isinstance(said, (Ask, Begin, Done, Release)):
             for other, message in self.schedule.handle(seat, said):
                 self._tell(other, message)
+        elif isinstance(said, Keeps):
+            for other in range(self.schedule.num_samplers):
+                self._tell(other, said)
         elif isinstance(said, Ready):
             self._is_ready[seat] = True
         elif isinstance(said, Finished):

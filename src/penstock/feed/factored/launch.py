@@ -117,5 +117,5 @@ def _make_loader(spec: LoaderSpec, seat: Seat, client: Client) -> NeighborLoader
         loader.connect(client, seat.device, is_sampler=seat.is_sampler)
     else:
         loader = spec.make(TrainerLoader, device=seat.device, rank=seat.rank, num_ranks=seat.num_trainers)
-        loader.connect(client)
+        loader.connect(client, publishes=seat.rank == 0)
     return loader

@@ -21,6 +21,7 @@ from penstock.feed.loader import NeighborLoader
 from penstock.feed.maker import BatchMaker
 from penstock.records import Allocator, NodeType, Sample
 from penstock.sample import NeighborSampler
+from penstock.sample.factored.marks import published
 from penstock.sample.factored.messages import Do, Over, Taken
 from penstock.sample.factored.process import SampledBatches, SampleMaker
 from penstock.sample.factored.wire import unpack
@@ -66,9 +67,10 @@ def read_sample(client: Client, taken: Taken, maker: BatchMaker, allocate: Alloc
 class TrainerLoader(NeighborLoader):
     """A `NeighborLoader` over samples that are received. Call `connect` once, after the construction."""
 
-    def connect(self, client: Client) -> None:
-        """Take samples from a client from now on."""
+    def connect(self, client: Client, *, publishes: bool = True) -> None:
+        """Take samples from a client from now on. `publishes`: what is kept here, for samplers to mark; one trainer does."""
         self._client: Client | None = client
+        self._publishes, self._is_marked = publishes, None
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch, or the rest of that of the state. A pass that is still going on ends: its batches come no more."""
@@ -80,15 +82,27 @@ class TrainerLoader(NeighborLoader):
             taken = client.ask(pass_number, batch)
             if not isinstance(taken, Taken):
                 raise PipelineError("another pass over this loader has begun: one at a time", stage="sample", batch=batch)
-            return read_sample(client, taken, local, allocate)
+            sample = read_sample(client, taken, local, allocate)
+            sample.marks = sample.marks if sample.marks and self._are_ours(client) else {}
+            return sample
 
         self._maker = receiving(local, receive)
         try:
             epoch = super().__iter__()
         finally:
             self._maker = local
+        if self._publishes and self._is_marked is None and (directories := self._caches.directories):
+            self._is_marked = True
+            client.publish(directories, local.sampler.graph)
         pass_number = client.begin(self._epoch, self._delivered)
         return epoch
+
+    def _are_ours(self, client: Client) -> bool:
+        """Whether samples are marked with slots of the caches here: of one trainer's, whose content another's need not be."""
+        if self._is_marked is None:
+            ours, theirs = self._caches.directories, published(self._maker.sampler.graph, client.slots, client.slots.last)
+            self._is_marked = ours.keys() == theirs.keys() and all(np.array_equal(ours[t], theirs[t]) for t in ours)
+        return self._is_marked
 
     def beside(self, input_nodes: Any) -> NeighborLoader:
         """As of a `NeighborLoader`; this process samples for it."""

@@ -37,6 +37,10 @@ class Done(NamedTuple):
     error: tuple[str, str] | None = None
 
 
+class Keeps(NamedTuple):
+    """A trainer has published what its caches keep and will keep, see `penstock.sample.factored.marks`; then, to samplers: mark samples."""
+
+
 class Release(NamedTuple):
     """A slot was read."""
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from penstock.order import Order
 from penstock.records import NodeType, Sample
-from penstock.sample.factored.messages import Ask, Done, Failed, Job, Ready, describe
+from penstock.sample.factored.marks import Directories, mark, published
+from penstock.sample.factored.messages import Ask, Done, Failed, Job, Keeps, Ready, describe
 from penstock.sample.factored.slots import Slots
 from penstock.sample.factored.wire import Packed
 from penstock.sample.neighbor import NeighborSampler
@@ -85,7 +86,7 @@ class SampleMaker:
     """
 
     def __init__(self, batches: SampledBatches, device: str | None) -> None:
-        self._batches, self._on_device = batches, None
+        self._batches, self._on_device, self.graph = batches, None, batches.sampler.graph
         if device is not None and device != "cpu":
             from penstock.kernels._triton import tensor_device
 
@@ -95,9 +96,16 @@ class SampleMaker:
 
             self._on_device = DeviceSampler(batches.sampler, place_graph(batches.sampler.graph, where))
         self._workspace: Any = (self._on_device or batches.sampler).workspace()
+        self.directories: Directories = {}
+        """Of the caches whose slots samples are marked with."""
 
     def draw(self, epoch: int, index: int) -> Sample:
-        """The sample of batch `index` of an epoch."""
+        """The sample of batch `index` of an epoch, marked."""
+        sample = self._draw(epoch, index)
+        sample.marks = mark(sample.nodes, self.directories)
+        return sample
+
+    def _draw(self, epoch: int, index: int) -> Sample:
         batches = self._batches
         seeds = np.ascontiguousarray(batches.seeds[batches.order.batch(epoch, index, batches.batch_size)], np.int64)
         if self._on_device is not None:
@@ -108,7 +116,7 @@ class SampleMaker:
         """Do a job. What sampling raises is told, not raised."""
         started = time.perf_counter()
         try:
-            packed = Packed(self.draw(job.epoch, job.index), self._batches.sampler.graph)
+            packed = Packed(self.draw(job.epoch, job.index), self.graph)
             packed.write(slots.writable(job.slot, packed.num_bytes))
         except Exception as error:
             return Done(job, 0, time.perf_counter() - started, describe(error))
@@ -127,6 +135,8 @@ def run_sampler(spec: SamplerSpec, device: str | None, connection: Connection, s
         connection.send(Ready())
         while True:
             connection.send(Ask(-1, -1))
-            connection.send(make.run(connection.recv(), slots))
+            while isinstance(told := connection.recv(), Keeps):
+                make.directories = published(make.graph, slots, slots.last)
+            connection.send(make.run(told, slots))
     except (EOFError, OSError):
         os._exit(0)  # nothing is left to be done

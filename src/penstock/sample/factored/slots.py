@@ -2,8 +2,8 @@
 
 In: bytes, from one process. Out: the same bytes, in another. Invariants: there is nothing to clean up, whoever is killed: no name exists,
 and the system takes the memory back with the last process that has it open; a slot is written and read by one process at a time, which
-the schedule sees to. Refused: `multiprocessing.shared_memory`, whose names are left behind by a kill, and whose place (/dev/shm) has 64
-MiB in a container.
+the schedule sees to; but the last one, which is written once (`marks`). Refused: `multiprocessing.shared_memory`, whose names are left
+behind by a kill, and whose place (/dev/shm) has 64 MiB in a container.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ class Slots:
         if slot not in self._maps or len(self._maps[slot]) < num_bytes:
             self._maps[slot] = mmap.mmap(self._files[slot], os.fstat(self._files[slot]).st_size)  # the smaller one goes with its last view
         return np.frombuffer(self._maps[slot], np.uint8, num_bytes)
+
+    @property
+    def last(self) -> int:
+        """Number of the last slot."""
+        return len(self._files) - 1
 
     @property
     def num_bytes(self) -> int:

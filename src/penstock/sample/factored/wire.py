@@ -1,13 +1,13 @@
 """A sample as bytes: ids, positions and hop sizes in 32 bits where they fit; what follows from the rest is left out.
 
 In: a `Sample`. Out: bytes in a slot, and the sample again, bit for bit. Layout: int64 header (hop sizes, -1 where there are none), then
-per node type ids (and trees), per edge type sources, row pointers and positions; every part begins at a multiple of 8. Features never
-travel: the trainer reads them from its own tiers.
+per node type ids (and marks, and trees), per edge type sources, row pointers and positions; every part begins at a multiple of 8. Features
+never travel: the trainer reads them from its own tiers.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,14 +20,15 @@ _FIXED = 2
 
 
 class _Part(NamedTuple):
-    """One array on the way."""
+    """One array on the way; None where there is none."""
 
-    values: np.ndarray
+    values: np.ndarray | None
     dtype: type
 
 
 def _parts_of(sample: Sample, graph: Graph) -> list[_Part]:
     parts = [_Part(ids, _narrow(graph.num_nodes[t])) for t, ids in sample.nodes.items()]
+    parts += [_Part(sample.marks.get(t), np.int32) for t in sample.nodes]
     parts += [_Part(trees, _narrow(sample.num_seeds)) for trees in (sample.trees or {}).values()]
     for edge_type, edges in sample.edges.items():
         num_edges = edges.positions.size
@@ -46,28 +47,29 @@ class Packed:
     """
 
     def __init__(self, sample: Sample, graph: Graph) -> None:
-        self._parts = _parts_of(sample, graph)
+        parts = _parts_of(sample, graph)
+        self._parts = [(part.values, part.dtype) for part in parts if part.values is not None]
         hops: list[int] = []
         for t in sample.nodes:
             hops += [len(sample.num_nodes_per_hop[t]), *sample.num_nodes_per_hop[t]]
         for edges in sample.edges.values():
             hops += [-1] if edges.num_per_hop is None else [len(edges.num_per_hop), *edges.num_per_hop]
-        hops += [part.values.size for part in self._parts]
+        hops += [-1 if part.values is None else part.values.size for part in parts]
         self._header = np.array([_FIXED + len(hops), sample.num_seeds, *hops], np.int64)
 
     @property
     def num_bytes(self) -> int:
         """That it takes."""
-        return self._header.nbytes + sum(_padded(part.values.size, part.dtype) for part in self._parts)
+        return self._header.nbytes + sum(_padded(values.size, dtype) for values, dtype in self._parts)
 
     def write(self, out: np.ndarray) -> None:
         """Write it to uint8[num_bytes]."""
         out[: self._header.nbytes] = self._header.view(np.uint8)
         first = self._header.nbytes
-        for part in self._parts:
-            num_bytes = part.values.size * np.dtype(part.dtype).itemsize
-            out[first : first + num_bytes].view(part.dtype)[:] = part.values
-            first += _padded(part.values.size, part.dtype)
+        for values, dtype in self._parts:
+            num_bytes = values.size * np.dtype(dtype).itemsize
+            out[first : first + num_bytes].view(dtype)[:] = values
+            first += _padded(values.size, dtype)
 
 
 def unpack(buffer: np.ndarray, seed_type: NodeType, graph: Graph, *, disjoint: bool, allocate: Allocator) -> Sample:
@@ -87,18 +89,21 @@ def unpack(buffer: np.ndarray, seed_type: NodeType, graph: Graph, *, disjoint: b
         at += 1 + max(count, 0)
         return None if count < 0 else header[at - count : at]
 
-    def part(largest: int) -> np.ndarray:
+    def part(dtype: type, into: type = np.int64) -> Any:
         nonlocal at, first
-        size, dtype = header[at], _narrow(largest)
-        whole = allocate(size, np.int64)
-        whole[:] = buffer[first : first + size * np.dtype(dtype).itemsize].view(dtype)
-        at, first = at + 1, first + _padded(size, dtype)
+        size, begin = header[at], first
+        at, first = at + 1, first + _padded(max(size, 0), dtype)
+        if size < 0:
+            return None
+        whole = allocate(size, into)
+        whole[:] = buffer[begin : begin + size * np.dtype(dtype).itemsize].view(dtype)
         return whole
 
     nodes_per_hop = {t: hops() or [] for t in graph.num_nodes}
     edges_per_hop = {e: hops() for e in graph.adjacency}
-    nodes = {t: part(count) for t, count in graph.num_nodes.items()}
-    trees = {t: part(num_seeds) for t in graph.num_nodes} if disjoint else None
+    nodes = {t: part(_narrow(count)) for t, count in graph.num_nodes.items()}
+    marks = {t: slots for t in graph.num_nodes if (slots := part(np.int32, np.int32)) is not None}
+    trees = {t: part(_narrow(num_seeds)) for t in graph.num_nodes} if disjoint else None
     edges = {}
     for edge_type, csc in graph.adjacency.items():
         num_edges = header[at]
@@ -107,10 +112,10 @@ def unpack(buffer: np.ndarray, seed_type: NodeType, graph: Graph, *, disjoint: b
         dtype = _narrow(nodes[edge_type[0]].size)
         rows[:num_edges] = size[: num_edges * np.dtype(dtype).itemsize].view(dtype)
         at, first = at + 1, first + _padded(num_edges, dtype)
-        row_ptr, positions = part(num_edges), part(csc.num_edges)
+        row_ptr, positions = part(_narrow(num_edges)), part(_narrow(csc.num_edges))
         edge_kernels.fill_columns(row_ptr, rows[num_edges:])
         edges[edge_type] = SampledEdges(rows.reshape(2, num_edges), row_ptr, positions, edges_per_hop[edge_type])
-    return Sample(seed_type, num_seeds, nodes, edges, nodes_per_hop, trees)
+    return Sample(seed_type, num_seeds, nodes, edges, nodes_per_hop, trees, marks)
 
 
 def _narrow(largest: int) -> type:
