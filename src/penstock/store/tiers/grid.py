@@ -1,5 +1,4 @@
-"""How many programs read over the link at once: little more than the fewest that are about as fast as any number, measured once on each
-device.
+"""How many programs read over the link at once: few, that are about as fast as any number; measured once on each device.
 
 In: a device. Out: a number of programs. Invariant: rows are the same with any. A small share of a GPU saturates the link, and the rest is
 the model's; which share depends on the GPU and the link. Source: UVA.
@@ -69,12 +68,13 @@ def smallest_near_best(rates: Mapping[int, float]) -> int:
 
 
 def with_room(programs: int, candidates: Sequence[int], most: int) -> int:
-    """Return the next of the ascending `candidates`, but no more than `most` unless `programs` is.
+    """Return the next of the ascending `candidates` after `programs`, if it is at most `most`; else `programs`.
 
     What is measured is a small table that nobody else reads. Over a large one, of pages of 4 KiB, and beside a model, each read takes
     longer, and programs that just saturate the link there no longer do.
     """
-    return max([programs, *[one for one in candidates if one > programs][:1]], key=lambda one: (one <= max(programs, most), one))
+    more = next((one for one in candidates if one > programs), programs)
+    return more if more <= most else programs
 
 
 def programs_with_hits(over_link: int, num_rows: int, num_hits: int) -> int:
