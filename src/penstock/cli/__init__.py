@@ -32,7 +32,7 @@ def make_app() -> typer.Typer:
     """Put the commands together."""
     app = typer.Typer(
         name="penstock",
-        help="Train graph neural networks on graphs bigger than the GPU, than memory, or than one machine.",
+        help="Train graph neural networks on graphs bigger than the GPU or bigger than memory.",
         add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -57,6 +57,7 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave the process with its exit code."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch is not loaded yet; why: "beside other programs" in docs/tuning.md
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
