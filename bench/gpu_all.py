@@ -1,9 +1,9 @@
 """All that is measured on a GPU, in the order of what it tells, as far as time goes.
 
-    python -m bench.gpu_all FOLDER [--minutes 25] [--out FOLDER] [--memory GIB]
+    python -m bench.gpu_all FOLDER [--minutes 90] [--out FOLDER] [--memory GIB]
 
 Graphs are made in FOLDER if they are not there (17 GB). Given again, it goes on where it was, also after it was stopped: each benchmark has
-what was measured in its result file at once. The first ones are done before the graphs are needed.
+what was measured in its result file at once. The first one needs no graph.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train")
 EXPECTED_S = 180.0
 """Until a group is ready and has gone some rounds, before the first was seen."""
 ROUND_S = 15.0
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 """For an answer of a contender."""
 TIMES_ITSELF = ("ducati",)
 """Measures on the way what its division depends on."""
