@@ -96,6 +96,34 @@ def test_other_number_of_ranks():
         assert merged == whole[6:]
 
 
+@pytest.mark.parametrize(("num_batches", "num_ranks"), [(5, 2), (7, 3), (3, 4)])
+def test_ranks_with_fewer_batches_end_their_epochs_too(num_batches, num_ranks):
+    data, options = homogeneous_data(), {**OPTIONS, "input_nodes": torch.arange(32 * num_batches)}
+    for rank in range(num_ranks):
+        place = {"rank": rank, "num_ranks": num_ranks}
+        loader = NeighborLoader(data, **options, **place)
+        assert loader.state_dict()["epoch"] == 0
+        whole = remaining(loader, 1)[0]
+        state = loader.state_dict()
+        assert (len(whole), state["epoch"], state["batch"]) == (len(loader), 1, 0)
+        other = NeighborLoader(data, **options, **place)
+        other.load_state_dict(state)
+        assert remaining(other, 1) == remaining(loader, 1)
+
+
+def test_a_pass_from_before_a_state_moves_nothing():
+    loader = NeighborLoader(homogeneous_data(), **OPTIONS)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    next(iterator), next(iterator)
+    loader.load_state_dict(state)
+    next(iterator)
+    assert loader.state_dict() == state
+    list(iterator)
+    assert loader.state_dict() == state
+
+
 def test_other_ranks_that_do_not_meet_there():
     data = homogeneous_data()
     loader = NeighborLoader(data, **OPTIONS)

@@ -50,6 +50,30 @@ def test_typed_models_learn(model, typed_store, tmp_path):
     assert result.test > 0.5
 
 
+@pytest.mark.parametrize("labels", [1, 3])
+def test_nodes_without_a_label_are_not_scored(labels, tmp_path):
+    """Hidden labels of a test set, for instance: what is left of it is scored, and that is said."""
+    notes = []
+
+    class Notes(Observer):
+        def note(self, message):
+            notes.append(message)
+
+    data = make_data(labels=multi_labels()) if labels > 1 else make_data()
+    hidden = data.test_mask.nonzero().view(-1)[::2]
+    smaller, partly = data.clone(), data.clone()
+    smaller.test_mask[hidden] = False
+    expected = run(tmp_path / "smaller", str(ingest(smaller, tmp_path / "store-1").path), epochs=3)
+    partly.y = partly.y.long()
+    partly.y[hidden] = -1
+    result = run(tmp_path / "partly", str(ingest(partly, tmp_path / "store-2").path), epochs=3, observer=Notes())
+    assert (result.val, result.test) == (expected.val, expected.test)
+    assert notes == [f"{len(hidden)} of {int(data.test_mask.sum())} test nodes have no label: its score leaves them out"]
+    partly.y[data.test_mask] = -1
+    result = run(tmp_path / "none", str(ingest(partly, tmp_path / "store-3").path), epochs=3)
+    assert (result.val, result.test) == (expected.val, None)
+
+
 def test_multi_label_and_binary(tmp_path):
     many = ingest(make_data(labels=multi_labels()), tmp_path / "many")
     result = run(tmp_path / "a", str(many.path), epochs=15)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from penstock.errors import InputError
-from penstock.train.task import area_under_roc, define_task, micro_f1
+from penstock.train.task import area_under_roc, define_task, has_label, micro_f1
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -42,8 +42,21 @@ def test_kinds_of_labels():
         (np.array([0, 0, 0, 0]), "auto", "1 class"),
         (np.array([0, 1, 2, 0]), "auc", "auc takes two: choose another metric"),
         (np.zeros((4, 2), np.uint8), "auc", "multi-label"),
+        (np.array([[0, 1], [0, -1], [1, 1], [0, 2]]), "auto", "2 of 4 train nodes have something else than 0 and 1 in y; first is node 1"),
+        (np.array([[0, 1], [1, np.nan], [1, 1], [0, 0]]), "auto", "1 of 4 train nodes have something else than 0 and 1"),
     ],
 )
 def test_bad_labels(labels, metric, message):
     with pytest.raises(InputError, match=message):
         define_task(labels, np.arange(4), metric, "y")
+
+
+@pytest.mark.parametrize("is_matrix", [False, True])
+def test_which_nodes_have_a_label(is_matrix, monkeypatch):
+    monkeypatch.setattr("penstock.train.task._BLOCK", 3)
+    labels = np.array([0, -1, 2, 1, -1, 0, 3])
+    if is_matrix:
+        labels = np.array([[0, 1], [np.nan, 1], [1, 1], [0, 0], [1, -1], [0, 1], [1, 0]])
+    ids = np.array([6, 4, 3, 1, 0, 1, 2])
+    assert has_label(labels, ids).tolist() == [True, False, True, False, True, False, True]
+    assert has_label(labels, ids[:0]).size == 0

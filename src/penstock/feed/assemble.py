@@ -22,6 +22,8 @@ from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
 
+_NO_IDS = torch.empty(0, dtype=torch.int64, device="cpu")
+
 
 class Place(NamedTuple):
     """Where in the batch the rows of a field go that lives in tiers."""
@@ -104,7 +106,7 @@ class Assembler:
         for field in self.edge_fields:
             if (field.key or EDGE, field.name) not in self._served:
                 edges = subgraph.edges.get(cast(EdgeType, field.key or EDGE))
-                ids = None if edges is None else edges.positions if field.by_position else edges.edge_ids
+                ids = _NO_IDS if edges is None else edges.positions if field.by_position else edges.edge_ids
                 rows.append((field, None if ids is None else field.source.gather(as_numpy(ids), allocate, num_threads)))
                 num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
@@ -142,6 +144,8 @@ class Assembler:
             self._set_edges(self._store(batch, edge_type, EDGE), edges)
         for field, value in rows:
             self._store(batch, field.key, None)[field.name] = value
+        for node_type, trees in (subgraph.trees or {}).items():  # PyG's name: a field `batch` of the user's gives way
+            self._store(batch, node_type, NODE).batch = trees
         if isinstance(self._source, RemoteInput):
             self._source.fetch(batch, {t: ids.cpu() for t, ids in subgraph.nodes.items()})
         seeds = self._store(batch, seed_type, NODE)

@@ -20,6 +20,9 @@ from penstock.records import Allocator, EdgeType, NodeType
 _AS_INTEGERS = {torch.bfloat16: torch.int16}
 """dtypes that NumPy lacks travel as integers of their size."""
 
+_NOT_OF_NUMPY = {torch.complex32, *(value for name, value in vars(torch).items() if name.startswith("float8_"))}
+"""Rarer ones that it lacks are cut by PyG."""
+
 
 class Source(Protocol):
     """Rows by id."""
@@ -91,6 +94,7 @@ def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
     if value.is_cuda:
         raise NotSupportedError(f"{name} is on {value.device}: features on the GPU are not supported yet; use data.cpu()")
     is_plain = type(value) is torch.Tensor and value.layout == torch.strided and not value.requires_grad
+    is_plain &= value.dtype not in _NOT_OF_NUMPY and not value.is_conj() and not value.is_neg()
     if not is_plain or dim != 0 or not value.is_contiguous():
         return SelectedRows(value, dim)
     if value.dtype in _AS_INTEGERS:

@@ -119,7 +119,7 @@ class PyGInput:
         """(node type of a heterogeneous graph, what is chosen of it): ids, a mask, a part, or None for all. PyG would make a new type of
         a name that it does not know."""
         types = self.graph.node_types
-        is_pair = isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str)
+        is_pair = isinstance(input_nodes, (tuple, list)) and len(input_nodes) == 2 and isinstance(input_nodes[0], str)
         if self.graph.is_homogeneous:
             if is_pair:
                 raise UsageError("input_nodes names a node type, and the graph has but one: give ids, a mask or a part alone")

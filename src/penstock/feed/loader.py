@@ -21,7 +21,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.errors import UsageError
+from penstock.errors import StateError, UsageError
 from penstock.feed.arguments import check_kinds, choose_subgraph, refuse_unsupported
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import Loan
@@ -30,7 +30,7 @@ from penstock.feed.drawing import choose_drawing
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.lookahead import LookAhead
-from penstock.feed.maker import HeldSample, Sampled, locate
+from penstock.feed.maker import HeldSample, Sampled, StageClock, locate, located
 from penstock.feed.on_device import choose_device
 from penstock.feed.options import LoaderOptions, choose_seed, read_options, samples_ahead
 from penstock.feed.pipeline import OrderedAhead, Workers
@@ -41,7 +41,7 @@ from penstock.feed.stats import BatchStats, LoaderStats
 from penstock.feed.timeline import Recording
 from penstock.feed.turns import Turns
 from penstock.gather import Seat, TieredTable
-from penstock.order import Order, SequentialOrder
+from penstock.order import GivenOrder, Order, SequentialOrder
 from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
@@ -174,7 +174,9 @@ class NeighborLoader:
         self._recording: Recording | None = None
         self._configuration: dict[str, Any] | None = None
         self._epoch, self._delivered = 0, 0
-        self._is_fresh = True
+        self._is_fresh, self._is_over = True, False  # no pass has begun from here; the pass is through
+        self._pass = 0  # how often a pass was begun, or the position set
+        self._sequence: str | None = None  # digest of what the user's sampler gave for this epoch
 
     def __len__(self) -> int:
         """Number of batches per epoch of this rank."""
@@ -201,12 +203,14 @@ class NeighborLoader:
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch; after `load_state_dict`, the rest of the epoch of the state."""
         if not self._is_fresh:
-            self._epoch, self._delivered = self._epoch + 1, 0
-        self._is_fresh = False
+            self._epoch, self._delivered, self._sequence = self._epoch + 1, 0, None
+        self._is_fresh, self._is_over, self._pass = True, False, self._pass + 1
         if self._caches.fitted is not None:
             let_go_of_libraries()  # what was read of them to load kernels
             give_back_freed_memory()
-        return _Epoch(self, self._epoch, self._delivered)
+        begun = _Epoch(self, self._epoch, self._delivered)
+        self._is_fresh = False
+        return begun
 
     def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
         """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws."""
@@ -216,18 +220,20 @@ class NeighborLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
         batch = self._delivered * self.num_ranks
-        epoch, batch = (self._epoch + 1, 0) if batch >= self._num_batches else (self._epoch, batch)
-        return make_state(self._configure(), epoch=epoch, batch=batch)
+        if self._is_over or batch >= self._num_batches:
+            return make_state(self._configure(), epoch=self._epoch + 1, batch=0)
+        return make_state(self._configure(), epoch=self._epoch, batch=batch, sequence=self._sequence if batch else None)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state: the next iterator delivers exactly the batches that were not delivered before it was taken.
 
         The number of threads, the look-ahead and the number of ranks may differ. Raises StateError for any other difference.
         """
-        epoch, batch = check_state(state, self._configure())
+        epoch, batch, sequence = check_state(state, self._configure())
         if batch % self.num_ranks:
             raise UsageError(f"the state stands at batch {batch} of the global order, which {self.num_ranks} ranks do not reach together")
-        self._epoch, self._delivered, self._is_fresh = epoch, batch // self.num_ranks, True
+        self._epoch, self._delivered, self._sequence = epoch, batch // self.num_ranks, sequence
+        self._is_fresh, self._is_over, self._pass = True, False, self._pass + 1
 
     def stats(self) -> LoaderStats:
         """Return what was counted so far, over all batches delivered."""
@@ -263,7 +269,7 @@ class NeighborLoader:
         other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
-        other._epoch, other._delivered, other._is_fresh = 0, 0, True
+        other._epoch, other._delivered, other._is_fresh, other._is_over, other._sequence = 0, 0, True, False, None
         return other
 
     def timeline(self) -> dict[str, Any] | None:
@@ -311,18 +317,20 @@ class _Epoch:
     """
 
     def __init__(self, loader: NeighborLoader, epoch: int, first: int) -> None:
-        self._loader, self._epoch, self._next, self._got = loader, epoch, first, 0.0
+        self._loader, self._pass, self._next, self._got = loader, loader._pass, first, 0.0
         options, maker, caches, ranks = loader._options, loader._maker, loader._caches, loader.num_ranks
         number = caches.begin()
         assembler, turns = Assembler(maker.source, caches, number), Turns()
         indices = range(first * ranks + loader.rank, loader._num_batches, ranks)
+        with located(StageClock("order"), indices.start):
+            order = self._begin_order(epoch, first)
         ahead: LookAhead[HeldSample | None] | None = None
         is_first_alone = not caches.window and loader._stats.num_batches == 0  # its pages are touched for the first time: by all threads
         if caches.window:
 
             @torch.inference_mode(False)
             def draw(index: int) -> Sampled:
-                return maker.sample(epoch, index)
+                return maker.sample(epoch, index, order)
 
             samples = _run(draw, indices, loader._samplers, loader._sampling)
 
@@ -336,7 +344,7 @@ class _Epoch:
         def make(index: int) -> tuple[Any, BatchStats]:
             turn = index // ranks - first
             try:
-                sampled = maker.sample(epoch, index) if ahead is None or caches.hold == "ids" else None
+                sampled = maker.sample(epoch, index, order) if ahead is None or caches.hold == "ids" else None
                 with turns.of(turn):
                     held = None if ahead is None else ahead.take()
                     sampled, held = maker.release(held) if held is not None else sampled, None
@@ -350,6 +358,21 @@ class _Epoch:
         more = (lambda: bool(last) and last[0].is_back) if caches.window else None
         self._results = _run(make, indices, loader._workers, options, is_first_alone=is_first_alone, is_given_up=more)
         self._recording = Recording(epoch, first, len(loader))
+
+    def _begin_order(self, epoch: int, first: int) -> Order:
+        """The order of this pass: a sampler of the user's is read now, once."""
+        loader, order = self._loader, self._loader._maker.order
+        if not isinstance(order, GivenOrder):
+            return order
+        begun = order.begin()
+        sequence = begun.digest()
+        if first and loader._sequence not in (None, sequence):
+            raise StateError(
+                f"the state was taken inside epoch {epoch}, and the sampler gives another sequence now: set it (its generator, its epoch) "
+                "to where that epoch began before the loader is made, or take shuffle=True, which needs none"
+            )
+        loader._sequence = sequence
+        return begun
 
     def __iter__(self) -> _Epoch:
         return self
@@ -368,6 +391,7 @@ class _Epoch:
                 batch = batch.pin_memory()
         except StopIteration:
             self._recording.over(self._next, asked)
+            loader._is_over |= loader._pass == self._pass
             raise
         except BaseException:
             self._results = iter(())  # the batches after it would be counted wrong
@@ -381,7 +405,7 @@ class _Epoch:
         if self._recording.has_begun:
             loader._recording = self._recording
         self._next += 1
-        if loader._epoch == self._epoch:
+        if loader._pass == self._pass:
             loader._delivered = self._next
         loader._huge_pages.batch_delivered()
         self._got = time.perf_counter()

@@ -147,11 +147,11 @@ class BatchMaker:
     _workspaces: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     _of_device: list[DeviceWorkspace] = field(default_factory=list)
 
-    def sample(self, epoch: int, index: int) -> Sampled:
-        """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood."""
+    def sample(self, epoch: int, index: int, order: Order | None = None) -> Sampled:
+        """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood. `order`: of a pass that has its own."""
         clock = StageClock("order")
         with located(clock, index):
-            positions = self.order.batch(epoch, index, self.batch_size)
+            positions = (order or self.order).batch(epoch, index, self.batch_size)
             return self._sample(clock, positions, epoch, index)
 
     def sample_of(self, positions: np.ndarray, epoch: int, index: int) -> Sampled:

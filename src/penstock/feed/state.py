@@ -45,13 +45,14 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
     }
 
 
-def make_state(configuration: dict[str, Any], *, epoch: int, batch: int) -> dict[str, Any]:
-    """Return a state that survives JSON: position, configuration, digest."""
-    return {"version": VERSION, "epoch": epoch, "batch": batch, "configuration": configuration, "digest": _digest(configuration)}
+def make_state(configuration: dict[str, Any], *, epoch: int, batch: int, sequence: str | None = None) -> dict[str, Any]:
+    """Return a state that survives JSON: position, configuration, digest; and that of what the user's sampler gave, inside an epoch."""
+    position = {"version": VERSION, "epoch": epoch, "batch": batch, **({} if sequence is None else {"sequence": sequence})}
+    return {**position, "configuration": configuration, "digest": _digest(configuration)}
 
 
-def check_state(state: dict[str, Any], configuration: dict[str, Any]) -> tuple[int, int]:
-    """Return (epoch, batch) of a state, or raise StateError naming what differs."""
+def check_state(state: dict[str, Any], configuration: dict[str, Any]) -> tuple[int, int, str | None]:
+    """Return (epoch, batch, sequence) of a state, or raise StateError naming what differs."""
     if not isinstance(state, dict) or not {"version", "epoch", "batch", "digest"} <= state.keys():
         raise StateError("not a loader state: take it from loader.state_dict()")
     if state["version"] != VERSION:
@@ -61,7 +62,7 @@ def check_state(state: dict[str, Any], configuration: dict[str, Any]) -> tuple[i
         names = [name for name in {**saved, **configuration} if saved.get(name) != configuration.get(name)]
         listed = "; ".join(f"{name}: {saved.get(name)!r} then, {configuration.get(name)!r} now" for name in names[:3])
         raise StateError(f"the state belongs to another configuration ({len(names)} differences): {listed}")
-    return int(state["epoch"]), int(state["batch"])
+    return int(state["epoch"]), int(state["batch"]), state.get("sequence")
 
 
 def _digest(configuration: dict[str, Any]) -> str:

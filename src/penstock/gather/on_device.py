@@ -53,18 +53,18 @@ class DeviceTable(TieredTable):
         twice."""
         tier, is_array = self.asked(around), isinstance(ids, np.ndarray)
         if getattr(tier, "takes_device_rows", False) and (self._are_mostly_distinct or not is_array):
-            outs = self.make_room(ids.size if is_array else ids.numel(), allocate)
-            return RowsUnderWay(self, tier.submit(ids, outs, None), outs, None)  # pyright: ignore[reportArgumentType]
+            num_rows = ids.size if is_array else ids.numel()
+            outs = self.make_room(num_rows, allocate)
+            return RowsUnderWay(self, tier.submit(ids, outs, None), outs, num_rows, None)  # pyright: ignore[reportArgumentType]
         return super().submit(ids if is_array else ids.cpu().numpy(), allocate, are_distinct=are_distinct, around=around, marks=marks)
 
     def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
         """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked."""
         import torch
 
-        shapes = [num_rows * kind.row_bytes if kind.row_bytes else (num_rows, 0) for kind in self.kinds]  # rows of no bytes are counted
-        return [torch.empty(shape, dtype=torch.uint8, device=self.reader) for shape in shapes]
+        return [torch.empty(num_rows * kind.row_bytes, dtype=torch.uint8, device=self.reader) for kind in self.kinds]
 
-    def shaped(self, outs: list[Any], again: np.ndarray | None) -> list[Any]:
+    def shaped(self, outs: list[Any], num_rows: int, again: np.ndarray | None) -> list[Any]:
         """Return rows that have come, as tensors of their fields."""
         import torch
 
@@ -72,7 +72,7 @@ class DeviceTable(TieredTable):
         for out, kind in zip(outs, self.kinds, strict=True):
             dtype = torch.from_numpy(np.empty(0, kind.dtype)).dtype
             values = out.view(dtype) if kind.row_bytes else out.new_empty(0, dtype=dtype)
-            rows.append(values.view(out.numel() // kind.row_bytes if kind.row_bytes else out.shape[0], *kind.shape))
+            rows.append(values.view(num_rows, *kind.shape))
         return rows if again is None else [values[to_device(again, self.reader)] for values in rows]
 
     def settle(self) -> None:

@@ -84,7 +84,7 @@ class TieredTable:
         wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
         outs = self.make_room(wanted.size, allocate)
         known = {} if marks is None else {"marks": marks}
-        return RowsUnderWay(self, self.asked(around).submit(wanted, outs, np.arange(wanted.size), **known), outs, again)
+        return RowsUnderWay(self, self.asked(around).submit(wanted, outs, np.arange(wanted.size), **known), outs, wanted.size, again)
 
     def asked(self, around: bool) -> Tier:
         """Return the tier that a read goes to: the topmost; or, `around` caches that reads change, the one beneath them."""
@@ -94,9 +94,9 @@ class TieredTable:
         """Return per field room for so many rows, as bytes."""
         return [allocate(num_rows * kind.row_bytes, np.uint8)[: num_rows * kind.row_bytes] for kind in self.kinds]
 
-    def shaped(self, outs: list[Any], again: np.ndarray | None) -> list[Any]:
+    def shaped(self, outs: list[Any], num_rows: int, again: np.ndarray | None) -> list[Any]:
         """Return rows that have come, as arrays of their fields; `again`: int64[n], which of them each row of the result is."""
-        rows = [out.view(kind.dtype).reshape(-1, *kind.shape) for out, kind in zip(outs, self.kinds, strict=True)]
+        rows = [out.view(kind.dtype).reshape(num_rows, *kind.shape) for out, kind in zip(outs, self.kinds, strict=True)]
         return rows if again is None else [values[again] for values in rows]
 
     def settle(self) -> None:
@@ -117,8 +117,8 @@ class RowsUnderWay:
         spans: what was done of it so far, see `penstock.records.Span`.
     """
 
-    def __init__(self, table: TieredTable, read: Read, outs: list[Any], again: np.ndarray | None) -> None:
-        self._table, self._read, self._outs, self._again = table, read, outs, again
+    def __init__(self, table: TieredTable, read: Read, outs: list[Any], num_rows: int, again: np.ndarray | None) -> None:
+        self._table, self._read, self._outs, self._num_rows, self._again = table, read, outs, num_rows, again
         self.spans: list[Span] = getattr(read, "spans", [])
 
     def wait(self) -> list[Any]:
@@ -128,4 +128,4 @@ class RowsUnderWay:
         if not self.spans:  # no cache stands above, which would know more
             since = waited if self._read.since is None else self._read.since
             self.spans.append(("read", since, time.perf_counter(), threading.get_ident()))
-        return self._table.shaped(self._outs, None if self._again is None else self._again.reshape(-1))
+        return self._table.shaped(self._outs, self._num_rows, None if self._again is None else self._again.reshape(-1))

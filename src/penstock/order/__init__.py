@@ -1,6 +1,6 @@
 """Orders: which seeds make up batch `index` of an epoch. Pure functions of (seed, epoch, index), so that a state is a few integers."""
 
-from penstock.order.orders import GivenOrder, LocalOrder, Order, RandomOrder, SequentialOrder
+from penstock.order.orders import GivenOrder, GivenPass, LocalOrder, Order, RandomOrder, SequentialOrder
 from penstock.order.proximity import ProximityOrder, proximity_order
 
-__all__ = ["GivenOrder", "LocalOrder", "Order", "ProximityOrder", "RandomOrder", "SequentialOrder", "proximity_order"]
+__all__ = ["GivenOrder", "GivenPass", "LocalOrder", "Order", "ProximityOrder", "RandomOrder", "SequentialOrder", "proximity_order"]

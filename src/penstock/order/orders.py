@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 
 from penstock import rng
 from penstock.errors import UsageError
@@ -120,18 +121,20 @@ class LocalOrder:
 
 
 class GivenOrder:
-    """The user's own batches: a torch `sampler` (positions, cut into batches) or `batch_sampler` (batches), read once per epoch.
+    """The user's own batches: a torch `sampler` (positions, cut into batches) or `batch_sampler` (batches).
 
-    Resuming inside an epoch reads the sampler again from its start: it must give the same sequence for the same epoch.
+    Every pass reads it once, when it begins, and keeps what it gave: `begin`. Who asks this order itself, as presampling does, is given
+    what the first pass will have; of samplers that are told of epochs (`set_epoch`), only something like it.
     """
 
     name = "given"
 
     def __init__(self, num_seeds: int, *, sampler: Iterable[int] | None = None, batch_sampler: Iterable[list[int]] | None = None) -> None:
         self.num_seeds, self._sampler, self._batch_sampler = num_seeds, sampler, batch_sampler
-        self._epoch: int | None = None
-        self._sequence: list[int] = []
-        self._batches: list[list[int]] = []
+        inner = getattr(batch_sampler, "sampler", None)  # of torch's BatchSampler
+        self._is_told = any(hasattr(each, "set_epoch") for each in (sampler, batch_sampler, inner))
+        self._foreseen: GivenPass | None = None
+        self._is_taken = False
         self._lock = threading.Lock()
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
@@ -141,16 +144,61 @@ class GivenOrder:
         return count_batches(len(self._sampler), batch_size, drop_last)  # type: ignore[arg-type]
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
-        """Positions of batch `index`."""
+        """Positions of batch `index`, the same in every epoch."""
         with self._lock:
-            if self._epoch != epoch:
-                self._sequence = list(self._sampler or ())
-                self._batches = [list(batch) for batch in self._batch_sampler or ()]
-                self._epoch = epoch
-            chosen = (
-                self._batches[index] if self._batch_sampler is not None else self._sequence[index * batch_size : (index + 1) * batch_size]
-            )
-        positions = np.asarray(chosen).reshape(-1)
-        if positions.size and positions.dtype.kind not in "iu":
-            raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {chosen[0]!r}")
-        return positions.astype(np.int64, copy=False)
+            if self._foreseen is None:
+                self._foreseen = self._read()
+        return self._foreseen.batch(epoch, index, batch_size)
+
+    def begin(self) -> GivenPass:
+        """Return the order of one pass."""
+        with self._lock:
+            foreseen = None if self._is_told or self._is_taken else self._foreseen
+            self._is_taken = True
+        return self._read() if foreseen is None else foreseen
+
+    def _read(self) -> GivenPass:
+        if self._batch_sampler is None:
+            return GivenPass(self, _positions(list(self._sampler or ())))
+        batches = [_positions(batch) for batch in self._batch_sampler]
+        return GivenPass(self, np.concatenate([np.empty(0, np.int64), *batches]), np.cumsum([0, *map(len, batches)]))
+
+
+class GivenPass:
+    """What a sampler gave for one pass.
+
+    Args:
+        given: whose it is.
+        positions: int64[n], one after the other.
+        ends: int64[num_batches + 1], where batches begin and end in them; None: they are cut into batches.
+    """
+
+    name = GivenOrder.name
+
+    def __init__(self, given: GivenOrder, positions: np.ndarray, ends: np.ndarray | None = None) -> None:
+        self.num_seeds, self.num_batches = given.num_seeds, given.num_batches
+        self._positions, self._ends = positions, ends
+
+    def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
+        """Positions of batch `index`."""
+        ends = self._ends
+        count, size = (len(self._positions), batch_size) if ends is None else (len(ends) - 1, 1)
+        if index * size >= count:
+            raise UsageError(f"the sampler ended after {count}, fewer than its length says: batch {index} has nothing")
+        start, end = (index * size, (index + 1) * size) if ends is None else ends[index : index + 2]
+        return self._positions[start:end]
+
+    def digest(self) -> str:
+        """16 hex digits over the whole sequence."""
+        state = xxhash.xxh3_64(self._positions.data)
+        if self._ends is not None:
+            state.update(self._ends.data)
+        return state.hexdigest()
+
+
+def _positions(given: Any) -> np.ndarray:
+    """int64[n] of what a sampler gives."""
+    positions = np.asarray(given).reshape(-1)
+    if positions.size and positions.dtype.kind not in "iu":
+        raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {given[0]!r}")
+    return positions.astype(np.int64, copy=False)

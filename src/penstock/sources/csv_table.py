@@ -90,6 +90,8 @@ class CsvTable:
                         raise InputError(f"{self.name}: has a line of more than {_MAX_LINE_BYTES} bytes")
         except (OSError, EOFError) as error:
             raise InputError(f"{self.name}: cannot be read ({error}); fetch or write the file again") from error
+        if to_skip and b"\r" in rest:
+            raise InputError(f"{self.name}: its lines end in a carriage return alone: write them with newlines")
         if rest and not rest.isspace() and not to_skip:
             yield rest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -107,18 +108,26 @@ class TrainConfig:
         _one_of("metric", self.metric, METRICS)
         _one_of("evaluation", self.evaluation, EVALUATIONS)
         _one_of("normalize", self.normalize, NORMALIZATIONS)
-        for name, least in (("batch_size", 1), ("epochs", 1), ("hidden", 1), ("heads", 1), ("eval_every", 1), ("patience", 0)):
+        at_least = {"batch_size": 1, "epochs": 1, "hidden": 1, "heads": 1, "eval_every": 1, "patience": 0, "torch_threads": 0}
+        for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise UsageError(f"{argument(name)} must be at least {least}, got {getattr(self, name)}")
         if not self.num_neighbors:
             raise UsageError(f"{argument('num_neighbors')} needs one fanout per layer, for instance 15,10")
-        if not self.lr > 0:
+        if not 0 < self.lr < math.inf:
             raise UsageError(f"{argument('lr')} must be positive, got {self.lr}")
+        if not 0 <= self.seed < 1 << 64:
+            raise UsageError(f"{argument('seed')} must lie in [0, 2**64), got {self.seed}")
+        if self.model in ("gat", "hgt") and self.hidden % self.heads:
+            raise UsageError(
+                f"{argument('hidden', self.hidden)} must be a multiple of {argument('heads', self.heads)}: each head has a part"
+            )
         for name in ("dropout", "input_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{argument(name)} must lie in [0, 1), got {getattr(self, name)}")
-        if self.weight_decay < 0:
-            raise UsageError(f"{argument('weight_decay')} must not be negative, got {self.weight_decay}")
+        for name in ("weight_decay", "checkpoint_every_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UsageError(f"{argument(name)} must be 0 or more, got {getattr(self, name)}")
         if self.host_memory is not None and (self.cache is not None or self.neighbor_cache is not None or self.window is not None):
             given = next(name for name in ("cache", "neighbor_cache", "window") if getattr(self, name) is not None)
             raise UsageError(f"{argument('host_memory')} decides {argument(given)}: give one of the two")

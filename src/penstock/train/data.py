@@ -18,7 +18,7 @@ from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Store
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
-from penstock.train.task import Task, as_float, define_task, normalize_rows
+from penstock.train.task import Task, as_float, define_task, has_label, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
 MAX_EMBEDDING_BYTES = 4 << 30
@@ -35,7 +35,8 @@ class TrainingData:
         target: node type to classify.
         x: features per node type that has any.
         labels: int[num_nodes] or 0/1 [num_nodes, num_labels] of the target, as stored; see `labels_of`.
-        parts: "train", "val", "test" -> int64 ids of the target; val and test may be empty.
+        parts: "train", "val", "test" -> int64 ids of the target that have a label; val and test may be empty.
+        num_unlabelled: "val", "test" -> nodes of it that have none.
         task: what is learnt.
         bfloat16: node types whose features are bfloat16, kept as uint16.
         split: name of the split, or None.
@@ -49,6 +50,7 @@ class TrainingData:
     x: dict[NodeType, np.ndarray]
     labels: np.ndarray
     parts: dict[str, np.ndarray]
+    num_unlabelled: dict[str, int]
     task: Task
     bfloat16: frozenset[NodeType]
     split: str | None
@@ -113,8 +115,8 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     if graph.is_homogeneous and not specs:
         raise MissingFieldError(f"{store.path} has no features (field x): ingest them with the graph")
     for t, spec in specs.items():
-        if len(spec.shape) != 2:
-            raise InputError(f"{store.path}: features of '{t}' must be a matrix, got shape {list(spec.shape)}")
+        if len(spec.shape) != 2 or spec.shape[1] == 0:
+            raise InputError(f"{store.path}: features of '{t}' must be a matrix of a column at least, got shape {list(spec.shape)}")
     names = store.split_names(target)
     if config.split is not None and config.split not in names:
         raise UsageError(f"{store.path} has no split {config.split!r}; it has {', '.join(names) or 'none'}")
@@ -125,6 +127,13 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
     if parts["train"].size == 0:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
+    task = define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'", y.properties.get("num_classes"))
+    num_unlabelled = {}
+    for part in ("val", "test"):
+        labelled = has_label(labels, parts[part])
+        num_unlabelled[part] = int((~labelled).sum())
+        if num_unlabelled[part]:
+            parts[part] = parts[part][labelled]
     return TrainingData(
         graph=graph,
         sampled=graph if config.weight is None else with_weights(graph, store_weights(store, config.weight)),
@@ -132,7 +141,8 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         x={t: store.node_field(t, "x") for t in specs},
         labels=labels,
         parts=parts,
-        task=define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'", y.properties.get("num_classes")),
+        num_unlabelled=num_unlabelled,
+        task=task,
         bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
         split=split,
         normalize=config.normalize,

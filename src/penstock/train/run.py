@@ -128,6 +128,9 @@ class _Run:
 
     def go(self, resume: bool) -> Result:
         """Train to the end."""
+        for part, count in self.data.num_unlabelled.items():
+            if count:
+                self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label: its score leaves them out")
         if not (self.folder / CHECKPOINT).exists():
             if resume or (self.folder / "config.json").exists():
                 self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from penstock.errors import InputError, argument
 
+_BLOCK = 1 << 16
+"""Nodes whose labels are looked at together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -62,11 +65,20 @@ class Task:
         return float((digest == labels).mean())  # micro-F1 of single labels is the accuracy
 
 
+def has_label(labels: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """bool[n]: which of int64[n] nodes have one, a class from 0 on or a row of 0 and 1."""
+    found = np.empty(ids.size, np.bool_)
+    for start in range(0, ids.size, _BLOCK):
+        some = np.asarray(labels[ids[start : start + _BLOCK]])
+        found[start : start + _BLOCK] = some >= 0 if some.ndim == 1 else ((some == 0) | (some == 1)).all(axis=1)
+    return found
+
+
 def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str, num_classes: int | None = None) -> Task:
     """Read the task off the labels.
 
     Args:
-        labels: int[num_nodes] with -1 for none, or 0/1 [num_nodes, num_labels].
+        labels: int[num_nodes], below 0 for none; or 0/1 [num_nodes, num_labels], anything else in a row for none.
         train_ids: nodes that must have a label.
         metric: "auto" or a metric.
         name: of the labels, for messages.
@@ -75,12 +87,14 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
     if labels.ndim == 2:
         if metric not in ("auto", "micro-f1"):
             raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, micro-f1 does")
-        return Task(labels.shape[1], True, "micro-f1")
-    if labels.dtype.kind not in "iu":
+    elif labels.dtype.kind not in "iu":
         raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype}")
-    missing = train_ids[np.asarray(labels[train_ids]) < 0]
+    missing = train_ids[~has_label(labels, train_ids)]
     if missing.size:
-        raise InputError(f"{missing.size} of {train_ids.size} train nodes have no label in {name}; first is node {missing[0]}")
+        no_label = "no label" if labels.ndim == 1 else "something else than 0 and 1"
+        raise InputError(f"{missing.size} of {train_ids.size} train nodes have {no_label} in {name}; first is node {missing[0]}")
+    if labels.ndim == 2:
+        return Task(labels.shape[1], True, "micro-f1")
     num_classes = int(labels.max()) + 1 if num_classes is None else num_classes
     if num_classes < 2:
         raise InputError(f"{name} has {num_classes} class: there is nothing to learn")

@@ -199,3 +199,10 @@ def test_rows_are_guessed_well(tmp_path, name, monkeypatch):
     assert made.num_rows is None
     assert made.expected_rows == pytest.approx(200_000, rel=0.05 if name == "e.csv" else 0.5)
     assert table(tmp_path, "src,dst\n").expected_rows <= 1
+
+
+def test_carriage_returns_alone(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_bytes(b"src,dst\r0,1\r1,2\r")
+    with pytest.raises(InputError, match="its lines end in a carriage return alone"):
+        read_all(CsvTable(path, ENDS))

@@ -138,3 +138,16 @@ def test_options_are_refused():
 def test_neither_torch_nor_pyg_is_needed_to_import():
     code = "import sys, penstock.sources, penstock.sources.generate; sys.exit('torch' in sys.modules or 'torch_geometric' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("names", [("weight", "edge_weight"), ("edge_attr", "x")])
+def test_two_attributes_of_one_name(names):
+    data = HeteroData()
+    data["a"].num_nodes = 4
+    data["a", "to", "a"].edge_index = EDGE_INDEX
+    for name in names:
+        data["a", "to", "a"][name] = torch.rand(5)
+    with pytest.raises(
+        InputError, match=f"{names[0]} and {names[1]} would both be the field '(weight|x)' of the edges: remove or rename one"
+    ):
+        open_source(data)

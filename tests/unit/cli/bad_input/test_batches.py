@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import penstock
-from penstock.errors import BudgetError, NotSupportedError, UsageError
+from penstock.errors import BudgetError, NotSupportedError, StateError, UsageError
 from penstock.feed import NeighborLoader, drawing
 from penstock.kernels import _triton
 from penstock.plan import make_plan
@@ -68,15 +68,33 @@ def test_arguments(store):
     assert "got int" in refused(UsageError, penstock.layers, 3)
 
 
+class Longer(list):
+    def __len__(self):
+        return 1
+
+
+def test_a_state_of_another_sequence(store):
+    def load(sampler):
+        return NeighborLoader(store, [2], "train", sampler=sampler)
+
+    loader = load([0, 1, 2])
+    next(iter(loader))
+    other = load([0, 2, 1])
+    other.load_state_dict(loader.state_dict())
+    refused(StateError, iter, other)
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_positions_of_a_sampler(num_workers, store):
     def first(**options):
-        return refused(UsageError, next, iter(NeighborLoader(store, [2], "train", num_workers=num_workers, **options)))
+        loader = NeighborLoader(store, [2], "train", num_workers=num_workers, **options)
+        return refused(UsageError, lambda: next(iter(loader)))
 
     there = Store.open(store).split("train").size
     assert f"position {there} of the seeds" in first(sampler=[0, there], batch_size=2)
     assert "position -1 of" in first(batch_sampler=[[0, -1]])
     assert "got 0.5" in first(sampler=[0.5])
+    assert "ended after 0" in first(batch_sampler=Longer())
     loader = NeighborLoader(store, [2], "train", batch_sampler=[torch.tensor([1, 0]), [torch.tensor(2)], [], np.array([3])])
     assert [batch.input_id.tolist() for batch in loader] == [[1, 0], [2], [], [3]]
 

@@ -19,6 +19,23 @@ def test_unknown_options_and_commands(store, capfd):
     assert "does not fit" in said(capfd, "train", store, "--num-neighbors", "5,5,5", "--layers", "2")
 
 
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--torch-threads", -1], "--torch-threads must be at least 0, got -1"),
+        (["--model", "gat", "--hidden", 10, "--heads", 4], "--hidden 10 must be a multiple of --heads 4"),
+        (["--weight-decay", "nan"], "--weight-decay must be 0 or more, got nan"),
+        (["--checkpoint-every", -5], "must be 0 or more, got -5"),
+        (["--lr", "inf"], "--lr must be positive, got inf"),
+        (["--seed", 1 << 70], "--seed must lie in [0, 2**64)"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_numbers_that_cannot_be(options, what, store, tmp_path, capfd):
+    assert what in said(capfd, "train", store, "--out", tmp_path / "run", *options)
+    assert not (tmp_path / "run").exists()
+
+
 def test_graph_without_edges_trains(tmp_path, capfd):
     data = make_data()
     data.edge_index = torch.zeros(2, 0, dtype=torch.int64)
@@ -45,6 +62,22 @@ def test_missing_features_labels_and_splits(missing, tmp_path, capfd):
     data.num_nodes = 400
     ingest(data, tmp_path / "store")
     said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+
+
+@pytest.mark.parametrize("is_matrix", [False, True])
+def test_labels_that_are_none(is_matrix, tmp_path, capfd):
+    data = make_data()
+    data.y = torch.stack([data.y % 2, data.y], dim=1) if is_matrix else data.y - 1
+    ingest(data, tmp_path / "store")
+    message = said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+    assert ("something else than 0 and 1" if is_matrix else "no label") in message
+
+
+def test_features_without_a_column(tmp_path, capfd):
+    data = make_data()
+    data.x = data.x[:, :0]
+    ingest(data, tmp_path / "store")
+    assert "got shape [400, 0]" in said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
 
 
 @pytest.mark.parametrize("num_workers", ["1000", "-1"])

@@ -1,0 +1,109 @@
+"""Samplers of the user's: each pass reads one once, whatever a plan looks at before, and a state knows what it gave."""
+
+import json
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
+
+import penstock
+from penstock import Plan
+from penstock.errors import StateError, UsageError
+from penstock.feed import NeighborLoader
+from tests.feed.inputs import homogeneous_data
+
+LOOKS_AHEAD = Plan(policy="belady", cache="10%", window=8, hold="ids")
+PLANS = ["gnnlab", "ducati", "bgl", Plan(policy="presample", cache="10%", presample_epochs=3), LOOKS_AHEAD]
+
+
+class Shuffled:
+    """Another permutation at each reading."""
+
+    def __init__(self, num=300):
+        self.generator, self.num, self.num_readings = torch.Generator().manual_seed(0), num, 0
+
+    def __len__(self):
+        return self.num
+
+    def __iter__(self):
+        self.num_readings += 1
+        return iter(torch.randperm(self.num, generator=self.generator).tolist())
+
+
+def make(sampler, **options):
+    return NeighborLoader(homogeneous_data(), [3], **{"batch_size": 32, "seed": 0, "sampler": sampler, **options})
+
+
+def make_in_batches(sampler, **options):
+    return make(None, batch_sampler=BatchSampler(sampler, 32, drop_last=False), batch_size=1, **options)
+
+
+def seeds_of(batches):
+    return [seed for batch in batches for seed in batch.input_id.tolist()]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "plan": LOOKS_AHEAD}], ids=["plain", "threads", "ahead"])
+def test_passes_that_overlap(options):
+    loader = make(RandomSampler(range(300)), **options)
+    for first, second in [zip(*zip(iter(loader), iter(loader), strict=True), strict=True)]:
+        assert sorted(seeds_of(first)) == sorted(seeds_of(second)) == list(range(300))
+    next(iter(loader))  # left early: what was begun for it goes on
+    assert sorted(seeds_of(loader)) == list(range(300))
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_batches_do_not_depend_on_the_plan(plan):
+    def passes(plan):
+        sampler = Shuffled()
+        loader = make(sampler, plan=plan)
+        seeds = [seeds_of(loader) for _ in range(3)]
+        assert sampler.num_readings == 3
+        return seeds
+
+    assert passes(plan) == passes(None)
+
+
+@pytest.mark.parametrize("is_batch_sampler", [False, True])
+def test_samplers_that_are_told_of_epochs(is_batch_sampler):
+    def passes(plan):
+        sampler = DistributedSampler(range(300), num_replicas=2, rank=0, seed=3)
+        loader = make_in_batches(sampler, plan=plan) if is_batch_sampler else make(sampler, plan=plan)
+        for epoch in (5, 6):
+            sampler.set_epoch(epoch)
+            yield [penstock.digest(batch) for batch in loader]
+
+    assert list(passes("gnnlab")) == list(passes(None))
+
+
+@pytest.mark.parametrize("is_batch_sampler", [False, True])
+def test_a_state_inside_an_epoch(is_batch_sampler):
+    def make_again():
+        return make_in_batches(Shuffled()) if is_batch_sampler else make(Shuffled())
+
+    loader = make_again()
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = seeds_of(iterator)
+    other = make_again()
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    assert seeds_of(other) == rest
+    seeds = seeds_of(other)
+    other.load_state_dict(state)
+    for _ in range(2):  # nothing is lost: it stands where it stood
+        with pytest.raises(StateError, match="inside epoch 0, and the sampler gives another sequence now"):
+            next(iter(other))
+        assert other.state_dict() == state
+    at_the_end = {**make_again().state_dict(), "epoch": 1}
+    other.load_state_dict(at_the_end)  # between epochs, any sequence will do
+    assert sorted(seeds_of(other)) == sorted(seeds)
+
+
+def test_a_sampler_that_ends_early():
+    class Short(Shuffled):
+        def __len__(self):
+            return 400
+
+    with pytest.raises(UsageError, match=r"the sampler ended after 300, fewer than its length says: batch 10 has nothing \(stage order"):
+        list(make(Short()))
