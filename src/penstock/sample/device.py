@@ -13,7 +13,7 @@ Damage is told with the sizes; nothing is read through what is damaged.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -300,8 +300,8 @@ class _Run:
         """Wait for the device. Returns the marks of each node type, and the edges of each step; raises the error of the first one that has
         met damage."""
         heard = iter(self._heard.tolist())
-        marks = {t: [next(heard) for _ in each] for t, each in self.marks.items()}
-        ends = {e: [next(heard) for _ in each] for e, each in self.ends.items()}
+        marks = {t: list(islice(heard, each.numel())) for t, each in self.marks.items()}
+        ends = {e: list(islice(heard, each.numel())) for e, each in self.ends.items()}
         drawn, counts = dict.fromkeys(ends, 0), []
         for step, bad_list, bad in zip(self.steps, heard, heard, strict=False):
             src, _, dst = step.edge_type
@@ -338,7 +338,7 @@ class _Run:
                     parts.append([each[:count] for each in step.drawn[:3]])
         edge_index, positions = self.numbers.new_empty((2, sum(per_hop))), self.numbers.new_empty(sum(per_hop))
         if parts:
-            for each, out in zip(zip(*parts, strict=True), (*edge_index, positions), strict=True):
+            for each, out in zip(zip(*parts, strict=True), (*edge_index.unbind(), positions), strict=True):
                 torch.cat(each, out=out)
         return DeviceEdges(edge_index, torch.cat(row_ptr), positions, per_hop)
 
