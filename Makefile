@@ -33,7 +33,7 @@ train: $(VENV)/installed
 	$(BIN)/penstock train $(OUT)/communities --out $(OUT)/train --num-neighbors 10,5 --epochs 5
 
 test: $(VENV)/installed-for-tests
-	$(BIN)/python -m pytest --durations=20
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=20
 
 check: $(VENV)/installed-for-tests
 	$(BIN)/ruff format --check .
