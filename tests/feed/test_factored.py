@@ -204,14 +204,15 @@ def test_marks_of_another_content_are_not_looked_at(path, expected):
         assert [penstock.digest(batch) for batch in loader] != expected[1], "nothing is marked here"
 
 
-def test_trainers_take_what_ranks_take(path, expected):
-    """Two trainers and a sampler: together exactly the batches of one process."""
-    found = run_factored(
-        factored_seats.collect, path, num_processes=3, num_samplers=1, plan="gnnlab", num_workers=1, args=(2,), **OPTIONS
-    )  # fmt: skip
-    for epoch in range(2):
-        for rank in range(2):
-            assert found[rank][epoch] == expected[epoch][rank::2]
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_trainers_take_what_ranks_take(path, drop_last):
+    """Two trainers and a sampler: together exactly the batches of one process; with drop_last, equally many each."""
+    options = {**OPTIONS, "input_nodes": np.arange(115), "drop_last": drop_last}
+    loader = penstock.NeighborLoader(path, **options)
+    expected = [[penstock.digest(batch) for batch in loader] for _ in range(2)]
+    found = run_factored(factored_seats.collect, path, num_processes=3, num_samplers=1, plan="gnnlab", num_workers=1, args=(2,), **options)
+    for rank in range(2):
+        assert found[rank] == [digests[rank::2][:5] if drop_last else digests[rank::2] for digests in expected]
 
 
 def test_processes_that_do_each_others_work(path, expected):

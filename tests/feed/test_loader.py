@@ -74,6 +74,22 @@ def test_ranks_share_one_order():
             assert per_rank[index % num_ranks][index // num_ranks] == digest
 
 
+@pytest.mark.parametrize("num_ranks", [2, 3, 8])
+def test_ranks_of_equally_many_batches(num_ranks, caplog):
+    """What trains in step waits for ever for a rank that has fewer."""
+    data, options = homogeneous_data(), dict(num_neighbors=[5], batch_size=16, num_ranks=num_ranks)
+    loaders = [NeighborLoader(data, **options, rank=rank, drop_last=True) for rank in range(num_ranks)]
+    assert not caplog.records
+    assert [len(list(loader)) for loader in loaders] == [len(loader) for loader in loaders] == [18 // num_ranks] * num_ranks
+    assert all(loader.state_dict()["epoch"] == 1 for loader in loaders)
+    for rank in range(num_ranks):
+        NeighborLoader(data, **options, rank=rank)
+    (record,) = caplog.records  # 19 batches
+    assert f"19 batches for {num_ranks} ranks: some have one more." in record.getMessage()
+    with pytest.raises(UsageError, match=r"drop_last leaves no batch: 300 seeds, batch_size 16, 19 ranks"):
+        NeighborLoader(data, **{**options, "num_ranks": 19}, drop_last=True)
+
+
 def test_a_seed_changes_everything_and_follows_torch():
     data = homogeneous_data()
     first = [penstock.digest(b) for b in NeighborLoader(data, [3], batch_size=64, shuffle=True, seed=1)]

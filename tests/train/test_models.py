@@ -1,5 +1,7 @@
 """Models fed layer by layer equal the same PyG layers over the whole graph, and so does layer-wise inference."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch.nn.functional as F
 from torch_geometric.nn import GCNConv
 
 import penstock
-from penstock.errors import MissingFieldError
+from penstock.errors import MissingFieldError, UsageError
 from penstock.feed import NeighborLoader, layers
 from penstock.feed.array_input import ArrayInput
 from penstock.records import NODE
@@ -119,13 +121,60 @@ def test_layers_hold_what_the_batch_holds():
     assert cut[0].sources.data_ptr() == batch.edge_index.data_ptr(), "no copy"
 
 
-def test_layers_want_our_batches():
+@pytest.mark.parametrize("kind", ["bidirectional", "induced"])
+def test_layers_want_our_batches(kind):
     data = make_data()
     with pytest.raises(MissingFieldError, match="num_sampled_nodes"):
         layers(data)
-    batch = next(iter(NeighborLoader(data, [3], batch_size=10, subgraph_type="bidirectional")))
+    batch = next(iter(NeighborLoader(data, [3, 3], batch_size=10, subgraph_type=kind)))
+    assert "num_sampled_nodes" not in batch
+    assert "num_sampled_edges" not in batch
     with pytest.raises(MissingFieldError, match="directional"):
         penstock.layers(batch)
+
+
+def drop_edges(batch):
+    batch.edge_index = batch.edge_index[:, ::2]
+
+
+def shuffle_edges(batch):
+    batch.edge_index = batch.edge_index.flip(1)
+
+
+def write_to_edges(batch):
+    batch.edge_index[0, 0] = 0
+
+
+def write_to_pointers(batch):
+    batch.row_ptr = batch.row_ptr + 1
+
+
+CHANGES = [drop_edges, shuffle_edges, write_to_edges, write_to_pointers]
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+@pytest.mark.parametrize("change", [*CHANGES, None], ids=lambda change: change and change.__name__)
+@pytest.mark.parametrize("is_transform", [False, True])
+def test_layers_want_the_edges_as_they_came(change, is_typed, is_transform, tmp_path):
+    """What is cut by row pointers of other edges is read beyond its end, or wrong."""
+
+    def transform(batch):
+        if change is not None:
+            change(next(store for store in batch.edge_stores if store.edge_index.numel()))
+        return batch
+
+    data, seeds = (make_typed_data(), "paper") if is_typed else (make_data(), None)
+    options = dict(input_nodes=seeds, batch_size=10, seed=0, transform=transform if is_transform else None)
+    batch = next(iter(NeighborLoader(data, [3, 2], **options)))
+    batch = batch if is_transform else transform(batch)
+    torch.save(batch, tmp_path / "batch.pt")
+    copies = [copy.copy(batch), copy.deepcopy(batch), batch.clone(), torch.load(tmp_path / "batch.pt", weights_only=False)]
+    for each in [batch] if change is write_to_edges else [batch, *copies]:  # a copy of what was written to has forgotten it
+        if change is None:
+            assert len(layers(each)) == 2
+        else:
+            with pytest.raises(UsageError, match="the edges of this batch are not those that the loader made it with"):
+                layers(each)
 
 
 def test_store_and_data_give_the_same_batches(tmp_path):

@@ -4,7 +4,9 @@ In: a batch from `NeighborLoader`. Out: one `Layer` per hop, first the one next 
 `(x, x[:num_dst])` and `layer.adj_t()` gives, for the seeds, what the whole `edge_index` gives, at a fraction of the work: no node is
 computed that no later layer reads, and no message is written to memory.
 
-It costs nothing: the sampler groups edges by destination and orders destinations by hop, so every layer is a prefix of the batch.
+It costs nothing: the sampler groups edges by destination and orders destinations by hop, so every layer is a prefix of the batch. That
+holds of the edges as they came, so a batch remembers them (`note_edges`): where they are the same tensors, nothing is looked at; copies,
+on a device for instance, are compared; edges that a transform has changed are refused.
 
     for conv, layer in zip(convs, penstock.layers(batch), strict=True):
         x = conv((x, x[: layer.num_dst]), layer.adj_t()).relu()
@@ -91,9 +93,13 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
         list[Layer] for `Data`, list[TypedLayer] for `HeteroData`.
     Raises:
         MissingFieldError: a batch of something else, or not directional.
+        UsageError: its edges were changed since the loader made it.
     """
     if not isinstance(batch, (Data, HeteroData)):
         raise UsageError(f"layers takes a batch (Data or HeteroData), got {type(batch).__name__}")
+    for store in batch.edge_stores:
+        if hasattr(store, "_made_with"):
+            _check_edges(store)
     if isinstance(batch, Data):
         known = _known_after(batch)
         return [_cut(batch, known[-1 - i], known[-2 - i], len(known) - 1 - i) for i in range(len(known) - 1)]
@@ -108,6 +114,32 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
     return cut
 
 
+def note_edges(batch: Data | HeteroData) -> None:
+    """Have a batch remember the edges that it was made with: (edge_index, row_ptr, how often which tensor was written to in place)."""
+    for store in batch.edge_stores:
+        if store.get("row_ptr") is not None:
+            store._made_with = store.edge_index, store.row_ptr, _writes(store.edge_index)
+
+
+def _writes(tensor: torch.Tensor) -> tuple[int, int]:
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
+
+
+def _check_edges(store) -> None:
+    edge_index, row_ptr, (number, num_writes) = store._made_with
+    is_written = _writes(edge_index)[0] == number and _writes(edge_index)[1] != num_writes  # a copy counts anew
+    pairs = ((store.edge_index, edge_index), (store.row_ptr, row_ptr))
+    if is_written or not all(now is made or _are_equal(now, made) for now, made in pairs):
+        raise UsageError(
+            "the edges of this batch are not those that the loader made it with, and layers() cuts those: change edges layer by layer "
+            "(layer.edge_index, layer.adj_t(values)), or give the model the batch's edge_index"
+        )
+
+
+def _are_equal(now: torch.Tensor, made: torch.Tensor) -> bool:
+    return now.shape == made.shape and torch.equal(now, made.to(now.device))
+
+
 def _known_after(store) -> list[int]:
     """Number of nodes known after each hop, seeds first."""
     if store.get("num_sampled_nodes") is None:
@@ -116,7 +148,7 @@ def _known_after(store) -> list[int]:
 
 
 def _cut(store, num_src: int, num_dst: int, num_hops: int) -> Layer:
-    if store.get("row_ptr") is None:
+    if store.get("row_ptr") is None or not hasattr(store, "_made_with"):
         raise MissingFieldError("no row_ptr: layers() takes batches of penstock.NeighborLoader, subgraph_type='directional'")
     row_ptr = store.row_ptr[: num_dst + 1]
     num_edges = sum(store.num_sampled_edges[:num_hops]) if row_ptr.is_cuda else int(row_ptr[-1])  # nobody waits for a device here

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import threading
 import time
 import warnings
@@ -46,6 +47,8 @@ from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
 
+logger = logging.getLogger("penstock")
+
 Batch = Data | HeteroData
 T = TypeVar("T")
 
@@ -71,7 +74,8 @@ class NeighborLoader:
         split: for stores with several splits, the one that "train", "val" and "test" mean.
         order: in place of `shuffle`: "proximity" or "community" (near seeds in batches that follow each other, each batch as mixed as a
             random one), or an order of your own (see `penstock.order`).
-        rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order.
+        rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order. Some ranks have a batch more than others
+            unless they divide evenly; with drop_last all have equally many.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan keeps
             in tiers are read once: exchanging them between epochs has no effect.
         device: "cuda" or "cuda:1": batches are delivered there, drawn there where the device can (uniform and directional; else
@@ -155,9 +159,17 @@ class NeighborLoader:
             transform=transform if filter_per_worker else None,
             stage=stage,
         )
-        self._num_batches = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
+        self._num_batches = self._count_batches(num_ranks)
         if self._num_batches == 0:
-            raise UsageError(f"drop_last leaves no batch: {self._maker.seeds.ids.size} seeds, batch_size {self._options.batch_size}")
+            ranks = "" if num_ranks == 1 else f", {num_ranks} ranks"
+            raise UsageError(f"drop_last leaves no batch: {self._maker.seeds.ids.size} seeds, batch_size {self._options.batch_size}{ranks}")
+        if self._num_batches % num_ranks and rank == 0:
+            logger.warning(
+                "%d batches for %d ranks: some have one more. Where ranks wait for each other in every step (DDP), that step never ends: "
+                "take drop_last=True, which gives all equally many, or model.join()",
+                self._num_batches,
+                num_ranks,
+            )
         self._drawing = choose_drawing(plan, self._maker)
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step, shards)
         self._cache_to_come = cache_to_come(plan, self._maker, self._caches)
@@ -275,6 +287,11 @@ class NeighborLoader:
     def timeline(self) -> dict[str, Any] | None:
         """Return what overlapped with what in the middle of the latest epoch, see `penstock.feed.timeline`; None before that."""
         return None if self._recording is None else self._recording.as_dict()
+
+    def _count_batches(self, num_ranks: int) -> int:
+        """Of an epoch, over all ranks."""
+        count = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
+        return count - count % num_ranks if self._options.drop_last else count
 
     def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
         started = time.perf_counter()

@@ -23,6 +23,7 @@ from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool, Loan
 from penstock.feed.held import HeldSubgraph, hold, release
 from penstock.feed.inputs import Input, Seeds
+from penstock.feed.layers import note_edges
 from penstock.feed.on_device import OnHost
 from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
@@ -195,6 +196,7 @@ class BatchMaker:
             if self.stage.device is not None:
                 clock.enter("move")
                 batch = self.stage.move(batch)
+            note_edges(batch)
             if self.transform is not None:
                 clock.enter("transform")
                 batch = self.transform(batch)

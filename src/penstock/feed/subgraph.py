@@ -73,7 +73,8 @@ def subgraph_of(sample: Sample) -> Subgraph:
         edges[edge_type] = SubgraphEdges(edge_index, row_ptr, positions, None, sampled.num_per_hop)
     trees = None if sample.trees is None else {t: torch.from_numpy(tree) for t, tree in sample.trees.items()}
     nodes = {t: torch.from_numpy(ids) for t, ids in sample.nodes.items()}
-    return Subgraph(nodes, edges, sample.num_nodes_per_hop, trees, marks=sample.marks)
+    is_induced = any(sampled.num_per_hop is None for sampled in sample.edges.values())
+    return Subgraph(nodes, edges, None if is_induced else sample.num_nodes_per_hop, trees, marks=sample.marks)
 
 
 def subgraph_on_device(sample: DeviceSample, number: Callable[[EdgeType, torch.Tensor], torch.Tensor]) -> Subgraph:

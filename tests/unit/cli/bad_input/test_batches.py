@@ -66,6 +66,9 @@ def test_arguments(store):
     assert "'node'" in load(features={"node": 3})
     assert "got [3]" in load(input_nodes=torch.arange(4), input_id=torch.arange(3))
     assert "got int" in refused(UsageError, penstock.layers, 3)
+    batch = next(iter(NeighborLoader(make_data(), [2])))
+    batch.edge_index = batch.edge_index[:, 1:]
+    refused(UsageError, penstock.layers, batch)
 
 
 class Longer(list):
