@@ -156,7 +156,7 @@ def test_resume_is_exact_in_proximity(kind, store, typed_store, tmp_path):
             run(folder, path, resume=resume, observer=Stop(after), num_workers=after % 3, **options)
     result = run(folder, path, resume=True, **options)
     assert result.weights_digest == whole.weights_digest
-    with pytest.raises(StateError, match="order='proximity', not 'random'"):
+    with pytest.raises(StateError, match="order='proximity', not with order='random'"):
         run(folder, path, resume=True, epochs=2)
 
 
@@ -196,13 +196,14 @@ def test_resume_is_exact_from_every_checkpoint(store, tmp_path, monkeypatch):
         assert [record.loss for record in result.history] == [record.loss for record in whole.history]
 
 
-def test_control_c_saves_where_it_stands(store, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_control_c_saves_where_it_stands(number, store, tmp_path):
     notes = []
 
     class ControlC(Observer):
         def batch_done(self, record, batches_per_epoch):
             if (record.epoch, record.num_batches) == (1, 3):
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), number)
 
         def note(self, message):
             notes.append(message)
@@ -213,6 +214,35 @@ def test_control_c_saves_where_it_stands(store, tmp_path):
     assert notes[-1] == "saved at epoch 2, batch 3: --resume goes on from there"
     assert run(tmp_path / "stopped", store, resume=True).weights_digest == whole.weights_digest
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_control_c_while_it_evaluates(store, tmp_path):
+    notes = []
+
+    class ControlC(Observer):
+        num_evaluated = 0
+
+        def evaluating(self, done, total):
+            self.num_evaluated += done == total
+            if self.num_evaluated == 2:
+                raise KeyboardInterrupt
+
+        def batch_done(self, record, batches_per_epoch):
+            assert not notes, "no batch is trained on again"
+
+        def note(self, message):
+            notes.append(message)
+
+    whole = run(tmp_path / "whole", store, epochs=2)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", store, epochs=2, observer=ControlC())
+    assert notes == ["saved at epoch 2, before its evaluation: --resume goes on from there"]
+    observer = ControlC()
+    observer.num_evaluated = 9
+    result = run(tmp_path / "stopped", store, epochs=2, resume=True, observer=observer)
+    assert notes[-1].startswith("resumed at epoch 2, batch ")
+    assert (result.weights_digest, result.val, result.test) == (whole.weights_digest, whole.val, whole.test)
 
 
 def test_resume_of_a_finished_run_can_go_on(store, tmp_path):
@@ -256,7 +286,7 @@ def test_a_diverging_run_says_so(tmp_path):
     data = make_data()
     data.x[:] = torch.finfo(torch.float32).max
     store = ingest(data, tmp_path / "store")
-    with pytest.raises(DivergedError, match=r"the loss is (nan|inf) at epoch 0, batch \d+: lower lr"):
+    with pytest.raises(DivergedError, match=r"the loss is (nan|inf) at epoch 1, batch \d+: lower lr"):
         run(tmp_path / "run", str(store.path))
 
 
@@ -264,7 +294,7 @@ def test_folders_of_runs(store, tmp_path):
     run(tmp_path / "run", store, resume=True)  # nothing there: from the beginning
     with pytest.raises(StateError, match="holds a run already"):
         run(tmp_path / "run", store)
-    with pytest.raises(StateError, match="was trained with hidden=16, not 8"):
+    with pytest.raises(StateError, match="was trained with hidden=16, not with hidden=8: resume"):
         run(tmp_path / "run", store, hidden=8, resume=True)
     with lock_folder(tmp_path / "run"), pytest.raises(StoreBusyError, match="another process trains"):
         run(tmp_path / "run", store, resume=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from penstock.cli.console import AsJson, show
 from penstock.cli.grouping import with_groups
-from penstock.errors import UsageError
+from penstock.errors import StateError, UsageError, argument
 
 if TYPE_CHECKING:
     from penstock.train import Result
@@ -22,7 +23,9 @@ def _the_run(
     predictions: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the class of every node: .csv (id, class) or .npy (row i is node i).")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, exactly where it stopped.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, with its settings, exactly where it stopped.")
+    ] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Seconds between checkpoints within an epoch.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
 ) -> None:
@@ -142,20 +145,25 @@ def _device(
 
 
 def _train(
+    context: typer.Context,
     store: Annotated[Path, typer.Argument(help="Folder of the store; penstock ingest or penstock generate makes one.")],
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
     """Train a standard model on a store; ends with a report. Killed, it goes on with --resume to the very same weights."""
     out, predictions, resume = (given.pop(name) for name in ("out", "predictions", "resume"))
-    fanouts = parse_fanouts(given.pop("num_neighbors"), given.pop("layers"))
+    folder = out or default_folder(store.resolve().name, resume)
+    settings = {**given, "store": str(store), "num_neighbors": parse_fanouts(given["num_neighbors"], given["layers"])}
+    settings["checkpoint_every_s"] = settings.pop("checkpoint_every")
+    if resume:
+        settings = {**saved_settings(folder), **{name: settings[name] for name in settings if is_given(context, name)}}
+    settings.pop("layers", None)
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.report import choose_observer, write_report
     from penstock.train import TrainConfig
     from penstock.train import train as run
 
-    config = TrainConfig(store=str(store), num_neighbors=fanouts, checkpoint_every_s=given.pop("checkpoint_every"), **given)
-    folder = out or default_folder(store.resolve().name, resume)
+    config = TrainConfig.from_dict(settings)
     explain_bus_errors()
     with choose_observer() as observer:
         result = run(config, folder, resume=resume, observer=observer, predictions=predictions)
@@ -176,6 +184,25 @@ train = with_groups(
         _device: "GPU",
     },
 )
+
+
+def saved_settings(folder: Path) -> dict[str, Any]:
+    """What the run of a folder was told; nothing where there is none."""
+    try:
+        return json.loads((folder / "config.json").read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise StateError(
+            f"{folder / 'config.json'} cannot be read ({error}): give all settings again, in a new {argument('out')}"
+        ) from error
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether a setting is on the command line."""
+    options = {"checkpoint_every_s": ("checkpoint_every",), "num_neighbors": ("num_neighbors", "layers")}.get(name, (name,))
+    sources = [context.get_parameter_source(option) for option in options]
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 
 def default_folder(store: str, resume: bool) -> Path:

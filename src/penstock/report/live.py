@@ -15,6 +15,7 @@ from penstock.report import words
 from penstock.train import EpochRecord, Observer
 
 _REFRESH_S = 0.1
+_QUIET_S = 60.0
 
 
 def choose_observer(*, quiet: bool = False) -> Observer:
@@ -100,11 +101,27 @@ def _on_device(description: dict[str, Any]) -> str:
 
 
 class Lines(Observer):
-    """A line per epoch, for logs and pipes."""
+    """A line per epoch, and one a minute within, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._said_at = time.monotonic()
 
     def note(self, message: str) -> None:
         """Print it."""
         print(message, file=sys.stderr, flush=True)
+        self._said_at = time.monotonic()
+
+    def batch_done(self, record: EpochRecord, batches_per_epoch: int) -> None:
+        """Say where training is, now and then."""
+        self._say_rarely(f"epoch {record.epoch + 1}: batch {record.num_batches:,} of {batches_per_epoch:,}, loss {record.loss:.4f}")
+
+    def evaluating(self, done: int, total: int) -> None:
+        """Say where the evaluation is, now and then."""
+        self._say_rarely(f"evaluation: {100 * done / total:.0f} %")
+
+    def _say_rarely(self, message: str) -> None:
+        if time.monotonic() - self._said_at >= _QUIET_S:
+            self.note(message)
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Print what begins."""

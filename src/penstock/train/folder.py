@@ -30,7 +30,8 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 @contextmanager
 def interrupts_wait() -> Iterator[list[int]]:
-    """Give a list that Ctrl-C puts something into, so that the step at work can end; a second Ctrl-C is one."""
+    """Give a list that Ctrl-C or SIGTERM puts something into, so that the step at work can end; the second one ends it at once. Where
+    somebody else looks after one of them, it is his."""
     interrupted: list[int] = []
 
     def remember(number: int, frame: Any) -> None:
@@ -38,14 +39,16 @@ def interrupts_wait() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         interrupted.append(number)
 
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupted
-        return
-    signal.signal(signal.SIGINT, remember)
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = [number for number, handler in usual.items() if is_main and signal.getsignal(number) is handler]
     try:
+        for number in ours:
+            signal.signal(number, remember)
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in ours:
+            signal.signal(number, usual[number])
 
 
 @contextmanager

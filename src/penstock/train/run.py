@@ -146,7 +146,7 @@ class _Run:
             if self.record.num_batches < len(self.loader):  # else the checkpoint stood between the last batch and the evaluation
                 self._train_epoch()
             self._check_store()
-            is_best = self._evaluate()
+            is_best = self._evaluate() if self._is_due() else False
             self._check_bytes()
             self.history.append(self.record)
             self.observer.epoch_done(self.record, is_best)
@@ -240,7 +240,7 @@ class _Run:
         value, logits, labels = outcome.wait()
         if not math.isfinite(value):
             raise DivergedError(
-                f"the loss is {value} at epoch {self.record.epoch}, batch {outcome.batch}: lower "
+                f"the loss is {value} at epoch {self.record.epoch + 1}, batch {outcome.batch}: lower "
                 f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
             )
         num_seeds, score, record = len(labels), self.data.task.score(logits, labels), self.record
@@ -262,15 +262,23 @@ class _Run:
                 for name, value in counts.items():
                     sums[name] = sums.get(name, 0) + value - earlier.get(name, 0)
 
+    def _is_due(self) -> bool:
+        """Whether val and test are to be computed now."""
+        number, parts = self.record.epoch + 1, self.data.parts
+        is_due = number % self.config.eval_every == 0 or number == self.config.epochs
+        return is_due and bool(parts["val"].size or parts["test"].size)
+
     def _evaluate(self) -> bool:
-        """Compute val and test where they are due. Returns whether this is the best epoch so far."""
+        """Compute val and test. Returns whether this is the best epoch so far."""
         record, parts = self.record, self.data.parts
-        is_due = (record.epoch + 1) % self.config.eval_every == 0 or record.epoch + 1 == self.config.epochs
         task, num_val, labels_of = self.data.task, parts["val"].size, self.data.labels_of
-        if not is_due or not (parts["val"].size or parts["test"].size):
-            return False
         started = time.perf_counter()
-        digests = self._infer(np.concatenate([parts["val"], parts["test"]]), finish=task.digest)
+        self._save()  # all nodes' neighbours may take longer than the epoch did
+        try:
+            digests = self._infer(np.concatenate([parts["val"], parts["test"]]), finish=task.digest)
+        except KeyboardInterrupt:
+            self.observer.note(f"saved at epoch {record.epoch + 1}, before its evaluation: --resume goes on from there")
+            raise
         if num_val:
             record.val = _known(task.score_digest(digests[:num_val], labels_of(parts["val"])))
         if parts["test"].size:
@@ -338,8 +346,8 @@ class _Run:
         if differing:
             name = differing[0]
             raise StateError(
-                f"{self.folder} was trained with {argument(name, saved.get(name))}, not {now[name]!r}: resume with the same, "
-                f"or take a new {argument('out')}"
+                f"{self.folder} was trained with {argument(name, saved.get(name))}, not with {argument(name, now[name])}: resume with the "
+                f"same, or take a new {argument('out')}"
             )
         if state.get("store", self.store.digest) != self.store.digest:  # runs of before have none
             raise StateError(
@@ -350,7 +358,7 @@ class _Run:
         self.loader.load_state_dict(state["loader"])
         self.history = [_record(values) for values in state["history"]]
         self.record, self.best = _record(state["record"]), state["best"]
-        self.observer.note(f"resumed at epoch {self.record.epoch}, batch {self.record.num_batches}")
+        self.observer.note(f"resumed at epoch {self.record.epoch + 1}, batch {self.record.num_batches}")
 
     def _result(self) -> Result:
         if not self.history:

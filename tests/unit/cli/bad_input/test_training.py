@@ -97,6 +97,20 @@ def test_a_run_that_is_there(store, tmp_path, capfd):
     assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
 
 
+def test_resume_needs_no_settings_again(store, tmp_path, capfd):
+    run = tmp_path / "run"
+    assert call(capfd, "train", store, "--out", run, *TRAIN, "--hidden", 7, "--layers", 3, "--checkpoint-every", 9)[0] == 0
+    assert call(capfd, "train", store, "--out", run, "--resume", "--epochs", 2)[0] == 0
+    report = json.loads((run / "report.json").read_text())
+    assert report["epochs"] == 2
+    told = json.loads((run / "config.json").read_text())
+    assert (told["hidden"], len(told["num_neighbors"]), told["checkpoint_every_s"]) == (7, 3, 9.0)
+    assert "--num-neighbors" in said(capfd, "train", store, "--out", run, "--resume", "--layers", 2)
+    assert "--num-neighbors" in said(capfd, "train", store, "--out", run, "--resume", "--num-neighbors", "4,4")
+    (run / "config.json").write_text("{")
+    assert "config.json" in said(capfd, "train", store, "--out", run, "--resume")
+
+
 def test_a_run_in_the_folder_of_a_store(store, capfd):
     before = sorted(path.name for path in store.iterdir())
     said(capfd, "train", store, *TRAIN, "--out", store)
