@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from penstock.errors import InputError
-from penstock.sources.columns import Field, Request, make_chunk, make_field, resolve
+from penstock.sources.columns import Field, Request, make_chunk, make_field, pc, resolve
 from penstock.sources.csv_layout import NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
 from penstock.sources.source import DST, ID, SRC, Chunk, Column
 
@@ -125,6 +125,11 @@ class CsvTable:
         first = 0
         for block in self._blocks():
             batch = self._parse(block, first, columns)
+            for field in fields:
+                if field.is_text and field.name in (ID, SRC, DST):
+                    is_empty = pc.equal(batch.column(field.columns[0]), "")
+                    if (bad := pc.index(is_empty, True).as_py()) >= 0:
+                        raise InputError(f"{self.where(first + bad)}: '{field.name}' has no value: every node needs an id")
             for start in range(0, batch.num_rows, max_rows):
                 piece = batch.slice(start, max_rows)
                 yield make_chunk(fields, piece, first, self.where)

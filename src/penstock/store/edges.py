@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.errors import InputError, NodeIdError
+from penstock.errors import InputError, NodeIdError, argument
 from penstock.rng import MAX_NODES
 from penstock.sources.source import DST, SRC, Chunk, Column, EdgeTable, Table, expected_rows
 from penstock.store.fields import FieldConverter, FieldRules
@@ -25,6 +25,9 @@ EDGE_ID = "edge_id"
 RESERVED = (INDICES, EDGE_ID, "indptr", "keys")
 """Names that a field must not have."""
 
+
+FEW_NODES, NODES_PER_EDGE = 1 << 24, 100
+"""So many nodes are taken for granted where only edges tell, in all or for each edge: more are ids that were meant to be mapped."""
 
 _ENDS_BYTES = 24
 """Per edge at work: both ends as int64, and what becomes of them."""
@@ -123,6 +126,12 @@ class EdgeReader:
         known_src, known_dst = self._known
         if self.is_one_type:
             self._largest_src = self._largest_dst = max(self._largest_src, self._largest_dst)
+        for known, largest in zip(self._known, (self._largest_src, self._largest_dst), strict=True):
+            if known is None and largest >= max(FEW_NODES, NODES_PER_EDGE * num_rows):
+                raise InputError(
+                    f"{self.name}: {num_rows} edges name nodes up to {largest}, and every number below is a node too: have such ids mapped "
+                    f"({argument('ids', 'int')}), or say how many nodes there are ({argument('num_nodes')})"
+                )
         return EdgeCounts(
             histogram,
             num_rows,

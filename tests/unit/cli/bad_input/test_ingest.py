@@ -6,8 +6,8 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.feed import NeighborLoader
-from penstock.store import ingest
-from tests.refusals import TRAIN, refused, said
+from penstock.store import Store, ingest
+from tests.refusals import TRAIN, call, refused, said
 from tests.train.stores import make_data
 
 
@@ -35,6 +35,22 @@ def test_a_range_of_columns_with_a_wrong_end(columns, fault, tmp_path, capfd):
 def test_a_bad_cell_names_its_line(tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,x,0.5\n")
     assert "line 3" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--edge-field", "weight=w", "--ids", "int")
+
+
+def test_ids_far_apart(tmp_path, capfd):
+    (tmp_path / "e.csv").write_text("src,dst\n1000000000000,2\n0,30000000\n")
+    assert "2 edges name nodes up to 1000000000000" in said(capfd, "ingest", tmp_path / "e.csv", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    assert call(capfd, "ingest", tmp_path / "e.csv", tmp_path / "store", "--ids", "int")[0] == 0
+    assert Store.open(tmp_path / "store").num_nodes["node"] == 4
+    (tmp_path / "e.csv").write_text("src,dst\n0,30000000\n")
+    assert call(capfd, "ingest", tmp_path / "e.csv", tmp_path / "other", "--num-nodes", 30_000_001)[0] == 0
+
+
+def test_a_missing_id(tmp_path, capfd):
+    (tmp_path / "e.csv").write_text("src,dst\na,b\nb,\nc,a\n")
+    assert "line 3: 'dst' has no value" in said(capfd, "ingest", tmp_path / "e.csv", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_node_table_that_nothing_is_read_from(tmp_path, capfd):
