@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.sampler.base import NumNeighbors
 
 import penstock
-from penstock.errors import NodeIdError, NotSupportedError, UsageError
+from penstock.errors import InputError, NodeIdError, NotSupportedError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.gather import RowTable
@@ -195,6 +195,25 @@ def test_rows_that_numpy_does_not_know(rows):
         assert torch.equal(batch.rare.to(torch.complex64), rows.to(torch.complex64)[batch.n_id])
 
 
+def test_what_scripts_ask_a_loader():
+    loader = NeighborLoader(homogeneous_data(), [2], torch.arange(70), batch_size=32, drop_last=True)
+    assert (len(loader.dataset), loader.drop_last, len(loader)) == (70, True, 2)
+
+
+def test_a_part_of_another_length():
+    data = homogeneous_data()
+    data.train_mask = data.train_mask[:20]
+    with pytest.raises(UsageError, match=r"a mask has an entry for each of the 300 nodes, this one is of shape \[20\]"):
+        NeighborLoader(data, [2], "train")
+
+
+def test_a_list_for_each_node():
+    data = homogeneous_data()
+    data.words = ["a"] * 300
+    with pytest.raises(InputError, match="words is a list of one entry for each node or edge: give a tensor or an array"):
+        NeighborLoader(data, [2])
+
+
 def test_a_list_may_be_a_pair():
     data, ids = typed_data(), torch.tensor([5, 1])
     (batch,) = NeighborLoader(data, [2], input_nodes=["paper", ids], batch_size=2)
@@ -330,7 +349,8 @@ def test_bidirectional_has_both_directions():
         ({"seed": -1}, UsageError, "seed must be"),
         ({"seed": 1.5}, UsageError, "seed must be"),
         ({"rank": 2, "num_ranks": 2}, UsageError, "rank must be a whole number"),
-        ({"colour": "blue"}, UsageError, "unknown argument 'colour'"),
+        ({"colour": "blue"}, UsageError, "unknown argument 'colour' for NeighborLoader$"),
+        ({"num_worker": 2}, UsageError, "unknown argument 'num_worker' for NeighborLoader: did you mean 'num_workers'"),
         ({"shuffle": True, "sampler": range(300)}, UsageError, "sampler excludes shuffle"),
         ({"batch_sampler": [[1]], "batch_size": 4}, UsageError, "batch_sampler excludes"),
         ({"disjoint": True, "subgraph_type": "induced"}, UsageError, "no induced subgraphs"),

@@ -231,9 +231,7 @@ def as_text(result: Result, written: dict[str, Path]) -> str:
 def parse_fanouts(text: str, num_layers: int | None) -> tuple[int, ...]:
     """Read '15,10,5'; with a number of layers, the last fanout is repeated up to it."""
     try:
-        fanouts = [int(part) for part in text.replace(",", " ").split()]
-        if not fanouts:
-            raise ValueError
+        fanouts = [int(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"--num-neighbors takes whole numbers with commas, for instance 15,10; got {text!r}") from None
     if num_layers is None:

@@ -145,6 +145,7 @@ class PyGInput:
             raise MissingFieldError(f"input_nodes='{part}', but the data has no {part}_mask; give node ids or a mask")
         if mask.dim() != 1:
             raise UsageError(f"{part}_mask holds {mask.shape[1]} splits; choose one: input_nodes=data.{part}_mask[:, 0]")
+        check_mask(mask, self.graph.num_nodes[node_type or NODE])
         return mask.nonzero().view(-1)
 
     def fields(self) -> tuple[list[Field], list[Field]]:

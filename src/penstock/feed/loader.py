@@ -208,6 +208,16 @@ class NeighborLoader:
         return self._options.num_workers
 
     @property
+    def drop_last(self) -> bool:
+        """Whether the last, incomplete batch is left out."""
+        return self._options.drop_last
+
+    @property
+    def dataset(self) -> range:
+        """Positions in the set of seeds, as PyG has it: `len(loader.dataset)` is the number of seeds."""
+        return range(self._maker.seeds.ids.size)
+
+    @property
     def epoch(self) -> int:
         """The epoch that the current iterator delivers, or the next one."""
         return self._epoch

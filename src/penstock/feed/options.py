@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,6 +18,14 @@ from penstock.plan import Plan
 
 _IGNORED = ("dataset", "collate_fn", "persistent_workers", "multiprocessing_context", "in_order", "pin_memory_device")
 """Accepted and without effect: they steer worker processes, of which there are none."""
+
+_NAMES = (
+    "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "prefetch_factor", "drop_last", "timeout", "pin_memory",
+    "generator", "num_neighbors", "input_nodes", "replace", "subgraph_type", "disjoint", "weight_attr", "transform",
+    "transform_sampler_output", "is_sorted", "filter_per_worker", "input_id", "custom_cls", "seed", "split", "order", "rank",
+    "num_ranks", "plan", "features", "step", "device", "shards",
+)  # fmt: skip
+"""What a misspelt name may have meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,9 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
     num_workers, prefetch = kwargs.pop("num_workers", 0), kwargs.pop("prefetch_factor", None)
     timeout_s, pin_memory = kwargs.pop("timeout", 0), bool(kwargs.pop("pin_memory", False))
     if kwargs:
-        raise UsageError(f"unknown argument {sorted(kwargs)[0]!r} for NeighborLoader; docs/compat.md lists all of them")
+        name = sorted(kwargs)[0]
+        near = difflib.get_close_matches(name, _NAMES, 1)
+        raise UsageError(f"unknown argument {name!r} for NeighborLoader" + (f": did you mean {near[0]!r}?" if near else ""))
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
     if sampler is not None and shuffle:

@@ -58,7 +58,7 @@ def plan_rows(
         if amount and left <= 0:
             raise UsageError(
                 f"{argument(name, text)} does not hold the directory alone: {per_node} bytes for each of "
-                f"{sum(num_rows.values()):,} rows; give more, or 0"
+                f"{sum(num_rows.values()):,} rows; give more, or 0" + (f" ({text}% is a share)" if text.strip().isdecimal() else "")
             )
         amount = max(0.0, min(1.0, left / max(whole, 1)))
     return {key: math.floor(amount * count) for key, count in num_rows.items()}

@@ -88,7 +88,8 @@ def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str,
         matches = [item] if item in available else _range(item, available) or fnmatch.filter(available, item) or _position(item, available)
         if not matches:
             shown = ", ".join(available[:_SHOWN]) + (", ..." if len(available) > _SHOWN else "")
-            raise MissingFieldError(f"{file}: {_fault(item, request.name, available)}; the columns are {shown}")
+            hint = f": name it by {argument(request.name)}" if request.is_default else ""
+            raise MissingFieldError(f"{file}: {_fault(item, request.name, available)}; the columns are {shown}{hint}")
         found += matches
     for column in found:
         if list(available).count(column) > 1:
