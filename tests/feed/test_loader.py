@@ -200,6 +200,13 @@ def test_what_scripts_ask_a_loader():
     assert (len(loader.dataset), loader.drop_last, len(loader)) == (70, True, 2)
 
 
+def test_a_field_of_a_name_that_is_taken():
+    data = homogeneous_data()
+    data.row_ptr = torch.arange(300)
+    with pytest.raises(InputError, match=r"row_ptr is what a batch calls .* rename this field"):
+        iter(NeighborLoader(data, [2]))
+
+
 def test_a_part_of_another_length():
     data = homogeneous_data()
     data.train_mask = data.train_mask[:20]

@@ -269,8 +269,8 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
         if ids.size and not (ids.min() >= 0 and ids.max() < count):
             bad = np.flatnonzero((ids < 0) | (ids >= count))
             raise InputError(
-                f"{name}: {bad.size} of {ids.size} {end} ids lie outside [0, {count}); first is edge {bad[0]} with {ids[bad[0]]}. "
-                f"Is num_nodes too small?"
+                f"{name}: {bad.size} of {ids.size} {end} ids lie outside [0, {count}); first is edge {bad[0]} with {ids[bad[0]]}"
+                + (". Is num_nodes too small?" if ids.min() >= 0 else "")
             )
     degrees = np.zeros(num_dst + 1, dtype=np.int64)
     build_kernels.count_degrees(dst, degrees[1:])

@@ -69,7 +69,8 @@ def _kept(description: dict[str, Any]) -> str:
     """What the plan keeps in memory, with the sum, on a line of its own; nothing without a plan."""
     plan = description["plan"]
     if not plan:
-        return ""
+        is_waiting = description["config"]["recipe"] == "uva" and description["config"]["device"] == "cpu"
+        return "\nuva: without a GPU (--device cuda) there is nothing for it to do" if is_waiting else ""
     list_bytes, loaded_bytes = description["list_bytes"], description["loaded_bytes"]
     row_bytes, is_shared = description["cache_bytes"] - list_bytes, plan["neighbor_cache"] == "shared"
     is_fitted = bool(description["memory"])
