@@ -12,37 +12,34 @@ import logging
 import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.errors import StateError, UsageError
+from penstock.errors import UsageError
 from penstock.feed.arguments import check_kinds, choose_subgraph, refuse_unsupported
 from penstock.feed.assemble import Assembler
-from penstock.feed.buffers import Loan
 from penstock.feed.device_cache import cache_to_come
 from penstock.feed.drawing import choose_drawing
+from penstock.feed.epoch import Epoch
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
-from penstock.feed.lookahead import LookAhead
-from penstock.feed.maker import HeldSample, Sampled, StageClock, locate, located
+from penstock.feed.maker import Sampled, locate
 from penstock.feed.on_device import choose_device
-from penstock.feed.options import LoaderOptions, choose_seed, read_options, samples_ahead
-from penstock.feed.pipeline import OrderedAhead, Workers
+from penstock.feed.options import choose_seed, read_options, samples_ahead
+from penstock.feed.pipeline import Workers
 from penstock.feed.setup import fill_caches, make_maker, make_one
 from penstock.feed.shards import check_shards
 from penstock.feed.state import check_state, make_state
-from penstock.feed.stats import BatchStats, LoaderStats
+from penstock.feed.stats import LoaderStats
 from penstock.feed.timeline import Recording
-from penstock.feed.turns import Turns
 from penstock.gather import Seat, TieredTable
-from penstock.order import GivenOrder, Order, SequentialOrder
+from penstock.order import Order, SequentialOrder
 from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
@@ -50,7 +47,6 @@ from penstock.store.process_memory import give_back_freed_memory, let_go_of_libr
 logger = logging.getLogger("penstock")
 
 Batch = Data | HeteroData
-T = TypeVar("T")
 
 
 class NeighborLoader:
@@ -230,7 +226,7 @@ class NeighborLoader:
         if self._caches.fitted is not None:
             let_go_of_libraries()  # what was read of them to load kernels
             give_back_freed_memory()
-        begun = _Epoch(self, self._epoch, self._delivered)
+        begun = Epoch(self, self._epoch, self._delivered)
         self._is_fresh = False
         return begun
 
@@ -334,113 +330,3 @@ class NeighborLoader:
             return self.transform(batch)
         except Exception as error:
             raise locate(error, "transform", index) from error
-
-
-class _Epoch:
-    """One pass over the batches of one epoch.
-
-    Threads make whole batches: sample, then gather. Where a policy looks ahead, the first half has threads of its own and samples are held
-    until the window is full.
-    """
-
-    def __init__(self, loader: NeighborLoader, epoch: int, first: int) -> None:
-        self._loader, self._pass, self._next, self._got = loader, loader._pass, first, 0.0
-        options, maker, caches, ranks = loader._options, loader._maker, loader._caches, loader.num_ranks
-        number = caches.begin()
-        assembler, turns = Assembler(maker.source, caches, number), Turns()
-        indices = range(first * ranks + loader.rank, loader._num_batches, ranks)
-        with located(StageClock("order"), indices.start):
-            order = self._begin_order(epoch, first)
-        ahead: LookAhead[HeldSample | None] | None = None
-        is_first_alone = not caches.window and loader._stats.num_batches == 0  # its pages are touched for the first time: by all threads
-        if caches.window:
-
-            @torch.inference_mode(False)
-            def draw(index: int) -> Sampled:
-                return maker.sample(epoch, index, order)
-
-            samples = _run(draw, indices, loader._samplers, loader._sampling)
-
-            def announce(sampled: Sampled) -> HeldSample | None:
-                loader._announce(number, assembler, sampled)
-                return maker.hold(sampled) if caches.hold == "samples" else None
-
-            ahead = LookAhead(samples, announce, caches.window)
-
-        @torch.inference_mode(False)  # without workers this is the user's thread, and memory is used again in another mode
-        def make(index: int) -> tuple[Any, BatchStats]:
-            turn = index // ranks - first
-            try:
-                sampled = maker.sample(epoch, index, order) if ahead is None or caches.hold == "ids" else None
-                with turns.of(turn):
-                    held = None if ahead is None else ahead.take()
-                    sampled, held = maker.release(held) if held is not None else sampled, None
-                    assert sampled is not None
-                    under_way = maker.submit(assembler, sampled)
-                return maker.finish(assembler, sampled, under_way, options.num_workers if is_first_alone and turn == 0 else 1)
-            finally:
-                turns.skip(turn)
-
-        self._last = last = deque[Loan](maxlen=1)
-        more = (lambda: bool(last) and last[0].is_back) if caches.window else None
-        self._results = _run(make, indices, loader._workers, options, is_first_alone=is_first_alone, is_given_up=more)
-        self._recording = Recording(epoch, first, len(loader))
-
-    def _begin_order(self, epoch: int, first: int) -> Order:
-        """The order of this pass: a sampler of the user's is read now, once."""
-        loader, order = self._loader, self._loader._maker.order
-        if not isinstance(order, GivenOrder):
-            return order
-        begun = order.begin()
-        sequence = begun.digest()
-        if first and loader._sequence not in (None, sequence):
-            raise StateError(
-                f"the state was taken inside epoch {epoch}, and the sampler gives another sequence now: set it (its generator, its epoch) "
-                "to where that epoch began before the loader is made, or take shuffle=True, which needs none"
-            )
-        loader._sequence = sequence
-        return begun
-
-    def __iter__(self) -> _Epoch:
-        return self
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __next__(self) -> Any:
-        loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
-        asked = loader._batch_asked(self._got)
-        try:
-            batch, stats = next(self._results)
-            started, stage = time.perf_counter(), loader._maker.stage
-            batch = loader._transformed(stage.hand_over(batch, stats.mark), self._next * loader.num_ranks + loader.rank)
-            if loader._options.pin_memory and stage.device is None:
-                batch = batch.pin_memory()
-        except StopIteration:
-            self._recording.over(self._next, asked)
-            loader._is_over |= loader._pass == self._pass
-            raise
-        except BaseException:
-            self._results = iter(())  # the batches after it would be counted wrong
-            raise
-        stats.stage_s["deliver"] = time.perf_counter() - started
-        if stats.loan is not None:
-            self._last.append(stats.loan)
-        loader._stats.add(stats)
-        loader._stats.wait_s += getattr(self._results, "wait_s", 0.0) - waited_s
-        self._recording.delivered(self._next, asked, started, stats.spans)
-        if self._recording.has_begun:
-            loader._recording = self._recording
-        self._next += 1
-        if loader._pass == self._pass:
-            loader._delivered = self._next
-        loader._huge_pages.batch_delivered()
-        self._got = time.perf_counter()
-        return batch
-
-
-def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions, **how: Any) -> Iterator[T]:
-    """Results of `work` in order: made ahead by the workers (`how`: see `OrderedAhead`), or here and now where there are none."""
-    if workers.num_workers == 0:
-        return map(work, indices)
-    return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s, **how)
