@@ -155,8 +155,8 @@ def _train(
     folder = out or default_folder(store.resolve().name, resume)
     settings = {**given, "store": str(store), "num_neighbors": parse_fanouts(given["num_neighbors"], given["layers"])}
     settings["checkpoint_every_s"] = settings.pop("checkpoint_every")
-    if resume:
-        settings = {**saved_settings(folder), **{name: settings[name] for name in settings if is_given(context, name)}}
+    if resume and (saved := saved_settings(folder)):
+        settings = {**saved, **{name: settings[name] for name in settings if is_given(context, name)}}
     settings.pop("layers", None)
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.report import choose_observer, write_report

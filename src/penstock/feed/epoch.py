@@ -41,11 +41,11 @@ class Epoch:
     def __init__(self, loader: NeighborLoader, epoch: int, first: int) -> None:
         self._loader, self._pass, self._next, self._got = loader, loader._pass, first, 0.0
         options, maker, caches, ranks = loader._options, loader._maker, loader._caches, loader.num_ranks
+        indices = range(first * ranks + loader.rank, loader._num_batches, ranks)
+        with located(StageClock("order"), indices.start):  # before anything is begun: it may fail
+            order = self._begin_order(epoch, first)
         number = caches.begin()
         assembler, turns = Assembler(maker.source, caches, number), Turns()
-        indices = range(first * ranks + loader.rank, loader._num_batches, ranks)
-        with located(StageClock("order"), indices.start):
-            order = self._begin_order(epoch, first)
         ahead: LookAhead[HeldSample | None] | None = None
         is_first_alone = not caches.window and loader._stats.num_batches == 0  # its pages are touched for the first time: by all threads
         if caches.window:

@@ -107,6 +107,7 @@ def test_resume_needs_no_settings_again(store, tmp_path, capfd):
     assert (told["hidden"], len(told["num_neighbors"]), told["checkpoint_every_s"]) == (7, 3, 9.0)
     assert "--num-neighbors" in said(capfd, "train", store, "--out", run, "--resume", "--layers", 2)
     assert "--num-neighbors" in said(capfd, "train", store, "--out", run, "--resume", "--num-neighbors", "4,4")
+    assert call(capfd, "train", store, "--out", tmp_path / "new", "--resume", "--epochs", 1)[0] == 0, "nothing there: from the beginning"
     (run / "config.json").write_text("{")
     assert "config.json" in said(capfd, "train", store, "--out", run, "--resume")
 
