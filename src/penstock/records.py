@@ -21,6 +21,12 @@ EDGE: EdgeType = ("node", "to", "node")
 Allocator = Callable[[int, Any], np.ndarray]
 """(number of elements, dtype) -> one-dimensional array, contents undefined. `numpy.empty` is one; a buffer pool is another."""
 
+
+def index_dtype(most: int) -> type:
+    """The smallest dtype for numbers up to `most`: int32, or int64 from 2**31 on."""
+    return np.int32 if most <= np.iinfo(np.int32).max else np.int64
+
+
 Span = tuple[str, float, float, int]
 """A piece of work: (kind, begin, end, ident of the thread), times of `time.perf_counter`."""
 
@@ -44,6 +50,10 @@ class CSC:
     lists: Any = None
     sums: np.ndarray | None = None
     guide: np.ndarray | None = None
+
+    def degrees(self, nodes: np.ndarray) -> np.ndarray:
+        """int64[n]: lengths of the lists of some nodes."""
+        return self.indptr[nodes + 1] - self.indptr[nodes]
 
     @property
     def num_dst(self) -> int:

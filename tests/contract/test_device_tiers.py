@@ -17,6 +17,7 @@ from penstock.errors import BudgetError, InputError, TierError
 from penstock.kernels import _cuda, _triton
 from penstock.store.tiers import DeviceTier, PinnedTier
 from penstock.store.tiers import pin as pinning
+from penstock.store.tiers.host import row_bytes_of
 from tests.contract.tiers import POISON, TierContract
 from tests.devices import DEVICES
 
@@ -72,7 +73,10 @@ class TestDeviceTier(OnDevice):
         self.rows_are_on = str(self.reader)
 
     def make(self, arrays):
-        return DeviceTier.of(arrays, self.reader)
+        tier = DeviceTier(len(arrays[0]), [row_bytes_of(array) for array in arrays], self.reader, "device")
+        for table, array in zip(tier.buffers, arrays, strict=True):
+            table.copy_(torch.from_numpy(array.reshape(-1).view(np.uint8)))
+        return tier
 
     def test_write(self, arrays):
         tier = self.make(arrays)

@@ -105,6 +105,17 @@ def test_a_disk_that_is_full_at_the_report(store, disk, capfd):
     assert (disk / "run" / "report.html").exists()
 
 
+def test_a_disk_that_is_full_at_the_predictions(store, disk, tmp_path, capfd):
+    command, classes = ("train", store, "--out", tmp_path / "run", *COMMAND), disk / "classes.csv"
+    assert call(capfd, *command)[0] == 0
+    fill(disk)
+    assert "classes.csv" in said(capfd, *command, "--resume", "--predictions", classes)
+    assert not [path for path in disk.iterdir() if "classes" in path.name]
+    free(disk)
+    assert call(capfd, *command, "--resume", "--predictions", classes)[0] == 0
+    assert classes.read_text().startswith("id,")
+
+
 def test_a_folder_that_becomes_read_only(store, expected, tmp_path):
     """The folder's place is taken by a file system that cannot be written; underneath, the checkpoint stays what it was."""
     folder, seen = tmp_path / "run", []

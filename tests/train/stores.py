@@ -6,8 +6,6 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.store import ingest
 
-RELATIONS = [("author", "writes", "paper", 900), ("paper", "by", "author", 900), ("venue", "prints", "paper", 300)]
-
 
 def undirected(generator, num_nodes, num_edges):
     """Symmetric edges without self-loops or repetitions."""

@@ -7,7 +7,6 @@ from penstock.cache.hotness import (
     check_hotness,
     degree_hotness,
     in_out_ratio,
-    over_threshold,
     plan_static,
     random_hotness,
 )
@@ -37,7 +36,6 @@ __all__ = [
     "in_out_ratio",
     "inclusion_probability",
     "oracle_hotness",
-    "over_threshold",
     "plan_static",
     "random_hotness",
     "sample_batches",

@@ -16,7 +16,7 @@ from collections import deque
 import numpy as np
 
 from penstock.cache.hotness import check_hotness
-from penstock.cache.policy import BasePolicy, Change, make_table
+from penstock.cache.policy import Change, Policy, make_table
 from penstock.errors import UsageError
 from penstock.kernels.cache_belady import cpu as kernels
 
@@ -29,7 +29,7 @@ MAX_PLACE = (1 << 31) - 1
 _CHUNK = 1 << 20
 
 
-class Belady(BasePolicy):
+class Belady(Policy):
     """Keeps what is needed soonest. A miss that is worth no more than the worst row is not taken in.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import BasePolicy
+from penstock.cache.policy import Policy
 from penstock.kernels.cache_fifo import cpu as kernels
 from penstock.kernels.cache_lookup.cpu import count_anew
 
@@ -12,7 +12,7 @@ MAX_NUMBER = (1 << 31) - 1
 """Rows that may have come in before they are counted anew."""
 
 
-class FIFO(BasePolicy):
+class FIFO(Policy):
     """Every miss comes in, the oldest row leaves. 4 bytes a node, nothing a row."""
 
     name = "fifo"

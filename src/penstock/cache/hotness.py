@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock import rng
 from penstock.cache.ranking import rank
-from penstock.errors import CorruptStoreError, InputError, UsageError
+from penstock.errors import InputError, UsageError, damaged_neighbor
 from penstock.kernels.cache_lookup.cpu import lies_inside
 from penstock.kernels.placement import cpu as placement
 from penstock.records import EdgeType, Graph, NodeType
@@ -110,12 +110,6 @@ def list_ratio(reads: np.ndarray, pointers: Sequence[np.ndarray], out: np.ndarra
     return ratio
 
 
-def over_threshold(hotness: np.ndarray, threshold: float) -> np.ndarray:
-    """Return int64[k]: the nodes whose hotness reaches a threshold (AliGraph), best first: a static cache without a capacity."""
-    hotness = check_hotness(hotness, np.size(hotness))
-    return plan_static(hotness, int(np.count_nonzero(hotness >= threshold)))
-
-
 def _num_nodes(graph: Graph, node_type: NodeType) -> int:
     if node_type not in graph.num_nodes:
         raise UsageError(f"'{node_type}' is not a node type; the node types are {graph.node_types}")
@@ -127,6 +121,6 @@ def _chunks(edge_type: EdgeType, indices: np.ndarray, num_nodes: int) -> Iterato
     for first in range(0, indices.size, CHUNK):
         chunk = indices[first : first + CHUNK].astype(np.int64)
         if not lies_inside(chunk, num_nodes):
-            where = f"a source lies outside [0, {num_nodes}), the ids of node type {edge_type[0]!r}"
-            raise CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {where}")
+            bad = int(np.flatnonzero((chunk < 0) | (chunk >= num_nodes))[0])
+            raise damaged_neighbor(edge_type, num_nodes, first + bad, int(chunk[bad]))
         yield chunk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.errors import CorruptStoreError, NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError, damaged_neighbor
 from penstock.kernels.inclusion import cpu as kernels
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
@@ -42,9 +42,7 @@ def inclusion_probability(
             fanout = sampler.fanouts[edge_type][hop]
             bad = kernels.spread_inclusion(csc.indptr, csc.indices, fanout, sampler.replace, frontier[node_type], missed[source_type])
             if bad >= 0:
-                where = f"the edge at position {bad} comes from node {csc.indices[bad]}"
-                has = f"'{source_type}' has {graph.num_nodes[source_type]} nodes"
-                raise CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {where}, {has}")
+                raise damaged_neighbor(edge_type, graph.num_nodes[source_type], bad, int(csc.indices[bad]))
         for node_type, probability in missed.items():
             avoided[node_type] *= probability
             frontier[node_type] = np.subtract(1.0, probability, out=probability)

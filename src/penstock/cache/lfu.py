@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.lists import link_all, make_rows
-from penstock.cache.policy import BasePolicy
+from penstock.cache.policy import Policy
 from penstock.kernels.cache_lfu import cpu as kernels
 from penstock.kernels.cache_lfu.reference import MOST
 
 
-class LFU(BasePolicy):
+class LFU(Policy):
     """Every miss comes in; the row with the fewest accesses since it came leaves, among equals the least recently used.
 
     Counts stop at 255 and are forgotten when a row leaves; initial rows start with one access, the best ones last. 4 bytes a node and
@@ -21,14 +20,28 @@ class LFU(BasePolicy):
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
-        self._rows = make_rows(self.num_slots, MOST + 1)
+        self._rows = _make_rows(self.num_slots, MOST + 1)
         self._cursor = np.array([1, 0], dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:
         super()._fill(ids)
         self._rows[: ids.size, 2], self._rows[: ids.size, 3] = ids, 1
-        link_all(self._rows, self.num_slots + 1, np.arange(ids.size))
+        _link_all(self._rows, self.num_slots + 1, np.arange(ids.size))
         self._cursor[1] = ids.size
 
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
         return kernels.access(ids, self._directory, self._rows.reshape(-1), MOST, self._cursor, hit_slots, inserted, into)
+
+
+def _make_rows(num_rows: int, num_ends: int) -> np.ndarray:
+    """Return int32[num_rows + num_ends, 4]: every list empty, no row with a node."""
+    rows = np.full((num_rows + num_ends, 4), -1, dtype=np.int32)
+    rows[:, 0] = rows[:, 1] = np.arange(num_rows + num_ends)
+    return rows
+
+
+def _link_all(rows: np.ndarray, end: int, members: np.ndarray) -> None:
+    """Make int64[n] members the list of an empty end, in this order from the front."""
+    around = np.concatenate([[end], members, [end]])
+    rows[around[1:], 0] = around[:-1]
+    rows[around[:-1], 1] = around[1:]

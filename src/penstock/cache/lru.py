@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import BasePolicy, make_table
+from penstock.cache.policy import Policy, make_table
 from penstock.kernels.cache_lru import cpu as kernels
 
 
-class LRU(BasePolicy):
+class LRU(Policy):
     """Every miss comes in, the row not asked for during the longest time leaves. 8 bytes a node and 16 a row."""
 
     name = "lru"

@@ -20,14 +20,14 @@ import numpy as np
 from penstock import rng
 from penstock.cache.hotness import plan_static
 from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples
-from penstock.errors import CorruptStoreError, UsageError
+from penstock.errors import UsageError, damaged_neighbor
 from penstock.kernels.companions import cpu as companion_kernels
 from penstock.kernels.count_pages import cpu as page_kernels
 from penstock.order import Order
 from penstock.order.communities import place_nodes
 from penstock.order.grouping import BLOCK, group_by, invert
 from penstock.order.orders import permutation
-from penstock.records import EdgeType, Graph, NodeType
+from penstock.records import EdgeType, Graph, NodeType, index_dtype
 from penstock.sample import NeighborSampler
 from penstock.store.format import DATA_OFFSET
 
@@ -54,14 +54,14 @@ class Accesses:
 
 
 def record_accesses(
-    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int, num_epochs: int = 1,
+    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int,
     advance: Callable[[int], None] = lambda batches: None,
 ) -> Accesses:  # fmt: skip
-    """Sample epochs with other draws than training's and count; arguments as in `presample_visits`, `advance` is told of batches."""
-    dtype = np.min_scalar_type(num_epochs * order.num_batches(batch_size, False))  # a batch counts once
+    """Sample an epoch with other draws than training's and count; arguments as in `presample_visits`, `advance` is told of batches."""
+    dtype = np.min_scalar_type(order.num_batches(batch_size, False))  # a batch counts once
     found = Accesses(*({name: np.zeros(count, dtype) for name, count in sampler.graph.num_nodes.items()} for _ in range(2)))
     apart = draw_apart(sampler)
-    for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(num_epochs)):
+    for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(1)):
         for node_type, ids in distinct_nodes(apart, sample).items():
             found.visits[node_type][ids] += 1
         for node_type, counts in sample.num_nodes_per_hop.items():
@@ -124,7 +124,7 @@ class Layouts:
 
     @property
     def _dtype(self) -> type:
-        return np.int32 if sum(self._graph.num_nodes.values()) <= np.iinfo(np.int32).max else np.int64
+        return index_dtype(sum(self._graph.num_nodes.values()))
 
     def _by_place(self, name: str) -> np.ndarray:
         """Rows of one companion together, the hottest of them first; nodes that are in nobody's list stand for themselves."""
@@ -178,7 +178,7 @@ def choose_companions(
         fanouts: per edge type; -1 draws all.
         firsts: node type -> added to a node of it.
     """
-    dtype = np.int32 if sum(graph.num_nodes.values()) <= np.iinfo(np.int32).max else np.int64
+    dtype = index_dtype(sum(graph.num_nodes.values()))
     best, companions = np.zeros(graph.num_nodes[node_type], np.float32), np.full(graph.num_nodes[node_type], -1, dtype)
     for edge_type, csc in graph.adjacency.items():
         drawn = next((fanout for fanout in reversed(fanouts[edge_type]) if fanout), 0)  # most lists are read at the last hop
@@ -187,8 +187,7 @@ def choose_companions(
         scores = _scores(csc.indptr, readings[edge_type[2]], drawn)
         bad = companion_kernels.choose_companions(csc.indptr, csc.indices, scores, firsts[edge_type[2]], best, companions)
         if bad >= 0:
-            where = f"the edge at position {bad} comes from node {csc.indices[bad]}"
-            raise CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {where}, '{node_type}' has {best.size} nodes")
+            raise damaged_neighbor(edge_type, best.size, bad, int(csc.indices[bad]))
     return companions
 
 
@@ -203,25 +202,23 @@ def _scores(indptr: np.ndarray, readings: np.ndarray, drawn: int) -> np.ndarray:
     return scores
 
 
-def count_pages(
-    batches: Iterable[np.ndarray], rows: np.ndarray, row_bytes: int, *, page_bytes: int = 4096, data_offset: int = DATA_OFFSET
-) -> np.ndarray:
+def count_pages(batches: Iterable[np.ndarray], rows: np.ndarray, row_bytes: int, *, page_bytes: int = 4096) -> np.ndarray:
     """Count the pages that batches read.
 
     Args:
         batches: int64[n] ids each.
         rows: int32 or int64[num_rows]: the row of each id in the file.
         row_bytes: of a row; rows may straddle pages, or be larger than one.
-        page_bytes: what is read at a time; data_offset: where row 0 begins in the file.
+        page_bytes: what is read at a time.
     Returns:
         int64[num_batches, 2]: distinct pages, and runs of consecutive ones, which one request can read.
     """
     if row_bytes == 0 or rows.size == 0:
         return np.zeros((sum(1 for _ in batches), 2), np.int64)
     counts = []
-    marks = np.zeros(-(-(data_offset + rows.size * row_bytes) // page_bytes), np.int32)
+    marks = np.zeros(-(-(DATA_OFFSET + rows.size * row_bytes) // page_bytes), np.int32)
     for number, ids in enumerate(batches):
         ids = np.ascontiguousarray(ids, np.int64)
         counts.append(np.zeros(2, np.int64))
-        page_kernels.count_pages(ids, rows, row_bytes, data_offset, page_bytes, 2 * number + 1, marks, counts[-1])
+        page_kernels.count_pages(ids, rows, row_bytes, DATA_OFFSET, page_bytes, 2 * number + 1, marks, counts[-1])
     return np.array(counts, np.int64).reshape(-1, 2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -35,43 +34,8 @@ class Change:
     into: np.ndarray
 
 
-class Policy(Protocol):
-    """What `gather` asks of a policy.
-
-    Attributes:
-        name: of the policy.
-        capacity: rows it may keep.
-        num_nodes: ids lie in [0, num_nodes).
-        slots: int32[num_nodes], slot of each resident node, negative where there is none: the directory. To be read only, and seldom:
-            policies that keep more than slots in it make this array anew each time.
-        state_bytes: bytes of the directory and of all that the policy remembers.
-    """
-
-    name: str
-    capacity: int
-    num_nodes: int
-
-    @property
-    def slots(self) -> np.ndarray:
-        """The directory."""
-        ...
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the directory and of all that the policy remembers."""
-        ...
-
-    def fill(self, ids: np.ndarray) -> None:
-        """Set the initial content, best first: ids[i] goes to slot i. What does not fit is left out."""
-        ...
-
-    def access(self, ids: np.ndarray) -> Change:
-        """Ask for one batch of distinct ids, in order."""
-        ...
-
-
-class BasePolicy(ABC):
-    """Checks and bookkeeping shared by all policies.
+class Policy(ABC):
+    """What all policies have: checks and the directory. A policy of its own says `_fill` and `_access`.
 
     Args:
         num_nodes: ids lie in [0, num_nodes); below 2**31.
@@ -96,7 +60,8 @@ class BasePolicy(ABC):
 
     @property
     def slots(self) -> np.ndarray:
-        """Slot of each resident node, negative where there is none."""
+        """int32[num_nodes], slot of each resident node, negative where there is none. To be read only, and seldom: policies that keep more
+        than slots in the directory make this array anew each time."""
         return self._directory[:: self.node_numbers]
 
     @property
@@ -151,7 +116,7 @@ class BasePolicy(ABC):
         """Ask for a batch of a cache with slots; returns how many are inserted."""
 
 
-class MarkingPolicy(BasePolicy):
+class MarkingPolicy(Policy):
     """A policy with a mark per row, which lies in the directory beside the slot: a hit reads that line anyway, and the hand writes it."""
 
     most_rows = FRESH - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import BasePolicy, make_table, queue_entries
+from penstock.cache.policy import Policy, make_table, queue_entries
 from penstock.kernels.cache_s3fifo import cpu as kernels
 from penstock.kernels.cache_s3fifo.reference import share_out
 
@@ -12,7 +12,7 @@ MAX_MARK = (1 << 31) - 4
 """Rows that may have left the small queue before the marks in the directory are renewed."""
 
 
-class S3FIFO(BasePolicy):
+class S3FIFO(Policy):
     """New rows stay in a small queue, a tenth of the cache; those hit twice there move on to the main queue, which spares what is hit.
 
     Ids that left the small queue lately enter the main queue at once: as many are remembered as the main queue has rows, in the

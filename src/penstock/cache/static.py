@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.cache.policy import BasePolicy
+from penstock.cache.policy import Policy
 from penstock.kernels.cache_lookup import cpu as kernels
 
 
-class Static(BasePolicy):
+class Static(Policy):
     """Keeps its initial content; misses never come in. The order of batches does not matter to it. 4 bytes a node, nothing a row."""
 
     name = "static"

@@ -80,20 +80,10 @@ class BufferPool:
         """Bytes held now: handed out and idle."""
         return self._total_bytes
 
-    @property
-    def idle_bytes(self) -> int:
-        """Bytes that wait to be handed out again."""
-        with self._lock:
-            self._collect()
-            return sum(buffer.num_bytes for buffer in self._idle)
-
-    def _collect(self) -> None:
-        while self._returned:
-            self._idle.append(self._returned.popleft())
-
     def _take(self, num_bytes: int) -> _Buffer:
         """The smallest idle buffer that fits and is not much too large; else a new one, in place of an idle one that did not fit."""
-        self._collect()
+        while self._returned:
+            self._idle.append(self._returned.popleft())
         fitting = [buffer for buffer in self._idle if num_bytes <= buffer.num_bytes <= 2 * num_bytes + _MAPPED_BYTES]
         if fitting:
             buffer = min(fitting, key=lambda buffer: buffer.num_bytes)

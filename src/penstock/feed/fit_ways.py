@@ -7,11 +7,14 @@ smallest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import BudgetError
 from penstock.plan import Plan
-from penstock.plan.memory import Ahead, MemoryPlan, Needs, plan_memory
+from penstock.plan.memory import MemoryPlan, Needs, plan_memory
+
+if TYPE_CHECKING:
+    from penstock.feed.fit_search import CacheSearch
 
 ALONE = 1.1
 """How many times worse a miss is where rows are read for one batch at a time, and not for two: the disk rests while hits are copied and the
@@ -27,22 +30,6 @@ class Way(NamedTuple):
     with_pointers: bool
 
 
-class Search(Protocol):
-    """What `CacheSearch` is asked for here."""
-
-    def use_lists(self, with_lists: bool) -> None:
-        """Whether neighbour lists may be kept."""
-        ...
-
-    def ways(self, num_threads: int) -> list[Ahead]:
-        """To look ahead."""
-        ...
-
-    def misses(self, way: Ahead, cache_bytes: int) -> float:
-        """Reads per batch that remain."""
-        ...
-
-
 def ways_to_run(num_threads: int, in_flight: int, plan: Plan) -> list[list[Way]]:
     """Groups of ways: the first that has one that fits is taken. So threads are given up first, then kept lists, then row pointers that
     stay in memory, of which the page cache has what it can within the reserve."""
@@ -55,7 +42,7 @@ def ways_to_run(num_threads: int, in_flight: int, plan: Plan) -> list[list[Way]]
     ]
 
 
-def choose_way(budget: int, groups: Sequence[Sequence[Way]], needs: Callable[[Way], Needs], search: Search) -> tuple[MemoryPlan, Way]:
+def choose_way(budget: int, groups: Sequence[Sequence[Way]], needs: Callable[[Way], Needs], search: CacheSearch) -> tuple[MemoryPlan, Way]:
     """Take what misses least of the first group in which anything fits.
 
     Args:

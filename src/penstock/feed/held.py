@@ -13,9 +13,7 @@ import torch
 
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, number_edges
 from penstock.kernels.edges import cpu as edge_kernels
-from penstock.records import Allocator, EdgeType, Graph, NodeType
-
-_MAX = (1 << 31) - 1
+from penstock.records import Allocator, EdgeType, Graph, NodeType, index_dtype
 
 
 @dataclass(slots=True)
@@ -86,7 +84,7 @@ def release(held: HeldSubgraph | Subgraph, graph: Graph, allocate: Allocator) ->
 
 def _narrowed(values: torch.Tensor | None, largest: int, allocate: Allocator) -> np.ndarray:
     assert values is not None
-    held = allocate(values.numel(), np.int32 if largest <= _MAX else np.int64)
+    held = allocate(values.numel(), index_dtype(largest))
     held[:] = values.numpy()
     return held
 

@@ -22,7 +22,7 @@ from torch_geometric.loader.utils import get_input_nodes
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
 from penstock.feed.fields import Field, rows_of
 from penstock.kernels.build_csc import cpu as build_kernels
-from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
+from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.weights import Weights, choose_weights
 from penstock.store import Store
 
@@ -275,14 +275,14 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
     degrees = np.zeros(num_dst + 1, dtype=np.int64)
     build_kernels.count_degrees(dst, degrees[1:])
     indptr = np.cumsum(degrees, out=degrees)
-    index_dtype = np.int32 if num_src <= np.iinfo(np.int32).max else np.int64
+    id_dtype = index_dtype(num_src)
     in_order = bool((dst[1:] >= dst[:-1]).all())
     if is_sorted and not in_order:
         raise UsageError(f"is_sorted=True, but {name} is not sorted by destination: leave is_sorted out")
     if in_order:
-        return CSC(indptr, src.astype(index_dtype, copy=False))  # half the bytes: sampling is a quarter faster
-    indices = np.empty(src.size, dtype=index_dtype)
-    edge_ids = np.empty(src.size, dtype=np.int32 if src.size <= np.iinfo(np.int32).max else np.int64)
+        return CSC(indptr, src.astype(id_dtype, copy=False))  # half the bytes: sampling is a quarter faster
+    indices = np.empty(src.size, dtype=id_dtype)
+    edge_ids = np.empty(src.size, dtype=index_dtype(src.size))
     build_kernels.place_edges(src, dst, indptr[:-1].copy(), indices, edge_ids)
     return CSC(indptr, indices, edge_ids)
 

@@ -30,12 +30,12 @@ class FusedCache(CachedTier):
     """Rows of pinned memory, some of them kept on the device that reads it. Every read must be asked for on the same stream.
 
     Args:
-        make_policy, content, name: as of a `CachedTier`.
+        make_policy, content: as of a `CachedTier`.
         slow: where all rows are.
     """
 
-    def __init__(self, make_policy: Callable[[], Policy], slow: PinnedTier, content: np.ndarray | None = None, name: str = "cache") -> None:
-        super().__init__(make_policy, slow, content, name, reader=slow.reader)
+    def __init__(self, make_policy: Callable[[], Policy], slow: PinnedTier, content: np.ndarray | None = None) -> None:
+        super().__init__(make_policy, slow, content, reader=slow.reader)
         import torch
 
         self._pinned, self._reader = slow, slow.reader

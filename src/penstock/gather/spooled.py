@@ -31,6 +31,7 @@ import numpy as np
 
 from penstock.errors import TierError
 from penstock.gather.spool_file import SpoolFile, cut
+from penstock.records import index_dtype
 from penstock.store.tiers import Read, Tier, TierStats
 
 PIECE_BYTES, NUM_BUFFERS = 16 << 20, 3
@@ -87,7 +88,7 @@ class SpooledTier:
         self._file = SpoolFile(
             folder, slow.row_bytes, num_bytes, num_buffers=NUM_BUFFERS, piece_bytes=PIECE_BYTES, least_rows=4 * group_size, name=name
         )
-        self._dtype = np.int32 if slow.num_rows <= np.iinfo(np.int32).max else np.int64
+        self._dtype = index_dtype(slow.num_rows)
         self._pid, self._lock = os.getpid(), threading.RLock()  # a group may be made, or a read be dropped, while this thread has it
         self._maker, self._writer = (ThreadPoolExecutor(1, thread_name_prefix="penstock-spool") for _ in range(2))
         for threads in (self._maker, self._writer):

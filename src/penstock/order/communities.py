@@ -13,7 +13,7 @@ from penstock.kernels.label_communities import cpu as kernels
 from penstock.order.grouping import BLOCK, group_by
 from penstock.order.traversal import traverse_nodes
 from penstock.order.view import UndirectedView, view_undirected
-from penstock.records import Graph
+from penstock.records import Graph, index_dtype
 
 MAX_ROUNDS = 3
 SETTLED = 0.01
@@ -67,7 +67,7 @@ def put_together(positions: np.ndarray, communities: np.ndarray) -> np.ndarray:
     Cost: 4 bytes a position beside the result, and 4 per number that a community may have (8 from 2**31 on).
     """
     count = positions.size
-    firsts = np.full(int(communities.max(initial=-1)) + 1, count, np.int32 if count <= np.iinfo(np.int32).max else np.int64)
+    firsts = np.full(int(communities.max(initial=-1)) + 1, count, index_dtype(count))
     for begin in range((count - 1) // BLOCK * BLOCK, -1, -BLOCK):  # from the end on, so that the first one is the last to be written
         block = communities[positions[begin : begin + BLOCK]]
         firsts[block[::-1]] = np.arange(begin, begin + block.size, dtype=firsts.dtype)[::-1]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from penstock.kernels.placement import cpu as placement
+from penstock.records import index_dtype
 
 BLOCK = 1 << 18
 """Values looked at at a time."""
@@ -26,7 +27,7 @@ def group_by(values: np.ndarray, key_of: Callable[[np.ndarray], np.ndarray], num
         [n], of the same dtype.
     Cost: O(n + num_keys); 4 bytes a key (8 from 2**31 values on) beside the result.
     """
-    ends = np.zeros(num_keys + 1, np.int32 if values.size <= np.iinfo(np.int32).max else np.int64)
+    ends = np.zeros(num_keys + 1, index_dtype(values.size))
     blocks = [slice(first, first + BLOCK) for first in range(0, values.size, BLOCK)]
     for block in blocks:
         placement.count_keys(_keys(key_of(values[block])), 0, ends[1:])

@@ -27,7 +27,7 @@ from penstock.order.orders import count_batches
 from penstock.order.shuffling_error import choose_num_sequences, read_classes
 from penstock.order.traversal import traverse_seeds
 from penstock.order.view import view_undirected
-from penstock.records import Graph, NodeType
+from penstock.records import Graph, NodeType, index_dtype
 
 _SHIFTS, _ROOT = 1 << 16, (1 << 16) + 1
 """Streams of random words; permutations under the same key use those below 24."""
@@ -47,7 +47,7 @@ class ProximityOrder:
 
     def __init__(self, sequences: np.ndarray, offsets: np.ndarray, seed: int) -> None:
         sequences = np.asarray(sequences)
-        dtype = np.int32 if sequences.size <= np.iinfo(np.int32).max else np.int64
+        dtype = index_dtype(sequences.size)
         self.offsets = np.asarray(offsets, dtype=np.int64)
         self.num_seeds, self.num_sequences, self.seed = sequences.size, self.offsets.size - 1, seed
         _check(sequences, self.offsets)
@@ -119,8 +119,7 @@ def proximity_order(
         if classes is None:
             num_sequences = min(batch_size, ids.size)
         else:
-            choice = choose_num_sequences(make, classes, seed=seed, batch_size=batch_size, num_workers=num_workers)
-            num_sequences = choice.num_sequences
+            num_sequences = choose_num_sequences(make, classes, seed=seed, batch_size=batch_size, num_workers=num_workers)
     return make(num_sequences)
 
 

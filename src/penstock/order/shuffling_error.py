@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,22 +25,6 @@ MEASURED_BATCHES = 256
 MAX_EPOCHS = 64
 NUM_BINS = 16
 """Parts of equal size that take the place of classes where labels are real numbers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceChoice:
-    """How many sequences, and why.
-
-    Attributes:
-        num_sequences: the smallest number whose error is allowed; the most there can be where none is.
-        error: the shuffling error with so many. random_error: of a random order.
-        bound: sqrt(b * M) / n, what `error` may be above `random_error`.
-    """
-
-    num_sequences: int
-    error: float
-    random_error: float
-    bound: float
 
 
 def read_classes(labels: np.ndarray) -> np.ndarray | None:
@@ -89,13 +72,11 @@ def shuffling_error(order: Order, classes: np.ndarray, batch_size: int) -> float
     return round(total / num_batches, 12)  # so that the choice below is the same on machines that add up in another order
 
 
-def choose_num_sequences(
-    make: Callable[[int], Order], classes: np.ndarray, *, seed: int, batch_size: int, num_workers: int
-) -> SequenceChoice:
+def choose_num_sequences(make: Callable[[int], Order], classes: np.ndarray, *, seed: int, batch_size: int, num_workers: int) -> int:
     """Find the smallest number of sequences that adds at most sqrt(batch_size * num_workers) / num_seeds to a random order's error.
 
     Doubling, then halving: 2 * log2(batch_size) measurements at most, instead of one per number. The error falls with the number, if not
-    smoothly: it is lowest where the batch size is a multiple of it.
+    smoothly: it is lowest where the batch size is a multiple of it. Where no number is enough, it is the most there can be.
 
     Args:
         make: number of sequences -> order.
@@ -104,22 +85,20 @@ def choose_num_sequences(
     """
     num_seeds = classes.shape[0]
     most = min(batch_size, num_seeds)
-    random_error = shuffling_error(RandomOrder(num_seeds, seed), classes, batch_size)
-    bound = math.sqrt(batch_size * num_workers) / num_seeds
-    errors: dict[int, float] = {}
+    bound = shuffling_error(RandomOrder(num_seeds, seed), classes, batch_size) + math.sqrt(batch_size * num_workers) / num_seeds
 
     def is_near(number: int) -> bool:
-        errors[number] = shuffling_error(make(number), classes, batch_size)
-        return errors[number] <= random_error + bound
+        return shuffling_error(make(number), classes, batch_size) <= bound
 
-    high = 1
-    while not is_near(high) and high < most:
+    high, is_enough = 1, is_near(1)
+    while not is_enough and high < most:
         high = min(2 * high, most)
+        is_enough = is_near(high)
     low = high // 2  # too few, or 0
-    while high - low > 1 and errors[high] <= random_error + bound:
+    while is_enough and high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_near(middle) else (middle, high)
-    return SequenceChoice(num_sequences=high, error=errors[high], random_error=random_error, bound=bound)
+    return high
 
 
 def _distribution(classes: np.ndarray, width: int) -> np.ndarray:

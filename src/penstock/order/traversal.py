@@ -12,7 +12,7 @@ import numpy as np
 from penstock.kernels.breadth_first import cpu as kernels
 from penstock.order.grouping import BLOCK, invert
 from penstock.order.view import UndirectedView, read_at_random
-from penstock.records import NodeType
+from penstock.records import NodeType, index_dtype
 
 
 def traverse_seeds(view: UndirectedView, seed_type: NodeType, seeds: np.ndarray, root: int) -> np.ndarray:
@@ -27,7 +27,7 @@ def traverse_seeds(view: UndirectedView, seed_type: NodeType, seeds: np.ndarray,
         int32[num_seeds] (int64 from 2**31 nodes or seeds on): positions in `seeds`.
     Cost: O(nodes + edges) of the components with seeds; 5 bytes a node (9 from 2**31 nodes on), 16 a seed where seeds ascend, else 48.
     """
-    dtype, first = view.id_dtype if seeds.size <= np.iinfo(np.int32).max else np.int64, view.first_ids[seed_type]
+    dtype, first = index_dtype(max(view.num_nodes, seeds.size)), view.first_ids[seed_type]
     if _ascend(seeds):
         return _find(seeds, _traverse(view, seeds.astype(dtype) + dtype(first), root), first, dtype)
     distinct, which = np.unique(seeds, return_inverse=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.kernels.breadth_first import cpu as kernels
-from penstock.records import Graph, NodeType
+from penstock.records import Graph, NodeType, index_dtype
 from penstock.store.process_memory import free_bytes
 from penstock.store.tiers import advise_in_order, advise_random
 
@@ -45,7 +45,7 @@ class UndirectedView:
     @property
     def id_dtype(self) -> type:
         """The smallest dtype for ids."""
-        return np.int32 if self.num_nodes <= np.iinfo(np.int32).max else np.int64
+        return index_dtype(self.num_nodes)
 
     @property
     def arrays(self) -> tuple:
@@ -53,13 +53,12 @@ class UndirectedView:
         return self.indptrs, self.indices, self.firsts, self.out_ptr, self.out_nodes
 
 
-def view_undirected(graph: Graph, *, picked: int = PICKED) -> UndirectedView:
+def view_undirected(graph: Graph) -> UndirectedView:
     """Prepare the undirected view.
 
     Args:
         graph: topology; its arrays may be memory-mapped.
-        picked: see PICKED.
-    Cost: one pass over all edges; where some edge has no reverse 4 bytes a node and up to 4 * picked per node and edge type, else nothing.
+    Cost: one pass over all edges; where some edge has no reverse 4 bytes a node and up to 4 * PICKED per node and edge type, else nothing.
     """
     starts = np.cumsum([0, *graph.num_nodes.values()]).tolist()
     first_ids, num_nodes = dict(zip(graph.num_nodes, starts, strict=False)), starts[-1]
@@ -67,10 +66,9 @@ def view_undirected(graph: Graph, *, picked: int = PICKED) -> UndirectedView:
     dtype = np.result_type(np.int32, *(csc.indices.dtype for csc in graph.adjacency.values()))  # they differ from 2**31 nodes on
     indptrs = tuple(_read_only(csc.indptr, np.int64) for csc in graph.adjacency.values())
     indices = tuple(_read_only(csc.indices, dtype) for csc in graph.adjacency.values())
-    few = picked * sum(csc.num_dst for csc in graph.adjacency.values()) <= np.iinfo(np.int32).max
-    nothing = np.empty(0, dtype=np.int32 if few else np.int64)
+    nothing = np.empty(0, dtype=index_dtype(PICKED * sum(csc.num_dst for csc in graph.adjacency.values())))
     view = UndirectedView(num_nodes, first_ids, indptrs, indices, firsts, nothing, np.empty(0, dtype=np.int32))
-    return view if is_symmetric(view) else _with_outgoing(view, picked)
+    return view if is_symmetric(view) else _with_outgoing(view)
 
 
 def is_symmetric(view: UndirectedView) -> bool:
@@ -81,17 +79,17 @@ def is_symmetric(view: UndirectedView) -> bool:
     return total % (1 << 64) == 0
 
 
-def _with_outgoing(view: UndirectedView, picked: int) -> UndirectedView:
+def _with_outgoing(view: UndirectedView) -> UndirectedView:
     lists = list(zip(view.indptrs, view.indices, view.firsts, strict=True))
     ends = np.zeros(
         view.num_nodes + 2, dtype=view.out_ptr.dtype
     )  # two more than nodes: the beginning of node v is at v + 1 until all is placed
     for indptr, indices, (first_src, _) in lists:
-        kernels.count_outgoing(indptr, indices, first_src, picked, ends[2:])
+        kernels.count_outgoing(indptr, indices, first_src, PICKED, ends[2:])
     np.cumsum(ends, out=ends, dtype=ends.dtype)
     out_nodes, cursor = np.empty(int(ends[-1]), dtype=view.id_dtype), ends[1:-1]
     for indptr, indices, (first_src, first_dst) in lists:
-        kernels.place_outgoing(indptr, indices, first_src, first_dst, picked, cursor, out_nodes)
+        kernels.place_outgoing(indptr, indices, first_src, first_dst, PICKED, cursor, out_nodes)
     out_ptr = ends[:-1]
     return UndirectedView(view.num_nodes, view.first_ids, view.indptrs, view.indices, view.firsts, out_ptr, out_nodes)
 

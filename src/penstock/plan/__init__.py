@@ -2,7 +2,6 @@
 
 from penstock.plan.capacity import parse_capacity, plan_rows, slow_options
 from penstock.plan.factored import Times, plan_samplers, plan_samplers_beside
-from penstock.plan.knapsack import plan_split
 from penstock.plan.lists import SHARED, plan_lists, plan_shared
 from penstock.plan.plan import SAME, Plan
 from penstock.plan.recipes import RECIPES, make_plan
@@ -20,6 +19,5 @@ __all__ = [
     "plan_samplers",
     "plan_samplers_beside",
     "plan_shared",
-    "plan_split",
     "slow_options",
 ]

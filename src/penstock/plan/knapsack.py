@@ -13,39 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from penstock.cache.ranking import rank
-from penstock.errors import UsageError
-
-
-def plan_split(
-    list_visits: np.ndarray,
-    list_bytes: np.ndarray,
-    row_visits: np.ndarray,
-    row_bytes: int | np.ndarray,
-    *,
-    seconds_per_list_hit: float | np.ndarray,
-    seconds_per_row_hit: float | np.ndarray,
-    budget_bytes: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Choose what to keep.
-
-    Args:
-        list_visits: [n], how often each node's list is read in a while.
-        list_bytes: int[n], its size; a list without bytes is not kept.
-        row_visits: [m], how often each row is read in the same while.
-        row_bytes: bytes of a row, of all or [m].
-        seconds_per_list_hit, seconds_per_row_hit: time saved where one visit is served from the cache, of all or one by one.
-        budget_bytes: of both together.
-    Returns:
-        (nodes whose lists are kept, rows that are kept), best first.
-    Cost: O((n + m) log(n + m)); 16 bytes per entry.
-    """
-    if min(np.min(each, initial=0) for each in (seconds_per_list_hit, seconds_per_row_hit, budget_bytes, row_bytes)) < 0:
-        raise UsageError("the knapsack needs slopes, bytes and a budget that are not negative")
-    densities, whole_bytes = [], [np.asarray(list_bytes, np.int64), np.broadcast_to(np.asarray(row_bytes, np.int64), np.shape(row_visits))]
-    for visits, slopes, sizes in zip((list_visits, row_visits), (seconds_per_list_hit, seconds_per_row_hit), whole_bytes, strict=True):
-        densities.append(np.asarray(visits, np.float64) * slopes / np.maximum(sizes, 1))
-    lists, rows = take_best(densities, lambda number, ids: whole_bytes[number][ids], budget_bytes)
-    return lists, rows
+from penstock.records import index_dtype
 
 
 def take_best(
@@ -82,7 +50,7 @@ def take_best(
         budget -= int(sizes[chosen].sum())
         for number, pieces in enumerate(taken):
             ids = block[chosen[owners[chosen] == number]] - firsts[number]
-            pieces.append(ids.astype(np.int32 if values[number].size <= np.iinfo(np.int32).max else np.int64))
+            pieces.append(ids.astype(index_dtype(values[number].size)))
         if not is_worth.all():
             break
     return [np.concatenate(pieces) if pieces else np.empty(0, np.int32) for pieces in taken]

@@ -115,7 +115,7 @@ def _list_density(visits: np.ndarray, csc: CSC, seconds_per_hit: float | np.ndar
 
 def list_sizes(csc: CSC, nodes: np.ndarray, layout: str, unit: str = "bytes") -> np.ndarray:
     """int64[n]: what keeping the lists of some nodes takes, beyond the table; 0 for a list without edges. `unit`: bytes, edges or lists."""
-    lengths = csc.indptr[nodes + 1] - csc.indptr[nodes]
+    lengths = csc.degrees(nodes)
     if unit == "bytes":
         return lengths * csc.indices.dtype.itemsize + (8 if layout == "prefix" else 0) * (lengths > 0)
     return lengths if unit == "edges" else (lengths > 0).astype(np.int64)

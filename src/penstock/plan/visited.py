@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.cache.hotness import blocks
-from penstock.records import CSC, EdgeType
+from penstock.records import CSC, EdgeType, index_dtype
 
 FEW = 30
 """Lists with the same count, from which on the estimate is better than the count itself."""
@@ -35,10 +35,10 @@ class VisitedLists:
         self._edge_types = list(adjacency)
         nodes, sizes, counts, owners = [], [], [], []
         for number, (edge_type, csc) in enumerate(adjacency.items()):
-            dtype = np.int32 if csc.num_dst <= np.iinfo(np.int32).max else np.int64
+            dtype = index_dtype(csc.num_dst)
             for block in blocks(csc.num_dst):
                 visited = block.start + np.flatnonzero(visits[edge_type][block])
-                lengths = csc.indptr[visited + 1] - csc.indptr[visited]
+                lengths = csc.degrees(visited)
                 visited, lengths = visited[lengths > 0], lengths[lengths > 0]
                 nodes.append(visited.astype(dtype))
                 sizes.append(lengths * csc.indices.dtype.itemsize)

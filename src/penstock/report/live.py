@@ -18,10 +18,8 @@ _REFRESH_S = 0.1
 _QUIET_S = 60.0
 
 
-def choose_observer(*, quiet: bool = False) -> Observer:
-    """A panel where standard error is a terminal, lines where it is not, nothing when quiet."""
-    if quiet:
-        return Observer()
+def choose_observer() -> Observer:
+    """A panel where standard error is a terminal, lines where it is not."""
     console = Console(stderr=True)
     return Panel(console) if console.is_terminal else Lines()
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.errors import StoreError, argument
+from penstock.errors import argument
 from penstock.report import plots, timeline, words
 from penstock.train import Result
 from penstock.train.observer import sources_of
+from penstock.store.whole_file import replacing
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -209,12 +208,6 @@ def _plain(value: Any) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.partial")
-    try:
+    again = f"the training is over and saved; free some space, and {argument('resume', True)} writes the report again"
+    with replacing(path, again) as aside:
         aside.write_text(text, encoding="utf-8")
-        os.replace(aside, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-        again = f"the training is over and saved; free some space, and {argument('resume', True)} writes the report again"
-        raise StoreError(f"cannot write {path}: {error.strerror or error}: {again}") from error

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from penstock import rng
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError, damaged_list, damaged_neighbor
 from penstock.kernels._recording import Recording
 from penstock.kernels._triton import written_down
 from penstock.kernels.edges.cpu import are_distinct, count_repetitions
@@ -30,7 +30,7 @@ from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.records import EdgeType, NodeType, Sample, SampledEdges
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.device_table import DeviceTable
-from penstock.sample.neighbor import NeighborSampler, damaged_list, damaged_neighbor
+from penstock.sample.neighbor import NeighborSampler
 from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.pinned import copy_to_device
 
@@ -57,7 +57,6 @@ class DeviceSample:
     nodes: dict[NodeType, torch.Tensor]
     edges: dict[EdgeType, DeviceEdges]
     num_nodes_per_hop: dict[NodeType, list[int]]
-    trees: None = None
 
     def to_host(self) -> Sample:
         """The same in memory of the host, as arrays."""
@@ -177,7 +176,6 @@ class _Run:
         self.host, self.graph, self.seed_type, self.workspace = sampler.host, sampler.graph, seed_type, workspace
         self.num_nodes, num_hops, self._num_seeds, self._most_seeds = sampler.host.graph.num_nodes, sampler.host.num_hops, 0, room
         types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
-        self._shape = len(types), len(edge_types), num_hops
         sizes = [room, room, 3, len(types), len(types) * (num_hops + 2), len(edge_types) * (num_hops + 1), len(edge_types) * num_hops * 2]
         self._told = np.zeros(sum(sizes), np.int64)
         self._told_parts = np.split(self._told, np.cumsum(sizes)[:-1])

@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.kernels.cached_lists import cpu
-from penstock.records import CSC, EdgeType, Graph
+from penstock.records import CSC, EdgeType, Graph, index_dtype
 from penstock.sample.joint import JointReads
 from penstock.store.tiers import DiskTier, Tier
 
@@ -147,10 +147,10 @@ class DirectLists(_KeptLists):
 
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
         super().__init__(csc, chosen, slow)
-        self._starts = np.full(csc.num_dst, -1, np.int32 if self._cached.size < 1 << 31 else np.int64)
+        self._starts = np.full(csc.num_dst, -1, index_dtype(self._cached.size))
         begin = 0
         for nodes in _blocks(np.sort(chosen)):
-            ends = begin + np.cumsum(_degrees(csc, nodes))
+            ends = begin + np.cumsum(csc.degrees(nodes))
             begins = np.concatenate([[begin], ends[:-1]])
             _load_lists(csc, nodes, self._slow, self._cached, begins)
             self._starts[nodes], begin = begins, int(ends[-1])
@@ -178,10 +178,10 @@ class PrefixLists(_KeptLists):
         super().__init__(csc, chosen, slow)
         self._ends = np.zeros(chosen.size + 1, np.int64)
         for first, nodes in zip(range(1, chosen.size + 1, _BLOCK), _blocks(chosen), strict=True):
-            self._ends[first : first + nodes.size] = self._ends[first - 1] + np.cumsum(_degrees(csc, nodes))
+            self._ends[first : first + nodes.size] = self._ends[first - 1] + np.cumsum(csc.degrees(nodes))
         for ranks in _blocks(np.argsort(chosen, kind="stable")):
             _load_lists(csc, chosen[ranks], self._slow, self._cached, self._ends[ranks])
-        self._ranks = np.full(csc.num_dst, -1, np.int32 if csc.num_dst < 1 << 31 else np.int64)
+        self._ranks = np.full(csc.num_dst, -1, index_dtype(csc.num_dst))
         self._ranks[chosen] = np.arange(chosen.size, dtype=self._ranks.dtype)
         begin = chosen.size
         for first in range(0, csc.num_dst, _BLOCK):
@@ -218,26 +218,22 @@ def _blocks(nodes: np.ndarray) -> Iterator[np.ndarray]:
     return (nodes[first : first + _BLOCK] for first in range(0, nodes.size, _BLOCK))
 
 
-def _degrees(csc: CSC, nodes: np.ndarray) -> np.ndarray:
-    return csc.indptr[nodes + 1] - csc.indptr[nodes]
-
-
 def _count_edges(csc: CSC, chosen: np.ndarray) -> int:
-    return sum(int(_degrees(csc, nodes).sum()) for nodes in _blocks(chosen))
+    return sum(int(csc.degrees(nodes).sum()) for nodes in _blocks(chosen))
 
 
 def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray, begins: np.ndarray) -> None:
     """Read the list of nodes[i] to cached[begins[i]:]. Nodes ascend, so that a disk is read in the order of its file."""
-    starts, degrees = csc.indptr[nodes], _degrees(csc, nodes)
-    for first, last in _pieces(np.concatenate([[0], np.cumsum(degrees)])):
+    starts, degrees = csc.indptr[nodes], csc.degrees(nodes)
+    for first, last in list_pieces(np.concatenate([[0], np.cumsum(degrees)])):
         counts = degrees[first:last]
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         positions, places = (np.repeat(each[first:last], counts) + within for each in (starts, begins))
         slow.read_at(positions, cached, places, int(np.count_nonzero(counts)))
 
 
-def _pieces(ends: np.ndarray, most: int = 1 << 18) -> Iterable[tuple[int, int]]:
-    """Ranges of lists of at most so many elements together, but one list at least."""
+def list_pieces(ends: np.ndarray, most: int = 1 << 18) -> Iterator[tuple[int, int]]:
+    """Yield ranges of lists of at most so many elements together, but one list at least; list i ends at ends[i + 1]."""
     first = 0
     while first < ends.size - 1:
         last = max(first + 1, int(np.searchsorted(ends, ends[first] + most, side="right")) - 1)

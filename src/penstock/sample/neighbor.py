@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from penstock import rng
-from penstock.errors import CorruptStoreError, NodeIdError, UsageError, argument
+from penstock.errors import CorruptStoreError, NodeIdError, UsageError, argument, damaged_list, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_weighted import cpu as weighted
@@ -127,7 +127,6 @@ class NeighborSampler:
         self.fanouts = check_fanouts(graph, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint, induced, seed
-        self._key = (-1, np.empty(0, np.uint64))
 
     def over(self, graph: Graph) -> NeighborSampler:
         """The same sampler over the same graph in another place: see `penstock.sample.lists`."""
@@ -341,21 +340,6 @@ def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int)
 def _outside(edge_type: EdgeType, num_src: int, positions: np.ndarray, neighbors: np.ndarray) -> CorruptStoreError:
     bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
     return damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
-
-
-def damaged_neighbor(edge_type: EdgeType, num_src: int, position: int, neighbor: int) -> CorruptStoreError:
-    """What to raise where a neighbour is no node."""
-    where = f"the edge at position {position} comes from node {neighbor}"
-    return _damaged(edge_type, f"{where}, but '{edge_type[0]}' has {num_src} nodes")
-
-
-def damaged_list(edge_type: EdgeType, node: int, num_edges: int) -> CorruptStoreError:
-    """What to raise where a list lies outside the edges."""
-    return _damaged(edge_type, f"the list of node {node} of '{edge_type[2]}' lies outside its {num_edges} edges")
-
-
-def _damaged(edge_type: EdgeType, what: str) -> CorruptStoreError:
-    return CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {what}. Look with `penstock check --deep`, and ingest again")
 
 
 def _whole(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:

@@ -6,16 +6,17 @@ integers follow from the weights alone (see `penstock.kernels.running_sums.refer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from penstock.errors import CorruptStoreError, InputError, MissingFieldError
+from penstock.errors import InputError, MissingFieldError, damaged_list
 from penstock.kernels.running_sums import cpu
 from penstock.kernels.running_sums.reference import STEP_BITS
 from penstock.records import CSC, EDGE, EdgeType, Graph
+from penstock.sample.lists import list_pieces
 from penstock.store import Store
 
 PYG_NAMES = {"edge_weight": "weight"}
@@ -99,13 +100,12 @@ def sum_up(edge_type: EdgeType, csc: CSC, weights: Weights) -> np.ndarray:
         raise InputError(f"{label} must be one number per edge, [{csc.num_edges}]; got {values.dtype} {list(values.shape)}")
     numbers = None if weights.by_position else csc.edge_ids
     sums = np.empty(csc.num_edges, dtype=np.int64)
-    for first, last in _pieces(csc.indptr):
+    for first, last in list_pieces(csc.indptr, PIECE):
         start, end = int(csc.indptr[first]), int(csc.indptr[last])
         piece = np.asarray(values[start:end] if numbers is None else values[numbers[start:end]], dtype=np.float64)
         bad, damaged = cpu.running_sums(csc.indptr, first, last, start, piece, sums[start:end])
         if damaged >= 0:
-            where = f"the list of node {damaged} of '{edge_type[2]}' lies outside its {csc.num_edges} edges"
-            raise CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {where}")
+            raise damaged_list(edge_type, damaged, csc.num_edges)
         if bad >= 0:
             number = bad if numbers is None else int(numbers[bad])
             ends = f"from {csc.indices[bad]} to {np.searchsorted(csc.indptr, bad, side='right') - 1}"
@@ -113,12 +113,3 @@ def sum_up(edge_type: EdgeType, csc: CSC, weights: Weights) -> np.ndarray:
                 f"{label} is {piece[bad - start]:g} at edge {number} ({ends}): weights are finite, and 0 (never drawn) or more"
             )
     return sums
-
-
-def _pieces(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of lists of at most PIECE edges together, but one list at least."""
-    first = 0
-    while first < indptr.size - 1:
-        last = max(first + 1, int(np.searchsorted(indptr, indptr[first] + PIECE, side="right")) - 1)
-        yield first, last
-        first = last

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import StoreError
+from penstock.errors import argument
 from penstock.report import words
+from penstock.store.whole_file import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,12 +45,8 @@ def save(figure: Figure, path: Path) -> list[Path]:
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "penstock"}):
         for target in paths:
             nothing = {"Date": None, "Creator": None} if target.suffix == ".svg" else {"Software": None}
-            aside = target.with_name(f".{target.name}.partial")
-            try:
+            with replacing(target, f"free some space, or choose another {argument('out')}") as aside:
                 figure.savefig(aside, format=target.suffix[1:], dpi=130, metadata=nothing)
-                os.replace(aside, target)
-            except OSError as error:
-                raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
     return paths
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,20 @@ import numpy as np
 import torch
 import xxhash
 
-from penstock.errors import CorruptStoreError, StoreError, argument
+from penstock.errors import CorruptStoreError, argument
+from penstock.store.whole_file import replacing
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint; raises StoreError where the disk is full or the folder is read-only."""
-    aside = path.with_name(f".{path.name}.partial")
-    try:
-        with open(aside, "wb") as file:
+    hint = f"the one before it is untouched; free some space and go on by {argument('resume', True)}"
+    with replacing(path, hint, what="the checkpoint ") as aside, open(aside, "wb") as file:
+        try:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except (OSError, RuntimeError) as error:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
-        hint = f"The one before it is untouched; free some space and go on by {argument('resume', True)}"
-        raise StoreError(f"cannot write the checkpoint {path}: {str(error).splitlines()[0]}. {hint}") from error
+        except RuntimeError as error:  # of a full disk, too
+            raise OSError(str(error).splitlines()[0]) from error
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load(path: Path) -> dict[str, Any]:

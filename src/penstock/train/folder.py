@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import StoreBusyError, StoreError, argument
+from penstock.store.whole_file import replacing
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write aside and rename."""
-    aside = path.with_name(f".{path.name}.partial")
-    try:
+    with replacing(path, f"free some space, or choose another {argument('out')}") as aside:
         aside.write_text(json.dumps(values, indent=2) + "\n")
-        os.replace(aside, path)
-    except OSError as error:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
-        hint = f"free some space, or choose another {argument('out')}"
-        raise StoreError(f"cannot write {path}: {error.strerror or error}: {hint}") from error
 
 
 @contextmanager

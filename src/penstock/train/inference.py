@@ -56,8 +56,7 @@ def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
 
 def degrees_of(adjacency: CSC, nodes: torch.Tensor) -> torch.Tensor:
     """float32[n]: in-degrees of nodes in the whole graph, read off the row pointers on the host; where the nodes are."""
-    ids = nodes.cpu().numpy()
-    return torch.from_numpy((adjacency.indptr[ids + 1] - adjacency.indptr[ids]).astype(np.float32)).to(nodes.device)
+    return torch.from_numpy(adjacency.degrees(nodes.cpu().numpy()).astype(np.float32)).to(nodes.device)
 
 
 def _batches(source: ArrayInput, wanted: Any, batch_size: int, num_workers: int, model: GNN | TypedGNN) -> Iterator[Any]:

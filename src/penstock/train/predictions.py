@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from penstock.errors import StoreError, UsageError, argument
+from penstock.errors import UsageError, argument
 from penstock.store import Store
+from penstock.store.whole_file import replacing
 
 _ROWS = 1 << 16
 
@@ -37,18 +37,13 @@ def write_predictions(path: Path, classes: np.ndarray, store: Store, node_type: 
     Raises:
         StoreError: the disk is full, or the folder is read-only.
     """
-    aside = path.with_name(f".{path.name}.partial")
-    try:
+    again = f"the training is over and saved; free some space, and {argument('resume', True)} writes them again"
+    with replacing(path, again) as aside:
         if path.suffix == ".npy":
             with open(aside, "wb") as file:
                 np.save(file, classes)
         else:
             _write_csv(aside, classes, store, node_type)
-        os.replace(aside, path)
-    except OSError as error:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _write_csv(path: Path, classes: np.ndarray, store: Store, node_type: str) -> None:

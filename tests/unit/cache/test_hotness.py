@@ -78,11 +78,6 @@ def test_plan_static_at_the_ends_of_the_integers():
         cache.plan_static(hotness, -1)
 
 
-def test_over_threshold():
-    assert cache.over_threshold(np.array([1.0, 3.0, 2.0, 0.5]), 1.0).tolist() == [1, 2, 0]
-    assert cache.over_threshold(np.array([1.0]), 2.0).size == 0
-
-
 def test_hotness_of_the_user_is_checked():
     assert cache.check_hotness([1, 2], 2).tolist() == [1, 2]
     for bad in ([1.0], [[1.0, 2.0]], ["a", "b"]):

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.kernels.edges import cpu as edge_kernels
-from penstock.records import Allocator, Graph, NodeType, Sample, SampledEdges
+from penstock.records import Allocator, Graph, NodeType, Sample, SampledEdges, index_dtype
 
-_MAX = (1 << 31) - 1
 _FIXED = 2
 """Numbers before the hop sizes: length of the header, seeds."""
 
@@ -27,14 +26,14 @@ class _Part(NamedTuple):
 
 
 def _parts_of(sample: Sample, graph: Graph) -> list[_Part]:
-    parts = [_Part(ids, _narrow(graph.num_nodes[t])) for t, ids in sample.nodes.items()]
+    parts = [_Part(ids, index_dtype(graph.num_nodes[t])) for t, ids in sample.nodes.items()]
     parts += [_Part(sample.marks.get(t), np.int32) for t in sample.nodes]
-    parts += [_Part(trees, _narrow(sample.num_seeds)) for trees in (sample.trees or {}).values()]
+    parts += [_Part(trees, index_dtype(sample.num_seeds)) for trees in (sample.trees or {}).values()]
     for edge_type, edges in sample.edges.items():
         num_edges = edges.positions.size
-        parts.append(_Part(edges.edge_index[0], _narrow(sample.nodes[edge_type[0]].size)))
-        parts.append(_Part(edges.row_ptr, _narrow(num_edges)))
-        parts.append(_Part(edges.positions, _narrow(graph.adjacency[edge_type].num_edges)))
+        parts.append(_Part(edges.edge_index[0], index_dtype(sample.nodes[edge_type[0]].size)))
+        parts.append(_Part(edges.row_ptr, index_dtype(num_edges)))
+        parts.append(_Part(edges.positions, index_dtype(graph.adjacency[edge_type].num_edges)))
     return parts
 
 
@@ -89,37 +88,36 @@ def unpack(buffer: np.ndarray, seed_type: NodeType, graph: Graph, *, disjoint: b
         at += 1 + max(count, 0)
         return None if count < 0 else header[at - count : at]
 
-    def part(dtype: type, into: type = np.int64) -> Any:
+    def stored(dtype: type) -> Any:
+        """The next part as it lies in the buffer; None where there is none."""
         nonlocal at, first
         size, begin = header[at], first
         at, first = at + 1, first + _padded(max(size, 0), dtype)
-        if size < 0:
+        return None if size < 0 else buffer[begin : begin + size * np.dtype(dtype).itemsize].view(dtype)
+
+    def part(dtype: type, into: type = np.int64) -> Any:
+        values = stored(dtype)
+        if values is None:
             return None
-        whole = allocate(size, into)
-        whole[:] = buffer[begin : begin + size * np.dtype(dtype).itemsize].view(dtype)
+        whole = allocate(values.size, into)
+        whole[:] = values
         return whole
 
     nodes_per_hop = {t: hops() or [] for t in graph.num_nodes}
     edges_per_hop = {e: hops() for e in graph.adjacency}
-    nodes = {t: part(_narrow(count)) for t, count in graph.num_nodes.items()}
+    nodes = {t: part(index_dtype(count)) for t, count in graph.num_nodes.items()}
     marks = {t: slots for t in graph.num_nodes if (slots := part(np.int32, np.int32)) is not None}
-    trees = {t: part(_narrow(num_seeds)) for t in graph.num_nodes} if disjoint else None
+    trees = {t: part(index_dtype(num_seeds)) for t in graph.num_nodes} if disjoint else None
     edges = {}
     for edge_type, csc in graph.adjacency.items():
-        num_edges = header[at]
-        size = buffer[first:]
+        sources = stored(index_dtype(nodes[edge_type[0]].size))
+        num_edges = sources.size
         rows = allocate(2 * num_edges, np.int64)
-        dtype = _narrow(nodes[edge_type[0]].size)
-        rows[:num_edges] = size[: num_edges * np.dtype(dtype).itemsize].view(dtype)
-        at, first = at + 1, first + _padded(num_edges, dtype)
-        row_ptr, positions = part(_narrow(num_edges)), part(_narrow(csc.num_edges))
+        rows[:num_edges] = sources
+        row_ptr, positions = part(index_dtype(num_edges)), part(index_dtype(csc.num_edges))
         edge_kernels.fill_columns(row_ptr, rows[num_edges:])
         edges[edge_type] = SampledEdges(rows.reshape(2, num_edges), row_ptr, positions, edges_per_hop[edge_type])
     return Sample(seed_type, num_seeds, nodes, edges, nodes_per_hop, trees, marks)
-
-
-def _narrow(largest: int) -> type:
-    return np.int32 if largest <= _MAX else np.int64
 
 
 def _padded(size: int, dtype: type) -> int:

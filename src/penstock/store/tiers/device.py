@@ -9,7 +9,6 @@ import numpy as np
 
 from penstock.errors import BudgetError
 from penstock.store.budget import format_bytes
-from penstock.store.tiers.host import row_bytes_of
 from penstock.store.tiers.pinned import DeviceRead, ReadByDevice, to_device
 from penstock.store.tiers.tier import Deferred, Read, TierStats
 
@@ -57,14 +56,6 @@ class DeviceTier(ReadByDevice):
         num_rows = next((buffer.numel() // width for buffer, width in zip(buffers, row_bytes, strict=True) if width), 0)
         tier = cls(0, row_bytes, reader, name)
         tier.num_rows, tier.buffers = num_rows, list(buffers)
-        return tier
-
-    @classmethod
-    def of(cls, arrays: Sequence[np.ndarray], reader: torch.device, name: str = "device") -> DeviceTier:
-        """A tier with the rows of arrays, copied."""
-        tier = cls(len(arrays[0]), [row_bytes_of(array) for array in arrays], reader, name)
-        for table, array in zip(tier.buffers, arrays, strict=True):
-            table.copy_(to_device(array.reshape(-1).view(np.uint8), reader))
         return tier
 
     def write(self, rows: Any, sources: Sequence[torch.Tensor], source_rows: Any) -> None:
