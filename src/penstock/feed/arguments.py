@@ -10,7 +10,7 @@ from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
-from penstock.order import GivenOrder, Order, RandomOrder, SequentialOrder, proximity_order
+from penstock.order import NEAR, GivenOrder, Order, RandomOrder, SequentialOrder, order_by_name
 from penstock.plan import Plan
 from penstock.records import EdgeType, Graph
 from penstock.sample.weights import with_weights
@@ -18,23 +18,19 @@ from penstock.sample.weights import with_weights
 
 def weigh(source: Input, name: str) -> Graph:
     """The graph of an input, with the weights of that name."""
-    weights_of = getattr(source, "weights", None)
-    if weights_of is None:
-        raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
-    return with_weights(source.graph, weights_of(name))
+    return with_weights(source.graph, source.weights(name))
 
 
 def order_of(plan: Plan, options: LoaderOptions) -> str | None:
     """A plan's order stands in for a random one; `shuffle=False` keeps the seeds as they are."""
-    return plan.order if options.shuffle and plan.order in ("proximity", "community") else None
+    return plan.order if options.shuffle and plan.order in NEAR else None
 
 
 def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
     """The order of the seeds: by name, the user's own, or as `shuffle` and the samplers say."""
     num_seeds = seeds.ids.size
-    if order in ("proximity", "community"):
-        graph, by_community = getattr(source, "store", source.graph), order == "community"  # a store has labels
-        return proximity_order(graph, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size, by_community=by_community)
+    if isinstance(order, str) and order in NEAR:
+        return order_by_name(order, source.order_from, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size)
     if isinstance(order, str):
         raise UsageError(f'order must be "proximity", "community" or an order of penstock.order, got {order!r} (random: shuffle=True)')
     if order is not None:

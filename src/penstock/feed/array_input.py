@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import UsageError
 from penstock.feed.fields import Field, TensorRows
-from penstock.feed.inputs import PARTS, Seeds, as_seed_ids, check_mask
+from penstock.feed.inputs import PARTS, Input, Seeds, as_seed_ids, check_mask
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import Store
@@ -43,7 +43,7 @@ def no_packed(node_type: NodeType, fields: Sequence[str]) -> Packed | None:
     return None
 
 
-class ArrayInput:
+class ArrayInput(Input):
     """A graph with arrays for fields.
 
     Args:
@@ -57,7 +57,6 @@ class ArrayInput:
     """
 
     by_position = True
-    """Rows of edges are in CSC order."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class ArrayInput:
         packed: FindPacked = no_packed,
     ) -> None:
         self.graph, self._node_arrays, self._edge_arrays = graph, node_arrays, edge_arrays or {}
-        self._split, self._is_bfloat16, self.is_mapped, self.packed = split, is_bfloat16, is_mapped, packed
+        self._split, self._is_bfloat16, self.is_mapped, self._packed = split, is_bfloat16, is_mapped, packed
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
         """Resolve node ids, masks, node types and parts of a split."""
@@ -109,7 +108,7 @@ class ArrayInput:
         """Every array, under the name PyG gives it."""
         nodes = [self._field(t, name, name, array) for t, arrays in self._node_arrays.items() for name, array in arrays.items()]
         edges = [
-            self._field(e, name, PYG_EDGE_NAMES.get(name, name), array, by_position=True)
+            self._field(e, name, PYG_EDGE_NAMES.get(name, name), array)
             for e, arrays in self._edge_arrays.items()
             for name, array in arrays.items()
         ]
@@ -120,9 +119,13 @@ class ArrayInput:
         chosen = choose_weights(self._edge_arrays, name, "the graph")
         return {e: Weights(values, name, by_position=True) for e, values in chosen.items()}
 
-    def _field(self, key: NodeType | EdgeType, stored: str, name: str, array: np.ndarray, *, by_position: bool = False) -> Field:
+    def _field(self, key: NodeType | EdgeType, stored: str, name: str, array: np.ndarray) -> Field:
         source = TensorRows(array, f"{key} {stored}", torch.bfloat16 if self._is_bfloat16(key, stored) else None)
-        return Field(None if self.graph.is_homogeneous else key, name, source, by_position)
+        return Field(None if self.graph.is_homogeneous else key, name, source)
+
+    def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
+        """Copies of node fields whose rows are packed."""
+        return self._packed(node_type, fields)
 
     def new_batch(self) -> Data | HeteroData:
         """Return an empty batch; types without fields still count their nodes."""
@@ -154,6 +157,11 @@ class StoreInput(ArrayInput):
             packed=partial(find_packed, store),
         )
         self.store = store
+
+    @property
+    def order_from(self) -> Store:
+        """The store."""
+        return self.store
 
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """The weights of edges of that name, by edge type."""

@@ -49,7 +49,6 @@ class Assembler:
         self._source, self._caches, self._tables, self._number = source, caches, caches.tables, number
         self._is_homogeneous = source.graph.is_homogeneous
         self.node_fields, self.edge_fields = source.fields()
-        self._by_position = getattr(source, "by_position", False)
         for field in [*self.edge_fields, *(self.node_fields if self._is_homogeneous else ())]:
             if field.name == "row_ptr":
                 raise InputError("row_ptr is what a batch calls the places where the edges of each node begin: rename this field")
@@ -108,8 +107,8 @@ class Assembler:
                 num_bytes += ids.size * field.source.row_bytes
         for field in self.edge_fields:
             if (field.key or EDGE, field.name) not in self._served:
-                edges = subgraph.edges.get(cast(EdgeType, field.key or EDGE))
-                ids = _NO_IDS if edges is None else edges.positions if field.by_position else edges.edge_ids
+                key = cast(EdgeType, field.key or EDGE)
+                ids = self.ids_of(subgraph, key) if key in subgraph.edges else _NO_IDS
                 rows.append((field, None if ids is None else field.source.gather(as_numpy(ids), allocate, num_threads)))
                 num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
@@ -119,9 +118,9 @@ class Assembler:
         no such numbers."""
         if isinstance(key, str):
             ids = subgraph.nodes.get(key)
-            return torch.empty(0, dtype=torch.int64, device="cpu") if ids is None else ids
+            return _NO_IDS if ids is None else ids
         edges = subgraph.edges.get(key)
-        return None if edges is None else edges.positions if self._by_position else edges.edge_ids
+        return None if edges is None else edges.positions if self._source.by_position else edges.edge_ids
 
     def host_ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> np.ndarray:
         """The same for the host; what it does not have of a device's is waited for."""

@@ -85,7 +85,7 @@ def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str
     left = _device_room(device)
     if offsets + lists <= left and plan.neighbor_policy is None:
         return "device"
-    is_mapped = getattr(maker.source, "is_mapped", False)  # what is in memory needs no more of it
+    is_mapped = maker.source.is_mapped  # what is in memory needs no more of it
     return "pinned" if offsets <= left and (not is_mapped or lists <= _room_of_host(plan)) else "host"
 
 

@@ -73,13 +73,11 @@ class Field:
         key: node type or edge type that it belongs to; None in a homogeneous graph.
         name: attribute of the batch.
         source: where its rows are.
-        by_position: edge fields only: rows are in CSC order (as in a store) rather than numbered by the user's edge list.
     """
 
     key: NodeType | EdgeType | None
     name: str
     source: Source
-    by_position: bool = False
 
 
 def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:

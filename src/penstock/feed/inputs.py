@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.weights import Weights, choose_weights
 from penstock.store import Store
+
+if TYPE_CHECKING:
+    from penstock.store.packing import Packed
 
 PARTS = ("train", "val", "test")
 
@@ -44,22 +48,43 @@ class Seeds:
     input_ids: np.ndarray | None = None
 
 
-class Input(Protocol):
-    """What the loader asks of an input."""
+class Input(ABC):
+    """What the loader asks of an input.
+
+    Attributes:
+        graph: the topology.
+        is_mapped: its arrays are files, mapped.
+        by_position: rows of edge fields are in CSC order (as in a store) rather than numbered by the user's edge list.
+    """
 
     graph: Graph
+    is_mapped = False
+    by_position = False
 
+    @abstractmethod
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
         """Resolve the user's choice of seeds."""
-        ...
 
+    @abstractmethod
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Return (node fields, edge fields); read again at every epoch, so that the user may exchange features in between."""
-        ...
 
+    @abstractmethod
     def new_batch(self) -> Data | HeteroData:
         """Return a batch with everything that is neither per node nor per edge."""
-        ...
+
+    def weights(self, name: str) -> dict[EdgeType, Weights]:
+        """The weights of edges of that name, by edge type."""
+        raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
+
+    def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
+        """Copies of node fields whose rows are packed for reads by the page; None where there are none."""
+        return None
+
+    @property
+    def order_from(self) -> Any:
+        """What an order that looks at the graph is made from: the graph, or a store, which has labels too."""
+        return self.graph
 
 
 def open_input(data: Any, *, is_sorted: bool, custom_cls: Callable[[], Any] | None = None, split: str | None = None) -> Input:
@@ -72,7 +97,7 @@ def open_input(data: Any, *, is_sorted: bool, custom_cls: Callable[[], Any] | No
         return StoreInput(data, split)
     if split is not None:
         raise UsageError("split names a split of a store; for other data give the ids or the mask as input_nodes")
-    if hasattr(data, "graph") and hasattr(data, "new_batch"):
+    if isinstance(data, Input):
         return data
     if isinstance(data, (Data, HeteroData)):
         return PyGInput(data, is_sorted=is_sorted)
@@ -84,7 +109,7 @@ def open_input(data: Any, *, is_sorted: bool, custom_cls: Callable[[], Any] | No
     )
 
 
-class PyGInput:
+class PyGInput(Input):
     """A `Data` or `HeteroData` in memory."""
 
     def __init__(self, data: Data | HeteroData, *, is_sorted: bool) -> None:
@@ -180,7 +205,7 @@ class PyGInput:
         return copy.copy(self.data)
 
 
-class RemoteInput:
+class RemoteInput(Input):
     """PyG's remote backend: features by `FeatureStore`, topology by `GraphStore` (read whole, as PyG does)."""
 
     def __init__(self, feature_store: FeatureStore, graph_store: GraphStore, custom_cls: Callable[[], Any] | None) -> None:

@@ -18,7 +18,6 @@ from penstock.cache.choose import Workload
 from penstock.cache.presample import NUM_THREADS
 from penstock.errors import UsageError
 from penstock.feed.arguments import choose_order, order_of, unwrap, weigh
-from penstock.feed.array_input import no_packed
 from penstock.feed.assemble import Assembler
 from penstock.feed.bottoms import Access
 from penstock.feed.buffers import BufferPool
@@ -98,8 +97,8 @@ def fill_caches(
     of_nodes, of_edges = maker.source.fields()
     fields = [one for one in of_nodes if (one.key or NODE) not in features]
     access = Access(
-        is_mapped=getattr(maker.source, "is_mapped", False),
-        packed=getattr(maker.source, "packed", no_packed),
+        is_mapped=maker.source.is_mapped,
+        packed=maker.source.packed,
         max_readers=max(1, options.num_workers) if plan.host_memory else 8,
         reader=maker.stage.device,
     )

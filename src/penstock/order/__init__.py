@@ -1,6 +1,19 @@
 """Orders: which seeds make up batch `index` of an epoch. Pure functions of (seed, epoch, index), so that a state is a few integers."""
 
+from penstock.order.by_name import NEAR, ORDERS, order_by_name
 from penstock.order.orders import GivenOrder, GivenPass, LocalOrder, Order, RandomOrder, SequentialOrder
 from penstock.order.proximity import ProximityOrder, proximity_order
 
-__all__ = ["GivenOrder", "GivenPass", "LocalOrder", "Order", "ProximityOrder", "RandomOrder", "SequentialOrder", "proximity_order"]
+__all__ = [
+    "NEAR",
+    "ORDERS",
+    "GivenOrder",
+    "GivenPass",
+    "LocalOrder",
+    "Order",
+    "ProximityOrder",
+    "RandomOrder",
+    "SequentialOrder",
+    "order_by_name",
+    "proximity_order",
+]

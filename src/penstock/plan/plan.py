@@ -12,12 +12,12 @@ from typing import Any
 from penstock.cache.belady import Belady
 from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
 from penstock.errors import UsageError, argument
+from penstock.order import ORDERS
 from penstock.plan.capacity import parse_capacity, slow_options
 from penstock.plan.lists import SHARED
 from penstock.sample.lists import LAYOUTS
 from penstock.store.budget import parse_bytes
 
-ORDERS = ("random", "proximity", "community", "sequential")
 FEATURES = ("given", "memory", "disk")
 TOPOLOGIES = ("given", "memory", "disk")
 DEVICE_TOPOLOGIES = ("device", "pinned", "host")

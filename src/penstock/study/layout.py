@@ -95,7 +95,7 @@ class LayoutSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name, known in (("by", (AUTO, *LAYOUTS, RANDOM)), ("order", tuple(ORDERS)), ("policy", POLICIES)):
+        for name, known in (("by", (AUTO, *LAYOUTS, RANDOM)), ("order", ORDERS), ("policy", POLICIES)):
             if getattr(self, name) not in known:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(known)}; got {getattr(self, name)!r}")
         if self.batch_size < 1 or self.window < 1:

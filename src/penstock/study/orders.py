@@ -1,16 +1,17 @@
-"""Orders by name. One line makes another one known to the study."""
+"""The orders of a study: those of a training, and a bound."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from penstock.errors import UsageError
-from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
+from penstock.order import ORDERS as TRAINED
+from penstock.order import Order, order_by_name, proximity_order
 from penstock.records import Graph, NodeType
+
+ORDERS = (*TRAINED, "one-sequence")
+"""one-sequence is the bound: neighbours follow neighbours, and batches are too little mixed to train on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +33,9 @@ class Seeds:
     seed: int
 
 
-def _near(seeds: Seeds, **options: Any) -> Order:
-    of_type = (seeds.node_type, seeds.ids)
-    return proximity_order(seeds.graph, of_type, seeds.labels, seed=seeds.seed, batch_size=seeds.batch_size, **options)
-
-
-ORDERS: dict[str, Callable[[Seeds], Order]] = {
-    "random": lambda seeds: RandomOrder(seeds.ids.size, seeds.seed),
-    "sequential": lambda seeds: SequentialOrder(seeds.ids.size),
-    "proximity": _near,
-    "community": lambda seeds: _near(seeds, by_community=True),
-    "one-sequence": lambda seeds: _near(seeds, num_sequences=1),
-}
-"""one-sequence is a bound: neighbours follow neighbours, and batches are too little mixed to train on."""
-
-
 def make_order(name: str, seeds: Seeds) -> Order:
     """Make the order of that name."""
-    if name not in ORDERS:
-        raise UsageError(f"order must be one of {', '.join(ORDERS)}; got {name!r}")
-    return ORDERS[name](seeds)
+    of = seeds.graph, (seeds.node_type, seeds.ids), seeds.labels
+    if name == "one-sequence":
+        return proximity_order(*of, seed=seeds.seed, batch_size=seeds.batch_size, num_sequences=1)
+    return order_by_name(name, *of, seed=seeds.seed, batch_size=seeds.batch_size)

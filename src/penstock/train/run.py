@@ -21,7 +21,7 @@ import torch
 from penstock.errors import MAKE_AGAIN, CorruptStoreError, DivergedError, MissingFieldError, StateError, StoreError, UsageError, argument
 from penstock.feed import NeighborLoader
 from penstock.kernels._triton import tensor_device
-from penstock.order import Order, RandomOrder, SequentialOrder, proximity_order
+from penstock.order import Order, order_by_name
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.store import Store
@@ -84,11 +84,8 @@ def train(
 
 def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order:
     """Prepare the order of the train nodes."""
-    nodes, by_community = data.parts["train"], plan.order == "community"
-    if plan.order in ("proximity", "community"):
-        seeds, batch_size = (data.target, nodes), config.batch_size
-        return proximity_order(data.graph, seeds, data.labels, seed=config.seed, batch_size=batch_size, by_community=by_community)
-    return RandomOrder(nodes.size, config.seed) if plan.order == "random" else SequentialOrder(nodes.size)
+    seeds = data.target, data.parts["train"]
+    return order_by_name(plan.order, data.graph, seeds, data.labels, seed=config.seed, batch_size=config.batch_size)
 
 
 class _Run:
