@@ -16,6 +16,8 @@ from pathlib import Path
 from bench.common import ROOT
 from bench.gpu_common import Deadline
 
+GRACE_S = 20.0
+"""After a benchmark should have ended by itself."""
 LEAST_S = 60.0
 """That a benchmark needs to begin at all."""
 
@@ -49,7 +51,11 @@ def main(arguments: list[str] | None = None) -> None:
         if not deadline.allows(LEAST_S, " ".join([name, *words])):
             break
         command = [sys.executable, "-m", f"bench.{name}", *words, "--minutes", f"{deadline.left_s() / 60:.2f}", *out]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        try:
+            code = subprocess.run(command, cwd=ROOT, check=False, timeout=deadline.left_s() + GRACE_S).returncode
+        except subprocess.TimeoutExpired:
+            code = 1  # what it has measured is in its file
+        if code:
             failed.append(" ".join([name, *words]))
     if failed:
         sys.exit(f"failed: {'; '.join(failed)}")

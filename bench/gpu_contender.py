@@ -36,7 +36,7 @@ from penstock.store.tiers.grid import programs_over_link
 
 SLOW, FEW = 4, 3
 """Of a contender that would take most of the time there is."""
-MOST_BATCHES = 24 << 30
+MOST_BATCHES = 12 << 30
 """Bytes of rows of all batches that are under way at once."""
 
 

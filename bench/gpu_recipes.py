@@ -38,10 +38,12 @@ DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train")
 EXPECTED_S = 180.0
 """Until a group is ready and has gone some rounds, before the first was seen."""
 ROUND_S = 15.0
-PATIENCE_S = 600.0
+PATIENCE_S = 120.0
 """For an answer of a contender."""
 TIMES_ITSELF = ("ducati",)
 """Measures on the way what its division depends on."""
+COPY = ("PyG", "pyg")
+"""Have the features in memory of their own; the others register or read the pages of one file."""
 OTHER_BYTES = 6 << 30
 """That a contender needs beside the rows; one that gathers on the CPU has batches in memory of the host too."""
 TOY = dict(num_nodes=200, num_edges=600, feature_dim=4, num_classes=50, train=0.2, seed=1)
@@ -174,10 +176,10 @@ def groups(names: list[str], feature_bytes: int, free_bytes: int) -> list[list[s
     made: list[list[str]] = []
     left = 0.0
     for name in names:
-        needed = feature_bytes + OTHER_BYTES * (2 if name in ("PyG", "pyg", "mmap") else 1)
+        needed = OTHER_BYTES * (2 if name in ("PyG", "pyg", "mmap") else 1) + (feature_bytes if name in COPY else 0)
         if not made or needed > left:
             made.append([])
-            left = 0.85 * free_bytes
+            left = 0.85 * free_bytes - feature_bytes  # the file's pages, which all of the others map
         made[-1].append(name)
         left -= needed
     return made

@@ -218,18 +218,45 @@ def test_only_what_is_registered_as_a_whole_is_registered(monkeypatch):
 
 
 def test_a_refused_map_is_copied_and_said_so(mapped, monkeypatch, caplog):
-    driver = Driver(monkeypatch, lambda flags: flags & 8)
+    asked = []
+    driver = Driver(monkeypatch, lambda flags: len(asked) < 2 and not asked.append(flags))
+    monkeypatch.setattr(pinning, "SAID_BYTES", 2400)
     with caplog.at_level(logging.WARNING, "penstock"):
         found = pinning.pin(mapped, CUDA, "features")
     assert "features: the driver does not register the map (operation not supported" in caplog.text
+    assert asked == [1 | 2 | 8, 1 | 2], "read-only first: pages of a file are not to be written"
     assert found.copied_bytes == 2400
     assert "copied into pinned memory" in found.how
     assert found.tensor.numpy().tobytes() == mapped.tobytes()
     assert list(driver.registered) == [found.tensor.data_ptr()]
 
 
+def test_where_nothing_is_registered_the_driver_gives_memory(mapped, monkeypatch):
+    space, freed = np.zeros(2400, np.uint8), []
+    Driver(monkeypatch, lambda flags: True)
+    monkeypatch.setattr(_cuda, "allocate", lambda num_bytes, flags: space.ctypes.data)
+    monkeypatch.setattr(_cuda, "free", lambda address, device: freed.append(address))
+    found = pinning.pin(mapped, CUDA, "features")
+    assert found.tensor.data_ptr() == space.ctypes.data
+    assert space.tobytes() == mapped.tobytes()
+    view = found.tensor[5:]
+    del found
+    assert not freed
+    del view
+    assert freed == [space.ctypes.data]
+
+
+def test_small_copies_are_not_worth_a_warning(mapped, monkeypatch, caplog):
+    asked = []
+    Driver(monkeypatch, lambda flags: len(asked) < 2 and not asked.append(flags))
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert "copied into pinned memory" in pinning.pin(mapped, CUDA, "features").how
+    assert not caplog.text
+
+
 def test_what_cannot_be_is_refused(mapped, monkeypatch):
     Driver(monkeypatch, lambda flags: True)
+    monkeypatch.setattr(_cuda, "allocate", lambda num_bytes, flags: "out of memory (CUDA error 2)")
     with pytest.raises(TierError, match=r"features: the driver registers neither the map \(.*\) nor a copy of 2 KiB .*ulimit -l"):
         pinning.pin(mapped, CUDA, "features")
     monkeypatch.setattr(pinning, "free_bytes", lambda: 1000)

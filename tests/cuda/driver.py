@@ -1,6 +1,7 @@
 """The rest of a GPU, pretended: torch.cuda, the driver's library, and launches of kernels, which `tests.ptx` runs."""
 
 import ctypes
+import mmap
 import threading
 from functools import partial
 from multiprocessing import spawn
@@ -19,6 +20,7 @@ from tests.ptx.words import TYPES
 
 OK, INVALID, NO_CONTEXT, REGISTERED, NOT_REGISTERED = 0, 1, 201, 712, 713
 ADDRESS, BEGIN, SIZE = 3, 11, 12
+PAGE = mmap.PAGESIZE
 PROPERTIES = SimpleNamespace(
     name="pretended", multi_processor_count=132, total_memory=8 << 30, L2_cache_size=50 << 20, major=9, minor=0, uuid="pretended"
 )
@@ -28,7 +30,7 @@ class Driver:
     """The driver's library, as far as it is asked. A thread has a context once it has asked something of the device."""
 
     def __init__(self):
-        self._registered, self._kept, self._handle = set(), {}, 1 << 40
+        self._registered, self._given, self._kept, self._handle = set(), {}, {}, 1 << 40
         for name in [each for each in dir(self) if each.startswith("cu")]:
             setattr(self, name, partial(self._call, getattr(self, name)))  # can be told types of its arguments, as a function of ctypes
 
@@ -36,7 +38,11 @@ class Driver:
         return function(*(getattr(each, "value", each) for each in arguments)) if has_context() else NO_CONTEXT
 
     def cuMemHostRegister_v2(self, address, num_bytes, flags):
-        if any(begin < address + num_bytes and address < begin + size for begin, [size] in list(pinned.items())):
+        def pages(begin, size):
+            return begin // PAGE, (begin + size - 1) // PAGE
+
+        first, last = pages(address, num_bytes)
+        if any(low <= last and first <= high for low, high in (pages(begin, size) for begin, [size] in list(pinned.items()))):
             return REGISTERED
         pinned[address] = [num_bytes]
         self._registered.add(address)
@@ -47,6 +53,16 @@ class Driver:
             return NOT_REGISTERED
         self._registered.remove(address)
         del pinned[address]
+        return OK
+
+    def cuMemHostAlloc(self, address, num_bytes, flags):
+        space = np.frombuffer(mmap.mmap(-1, num_bytes), np.uint8)
+        address._obj.value, pinned[space.ctypes.data] = space.ctypes.data, [num_bytes]
+        self._given[space.ctypes.data] = space
+        return OK
+
+    def cuMemFreeHost(self, address):
+        del pinned[address], self._given[address]
         return OK
 
     def cuPointerGetAttribute(self, found, attribute, address):

@@ -214,7 +214,7 @@ def test_a_batch_of_pyg_that_does_not_say_its_hops_trains_alike(kind):
 def test_contenders_share_memory():
     names = list(gpu_recipes.CONTENDERS)
     assert gpu_recipes.groups(names, 5 << 30, 125 << 30) == [names]
-    split = gpu_recipes.groups(names, 10 << 30, 120 << 30)
+    split = gpu_recipes.groups(names, 10 << 30, 100 << 30)
     assert len(split) == 2
     assert list(itertools.chain(*split)) == names
     assert gpu_recipes.groups(names, 10 << 30, 1 << 30) == [[name] for name in names]

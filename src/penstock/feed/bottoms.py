@@ -23,6 +23,7 @@ from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import SAME, Plan, slow_options
 from penstock.records import EDGE, NODE, EdgeType, Graph
 from penstock.sample.lists import with_lists
+from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, PinnedTier, SlowTier, Tier, advise_random
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _bottom(plan: Plan, fields: Sequence[Field], access: Access, link: Link | No
     sources = [cast(TensorRows, one.source) for one in fields]
     arrays = [source.array for source in sources]
     if plan.features == "memory" and is_mapped:
-        arrays, is_mapped = [np.array(array) for array in arrays], False
+        arrays, is_mapped = [copy_to_own_pages(array) for array in arrays], False
     kinds = [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)]
     if reader is not None and plan.is_read_by_device:
         return DeviceTable(PinnedTier(arrays, reader), kinds)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 128
 """That the link carries at a time."""
+WARMING = 3
+"""Samples before one is like those after it: memory is taken, what is launched is written down, and a graph is made of it."""
 
 
 def measure_device_slopes(
@@ -82,12 +84,12 @@ def _list_slope(
         is_missed = random.random(csc.num_dst) < share
         ours = place_lists(apart, device, {edge_type: np.flatnonzero(~is_missed & (lines > 0))})
         workspace = ours.workspace()
-        for number, sample in enumerate((samples[0], *samples)):  # the first one twice: kernels are compiled, memory is taken
-            seeds, batch = np.ascontiguousarray(sample.nodes[seed_type][: sample.num_seeds]), max(0, number - 1)
+        for number, sample in enumerate((*WARMING * samples[:1], *samples)):
+            seeds, batch = np.ascontiguousarray(sample.nodes[seed_type][: sample.num_seeds]), max(0, number - WARMING)
             started = time.perf_counter()
             ours.sample(seed_type, seeds, epoch=0, batch=batch, workspace=workspace)
             _settle(device)
-            if number:
+            if number >= WARMING:
                 line.note(float(lines[reads[batch]] @ is_missed[reads[batch]]), time.perf_counter() - started)
     return np.multiply(lines, line.slope(), out=lines)
 

@@ -15,6 +15,7 @@ from penstock.errors import UsageError, argument
 from penstock.plan import SAME, Plan, slow_options
 from penstock.records import CSC, EdgeType, Graph
 from penstock.sample.lists import LAYOUTS, Lists, TierLists
+from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, RowFile, SlowTier, Tier
 
 
@@ -61,5 +62,5 @@ def make_lists(plan: Plan, graph: Graph, bottoms: Mapping[EdgeType, Tier], kept:
 
 
 def _in_memory(csc: CSC) -> CSC:
-    edge_ids = None if csc.edge_ids is None else np.array(csc.edge_ids)
-    return replace(csc, indptr=np.array(csc.indptr), indices=np.array(csc.indices), edge_ids=edge_ids)
+    copies = {name: copy_to_own_pages(array) for name in ("indptr", "indices", "edge_ids") if (array := getattr(csc, name)) is not None}
+    return replace(csc, **copies)

@@ -25,7 +25,8 @@ def driver() -> Any:
     """The driver's library; OSError where there is none."""
     library = ctypes.CDLL("libcuda.so.1")
     library.cuMemHostRegister_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
-    library.cuMemHostUnregister.argtypes = [ctypes.c_void_p]
+    library.cuMemHostUnregister.argtypes = library.cuMemFreeHost.argtypes = [ctypes.c_void_p]
+    library.cuMemHostAlloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
     library.cuPointerGetAttribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
     library.cuGetErrorString.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
     return library
@@ -124,6 +125,19 @@ def unregister(address: int, device: torch.device) -> None:
     """Undo `register`, once the device has done all that was asked of it: it might be reading there."""
     wait(device)
     driver().cuMemHostUnregister(address)
+
+
+def allocate(num_bytes: int, flags: int) -> int | str:
+    """Take memory of the host from the driver, which its devices read. Returns its address, or why the driver refuses."""
+    address = ctypes.c_void_p()
+    refused = _error(driver().cuMemHostAlloc(ctypes.byref(address), num_bytes, flags))
+    return refused or address.value or "the driver gives no memory"
+
+
+def free(address: int, device: torch.device) -> None:
+    """Undo `allocate`, likewise."""
+    wait(device)
+    driver().cuMemFreeHost(address)
 
 
 def device_address(tensor: torch.Tensor, device: torch.device) -> int:

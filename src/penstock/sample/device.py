@@ -27,7 +27,7 @@ from penstock.kernels.edges.cpu import are_distinct, count_repetitions
 from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
-from penstock.records import EdgeType, NodeType, Sample, SampledEdges
+from penstock.records import EdgeType, Graph, NodeType, Sample, SampledEdges, index_dtype
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.device_table import DeviceTable
 from penstock.sample.neighbor import NeighborSampler
@@ -65,6 +65,21 @@ class DeviceSample:
             e: SampledEdges(each.edge_index.cpu().numpy(), each.row_ptr.cpu().numpy(), each.positions.cpu().numpy(), each.num_per_hop)
             for e, each in self.edges.items()
         }
+        return Sample(self.seed_type, self.num_seeds, nodes, edges, self.num_nodes_per_hop)
+
+    def for_wire(self, graph: Graph) -> Sample:
+        """What `penstock.sample.factored.wire` sends of it, in memory of the host: made narrow on the device, and destinations, which
+        follow from the rest, stay there. `graph`: that it was drawn from."""
+
+        def narrow(values: torch.Tensor, most: int) -> np.ndarray:
+            return values.to(torch.int32 if index_dtype(most) is np.int32 else torch.int64).cpu().numpy()
+
+        edges = {}
+        for e, each in self.edges.items():
+            sources = narrow(each.edge_index[:1], self.nodes[e[0]].numel())
+            row_ptr = narrow(each.row_ptr, sources.size)
+            edges[e] = SampledEdges(sources, row_ptr, narrow(each.positions, graph.adjacency[e].num_edges), each.num_per_hop)
+        nodes = {t: ids.cpu().numpy() for t, ids in self.nodes.items()}
         return Sample(self.seed_type, self.num_seeds, nodes, edges, self.num_nodes_per_hop)
 
 

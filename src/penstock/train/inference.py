@@ -20,6 +20,7 @@ import torch
 from penstock.errors import StoreError, argument
 from penstock.feed import NeighborLoader, layers
 from penstock.feed.array_input import ArrayInput
+from penstock.feed.layers import note_edges
 from penstock.records import CSC, EDGE, NODE, Graph, NodeType
 from penstock.train.models import GNN
 from penstock.train.task import as_float
@@ -63,7 +64,15 @@ def _batches(source: ArrayInput, wanted: Any, batch_size: int, num_workers: int,
     """Batches over all neighbours, made on the CPU and moved to the model one by one: a layer's rows are read once, in whatever order."""
     device = device_of(model)
     loader = NeighborLoader(source, [-1], input_nodes=wanted, batch_size=batch_size, num_workers=num_workers, seed=0)
-    return (batch.to(device) for batch in loader)
+    return (_moved(batch, device) for batch in loader)
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    """A batch where a model computes. Its edges are those of the loader: they are not compared there."""
+    if device.type != "cpu":
+        batch = batch.to(device)
+        note_edges(batch)
+    return batch
 
 
 def device_of(model: torch.nn.Module) -> torch.device:

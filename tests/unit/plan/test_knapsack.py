@@ -16,7 +16,7 @@ from penstock.store import ingest
 def split(list_visits, list_bytes, row_visits, row_bytes, budget, slopes=(3.0, 2.0)):
     """Lists and rows by value per byte: a visit to a list saves slopes[0] seconds, one to a row slopes[1]."""
     sizes = np.asarray(list_bytes), np.full(row_visits.size, row_bytes)
-    values = [slope * visits / each for slope, visits, each in zip(slopes, (list_visits, row_visits), sizes, strict=True)]
+    values = [slope * visits / np.maximum(each, 1) for slope, visits, each in zip(slopes, (list_visits, row_visits), sizes, strict=True)]
     return take_best(values, lambda kind, ids: sizes[kind][ids], budget)
 
 

@@ -100,7 +100,7 @@ class SampleMaker:
         """Of the caches whose slots samples are marked with."""
 
     def draw(self, epoch: int, index: int) -> Sample:
-        """The sample of batch `index` of an epoch, marked."""
+        """The sample of batch `index` of an epoch, marked, as it is sent."""
         sample = self._draw(epoch, index)
         sample.marks = mark(sample.nodes, self.directories)
         return sample
@@ -109,7 +109,8 @@ class SampleMaker:
         batches = self._batches
         seeds = np.ascontiguousarray(batches.seeds[batches.order.batch(epoch, index, batches.batch_size)], np.int64)
         if self._on_device is not None:
-            return self._on_device.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=self._workspace).to_host()
+            drawn = self._on_device.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=self._workspace)
+            return drawn.for_wire(self.graph)
         return batches.sampler.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=self._workspace)
 
     def run(self, job: Job, slots: Slots) -> Done:

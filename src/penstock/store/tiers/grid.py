@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.errors import BudgetError, TierError
 from penstock.store.budget import format_bytes
 from penstock.store.tiers.pin import pin
 
@@ -55,7 +56,11 @@ def _measured_programs(device: torch.device) -> int:
     import torch
 
     processors = torch.cuda.get_device_properties(device).multi_processor_count
-    rates = measure_rates(device, sorted({max(1, int(share * processors)) for share in SHARES}))
+    try:
+        rates = measure_rates(device, sorted({max(1, int(share * processors)) for share in SHARES}))
+    except (BudgetError, TierError) as error:
+        logger.warning("%s: what saturates the link is not measured, and a fifth of the device reads over it: %s", device, error)
+        return max(1, int(SPARE * processors))
     chosen = with_room(smallest_near_best(rates), list(rates), int(SPARE * processors))
     logger.info("%s reads over the link by %d programs at once, at %s/s", device, chosen, format_bytes(rates[chosen]))
     return chosen

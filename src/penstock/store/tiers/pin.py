@@ -6,12 +6,13 @@ and registered, until the last tensor over it is gone and the device has done al
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import mmap
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from penstock.errors import BudgetError, TierError
 from penstock.kernels import _cuda
 from penstock.store.budget import format_bytes
-from penstock.store.huge_pages import keep_in_place
+from penstock.store.huge_pages import OwnPages, keep_in_place, own_pages
 from penstock.store.process_memory import free_bytes
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ _held: dict[int, int] = {}
 """First byte -> end of what the driver has registered: a while longer than anybody is in `_registered`."""
 _registering = threading.Lock()
 _PATIENCE_S = 60.0
+SAID_BYTES = 1 << 20
+"""Of a copy that the user is told of. Small arrays lie on pages with others, and a driver registers no page twice."""
 
 
 def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
@@ -105,22 +108,43 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     kind = "map" if _is_map(array) else "memory"
     if kind == "map":  # anything else has its memory already
         _need_room(array.nbytes, name)
-    refused = _register(array, device)
-    if not isinstance(refused, str):
-        return Pinned(refused, f"registered {kind}, read where it lies")
+    refused = ""
+    for flags in _flags_for(array):
+        found = _register(array, device, flags)
+        if not isinstance(found, str):
+            return Pinned(found, f"registered {kind}, read where it lies")
+        refused = refused or found
     _need_room(array.nbytes, name)
-    copy = np.frombuffer(mmap.mmap(-1, array.nbytes), np.uint8)
-    copy[:] = array.reshape(-1).view(np.uint8)
-    pinned = _register(copy, device)
-    if isinstance(pinned, str):
+    copy = _space(array.nbytes, device)
+    if isinstance(copy, str):
         raise TierError(
-            f"{name}: the driver registers neither the {kind} ({refused}) nor a copy of {format_bytes(array.nbytes)} ({pinned}): see "
+            f"{name}: the driver registers neither the {kind} ({refused}) nor a copy of {format_bytes(array.nbytes)} ({copy}): see "
             "`ulimit -l`, or use the CPU"
         )
-    logger.warning(
-        "%s: the driver does not register the %s (%s): copied once into %s of pinned memory", name, kind, refused, format_bytes(copy.nbytes)
+    copy.numpy()[:] = array.reshape(-1).view(np.uint8)
+    logger.log(
+        logging.WARNING if array.nbytes >= SAID_BYTES else logging.INFO,
+        "%s: the driver does not register the %s (%s): copied once into %s of pinned memory",
+        *(name, kind, refused, format_bytes(array.nbytes)),
     )
-    return Pinned(pinned, f"copied into pinned memory, for the driver refused the {kind}: {refused}", copy.nbytes)
+    return Pinned(copy, f"copied into pinned memory, for the driver refused the {kind}: {refused}", array.nbytes)
+
+
+def _flags_for(array: np.ndarray) -> Sequence[int]:
+    """What is tried, one after the other. A driver that wants to write to the pages of a map would have the file written, or is refused."""
+    return (_cuda.READ_ONLY, 0) if _is_map(array) or not array.flags.writeable else (0,)
+
+
+def _space(num_bytes: int, device: torch.device) -> torch.Tensor | str:
+    """Memory that a device reads; or why there is none."""
+    registered = _register(own_pages(num_bytes), device, 0)
+    if not isinstance(registered, str):
+        return registered
+    given = _cuda.allocate(num_bytes, _cuda.PORTABLE | _cuda.MAPPED)
+    if isinstance(given, str):
+        return f"{registered}; {given}"
+    array = np.ctypeslib.as_array(ctypes.cast(given, ctypes.POINTER(ctypes.c_uint8)), shape=(num_bytes,))
+    return _tensor(_Bytes(array, lambda: _cuda.free(given, device)))
 
 
 def _wait_for_ends(first: int, end: int) -> None:
@@ -143,14 +167,13 @@ def _is_map(array: np.ndarray) -> bool:
     owner: Any = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
-    return isinstance(owner, mmap.mmap)
+    return isinstance(owner, mmap.mmap) and not isinstance(owner, OwnPages)
 
 
-def _register(array: np.ndarray, device: torch.device) -> torch.Tensor | str:
+def _register(array: np.ndarray, device: torch.device, flags: int) -> torch.Tensor | str:
     """A tensor over registered memory, which is let go with its last view; or why the driver refuses."""
-    flags = _cuda.PORTABLE | _cuda.MAPPED | (0 if array.flags.writeable else _cuda.READ_ONLY)
     address = array.ctypes.data
-    refused = _cuda.register(address, array.nbytes, flags)
+    refused = _cuda.register(address, array.nbytes, _cuda.PORTABLE | _cuda.MAPPED | flags)
     if refused is not None:
         return refused
 
