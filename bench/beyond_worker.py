@@ -161,7 +161,7 @@ def take(batches: Any, trainer: Trainer | None) -> float:
 
 def is_full(loader: Any, began: dict[str, Any], limit_bytes: int) -> bool:
     """Whether what fills by and by is full: the rows of a dynamic cache; where rows come from maps, the page cache of the group."""
-    for cache in loader._caches.caches.values():
+    for cache in loader._caches.top.values():
         if not cache.is_static:
             slots = cache.policy.slots
             return int(np.count_nonzero(slots >= 0)) >= 0.98 * cache.policy.num_slots

@@ -237,10 +237,10 @@ def test_a_read_that_fails_leaves_an_empty_cache_and_right_batches(plain, monkey
         launch(*arguments, **constants)
 
     monkeypatch.setattr(gpu, "launch", fail_once)
-    [policy] = [tier.policy for tier in loader._caches.caches.values()]
+    [policy] = [tier.policy for tier in loader._caches.top.values()]
     with pytest.raises(penstock.errors.PipelineError, match="launch failed"):
         digests(loader)
-    [tier] = loader._caches.caches.values()
+    [tier] = loader._caches.top.values()
     assert tier.policy is not policy  # empty; what was ahead may have filled it again
     loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 0})
     assert digests(loader) == plain["homogeneous"]
@@ -272,7 +272,7 @@ def test_the_cpu_is_as_before():
     loader = make_loader(homogeneous_data(), plan="pagraph", device="cpu")
     for batch in loader:
         check_homogeneous(batch, homogeneous_data())
-    [tier] = loader._caches.caches.values()
+    [tier] = loader._caches.top.values()
     assert type(tier) is CachedTier
     assert loader.stats().device_bytes == 0
 

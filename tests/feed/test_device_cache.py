@@ -56,7 +56,7 @@ def test_of_the_best_rows_those_that_find_room(memory, device):
     found, given = loader_of(data, device), loader_of(data, device, device_cache="10 rows")
     for loader in (found, given):
         list(loader)
-    caches = [loader._caches.caches["node"] for loader in (found, given)]
+    caches = [loader._caches.top["node"] for loader in (found, given)]
     assert (caches[0].policy.slots == caches[1].policy.slots).all()
     assert found.stats().device_bytes == given.stats().device_bytes
 
@@ -108,7 +108,7 @@ def test_over_a_disk_and_over_types(memory, device, tmp_path):
     plan = Plan(device_policy="degree", device_topology="host")
     loader = penstock.NeighborLoader(typed_data(), **options, plan=plan, device=device)
     assert [penstock.digest(batch) for batch in loader] == expected
-    assert set(loader._caches.caches) == {"author", "paper"}
+    assert set(loader._caches.top) == {"author", "paper"}
     assert loader.stats().device_cache.split(": ")[0].endswith("100.0% of the rows")
 
 

@@ -51,7 +51,7 @@ def same(data, device, **options):
 )  # fmt: skip
 def test_same_batches(make, options, device):
     loader = same(make(), device, **options)
-    assert loader._maker.on_device is not None
+    assert loader._maker.device_sampler is not None
     place = "pinned memory" if options.get("plan") and options["plan"].device_topology else "its memory"
     assert place in loader.stats().sampling
 
@@ -59,7 +59,7 @@ def test_same_batches(make, options, device):
 def test_recipes_that_keep_lists_keep_them_on_the_device(device):
     for recipe in ("ali+pg", "ducati"):
         loader = same(homogeneous_data(), device, plan=make_plan(recipe, order="random"))
-        [csc], [kept] = loader._maker.on_device.graph.adjacency.values(), loader._caches.kept.values()
+        [csc], [kept] = loader._maker.device_sampler.graph.adjacency.values(), loader._caches.kept.values()
         assert (csc.kept is not None) == (kept.size > 0)
         assert kept.size > 0 or recipe == "ducati"  # which measures what is worth more
         assert "in pinned memory, the best lists in its own" in loader.stats().sampling
@@ -71,9 +71,9 @@ def test_what_sampling_works_with_is_counted(device):
     """A table of every node for each thread, and of a batch in the making what the largest has needed."""
     loader = make_loader(homogeneous_data(), device=device, plan=Plan(policy="fifo", cache="20 rows"), num_workers=2)
     maker = loader._maker
-    assert loader.stats().device_bytes == loader._caches.device_bytes + maker.on_device.graph.device_bytes
+    assert loader.stats().device_bytes == loader._caches.device_bytes + maker.device_sampler.graph.device_bytes
     assert len(list(loader)) == 2
-    sampling = loader.stats().device_bytes - loader._caches.device_bytes - maker.on_device.graph.device_bytes
+    sampling = loader.stats().device_bytes - loader._caches.device_bytes - maker.device_sampler.graph.device_bytes
     num_threads, most_edges = len(maker._of_device), 50 * (4 + 4 * 3)
     assert num_threads in (1, 2)
     assert num_threads * 4 * 300 < sampling < num_threads * (4 * 300 + 16 + 2 * 8 * (4 * most_edges + 300) + (4 + 8) * most_edges)
@@ -84,7 +84,7 @@ def test_what_sampling_works_with_is_counted(device):
 
 def test_a_policy_that_looks_ahead(device):
     loader = same(homogeneous_data(), device, plan=Plan(policy="belady", cache="15%", window=3), num_workers=2)
-    assert loader._maker.on_device is not None
+    assert loader._maker.device_sampler is not None
     assert loader.stats().tiers["cache"]["num_rows"] > 0
 
 
@@ -96,7 +96,7 @@ def test_a_store(device, tmp_path):
     for plan in (Plan(device_topology="pinned"), Plan(features="disk", device_policy="fifo", device_cache="20%")):
         loader = penstock.NeighborLoader(store, **options, plan=plan, device=device)
         assert digests(loader) == expected
-        assert loader._maker.on_device is not None
+        assert loader._maker.device_sampler is not None
     assert not list(loader._huge_pages._arrays())  # what a device reads stays where it is
 
 
@@ -139,7 +139,7 @@ def test_what_the_cpu_draws(options, why, device):
     data = homogeneous_data()
     data.weight = torch.rand(data.num_edges)
     loader = same(data, device, **options)
-    assert loader._maker.on_device is None
+    assert loader._maker.device_sampler is None
     assert loader.stats().sampling.startswith("by the CPU")
     assert loader.stats().sampling.endswith(why)
     if not options.get("plan"):
@@ -163,9 +163,9 @@ def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch, tm
         loader = make_loader(store, input_nodes="train", device=device, plan=make_plan("ali+pg", order="random"))
         assert (
             loader.stats().sampling
-            == f"by the CPU: a topology of 26 KiB fits neither {loader._maker.stage.device} nor the free memory of the host"
+            == f"by the CPU: a topology of 26 KiB fits neither {loader._maker.delivery.device} nor the free memory of the host"
         )
-        assert loader._maker.on_device is None
+        assert loader._maker.device_sampler is None
     monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 30, needed, 0))
     with pytest.raises(BudgetError, match=r"^device_topology='device': a topology of 26 KiB is more than 50% of the .* free: take pinned$"):
         make_loader(data, device=device, plan=Plan(device_topology="device"))
@@ -212,7 +212,7 @@ def held_by(reader):
 def test_damage_is_said_with_stage_and_batch(device):
     data = homogeneous_data()
     loader = make_loader(data, device=device)
-    for csc in loader._maker.on_device.graph.adjacency.values():
+    for csc in loader._maker.device_sampler.graph.adjacency.values():
         csc.indices.fill_(999)
     if not _triton.is_interpreted():
         torch.cuda.synchronize(csc.indices.device)  # streams of the loader do not wait for ours

@@ -68,10 +68,10 @@ def test_same_batches_within_a_budget(plan, tiers, parts, store, expected, devic
     assert all(bytes_of(stats.memory, part) > 0 for part in parts), stats.memory
     assert (bytes_of(stats.memory, "pinned") > 0) == (tiers[-1] == "pinned")
     assert (bytes_of(stats.memory, "sampling") > 0) == stats.sampling.startswith("by the CPU")
-    if loader._maker.on_device is not None:
-        [csc] = loader._maker.on_device.graph.adjacency.values()
+    if loader._maker.device_sampler is not None:
+        [csc] = loader._maker.device_sampler.graph.adjacency.values()
         assert (csc.kept is not None) == (plan.neighbor_policy is not None)
-    assert (stats.lists != {}) == (plan.neighbor_policy is not None and loader._maker.on_device is None)
+    assert (stats.lists != {}) == (plan.neighbor_policy is not None and loader._maker.device_sampler is None)
 
 
 def test_pinned_memory_is_in_the_sum(store, device):

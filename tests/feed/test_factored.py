@@ -185,7 +185,7 @@ def test_processes_on_devices(path, expected, device):
 def test_samplers_mark_what_a_trainer_keeps(path, expected, policy, device, monkeypatch):
     """Nothing is looked up where it trains."""
     with FactoredLoader(path, num_samplers=1, plan=Plan(policy=policy, cache="20%"), device=device, **OPTIONS) as loader:
-        (cache,) = loader._caches.caches.values()
+        (cache,) = loader._caches.top.values()
         monkeypatch.setattr(cache.policy, "access", None)
         if device is not None:
             cache._slots = None

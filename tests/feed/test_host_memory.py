@@ -172,7 +172,7 @@ def test_a_short_profile_ranks_by_expected_visits_and_is_judged_by_the_rest(kind
     monkeypatch.setattr("penstock.feed.profile.THINNING", 1)
     loader = loader_of(stores[kind], plan=Plan(host_memory="8GiB"), num_workers=2)
     (profile,), graph = profiles, stores[kind].graph()
-    for node_type, cache in loader._caches.caches.items():
+    for node_type, cache in loader._caches.top.items():
         first_half = np.concatenate(profile.traces[node_type][:2])
         assert np.array_equal(np.bincount(first_half, minlength=profile.trace_visits[node_type].size), profile.trace_visits[node_type])
         expected = expected_visits(profile.row_visits[node_type], degree_hotness(graph, node_type))

@@ -90,7 +90,7 @@ def test_each_level_counts_what_a_simulation_of_it_counts(num_workers, stores, d
     beside = loader.beside(torch.arange(40))
     assert digests(beside) == digests(loader_of(stores["node"], input_nodes=torch.arange(40), shuffle=False))
     assert hits_of(loader)[:2] == tuple(hits[:2])
-    [cache] = loader._caches.caches.values()
+    [cache] = loader._caches.top.values()
     assert (cache.policy.slots == near.slots).all()
     assert (cache.beneath.policy.slots == far.slots).all()
 
@@ -98,7 +98,7 @@ def test_each_level_counts_what_a_simulation_of_it_counts(num_workers, stores, d
 def test_static_rows_above_belady_count_as_simulated(stores, device):
     plan = Plan(**{**LEVELS, "policy": "belady", "device_policy": "degree", "window": 3})
     loader = loader_of(stores["node"], device, plan=plan, num_workers=2)
-    [cache] = loader._caches.caches.values()
+    [cache] = loader._caches.top.values()
     begun_with = {int(slot): node for node, slot in enumerate(cache.beneath.policy.slots) if slot >= 0}
     assert begun_with
     assert (cache.policy.slots[list(begun_with.values())] < 0).all()
@@ -116,18 +116,18 @@ def test_static_rows_above_belady_count_as_simulated(stores, device):
 
 def test_what_the_host_keeps_is_not_on_the_device_as_well(stores, device):
     loader = loader_of(stores["node"], device, plan=Plan(**{**LEVELS, "policy": "degree", "device_policy": "degree"}))
-    [cache] = loader._caches.caches.values()
+    [cache] = loader._caches.top.values()
     near, far = (np.flatnonzero(tier.policy.slots >= 0) for tier in (cache, cache.beneath))
     assert (near.size, far.size) == (40, 150)
     whole = loader_of(stores["node"], plan=Plan(policy="degree", cache="190 rows"))
-    [best] = whole._caches.caches.values()
+    [best] = whole._caches.top.values()
     assert sorted([*near, *far]) == np.flatnonzero(best.policy.slots >= 0).tolist()
 
 
 def test_the_host_keeps_the_best_beneath_a_content_that_changes(stores, device):
     plan = Plan(**{**LEVELS, "policy": "degree", "device_policy": "belady", "window": 3})
-    [cache] = loader_of(stores["node"], device, plan=plan)._caches.caches.values()
-    [alone] = loader_of(stores["node"], plan=Plan(policy="degree", cache="150 rows"))._caches.caches.values()
+    [cache] = loader_of(stores["node"], device, plan=plan)._caches.top.values()
+    [alone] = loader_of(stores["node"], plan=Plan(policy="degree", cache="150 rows"))._caches.top.values()
     assert (cache.policy.slots >= 0).any()
     assert ((cache.beneath.policy.slots >= 0) == (alone.policy.slots >= 0)).all()
 
@@ -165,7 +165,7 @@ def test_a_cache_that_comes_after_the_first_steps(stores, device, monkeypatch):
     assert list(loader.stats().tiers) == ["host cache", "slow mmap"]
     plain = loader_of(stores["node"], batch_size=20)
     assert [digests(loader) for _ in range(2)] == [digests(plain) for _ in range(2)]
-    assert loader._caches.caches["node"].policy.capacity == 120
+    assert loader._caches.top["node"].policy.capacity == 120
     assert sum(hits_of(loader)) == loader.stats().num_nodes
     assert min(hits_of(loader)) > 0
 

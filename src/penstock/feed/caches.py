@@ -57,14 +57,14 @@ class Caches:
     _pid: int = field(default_factory=os.getpid)
 
     @property
-    def caches(self) -> dict[Any, CachedTier]:
-        """The tables that a policy stands over: the topmost of each."""
+    def top(self) -> dict[Any, CachedTier]:
+        """The topmost tier of each table, where a policy stands over it."""
         return {key: table.tier for key, table in self.tables.items() if isinstance(table.tier, CachedTier)}
 
     @property
     def directories(self) -> dict[NodeType, np.ndarray]:
         """Node type -> int32[num_nodes], slot of each node in a topmost cache whose content stays, negative where there is none."""
-        return {t: cache.policy.slots for t, cache in self.caches.items() if isinstance(t, str) and cache.is_static}
+        return {t: cache.policy.slots for t, cache in self.top.items() if isinstance(t, str) and cache.is_static}
 
     @property
     def levels(self) -> list[CachedTier]:
@@ -84,7 +84,7 @@ class Caches:
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
             self._current += 1
-            for cache in self.caches.values():
+            for cache in self.top.values():
                 cache.restart()
             return self._current
 
@@ -101,7 +101,7 @@ class Caches:
         """Tell policies that look ahead what a batch to come of a pass asks for, per node type."""
         with self._lock:
             if number == self._current:
-                for key, cache in self.caches.items():
+                for key, cache in self.top.items():
                     cache.announce(ids[key])
 
     def submit(

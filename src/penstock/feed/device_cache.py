@@ -43,12 +43,12 @@ class CacheToCome:
 
     def __init__(self, plan: Plan, maker: BatchMaker, caches: Caches) -> None:
         assert plan.device_policy is not None
-        assert maker.stage.device is not None
-        self._plan, self._policy, self._stage, self._device, self._caches = (
+        assert maker.delivery.device is not None
+        self._plan, self._policy, self._delivery, self._device, self._caches = (
             plan,
             plan.device_policy,
-            maker.stage,
-            maker.stage.device,
+            maker.delivery,
+            maker.delivery.device,
             caches,
         )
         self._workload = Workload(
@@ -86,7 +86,7 @@ class CacheToCome:
 
     def _put(self, rows: Mapping[NodeType, int]) -> None:
         made = {}
-        with self._stage.working():  # the filling lies before all later reads on that stream
+        with self._delivery.working():  # the filling lies before all later reads on that stream
             for node_type, num_rows in rows.items():
                 if num_rows:
                     table = self._over[node_type]

@@ -51,7 +51,7 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
         NotSupportedError: the plan wants the device to sample what it does not.
         BudgetError: the plan wants lists in the device's memory, where they do not fit.
     """
-    device, wanted = maker.stage.device, plan.device_topology
+    device, wanted = maker.delivery.device, plan.device_topology
     if device is None:
         return Drawing("host")
     if wanted == "host":
@@ -76,7 +76,7 @@ def draw_on_device(maker: BatchMaker, device: torch.device, topology: str, kept:
     """Have a device draw the samples of a maker; `kept`: edge type -> nodes whose lists are on the device while all are pinned."""
     from penstock.sample.device import DeviceSampler
 
-    maker.on_device = DeviceSampler(maker.sampler, place_graph(maker.sampler.graph, device, topology, kept))
+    maker.device_sampler = DeviceSampler(maker.sampler, place_graph(maker.sampler.graph, device, topology, kept))
 
 
 def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str:

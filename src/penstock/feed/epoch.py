@@ -6,18 +6,21 @@ that overlap, or whose threads are still at work after they were left, do not me
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 
 from penstock.errors import StateError
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import Loan
+from penstock.feed.caches import Caches
 from penstock.feed.lookahead import LookAhead
-from penstock.feed.maker import HeldSample, Sampled, StageClock, located
+from penstock.feed.maker import BatchMaker, HeldSample, Sampled, StageClock, located
 from penstock.feed.options import LoaderOptions
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.stats import BatchStats
@@ -57,7 +60,7 @@ class Epoch:
             samples = _run(draw, indices, loader._samplers, loader._sampling)
 
             def announce(sampled: Sampled) -> HeldSample | None:
-                loader._announce(number, assembler, sampled)
+                _announce(maker, caches, number, assembler, sampled)
                 return maker.hold(sampled) if caches.hold == "samples" else None
 
             ahead = LookAhead(samples, announce, caches.window)
@@ -107,9 +110,9 @@ class Epoch:
         asked = loader._batch_asked(self._got)
         try:
             batch, stats = next(self._results)
-            started, stage = time.perf_counter(), loader._maker.stage
-            batch = loader._transformed(stage.hand_over(batch, stats.mark), self._next * loader.num_ranks + loader.rank)
-            if loader._options.pin_memory and stage.device is None:
+            started, delivery = time.perf_counter(), loader._maker.delivery
+            batch = loader._transformed(delivery.hand_over(batch, stats.event), self._next * loader.num_ranks + loader.rank)
+            if loader._options.pin_memory and delivery.device is None:
                 batch = batch.pin_memory()
         except StopIteration:
             self._recording.over(self._next, asked)
@@ -132,6 +135,16 @@ class Epoch:
         loader._huge_pages.batch_delivered()
         self._got = time.perf_counter()
         return batch
+
+
+def _announce(maker: BatchMaker, caches: Caches, number: int, assembler: Assembler, sampled: Sampled) -> None:
+    """Tell policies that look ahead what a batch to come of this pass will ask for."""
+    started = time.perf_counter()
+    with maker.working_on(sampled):
+        ids = {key: assembler.host_ids_of(sampled.subgraph, key) for key in caches.top}
+    is_plain = {key: sampled.are_distinct and isinstance(key, str) for key in ids}
+    caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
+    sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))
 
 
 def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions, **how: Any) -> Iterator[T]:

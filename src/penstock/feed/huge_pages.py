@@ -61,8 +61,8 @@ def read_at_random(plan: Plan, maker: BatchMaker) -> list[np.ndarray]:
         return []
     arrays: list[np.ndarray | None] = []
     source = maker.source
-    if plan.has_plain_topology and maker.on_device is None:
+    if plan.has_plain_topology and maker.device_sampler is None:
         arrays += [array for csc in source.graph.adjacency.values() for array in (csc.indices, csc.indptr, csc.edge_ids)]
-    if plan.has_plain_features and maker.stage.device is None:
+    if plan.has_plain_features and maker.delivery.device is None:
         arrays += [field.source.array for part in source.fields() for field in part if isinstance(field.source, TensorRows)]
     return [array for array in arrays if array is not None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,17 +22,16 @@ from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
 from penstock.feed.arguments import check_kinds, choose_subgraph, refuse_unsupported
-from penstock.feed.assemble import Assembler
+from penstock.feed.delivery import choose_device
 from penstock.feed.device_cache import cache_to_come
 from penstock.feed.drawing import choose_drawing
 from penstock.feed.epoch import Epoch
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
-from penstock.feed.maker import Sampled, locate
-from penstock.feed.on_device import choose_device
+from penstock.feed.maker import locate
 from penstock.feed.options import choose_seed, read_options, samples_ahead
 from penstock.feed.pipeline import Workers
-from penstock.feed.setup import fill_caches, make_maker, make_one
+from penstock.feed.setup import fill_caches, make_maker
 from penstock.feed.shards import check_shards
 from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
@@ -126,11 +124,11 @@ class NeighborLoader:
         )  # fmt: skip
         check_kinds(features, transform=transform, transform_sampler_output=transform_sampler_output, custom_cls=custom_cls, step=step)
         plan = make_plan(plan)
-        stage = choose_device(device, plan)
-        plan = plan.resolved(has_device=stage.device is not None)
-        check_shards(plan, shards, stage.device)
+        delivery = choose_device(device, plan)
+        plan = plan.resolved(has_device=delivery.device is not None)
+        check_shards(plan, shards, delivery.device)
         self.seed = choose_seed(seed, kwargs.get("generator"))
-        self._options = read_options(kwargs) if stage.device is None else read_options(kwargs).ahead()
+        self._options = read_options(kwargs) if delivery.device is None else read_options(kwargs).ahead()
         if not (isinstance(rank, (int, np.integer)) and isinstance(num_ranks, (int, np.integer)) and 0 <= rank < num_ranks):
             raise UsageError(f"rank must be a whole number in [0, num_ranks), got rank={rank!r}, num_ranks={num_ranks!r}")
         self.data, self.transform = data, transform
@@ -153,7 +151,7 @@ class NeighborLoader:
             seed=self.seed,
             transform_output=transform_sampler_output,
             transform=transform if filter_per_worker else None,
-            stage=stage,
+            delivery=delivery,
         )
         self._num_batches = self._count_batches(num_ranks)
         if self._num_batches == 0:
@@ -233,7 +231,7 @@ class NeighborLoader:
     def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
         """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws."""
         positions = np.asarray(index, dtype=np.int64).reshape(-1)
-        return self._transformed(make_one(self._maker, self._caches, positions, epoch, batch), batch)
+        return self._transformed(self._maker.make(self._caches, positions, epoch, batch), batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
@@ -299,17 +297,9 @@ class NeighborLoader:
         count = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
         return count - count % num_ranks if self._options.drop_last else count
 
-    def _announce(self, number: int, assembler: Assembler, sampled: Sampled) -> None:
-        started = time.perf_counter()
-        with self._maker.working_on(sampled):
-            ids = {key: assembler.host_ids_of(sampled.subgraph, key) for key in self._caches.caches}
-        is_plain = {key: sampled.are_distinct and isinstance(key, str) for key in ids}
-        self._caches.announce(number, {key: rows if is_plain[key] else np.unique(rows) for key, rows in ids.items()})
-        sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))
-
     def _batch_asked(self, got: float) -> float:
         """Note that the user asks for a batch, who has had the one before since `got` (0: none). Returns when, by a device's clock too."""
-        self._maker.stage.keep_up()
+        self._maker.delivery.keep_up()
         asked = time.perf_counter()
         self._stats.user_s += asked - got if got else 0.0
         if self._cache_to_come is not None:

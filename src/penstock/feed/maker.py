@@ -21,10 +21,10 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.errors import PenstockError, PipelineError, UsageError
 from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool, Loan
+from penstock.feed.delivery import Delivery
 from penstock.feed.held import HeldSubgraph, hold, release
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.layers import note_edges
-from penstock.feed.on_device import OnHost
 from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
 from penstock.feed.subgraph import Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
@@ -34,6 +34,7 @@ from penstock.records import NodeType, Span
 from penstock.sample import NeighborSampler
 
 if TYPE_CHECKING:
+    from penstock.feed.caches import Caches
     from penstock.sample.device import DeviceSampler, DeviceWorkspace
 
 Transform = Callable[[Any], Any]
@@ -97,7 +98,7 @@ class Sampled:
         input_id: int64[num_seeds], what the batch says of its seeds.
         are_distinct: no node comes twice.
         clock: of the stages so far.
-        mark: behind the sample on the device that has drawn it, see `DeviceStage.mark`.
+        event: behind the sample on the device that has drawn it, see `DeviceDelivery.record`.
         loan: the memory of its rows, once they are read.
     """
 
@@ -106,7 +107,7 @@ class Sampled:
     input_id: torch.Tensor
     are_distinct: bool
     clock: StageClock
-    mark: Any = None
+    event: Any = None
     loan: Loan | None = None
 
 
@@ -125,8 +126,8 @@ class BatchMaker:
         source, seeds, order, sampler, batch_size, subgraph_type: what decides the batches.
         transform_output: the user's, on PyG's `SamplerOutput`.
         transform: the user's, on the batch, where it shall run in the threads; else None.
-        stage: puts batches on a device, or leaves them where they are.
-        on_device: draws the samples in the place of `sampler`; None: the CPU does.
+        delivery: puts batches on a device, or leaves them where they are.
+        device_sampler: draws the samples in the place of `sampler`; None: the CPU does.
         looked_at: gives the node types whose ids the host looks at; of a device, they are copied while it is waited for anyway.
         pool: gives the memory of the batches.
         held_pool: of the samples that wait in a smaller form: many, for long, and none of them in a buffer that a batch needs.
@@ -140,13 +141,21 @@ class BatchMaker:
     subgraph_type: SubgraphType
     transform_output: Transform | None = None
     transform: Transform | None = None
-    stage: OnHost = field(default_factory=OnHost)
-    on_device: DeviceSampler | None = None
+    delivery: Delivery = field(default_factory=Delivery)
+    device_sampler: DeviceSampler | None = None
     looked_at: Callable[[], Iterable[NodeType]] = tuple
     pool: BufferPool = field(default_factory=BufferPool)
     held_pool: BufferPool = field(default_factory=BufferPool)
     _workspaces: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     _of_device: list[DeviceWorkspace] = field(default_factory=list)
+
+    @torch.inference_mode(False)  # the memory of a batch is used again, in another mode
+    def make(self, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
+        """Make a batch of the seeds at `positions`, here and now. An `Epoch` does so for many at once: threads sample and finish, each
+        submits in its turn."""
+        assembler, sampled = Assembler(self.source, caches), self.sample_of(positions, epoch, index)
+        batch, stats = self.finish(assembler, sampled, self.submit(assembler, sampled))
+        return self.delivery.hand_over(batch, stats.event)
 
     def sample(self, epoch: int, index: int, order: Order | None = None) -> Sampled:
         """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood. `order`: of a pass that has its own."""
@@ -182,29 +191,29 @@ class BatchMaker:
     @contextmanager
     def working_on(self, sampled: Sampled) -> Iterator[None]:
         """Within, a sample is there for what this thread asks of a device."""
-        with self.stage.working():
-            self.stage.hand_over(sampled.subgraph.tensors(), sampled.mark)
+        with self.delivery.working():
+            self.delivery.hand_over(sampled.subgraph.tensors(), sampled.event)
             yield
 
     def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay, num_threads: int = 1) -> tuple[Any, BatchStats]:
         """Make the second half: rows and the batch. `num_threads` share its rows, where nobody else is at work."""
         clock, subgraph = sampled.clock, sampled.subgraph
-        with located(clock, sampled.index), self.stage.working():
+        with located(clock, sampled.index), self.delivery.working():
             rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans, num_threads)
             clock.enter("assemble")
             batch = assembler.assemble(subgraph, rows, self.seeds.node_type, sampled.input_id)
-            if self.stage.device is not None:
+            if self.delivery.device is not None:
                 clock.enter("move")
-                batch = self.stage.move(batch)
+                batch = self.delivery.move(batch)
             note_edges(batch)
             if self.transform is not None:
                 clock.enter("transform")
                 batch = self.transform(batch)
-            mark = self.stage.mark()
+            event = self.delivery.record()
             clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, mark, sampled.loan)
+        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan)
 
     @property
     def device_bytes(self) -> int:
@@ -214,7 +223,7 @@ class BatchMaker:
     @property
     def device_topology_bytes(self) -> int:
         """Memory of the device that the topology takes there."""
-        return 0 if self.on_device is None else self.on_device.graph.device_bytes
+        return 0 if self.device_sampler is None else self.device_sampler.graph.device_bytes
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides what the batches are, but which of them come."""
@@ -250,19 +259,19 @@ class BatchMaker:
         clock.enter("sample")
         input_id = torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
         seeds = self.seeds.ids[positions]
-        with self.stage.drawing():
+        with self.delivery.drawing():
             subgraph = self._draw(seeds, input_id, epoch, index)
-            mark = self.stage.mark() if subgraph.is_on_device else None
+            event = self.delivery.record() if subgraph.is_on_device else None
         clock.rest()
         are_plain = not self.sampler.disjoint and self.transform_output is None and are_distinct(seeds)
-        return Sampled(index, subgraph, input_id, are_plain, clock, mark)
+        return Sampled(index, subgraph, input_id, are_plain, clock, event)
 
     def _draw(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int) -> Subgraph:
         workspace, place = self._borrow_workspace(), {"epoch": epoch, "batch": index}
         try:
-            if self.on_device is not None:
-                drawn = self.on_device.sample(self.seeds.node_type, seeds, **place, workspace=workspace)
-                subgraph = subgraph_on_device(drawn, self.on_device.number_edges)
+            if self.device_sampler is not None:
+                drawn = self.device_sampler.sample(self.seeds.node_type, seeds, **place, workspace=workspace)
+                subgraph = subgraph_on_device(drawn, self.device_sampler.number_edges)
                 subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
                 return subgraph
             sample = self.sampler.sample(self.seeds.node_type, seeds, **place, workspace=workspace, allocate=self.pool.empty)
@@ -284,7 +293,7 @@ class BatchMaker:
         try:
             return self._workspaces.get_nowait()
         except queue.Empty:
-            if self.on_device is None:
+            if self.device_sampler is None:
                 return self.sampler.workspace()
-            self._of_device.append(workspace := self.on_device.workspace())
+            self._of_device.append(workspace := self.device_sampler.workspace())
             return workspace

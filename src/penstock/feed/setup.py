@@ -10,7 +10,6 @@ import queue
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
@@ -18,7 +17,6 @@ from penstock.cache.choose import Workload
 from penstock.cache.presample import NUM_THREADS
 from penstock.errors import UsageError
 from penstock.feed.arguments import choose_order, order_of, unwrap, weigh
-from penstock.feed.assemble import Assembler
 from penstock.feed.bottoms import Access
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
@@ -100,7 +98,7 @@ def fill_caches(
         is_mapped=maker.source.is_mapped,
         packed=maker.source.packed,
         max_readers=max(1, options.num_workers) if plan.host_memory else 8,
-        reader=maker.stage.device,
+        reader=maker.delivery.device,
     )
 
     def fit(bottom: Caches) -> Fitted:
@@ -112,13 +110,13 @@ def fill_caches(
         kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
         with as_user():  # the step is his
             return fit_memory(
-                kept_here, apart, bottom, **batches, make_batch=lambda at: make_one(apart, bottom, at, 0, 0), step=step, use=use
+                kept_here, apart, bottom, **batches, make_batch=lambda at: apart.make(bottom, at, 0, 0), step=step, use=use
             )  # fmt: skip
 
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
-    as_user = maker.stage.calling()
-    with maker.stage.working():
+    as_user = maker.delivery.calling()
+    with maker.delivery.working():
         options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
         caches = make_caches(plan, fields, workload, features, access, **options_of)
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
@@ -127,17 +125,9 @@ def fill_caches(
             draw_on_device(maker, access.reader, drawing.topology, caches.kept)
             maker.looked_at = caches.looked_at
             caches.kept = {} if plan.host_memory else caches.kept
-    maker.stage.settle()
+    maker.delivery.settle()
     if group is not None:
-        open_shards(group, {key: cache for key, cache in caches.caches.items() if isinstance(cache, ShardedCache)})
+        open_shards(group, {key: cache for key, cache in caches.top.items() if isinstance(cache, ShardedCache)})
     if plan.host_memory:
         give_back_freed_memory()
     return caches
-
-
-@torch.inference_mode(False)
-def make_one(maker: BatchMaker, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
-    """Make a batch of some seeds, here and now, outside any pass."""
-    assembler, sampled = Assembler(maker.source, caches), maker.sample_of(positions, epoch, index)
-    batch, stats = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
-    return maker.stage.hand_over(batch, stats.mark)

@@ -11,8 +11,8 @@ from penstock.records import Span
 
 @dataclass(slots=True)
 class BatchStats:
-    """Counts of one batch, filled where it is made. Seconds are of the thread that worked; for `mark` see `DeviceStage.mark`; `loan`: its
-    rows' memory."""
+    """Counts of one batch, filled where it is made. Seconds are of the thread that worked; for `event` see `DeviceDelivery.record`;
+    `loan`: its rows' memory."""
 
     num_seeds: int = 0
     num_nodes: int = 0
@@ -20,7 +20,7 @@ class BatchStats:
     gathered_bytes: int = 0
     stage_s: dict[str, float] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
-    mark: Any = None
+    event: Any = None
     loan: Loan | None = None
 
 

@@ -1,8 +1,8 @@
 """Gather: ids -> rows, from wherever the rows are, into a given place."""
 
 from penstock.gather.cached import CachedTier
+from penstock.gather.device_rows import DeviceTable
 from penstock.gather.fused import FusedCache
-from penstock.gather.on_device import DeviceTable
 from penstock.gather.rows import RowTable
 from penstock.gather.seats import Seat, shard_seat_of_group, shard_seats
 from penstock.gather.shard_peers import ShardGroup

@@ -28,8 +28,8 @@ from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.records import EdgeType, Graph, NodeType, Sample, SampledEdges, index_dtype
+from penstock.sample.device_compaction import DevicePositions
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
-from penstock.sample.device_table import DeviceTable
 from penstock.sample.neighbor import NeighborSampler
 from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.pinned import copy_to_device
@@ -137,7 +137,7 @@ class DeviceWorkspace:
     """Scratch memory of one sampling thread."""
 
     def __init__(self, num_nodes: dict[NodeType, int], device: torch.device) -> None:
-        self.tables = {t: DeviceTable(count, device) for t, count in num_nodes.items()}
+        self.tables = {t: DevicePositions(count, device) for t, count in num_nodes.items()}
         self.room = dict.fromkeys(num_nodes, 0)
         """Nodes that the largest batch so far could have had."""
         self.run: _Run | None = None

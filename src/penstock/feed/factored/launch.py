@@ -25,7 +25,7 @@ from penstock.sample.factored.messages import Failed, Finished, Ready, describe
 from penstock.sample.factored.slots import Slots
 
 
-class Seat(NamedTuple):
+class Role(NamedTuple):
     """What a process that trains is told of itself."""
 
     rank: int
@@ -87,7 +87,7 @@ def run_factored(
             group.start_samplers(of_samplers, [device_of(sampler_devices, seat) for seat in range(num_samplers)])
         for seat in range(0 if switching else num_samplers, num_processes):
             rank, is_sampler = (seat, True) if seat < num_samplers else (seat - num_samplers, False)
-            told = Seat(rank, num_trainers, device_of(sampler_devices if is_sampler else devices, rank), is_sampler, switching)
+            told = Role(rank, num_trainers, device_of(sampler_devices if is_sampler else devices, rank), is_sampler, switching)
             group.start(seat, _run_trainer, of_trainers, told, train, tuple(args))
         group.run()
         group.over.wait()
@@ -98,7 +98,7 @@ def run_factored(
 
 
 def _run_trainer(
-    spec: LoaderSpec, seat: Seat, train: Callable[..., Any], args: tuple[Any, ...], connection: Connection, slots: Slots
+    spec: LoaderSpec, seat: Role, train: Callable[..., Any], args: tuple[Any, ...], connection: Connection, slots: Slots
 ) -> None:
     """Train. Entry of a spawned process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one says when to end
@@ -111,7 +111,7 @@ def _run_trainer(
         client.tell(Failed(describe(error), traceback.format_exc()))
 
 
-def _make_loader(spec: LoaderSpec, seat: Seat, client: Client) -> NeighborLoader:
+def _make_loader(spec: LoaderSpec, seat: Role, client: Client) -> NeighborLoader:
     if seat.switching:
         loader = spec.make(SwitchingLoader, device=seat.device)
         loader.connect(client, seat.device, is_sampler=seat.is_sampler)

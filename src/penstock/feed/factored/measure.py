@@ -29,11 +29,11 @@ def measure_times(loader: NeighborLoader, step: Callable[[Any], object], *, num_
         marks.append(time.perf_counter())
         assembler = Assembler(maker.source, loader._caches)
         batch, stats = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
-        batch = loader._transformed(maker.stage.hand_over(batch, stats.mark), sampled.index)
-        maker.stage.settle()
+        batch = loader._transformed(maker.delivery.hand_over(batch, stats.event), sampled.index)
+        maker.delivery.settle()
         marks.append(time.perf_counter())
         step(batch)
-        maker.stage.settle()
+        maker.delivery.settle()
         marks.append(time.perf_counter())
         if number:
             spent = [total + end - begin for total, begin, end in zip(spent, marks, marks[1:], strict=False)]

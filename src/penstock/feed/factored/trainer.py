@@ -55,7 +55,7 @@ class ReceivedSamples(NeighborSampler):
 def receiving(maker: BatchMaker, receive: Receive) -> BatchMaker:
     """The same maker with samples that are drawn elsewhere."""
     sampler = ReceivedSamples(maker.sampler, receive)
-    return dataclasses.replace(maker, sampler=sampler, on_device=None, _workspaces=queue.SimpleQueue())
+    return dataclasses.replace(maker, sampler=sampler, device_sampler=None, _workspaces=queue.SimpleQueue())
 
 
 def read_sample(client: Client, taken: Taken, maker: BatchMaker, allocate: Allocator) -> Sample:
@@ -161,7 +161,7 @@ class _SwitchingPass:
             raise StopIteration
         batch, stats, index = found
         loader = self._loader
-        batch = loader._transformed(loader._maker.stage.hand_over(batch, stats.mark), index)
+        batch = loader._transformed(loader._maker.delivery.hand_over(batch, stats.event), index)
         loader._stats.add(stats)
         self._got = time.perf_counter()
         return batch

@@ -25,8 +25,8 @@ MOST_STEPS = 2
 """Of the user's, that a device may have before it when the next batch is asked for: one under way, one behind it."""
 
 
-class OnHost:
-    """The last steps of a batch that stays on the CPU: none. `DeviceStage` says what each is."""
+class Delivery:
+    """The last steps of a batch. These are of one that stays on the CPU: none; `DeviceDelivery` says what each is."""
 
     device: torch.device | None = None
 
@@ -49,18 +49,18 @@ class OnHost:
         """It is there."""
         return batch
 
-    def mark(self) -> Any:
+    def record(self) -> Any:
         """There is nothing to wait for."""
 
     def keep_up(self) -> None:
         """Nobody is behind."""
 
-    def hand_over(self, value: Any, mark: Any) -> Any:
+    def hand_over(self, value: Any, event: Any) -> Any:
         """It is whole."""
         return value
 
 
-class DeviceStage(OnHost):
+class DeviceDelivery(Delivery):
     """The last steps of a batch, on a device.
 
     Args:
@@ -98,7 +98,7 @@ class DeviceStage(OnHost):
         """Move all tensors of a batch that are not there yet."""
         return batch.apply(lambda value: move_tensor(value, self.device) if isinstance(value, torch.Tensor) else value)
 
-    def mark(self) -> Any:
+    def record(self) -> Any:
         """Return what says that all asked for so far on the current stream is done; None where nothing is asked of a stream."""
         return None if self._stream is None else torch.cuda.current_stream(self.device).record_event()
 
@@ -115,11 +115,11 @@ class DeviceStage(OnHost):
             if len(self._steps) > MOST_STEPS:
                 self._steps.popleft().synchronize()
 
-    def hand_over(self, value: Any, mark: Any) -> Any:
-        """Let the current stream wait for a batch or a sample, and the allocator for the current stream. Without a mark, do nothing."""
-        if mark is not None:
+    def hand_over(self, value: Any, event: Any) -> Any:
+        """Let the current stream wait for a batch or a sample, and the allocator for the current stream. Without an event, do nothing."""
+        if event is not None:
             stream = torch.cuda.current_stream(self.device)
-            stream.wait_event(mark)
+            stream.wait_event(event)
             _record(value, stream)
         return value
 
@@ -157,7 +157,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
         yield from tensors_of(part)
 
 
-def choose_device(device: Any, plan: Plan) -> OnHost:
+def choose_device(device: Any, plan: Plan) -> Delivery:
     """The last steps for a device that the user named, None for the CPU.
 
     Raises:
@@ -167,11 +167,11 @@ def choose_device(device: Any, plan: Plan) -> OnHost:
         for name, what in (("device_policy", "keeps rows on"), ("device_topology", "has neighbour lists read by")):
             if (value := getattr(plan, name)) not in (None, "host", SAME):
                 raise UsageError(f"{argument(name, value)} {what} a device, and there is none: give {argument('device', 'cuda')}")
-        return OnHost()
+        return Delivery()
     reader = tensor_device(device)
     if plan.host_memory is not None and plan.neighbor_cache == SHARED:
         raise NotSupportedError(
             f"{argument('neighbor_cache', SHARED)} divides memory of the device, which is not in {argument('host_memory')}: give "
             f"{argument('device_cache')} and {argument('neighbor_cache')}, or leave {argument('host_memory')} out"
         )
-    return DeviceStage(reader)
+    return DeviceDelivery(reader)

@@ -15,7 +15,7 @@ FIRST_SPAN = 1 << 20
 """Numbers that a batch is given at first; later twice what the largest needed."""
 
 
-class DeviceTable:
+class DevicePositions:
     """A position for every node of the graph.
 
     Attributes:

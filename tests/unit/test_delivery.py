@@ -1,4 +1,4 @@
-"""The order of work on a device, by streams that write down what they are asked: batches are marked, waited for, and kept while in use."""
+"""The order of work on a device, by streams that write down what they are asked: events are recorded, waited for, and kept while in use."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from penstock.feed import on_device
+from penstock.feed.delivery import Delivery, DeviceDelivery, choose_device, tensors_of
 from penstock.feed.layers import Layer
-from penstock.feed.on_device import DeviceStage, OnHost, choose_device
 from penstock.feed.subgraph import Subgraph
 from penstock.plan import Plan
 
@@ -28,7 +27,7 @@ class Stream:
         self.asked, self.priority = [], priority
 
     def record_event(self, event=None):
-        self.asked.append("mark")
+        self.asked.append("record")
         return f"event after {len(self.asked)}" if event is None else event
 
     def wait_event(self, event):
@@ -54,53 +53,53 @@ def streams(monkeypatch):
 
 def test_a_batch_is_handed_over_in_order(streams):
     user, current = streams
-    stage = DeviceStage(torch.device("cuda", 0))
-    with stage.working():
-        assert current[-1] is stage._stream
+    delivery = DeviceDelivery(torch.device("cuda", 0))
+    with delivery.working():
+        assert current[-1] is delivery._stream
         current[-1].asked.append("gather")
-        mark = stage.mark()
-    assert stage._stream.asked == ["gather", "mark"]
+        event = delivery.record()
+    assert delivery._stream.asked == ["gather", "record"]
     batch = Data(x=torch.zeros(3).as_subclass(Tensor), y=torch.zeros(3), title="a batch")
-    assert stage.hand_over(batch, mark) is batch
+    assert delivery.hand_over(batch, event) is batch
     assert user.asked == ["wait for event after 2", "in use"]
     assert batch.title == "a batch"
     made = {"of": [batch.x, "it"]}
-    assert stage.hand_over(made, mark) is made
+    assert delivery.hand_over(made, event) is made
     assert user.asked[2:] == ["wait for event after 2", "in use"]
 
 
 def test_the_way_back_to_the_user(streams):
     user, current = streams
-    stage = DeviceStage(torch.device("cuda", 0))
-    as_user = stage.calling()
-    with stage.working():
+    delivery = DeviceDelivery(torch.device("cuda", 0))
+    as_user = delivery.calling()
+    with delivery.working():
         for _ in range(2):
             with as_user():
                 assert current[-1] is user
-            assert current[-1] is stage._stream
-    with OnHost().calling()():
+            assert current[-1] is delivery._stream
+    with Delivery().calling()():
         assert current == [user]
 
 
 def test_samples_go_from_stream_to_stream(streams):
     """Drawn on one, read on another, and delivered to the user's: each waits for the one before, and all are known to the allocator."""
     user, current = streams
-    stage, ids = DeviceStage(torch.device("cuda", 0)), torch.zeros(3).as_subclass(Tensor)
+    delivery, ids = DeviceDelivery(torch.device("cuda", 0)), torch.zeros(3).as_subclass(Tensor)
     sample = Subgraph({"node": ids}, {}, None, None, is_on_device=True)
-    with stage.drawing():
-        assert current[-1] is stage._samples
-        assert stage._samples.priority < stage._stream.priority
-        drawn = stage.mark()
-    with stage.working():
-        stage.hand_over(sample.tensors(), drawn)
-        made = stage.mark()
-    stage.hand_over(Data(n_id=ids), made)
-    assert stage._samples.asked == ["mark"]
-    assert stage._stream.asked == ["wait for event after 1", "in use", "mark"]
+    with delivery.drawing():
+        assert current[-1] is delivery._samples
+        assert delivery._samples.priority < delivery._stream.priority
+        drawn = delivery.record()
+    with delivery.working():
+        delivery.hand_over(sample.tensors(), drawn)
+        made = delivery.record()
+    delivery.hand_over(Data(n_id=ids), made)
+    assert delivery._samples.asked == ["record"]
+    assert delivery._stream.asked == ["wait for event after 1", "in use", "record"]
     assert user.asked == ["wait for event after 3", "in use"]
-    with stage.working():
-        stage.hand_over(sample.tensors(), None)  # drawn by the CPU
-    assert stage._stream.asked[3:] == []
+    with delivery.working():
+        delivery.hand_over(sample.tensors(), None)  # drawn by the CPU
+    assert delivery._stream.asked[3:] == []
 
 
 def test_the_user_is_two_steps_ahead_at_most(streams, monkeypatch):
@@ -115,31 +114,31 @@ def test_the_user_is_two_steps_ahead_at_most(streams, monkeypatch):
             waited.append((self.number, len(user.asked)))
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    stage = DeviceStage(torch.device("cuda", 0))
+    delivery = DeviceDelivery(torch.device("cuda", 0))
     for _ in range(4):
-        stage.keep_up()
+        delivery.keep_up()
         user.asked.append("step")
-    assert user.asked == ["mark", "step"] * 4
+    assert user.asked == ["record", "step"] * 4
     assert waited == [(0, 5), (2, 7)], "the third batch waits for what came before the first one, the fourth for the first step"
 
 
 def test_batches_are_moved_whole(streams, monkeypatch):
     moved = []
-    monkeypatch.setattr(on_device, "move_tensor", lambda tensor, device: moved.append(device) or tensor)
-    stage = DeviceStage(torch.device("cuda", 0))
-    stage.move(Data(x=torch.zeros(3), edge_index=torch.zeros(2, 0), num_sampled_nodes=[1, 2], title="a batch"))
+    monkeypatch.setattr("penstock.feed.delivery.move_tensor", lambda tensor, device: moved.append(device) or tensor)
+    delivery = DeviceDelivery(torch.device("cuda", 0))
+    delivery.move(Data(x=torch.zeros(3), edge_index=torch.zeros(2, 0), num_sampled_nodes=[1, 2], title="a batch"))
     assert moved == [torch.device("cuda", 0)] * 2
 
 
 @pytest.mark.parametrize("device", [None, "cpu", torch.device("cpu")])
 def test_on_the_cpu_nothing_is_done(device):
-    stage = choose_device(device, Plan())
-    assert type(stage) is OnHost
+    delivery = choose_device(device, Plan())
+    assert type(delivery) is Delivery
     batch = Data(x=torch.zeros(3))
-    with stage.working():
-        assert stage.hand_over(stage.move(batch), stage.mark()) is batch
-    stage.keep_up()
-    stage.settle()
+    with delivery.working():
+        assert delivery.hand_over(delivery.move(batch), delivery.record()) is batch
+    delivery.keep_up()
+    delivery.settle()
 
 
 @pytest.mark.filterwarnings("ignore:Sparse .* in beta state")
@@ -147,10 +146,10 @@ def test_what_a_value_is_made_of():
     """Memory of a batch is known to the allocator by dense tensors only."""
     dense, row_ptr, ids = torch.ones(2, 3), torch.tensor([0, 1]), torch.tensor([4])
     layer = Layer(num_src=5, num_dst=1, row_ptr=row_ptr, sources=ids, edge_index=dense, edge_ids=None)
-    found = list(on_device.tensors_of({"layers": [layer], "data": Data(x=dense, name="a"), "type": Layer}))
+    found = list(tensors_of({"layers": [layer], "data": Data(x=dense, name="a"), "type": Layer}))
     assert [id(tensor) for tensor in found] == [id(tensor) for tensor in (row_ptr, ids, dense, dense)]
     foreign = SimpleNamespace(storage=SimpleNamespace(_row=None, _rowptr=row_ptr, _col=ids, _value=None, _sparse_sizes=(5, 1)))
-    assert [id(tensor) for tensor in on_device.tensors_of(Data(adj_t=foreign))] == [id(row_ptr), id(ids)]
+    assert [id(tensor) for tensor in tensors_of(Data(adj_t=foreign))] == [id(row_ptr), id(ids)]
     for sparse, parts in ((dense.to_sparse(), 2), (dense.to_sparse_csr(), 3), (dense.to_sparse_csc(), 3), (dense.to_sparse_bsr((2, 3)), 3)):
-        found = list(on_device.tensors_of(sparse))
+        found = list(tensors_of(sparse))
         assert [tensor.layout for tensor in found] == [torch.strided] * parts
