@@ -17,6 +17,7 @@ from penstock.errors import CorruptStoreError, NotSupportedError, PipelineError,
 from penstock.feed.factored import FactoredLoader, measure_times, run_factored
 from penstock.feed.factored.group import Group
 from penstock.feed.factored.schedule import Schedule
+from penstock.feed.factored.trainer import SwitchingLoader
 from penstock.plan import Plan
 from penstock.store import ingest
 from tests import endings, factored_seats
@@ -238,6 +239,13 @@ def test_a_trainer_waits_for_its_device(path, expected, switching):
         assert num_waits == num_batches + 1
         assert user_s >= 0.01 * num_batches
     assert sum(num_batches for num_batches, _, _ in found) == len(expected[0])
+
+
+def test_a_process_that_takes_what_comes_has_no_position(path):
+    loader = SwitchingLoader(path, [4, 3], "train", batch_size=10)
+    for work in (loader.state_dict, lambda: loader.load_state_dict({})):
+        with pytest.raises(NotSupportedError, match="no process has a position"):
+            work()
 
 
 WHOLE = """

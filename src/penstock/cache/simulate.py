@@ -29,15 +29,18 @@ def simulate(policy: Policy, batches: Iterable[np.ndarray], *, superbatch: bool 
         hits int64[num_batches], asked int64[num_batches].
     """
     hits, asked = [], []
-    for ids in _announced(policy, iter(batches), superbatch) if hasattr(policy, "announce") else batches:
+    for ids in announced(policy, batches, superbatch=superbatch):
         hits.append(int(np.count_nonzero(policy.access(ids).hit_slots >= 0)))
         asked.append(len(ids))
     return np.array(hits, dtype=np.int64), np.array(asked, dtype=np.int64)
 
 
-def _announced(policy: Any, batches: Iterator[np.ndarray], superbatch: bool) -> Iterator[np.ndarray]:
-    """Yield each batch once the window behind it is announced as far as it goes."""
-    window: deque[np.ndarray] = deque()
+def announced(policy: Any, batches: Iterable[np.ndarray], *, superbatch: bool = False) -> Iterator[np.ndarray]:
+    """Yield each batch once the window behind it is announced as far as it goes, to a policy that looks ahead; any other hears nothing."""
+    if not hasattr(policy, "announce"):
+        yield from batches
+        return
+    batches, window = iter(batches), deque[np.ndarray]()
     while True:
         while len(window) < policy.window and (ids := next(batches, None)) is not None:
             policy.announce(ids)

@@ -62,6 +62,11 @@ class Caches:
         return {key: table.tier for key, table in self.tables.items() if isinstance(table.tier, CachedTier)}
 
     @property
+    def of_nodes(self) -> dict[NodeType, TieredTable]:
+        """The tables of node types."""
+        return {key: table for key, table in self.tables.items() if isinstance(key, str)}
+
+    @property
     def directories(self) -> dict[NodeType, np.ndarray]:
         """Node type -> int32[num_nodes], slot of each node in a topmost cache whose content stays, negative where there is none."""
         return {t: cache.policy.slots for t, cache in self.top.items() if isinstance(t, str) and cache.is_static}

@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.cache.belady import Belady
 from penstock.cache.choose import BY_VISITS, STATIC, Choice, Workload, belady_choice, choose_policy, fixed_choice, list_values, plan_beneath
+from penstock.cache.presample import NUM_THREADS
 from penstock.cache.shard import plan_shards
 from penstock.errors import UsageError, argument
 from penstock.feed.bottoms import Access, lay_out
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from penstock.feed.fit import Fitted
+    from penstock.feed.maker import BatchMaker
 
 Choices = Mapping[NodeType, Choice]
 _NOTHING: Choices = {}
@@ -69,24 +71,24 @@ def make_caches(
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
         return bottom
     assert bottom.graph is not None
-    over = {key: table for key, table in bottom.tables.items() if isinstance(key, str)}
+    over = bottom.of_nodes
     _check_levels(plan, over, access.reader)
     _check_spool(plan, over)
     if plan.host_memory is None:
         # what is sampled to find out what is hot must not fill the page cache
         read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
-        workload, fitted = replace(workload, sampler=workload.sampler.over(read_from), max_batches=plan.presample_batches), None
+        workload, fitted = replace(workload, sampler=workload.sampler.over(read_from)), None
         drawn_on, num_shards = access.reader if is_drawn_on_device else None, 1 if group is None else group.seat.num_ranks
         near, far, kept = _share_out(plan, over, bottom.beneath, workload, drawn_on, num_shards)
     else:
         assert fit is not None
-        workload = replace(workload, sampler=workload.sampler.over(bottom.graph), max_batches=plan.presample_batches)
+        workload = replace(workload, sampler=workload.sampler.over(bottom.graph))
         fitted = fit(bottom)
         plan = replace(plan, window=fitted.memory.ahead.window)
         near, far = _chosen(plan, over, workload, fitted)
         kept = _kept_lists(plan, workload, bottom.beneath, is_drawn_on_device=True) if is_drawn_on_device else fitted.lists
     tables = dict(bottom.tables)
-    sizes = {t: table.num_rows * sum(table.tier.row_bytes) for t, table in over.items()}
+    sizes = {t: table.num_rows * table.row_bytes for t, table in over.items()}
     for t in over:
         share = sizes[t] / max(1, sum(sizes.values()))
         tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader, group, spool_share=share)
@@ -103,6 +105,14 @@ def make_caches(
     if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
         fitted, kept = replace(fitted, lists={}, visits={}), kept if is_drawn_on_device else {}
     return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=hold, fitted=fitted)
+
+
+def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
+    """What a loader will sample, to find out what is hot."""
+    return Workload(
+        maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches,
+        1 if plan.host_memory else NUM_THREADS, plan.is_by_inclusion,
+    )  # fmt: skip
 
 
 def with_caches(
@@ -215,7 +225,7 @@ def _share_out(
         of_lists = {e: workload.list_visits(e, plan.presample_epochs) for e in adjacency}
         of_rows = {t: workload.row_visits(t, plan.presample_epochs) for t in over}
         kept, rows = plan_shared(
-            plan.cache, of_lists, of_rows, {t: sum(table.tier.row_bytes) for t, table in over.items()}, adjacency, plan.neighbor_layout,
+            plan.cache, of_lists, of_rows, {t: table.row_bytes for t, table in over.items()}, adjacency, plan.neighbor_layout,
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
         )  # fmt: skip
         return {}, {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
@@ -239,7 +249,7 @@ def _choose_rows(
 ) -> Choices:
     """Policies of one level of caches; `asked`: (policy, capacity, name of the argument), of each of so many shards."""
     policy, cache, name = asked
-    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: sum(table.tier.row_bytes) for t, table in over.items()}
+    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: table.row_bytes for t, table in over.items()}
     capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
     there = {t: above[t].always_kept for t in over if t in above}
     options: dict[str, Any] = {"window": plan.window, "num_epochs": plan.presample_epochs}

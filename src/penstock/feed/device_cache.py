@@ -12,13 +12,11 @@ from collections.abc import Mapping
 
 import torch
 
-from penstock.cache.choose import STATIC, Choice, Workload, choose_policy, fixed_choice
-from penstock.cache.presample import NUM_THREADS
+from penstock.cache.choose import STATIC, Choice, choose_policy, fixed_choice
 from penstock.errors import UsageError
 from penstock.feed.caches import Caches
-from penstock.feed.choices import with_caches
+from penstock.feed.choices import with_caches, workload_of
 from penstock.feed.maker import BatchMaker
-from penstock.gather import TieredTable
 from penstock.plan import Plan, plan_rows
 from penstock.plan.device import plan_device_cache, reserve_of
 from penstock.records import NodeType
@@ -51,11 +49,8 @@ class CacheToCome:
             maker.delivery.device,
             caches,
         )
-        self._workload = Workload(
-            maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches,
-            1 if plan.host_memory else NUM_THREADS, plan.is_by_inclusion,
-        )  # fmt: skip
-        self._over: dict[NodeType, TieredTable] = {key: table for key, table in caches.tables.items() if isinstance(key, str)}
+        self._workload = workload_of(plan, maker)
+        self._over = caches.of_nodes
         self._fixed_bytes = maker.device_topology_bytes
         self._is_static, self._num_asked, self.report = self._policy in STATIC, 0, ""
         self._ranked = {t: self._choose(t, table.num_rows) for t, table in self._over.items()} if self._is_static else {}
@@ -70,7 +65,7 @@ class CacheToCome:
     def _make(self) -> None:
         memory, fixed = look_at_device_memory(self._device), self._fixed_bytes
         budget, num_rows = plan_device_cache(memory, fixed), {t: table.num_rows for t, table in self._over.items()}
-        row_bytes = {t: sum(table.tier.row_bytes) for t, table in self._over.items()}
+        row_bytes = {t: table.row_bytes for t, table in self._over.items()}
         found = f"{format_bytes(memory.free)} free after {AFTER_STEPS} steps, {format_bytes(reserve_of(memory, fixed))} of it in reserve"
         try:
             rows = plan_rows(f"{budget} B", num_rows, row_bytes, "device_cache", is_static=self._is_static) if budget else {}

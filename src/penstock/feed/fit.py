@@ -96,7 +96,7 @@ def fit_memory(
     """
     assert plan.host_memory is not None
     budget = parse_bytes(plan.host_memory)
-    row_bytes = {t: sum(table.tier.row_bytes) for t, table in caches.tables.items() if isinstance(t, str)}
+    row_bytes = {t: table.row_bytes for t, table in caches.of_nodes.items()}
     kept = row_bytes if plan.policy is not None else {}
     profile = take_profile(maker, kept if plan.device_policy is None else row_bytes)
     batch = _measure_batch(profile, row_bytes, use)

@@ -67,9 +67,7 @@ def device_use(plan: Plan, caches: Caches, *, topology: str, is_mapped: bool) ->
         pinned_bytes=sum(tier.mapped_bytes for tier in pinned) + copied + lists,
         copied_bytes=copied,
         placing_bytes=0 if topology == "host" else min(PIECE_BYTES, _largest_bytes(caches.graph)),
-        types_read=frozenset(
-            t for t, table in caches.tables.items() if isinstance(t, str) and isinstance(stack_of(table.tier)[-1], PinnedTier)
-        ),
+        types_read=frozenset(t for t, table in caches.of_nodes.items() if isinstance(stack_of(table.tier)[-1], PinnedTier)),
         rows=rows_on_device(plan, caches),
     )
 
@@ -86,8 +84,8 @@ def rows_on_device(plan: Plan, caches: Caches) -> dict[NodeType, int] | None:
         return {}
     if plan.device_cache is None:
         return None
-    over = {t: table for t, table in caches.tables.items() if isinstance(t, str)}
-    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: sum(table.tier.row_bytes) for t, table in over.items()}
+    over = caches.of_nodes
+    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: table.row_bytes for t, table in over.items()}
     return plan_rows(plan.device_cache, num_rows, row_bytes, "device_cache", is_static=plan.device_policy in STATIC)
 
 

@@ -13,14 +13,12 @@ from typing import Any
 import torch
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
-from penstock.cache.choose import Workload
-from penstock.cache.presample import NUM_THREADS
 from penstock.errors import UsageError
 from penstock.feed.arguments import choose_order, order_of, unwrap, weigh
 from penstock.feed.bottoms import Access
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
-from penstock.feed.choices import make_caches
+from penstock.feed.choices import make_caches, workload_of
 from penstock.feed.drawing import Drawing, draw_on_device
 from penstock.feed.fit import Fitted, fit_memory
 from penstock.feed.fit_device import device_use
@@ -88,10 +86,7 @@ def fill_caches(
 ) -> Caches:
     """Put rows and lists where a plan wants them; the maker samples there from then on. `seat`: of this rank, where ranks share."""
     group = None if seat is None else ShardGroup(seat)
-    workload = Workload(
-        maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size,
-        num_threads=1 if plan.host_memory else NUM_THREADS, by_inclusion=plan.is_by_inclusion,
-    )  # fmt: skip
+    workload = workload_of(plan, maker)
     of_nodes, of_edges = maker.source.fields()
     fields = [one for one in of_nodes if (one.key or NODE) not in features]
     access = Access(

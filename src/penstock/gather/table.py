@@ -63,6 +63,11 @@ class TieredTable:
         """Rows of each field."""
         return self.tier.num_rows
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of all fields together."""
+        return sum(self.tier.row_bytes)
+
     def submit(
         self,
         ids: np.ndarray,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -23,6 +22,7 @@ from penstock.cache.belady import NUM_CLASSES, hotness_classes
 from penstock.cache.choose import DYNAMIC
 from penstock.cache.packing import LAYOUTS, RANDOM, Accesses, Layouts, count_pages, plain_of, record_accesses
 from penstock.cache.presample import sample_batches
+from penstock.cache.simulate import announced
 from penstock.errors import BudgetError, StoreError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, plan_rows
 from penstock.records import NodeType
@@ -297,16 +297,7 @@ def make_policy(name: str, num_nodes: int, capacity: int, window: int, visits: n
 
 def play(policy: Policy, batches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Play batches through a policy, telling it of those to come where it looks ahead: yields (ids, those missed) of each."""
-    batches, waiting = iter(batches), deque[np.ndarray]()
-    window = policy.window if isinstance(policy, Belady) else 1
-    while True:
-        while len(waiting) < window and (ids := next(batches, None)) is not None:
-            if isinstance(policy, Belady):
-                policy.announce(ids)
-            waiting.append(ids)
-        if not waiting:
-            return
-        ids = waiting.popleft()
+    for ids in announced(policy, batches):
         yield ids, ids[policy.access(ids).hit_slots < 0]
 
 

@@ -20,11 +20,8 @@ MODELS = {
 EVALUATIONS = ("auto", "full", "sampled")
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
-PLAN_SETTINGS = (
-    "order", "features", "policy", "cache", "window", "slow",
-    "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology", "hold", "host_memory",
-    "map_threads", "spool", "spool_folder", "presample_batches", "huge_pages", "device_policy", "device_cache", "device_topology",
-)  # fmt: skip
+PLAN_SETTINGS = tuple(each.name for each in fields(Plan) if each.name not in ("recipe", "presample_epochs"))
+"""Fields of a plan that a run may be told; `recipe` is one of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

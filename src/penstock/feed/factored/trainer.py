@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import PipelineError
+from penstock.errors import NotSupportedError, PipelineError
 from penstock.feed.assemble import Assembler
 from penstock.feed.factored.client import Client
 from penstock.feed.loader import NeighborLoader
@@ -25,6 +25,8 @@ from penstock.sample.factored.marks import published
 from penstock.sample.factored.messages import Do, Over, Taken
 from penstock.sample.factored.process import SampledBatches, SampleMaker
 from penstock.sample.factored.wire import unpack
+
+_NO_POSITION = "with switching=True batches go to whoever is free, and no process has a position: save the model when an epoch is over"
 
 Receive = Callable[[int, NodeType, Allocator], Sample]
 
@@ -123,6 +125,14 @@ class SwitchingLoader(NeighborLoader):
         self._client, self._is_sampler, maker = client, is_sampler, self._maker
         batches = SampledBatches(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
         self._draw = SampleMaker(batches, device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """There is none: what a process has had is a matter of time."""
+        raise NotSupportedError(_NO_POSITION)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is none."""
+        raise NotSupportedError(_NO_POSITION)
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch."""
