@@ -1,9 +1,12 @@
 """Fields of nodes and edges that are rare: of no bytes, of types that NumPy lacks, of names that are taken."""
 
+import numpy as np
 import pytest
 import torch
+from torch_geometric.data import HeteroData
 
-from penstock.errors import InputError
+import penstock
+from penstock.errors import InputError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.plan import Plan
 from penstock.store import ingest
@@ -73,3 +76,67 @@ def test_edges_that_a_transform_drops_have_no_rows():
 
     batch = next(iter(NeighborLoader(typed_data(), [2], input_nodes="paper", batch_size=9, transform_sampler_output=drop)))
     assert batch["author", "writes", "paper"].edge_attr.tolist() == []
+
+
+def test_attributes_of_a_typed_graph_itself():
+    data = typed_data()
+    data.title, data.scale = "of a graph", torch.ones(3)
+    batch = next(iter(NeighborLoader(data, [2], input_nodes="paper")))
+    assert batch.title == "of a graph"
+    assert torch.equal(batch.scale, torch.ones(3))
+
+
+def test_a_graph_attribute_of_a_name_that_is_taken():
+    data = homogeneous_data()
+    data.row_ptr = torch.arange(data.num_nodes + 1)
+    with pytest.raises(InputError, match=r"row_ptr is what a batch calls"):
+        NeighborLoader(data, [2])
+
+
+def test_edges_between_nodes_that_are_not_there():
+    data = HeteroData()
+    data["a"].x, data["a", "r", "b"].edge_index = torch.randn(6, 2), torch.tensor([[0, 1], [0, 1]])
+    with pytest.raises(InputError, match=r"edges a/r/b: 'b' is no node type here; give data\['b'\].num_nodes"):
+        NeighborLoader(data, [2], input_nodes="a")
+
+
+@pytest.mark.parametrize("dtype", [">f4", "U3", "datetime64[s]", object])
+def test_arrays_that_torch_does_not_have(dtype):
+    data = homogeneous_data()
+    data.odd = np.zeros(data.num_nodes, dtype)
+    with pytest.raises(InputError, match=r"odd is an array of .*, which torch does not have"):
+        NeighborLoader(data, [2])
+
+
+def test_a_digest_of_sparse_attributes():
+    data = homogeneous_data()
+    seen = []
+    for values in (torch.eye(data.num_nodes), 2 * torch.eye(data.num_nodes)):
+        data.s = values.to_sparse()
+        seen.append(penstock.digest(next(iter(NeighborLoader(data, [2], seed=0)))))
+    assert len({*seen, penstock.digest(next(iter(NeighborLoader(homogeneous_data(), [2], seed=0))))}) == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_rows():
+    data = homogeneous_data()
+    data.q = torch.quantize_per_tensor(torch.randn(data.num_nodes, 3), 0.1, 0, torch.qint8)
+    batch = next(iter(NeighborLoader(data, [2], seed=0)))
+    assert torch.equal(batch.q.int_repr(), data.q.int_repr()[batch.n_id])
+    assert penstock.digest(batch)
+
+
+def test_ids_of_the_seeds_of_a_store(tmp_path):
+    store = ingest(typed_data(), tmp_path / "store")
+    mask = torch.zeros(store.num_nodes["paper"], dtype=torch.bool)
+    mask[5:9] = True
+    for given in (torch.arange(mask.numel()), torch.arange(3)):
+        with pytest.raises(UsageError, match=r"input_id must have an entry for each of the input nodes, got \["):
+            NeighborLoader(store, [2], input_nodes=("paper", mask), input_id=given)
+    with pytest.raises(UsageError, match=r"input_id must be a vector of whole numbers, got torch.float32 \[4\]"):
+        NeighborLoader(store, [2], input_nodes=("paper", mask), input_id=torch.rand(4))
+    batch = next(iter(NeighborLoader(store, [2], input_nodes=["paper", mask], input_id=torch.arange(4) + 70, batch_size=4)))
+    assert batch["paper"].input_id.tolist() == [70, 71, 72, 73]
+    for nodes, message in (("poem", "'poem' is not a node type"), (("paper", []), "input_nodes is empty")):
+        with pytest.raises(UsageError, match=message):
+            NeighborLoader(store, [2], input_nodes=nodes)

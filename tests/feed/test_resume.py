@@ -2,14 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 import penstock
-from penstock.errors import StateError, UsageError
+from penstock.errors import PipelineError, StateError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs import open_input
-from penstock.order import proximity_order
+from penstock.order import LocalOrder, RandomOrder, proximity_order
 from tests.feed.inputs import homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, shuffle=True, seed=5)
@@ -172,3 +173,48 @@ def test_state_of_a_newer_version():
     loader = NeighborLoader(homogeneous_data(), **OPTIONS)
     with pytest.raises(StateError, match="version 99"):
         loader.load_state_dict({**loader.state_dict(), "version": 99})
+
+
+@pytest.mark.parametrize("make", [lambda seed: RandomOrder(300, seed), lambda seed: LocalOrder([100 + seed, 200 - seed], 0)])
+def test_another_order_is_refused(make):
+    loaders = [NeighborLoader(homogeneous_data(), [2], batch_size=32, seed=0, order=make(seed)) for seed in (1, 2, 1)]
+    state = loaders[0].state_dict()
+    loaders[2].load_state_dict(state)
+    with pytest.raises(StateError, match=r"order: '.*' then, '.*' now"):
+        loaders[1].load_state_dict(state)
+
+
+def test_other_ids_of_the_seeds_are_refused():
+    plain, other = (NeighborLoader(homogeneous_data(), [2], seed=0, input_id=ids) for ids in (None, torch.arange(300) + 5))
+    with pytest.raises(StateError, match=r"input_id: None then, '.*' now"):
+        other.load_state_dict(plain.state_dict())
+
+
+@pytest.mark.parametrize("change", [{"batch": 999}, {"batch": 1.5}, {"batch": "x"}, {"batch": -1}, {"epoch": -1}, {"epoch": True}])
+def test_a_position_that_is_none(change):
+    loader = NeighborLoader(homogeneous_data(), [2], batch_size=32, shuffle=True, seed=0)
+    with pytest.raises(StateError, match=r"take it from loader.state_dict\(\)"):
+        loader.load_state_dict({**loader.state_dict(), **change})
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_error_does_not_end_the_epoch_of_a_state(num_workers):
+    def transform(batch):
+        if int(batch.input_id[0]) == 64:
+            raise ValueError("one bad batch")
+        return batch
+
+    loader = NeighborLoader(homogeneous_data(), [2], batch_size=32, seed=0, transform=transform, num_workers=num_workers)
+    batches = iter(loader)
+    next(batches), next(batches)
+    with pytest.raises(PipelineError, match="one bad batch"):
+        next(batches)
+    assert list(batches) == []
+    state = loader.state_dict()
+    assert (state["epoch"], state["batch"]) == (0, 2)
+
+
+def test_ranks_of_numpy():
+    loader = NeighborLoader(homogeneous_data(), [2], batch_size=32, rank=np.int64(0), num_ranks=np.int64(2), drop_last=True)
+    next(iter(loader))
+    assert json.loads(json.dumps(loader.state_dict()))["batch"] == 2

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
@@ -10,6 +11,7 @@ import penstock
 from penstock import Plan
 from penstock.errors import StateError, UsageError
 from penstock.feed import NeighborLoader
+from penstock.order import SequentialOrder
 from tests.feed.inputs import homogeneous_data
 
 LOOKS_AHEAD = Plan(policy="belady", cache="10%", window=8, hold="ids")
@@ -107,3 +109,41 @@ def test_a_sampler_that_ends_early():
 
     with pytest.raises(UsageError, match=r"the sampler ended after 300, fewer than its length says: batch 10 has nothing \(stage order"):
         list(make(Short()))
+
+
+def test_a_sampler_whose_length_changes():
+    sampler = list(range(80))
+    loader = make(sampler)
+    assert [len(seeds_of(loader)), len(loader)] == [80, 3]
+    sampler += range(80, 300)
+    assert sorted(seeds_of(loader)) == list(range(300))
+    assert len(loader) == 10
+    iterator = iter(loader)
+    for _ in range(5):
+        next(iterator)
+    assert loader.state_dict()["batch"] == 5
+    del sampler[100:]
+    assert len(seeds_of(loader)) == 100
+
+
+def test_a_sampler_that_gives_more_than_its_length():
+    class Long(Shuffled):
+        def __len__(self):
+            return 40
+
+    loader = make(Long())
+    assert len(loader) == 2
+    assert sorted(seeds_of(loader)) == list(range(300))
+
+
+@pytest.mark.parametrize("plan", [None, "gnnlab"])
+@pytest.mark.parametrize("as_sampler", [torch.tensor, np.array, list, iter, lambda given: (each for each in given)])
+def test_positions_however_they_come(as_sampler, plan):
+    for given in ([5, 4, 3, 3], [0]):
+        assert seeds_of(make(as_sampler(given), plan=plan)) == given
+
+
+def test_an_order_and_a_sampler():
+    for options in ({"sampler": range(3)}, {"sampler": None, "batch_sampler": [[1]], "batch_size": 1}):
+        with pytest.raises(UsageError, match="order excludes sampler and batch_sampler"):
+            make(**{"order": SequentialOrder(300), **options})

@@ -29,6 +29,8 @@ def order_of(plan: Plan, options: LoaderOptions) -> str | None:
 def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
     """The order of the seeds: by name, the user's own, or as `shuffle` and the samplers say."""
     num_seeds = seeds.ids.size
+    if order is not None and (options.sampler is not None or options.batch_sampler is not None):
+        raise UsageError("order excludes sampler and batch_sampler: each says which seeds come when")
     if isinstance(order, str) and order in NEAR:
         return order_by_name(order, source.order_from, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size)
     if isinstance(order, str):

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import UsageError
 from penstock.feed.fields import Field, TensorRows
-from penstock.feed.inputs import PARTS, Input, Seeds, as_seed_ids, check_mask
+from penstock.feed.inputs import IDS_GIVEN, PARTS, Input, Seeds, as_seed_ids, check_mask, ids_do_not_go_with_nodes
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import Store
@@ -74,27 +74,40 @@ class ArrayInput(Input):
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
         """Resolve node ids, masks, node types and parts of a split."""
+        node_type, ids, is_mask = self._resolve(input_nodes)
+        if input_id is None:
+            return Seeds(node_type, ids, ids if is_mask else None)
+        if list(input_id.shape) != [ids.size]:
+            raise ids_do_not_go_with_nodes(input_id)
+        return Seeds(node_type, ids, as_seed_ids(input_id, IDS_GIVEN))
+
+    def _resolve(self, input_nodes: Any) -> tuple[NodeType, np.ndarray, bool]:
+        """(node type, int64 ids, whether they were given as a mask)."""
         node_type, chosen = self._choose(input_nodes)
         if isinstance(chosen, str):
+            if chosen not in PARTS and chosen not in self.graph.num_nodes and len(self.graph.num_nodes) > 1 and node_type is None:
+                raise UsageError(f"input_nodes: '{chosen}' is not a node type; the node types are {self.graph.node_types}")
             if self._split is None:
                 raise UsageError(f"input_nodes={chosen!r}, but there are no splits; give node ids")
-            return Seeds(node_type or self._only_type(), self._split(chosen, node_type), _input_ids(input_id))
+            return node_type or self._only_type(), self._split(chosen, node_type), False
         node_type = node_type or self._only_type()
         if node_type not in self.graph.num_nodes:
             raise UsageError(f"input_nodes: '{node_type}' is not a node type; the node types are {self.graph.node_types}")
         if chosen is None:
-            return Seeds(node_type, np.arange(self.graph.num_nodes[node_type]), _input_ids(input_id))
+            return node_type, np.arange(self.graph.num_nodes[node_type]), False
+        if isinstance(chosen, (list, tuple)) and not chosen:
+            return node_type, np.empty(0, np.int64), False
         values = torch.as_tensor(np.array(chosen) if isinstance(chosen, np.ndarray) else chosen, device="cpu")
-        if values.dtype == torch.bool:
+        is_mask = values.dtype == torch.bool
+        if is_mask:
             check_mask(values, self.graph.num_nodes[node_type])
             values = values.nonzero().view(-1)
-            input_id = values if input_id is None else input_id
-        return Seeds(node_type, as_seed_ids(values), _input_ids(input_id))
+        return node_type, as_seed_ids(values), is_mask
 
     def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
         """Split what the user gave into a node type and the rest."""
-        if isinstance(input_nodes, tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str):
-            return input_nodes
+        if isinstance(input_nodes, (tuple, list)) and len(input_nodes) == 2 and isinstance(input_nodes[0], str):
+            return input_nodes[0], input_nodes[1]
         if isinstance(input_nodes, str) and input_nodes not in PARTS and input_nodes in self.graph.num_nodes:
             return input_nodes, None
         return None, input_nodes
@@ -166,7 +179,3 @@ class StoreInput(ArrayInput):
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """The weights of edges of that name, by edge type."""
         return store_weights(self.store, name)
-
-
-def _input_ids(input_id: torch.Tensor | None) -> np.ndarray | None:
-    return None if input_id is None else as_seed_ids(input_id)

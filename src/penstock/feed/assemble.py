@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.errors import InputError, PenstockError
+from penstock.errors import PenstockError
 from penstock.feed.caches import Caches
-from penstock.feed.fields import Field
+from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
@@ -50,8 +50,8 @@ class Assembler:
         self._is_homogeneous = source.graph.is_homogeneous
         self.node_fields, self.edge_fields = source.fields()
         for field in [*self.edge_fields, *(self.node_fields if self._is_homogeneous else ())]:
-            if field.name == "row_ptr":
-                raise InputError("row_ptr is what a batch calls the places where the edges of each node begin: rename this field")
+            if field.name == ROW_PTR:
+                raise row_ptr_is_taken()
         self._served = {(key, kind.name) for key, table in self._tables.items() for kind in table.kinds}
 
     def submit(self, subgraph: Subgraph, allocate: Allocator, *, are_distinct: bool) -> UnderWay:

@@ -12,6 +12,7 @@ import xxhash
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import UsageError
+from penstock.feed.delivery import tensors_of
 
 
 def digest(batch: Data | HeteroData) -> str:
@@ -33,7 +34,11 @@ def digest(batch: Data | HeteroData) -> str:
 
 
 def _update(state: xxhash.xxh3_64, name: str, value: Any) -> None:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_quantized):
+        state.update(f"{name}:{value.dtype}{value.layout}{list(value.shape)}".encode())
+        for number, part in enumerate(tensors_of(value) if not value.is_quantized else (value.int_repr(),)):
+            _update(state, f"{name}/{number}", part)
+    elif isinstance(value, torch.Tensor):
         tensor = value.detach().cpu().contiguous()
         state.update(f"{name}:{tensor.dtype}{list(tensor.shape)}".encode())
         if tensor.numel():

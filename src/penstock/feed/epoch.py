@@ -44,9 +44,10 @@ class Epoch:
     def __init__(self, loader: NeighborLoader, epoch: int, first: int) -> None:
         self._loader, self._pass, self._next, self._got = loader, loader._pass, first, 0.0
         options, maker, caches, ranks = loader._options, loader._maker, loader._caches, loader.num_ranks
-        indices = range(first * ranks + loader.rank, loader._num_batches, ranks)
-        with located(StageClock("order"), indices.start):  # before anything is begun: it may fail
+        start, self._has_failed = first * ranks + loader.rank, False
+        with located(StageClock("order"), start):  # before anything is begun: it may fail
             order = self._begin_order(epoch, first)
+        indices = range(start, loader._num_batches, ranks)
         number = caches.begin()
         assembler, turns = Assembler(maker.source, caches, number), Turns()
         ahead: LookAhead[HeldSample | None] | None = None
@@ -97,6 +98,7 @@ class Epoch:
                 "to where that epoch began before the loader is made, or take shuffle=True, which needs none"
             )
         loader._sequence = sequence
+        loader._num_batches = loader._count_batches(begun, loader.num_ranks)
         return begun
 
     def __iter__(self) -> Epoch:
@@ -116,10 +118,10 @@ class Epoch:
                 batch = batch.pin_memory()
         except StopIteration:
             self._recording.over(self._next, asked)
-            loader._is_over |= loader._pass == self._pass
+            loader._is_over |= loader._pass == self._pass and not self._has_failed
             raise
         except BaseException:
-            self._results = iter(())  # the batches after it would be counted wrong
+            self._results, self._has_failed = iter(()), True  # the batches after it would be counted wrong
             raise
         stats.stage_s["deliver"] = time.perf_counter() - started
         if stats.loan is not None:

@@ -24,6 +24,14 @@ _NOT_OF_NUMPY = {torch.complex32, *(value for name, value in vars(torch).items()
 """Rarer ones that it lacks are cut by PyG."""
 
 
+ROW_PTR = "row_ptr"
+
+
+def row_ptr_is_taken() -> InputError:
+    """What to raise where an attribute has that name."""
+    return InputError(f"{ROW_PTR} is what a batch calls the places where the edges of each node begin: rename this field")
+
+
 class Source(Protocol):
     """Rows by id."""
 
@@ -87,6 +95,8 @@ def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
     length = value.num_rows if hasattr(value, "num_rows") else value.shape[dim]
     if length != num_rows:
         raise InputError(f"{name} has {length} rows for {num_rows} nodes or edges: give one row for each")
+    if isinstance(value, np.ndarray) and not _is_known_to_torch(value.dtype):
+        raise InputError(f"{name} is an array of {value.dtype}, which torch does not have: convert it, or leave it out of the data")
     if isinstance(value, np.ndarray) and dim == 0 and value.flags.c_contiguous and not value.dtype.hasobject:
         return TensorRows(value, name)
     if not isinstance(value, torch.Tensor):
@@ -94,9 +104,17 @@ def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
     if value.is_cuda:
         raise NotSupportedError(f"{name} is on {value.device}: features on the GPU are not supported yet; use data.cpu()")
     is_plain = type(value) is torch.Tensor and value.layout == torch.strided and not value.requires_grad
-    is_plain &= value.dtype not in _NOT_OF_NUMPY and not value.is_conj() and not value.is_neg()
+    is_plain &= value.dtype not in _NOT_OF_NUMPY and not value.is_conj() and not value.is_neg() and not value.is_quantized
     if not is_plain or dim != 0 or not value.is_contiguous():
         return SelectedRows(value, dim)
     if value.dtype in _AS_INTEGERS:
         return TensorRows(value.view(_AS_INTEGERS[value.dtype]).numpy(), name, value.dtype)
     return TensorRows(value.numpy(), name)
+
+
+def _is_known_to_torch(dtype: np.dtype) -> bool:
+    try:
+        torch.from_numpy(np.empty(0, dtype))
+    except (TypeError, ValueError):
+        return False
+    return True

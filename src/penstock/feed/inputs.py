@@ -21,7 +21,7 @@ from torch_geometric.data.storage import NodeStorage
 from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
-from penstock.feed.fields import Field, rows_of
+from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken, rows_of
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.weights import Weights, choose_weights
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.store.packing import Packed
 
 PARTS = ("train", "val", "test")
+IDS_GIVEN = "input_id must be a vector of whole numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,10 @@ class PyGInput(Input):
         node_stores: dict[NodeType, Any] = {NODE: data} if isinstance(data, Data) else {t: data[t] for t in data.node_types}
         edge_stores: dict[EdgeType, Any] = {EDGE: data._store} if isinstance(data, Data) else {e: data[e] for e in data.edge_types}
         num_nodes = {t: count_nodes(t, store) for t, store in node_stores.items()}
+        for edge_type in edge_stores:
+            for end in (edge_type[0], edge_type[2]):
+                if end not in num_nodes:
+                    raise InputError(f"edges {'/'.join(edge_type)}: '{end}' is no node type here; give data['{end}'].num_nodes")
         adjacency = {e: csc_of(store, e, num_nodes[e[0]], num_nodes[e[2]], is_sorted=is_sorted) for e, store in edge_stores.items()}
         self.graph = Graph(num_nodes, adjacency, isinstance(data, Data))
         for node_type, store in node_stores.items():
@@ -136,9 +141,8 @@ class PyGInput(Input):
             with torch.device("cpu"):  # whatever the user's default is
                 _, nodes, ids = get_input_nodes(self.data, chosen if node_type is None else (node_type, chosen), input_id)
         except AssertionError:
-            shape = None if input_id is None else list(input_id.shape)
-            raise UsageError(f"input_id must have an entry for each of the input nodes, got {shape}") from None
-        return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids))
+            raise ids_do_not_go_with_nodes(input_id) from None
+        return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
 
     def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
         """(node type of a heterogeneous graph, what is chosen of it): ids, a mask, a part, or None for all. PyG would make a new type of
@@ -176,12 +180,15 @@ class PyGInput(Input):
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Every attribute that PyG itself would cut to the batch."""
         nodes, edges = [], []
-        stores: list[Any] = [self.data._store] if isinstance(self.data, Data) else self.data.stores
+        data = self.data
+        stores: list[Any] = [data._store] if isinstance(data, Data) else [*data.node_stores, *data.edge_stores]
         for store in stores:
             key = store._key
             for name, value in store.items():
                 if name in ("num_nodes", "edge_index", "adj_t"):
                     continue
+                if name == ROW_PTR and not isinstance(key, str):
+                    raise row_ptr_is_taken()
                 label, dim = name if key is None else f"{key} {name}", self.data.__cat_dim__(name, value, store)
                 is_feature = name == "x" and isinstance(store, NodeStorage)  # of whatever length: PyG passes on a wrong one
                 if store.is_node_attr(name) or is_feature:
@@ -230,7 +237,7 @@ class RemoteInput(Input):
         if input_nodes is None:
             raise UsageError("input_nodes must be given for a (FeatureStore, GraphStore) pair")
         node_type, nodes, ids = get_input_nodes((self.feature_store, self.graph_store), input_nodes, input_id)
-        return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids))
+        return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """None of ours: the feature store is asked for all attributes of a batch at once, see `fetch`."""
@@ -312,6 +319,11 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
     return CSC(indptr, indices, edge_ids)
 
 
+def ids_do_not_go_with_nodes(input_id: torch.Tensor | None) -> UsageError:
+    """What to raise where `input_id` is not as long as `input_nodes`."""
+    return UsageError(f"input_id must have an entry for each of the input nodes, got {None if input_id is None else list(input_id.shape)}")
+
+
 def as_mask_if_any(chosen: Any) -> Any:
     """A mask of NumPy's or a list of bools as a tensor; anything else as it is."""
     is_mask = isinstance(chosen, np.ndarray) and chosen.dtype == bool
@@ -325,10 +337,10 @@ def check_mask(mask: torch.Tensor, num_nodes: int) -> None:
         raise UsageError(f"input_nodes: a mask has an entry for each of the {num_nodes} nodes, this one is of shape {list(mask.shape)}")
 
 
-def as_seed_ids(values: torch.Tensor) -> np.ndarray:
+def as_seed_ids(values: torch.Tensor, what: str = "input_nodes must be a vector of node ids or a boolean mask") -> np.ndarray:
     """Return int64[n] ids, or raise for anything but a vector of integers."""
     if values.dim() != 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise UsageError(f"input_nodes must be a vector of node ids or a boolean mask, got {values.dtype} {list(values.shape)}")
+        raise UsageError(f"{what}, got {values.dtype} {list(values.shape)}")
     return np.ascontiguousarray(values.cpu().numpy(), dtype=np.int64)
 
 
@@ -338,7 +350,8 @@ def _as_numbers(value: Any, name: str) -> np.ndarray:
         return np.asarray(value)
     if value.is_cuda:
         raise NotSupportedError(f"{name} is on {value.device}: weights on the GPU are not supported yet; use data.cpu()")
-    return (value.detach().float() if value.dtype == torch.bfloat16 else value.detach()).numpy()
+    is_narrow = value.is_floating_point() and value.dtype not in (torch.float64, torch.float32, torch.float16)
+    return (value.detach().float() if is_narrow else value.detach()).numpy()
 
 
 def _halves(edge_index: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:

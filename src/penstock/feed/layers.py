@@ -25,8 +25,8 @@ from torch_geometric.data import Data, HeteroData
 from penstock.errors import MissingFieldError, UsageError
 from penstock.records import EdgeType, NodeType
 
-_ones: dict[tuple[torch.device, int], torch.Tensor] = {}
-"""By device and stream: they are written on one, and another would not wait for that."""
+_ones: dict[tuple[torch.device, int, torch.dtype], torch.Tensor] = {}
+"""By device, stream and dtype: they are written on one, and another would not wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ class Layer:
         """Return the transposed adjacency as a sparse CSR tensor [num_dst, num_src]; `values` float[num_edges], default ones."""
         if values is None:
             device = self.sources.device
-            place = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+            stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+            place = device, stream, torch.get_default_dtype()
             ones = _ones.get(place)
             if ones is None or ones.numel() < self.sources.numel():
                 ones = _ones[place] = torch.ones(self.sources.numel() * 5 // 4, device=device)

@@ -20,7 +20,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.errors import UsageError
+from penstock.errors import StateError, UsageError
 from penstock.feed.arguments import check_kinds, choose_subgraph, refuse_unsupported
 from penstock.feed.delivery import choose_device
 from penstock.feed.device_cache import cache_to_come
@@ -37,7 +37,7 @@ from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
 from penstock.feed.timeline import Recording
 from penstock.gather import Seat, TieredTable
-from penstock.order import Order, SequentialOrder
+from penstock.order import GivenOrder, Order, SequentialOrder
 from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
@@ -132,7 +132,7 @@ class NeighborLoader:
         if not (isinstance(rank, (int, np.integer)) and isinstance(num_ranks, (int, np.integer)) and 0 <= rank < num_ranks):
             raise UsageError(f"rank must be a whole number in [0, num_ranks), got rank={rank!r}, num_ranks={num_ranks!r}")
         self.data, self.transform = data, transform
-        self.rank, self.num_ranks = rank, num_ranks
+        self.rank, self.num_ranks = int(rank), int(num_ranks)
         if not directed:
             warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=2)
             subgraph_type = "induced"
@@ -153,7 +153,7 @@ class NeighborLoader:
             transform=transform if filter_per_worker else None,
             delivery=delivery,
         )
-        self._num_batches = self._count_batches(num_ranks)
+        self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
         if self._num_batches == 0:
             ranks = "" if num_ranks == 1 else f", {num_ranks} ranks"
             raise UsageError(f"drop_last leaves no batch: {self._maker.seeds.ids.size} seeds, batch_size {self._options.batch_size}{ranks}")
@@ -185,8 +185,10 @@ class NeighborLoader:
         self._sequence: str | None = None  # digest of what the user's sampler gave for this epoch
 
     def __len__(self) -> int:
-        """Number of batches per epoch of this rank."""
-        return len(range(self.rank, self._num_batches, self.num_ranks))
+        """Number of batches per epoch of this rank; of a sampler of the user's, as its length says now."""
+        order = self._maker.order
+        count = self._count_batches(order, self.num_ranks) if isinstance(order, GivenOrder) else self._num_batches
+        return len(range(self.rank, count, self.num_ranks))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -246,6 +248,8 @@ class NeighborLoader:
         The number of threads, the look-ahead and the number of ranks may differ. Raises StateError for any other difference.
         """
         epoch, batch, sequence = check_state(state, self._configure())
+        if batch > self._num_batches and not isinstance(self._maker.order, GivenOrder):
+            raise StateError(f"the state stands at batch {batch} of an epoch of {self._num_batches}: take it from loader.state_dict()")
         if batch % self.num_ranks:
             raise UsageError(f"the state stands at batch {batch} of the global order, which {self.num_ranks} ranks do not reach together")
         self._epoch, self._delivered, self._sequence = epoch, batch // self.num_ranks, sequence
@@ -292,9 +296,9 @@ class NeighborLoader:
         """Return what overlapped with what in the middle of the latest epoch, see `penstock.feed.timeline`; None before that."""
         return None if self._recording is None else self._recording.as_dict()
 
-    def _count_batches(self, num_ranks: int) -> int:
+    def _count_batches(self, order: Order, num_ranks: int) -> int:
         """Of an epoch, over all ranks."""
-        count = self._maker.order.num_batches(self._options.batch_size, self._options.drop_last)
+        count = order.num_batches(self._options.batch_size, self._options.drop_last)
         return count - count % num_ranks if self._options.drop_last else count
 
     def _batch_asked(self, got: float) -> float:

@@ -227,16 +227,20 @@ class BatchMaker:
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides what the batches are, but which of them come."""
-        sampler = self.sampler
+        sampler, seeds = self.sampler, self.seeds
+        seed = getattr(self.order, "seed", sampler.seed)
+        is_plain = seeds.input_ids is None or np.array_equal(seeds.input_ids, seeds.ids)  # the latter of a mask
+        ids = {} if is_plain or seeds.input_ids is None else {"input_id": fingerprint(seeds.input_ids)}
         return {
             **describe_graph(sampler.graph),
-            "input_nodes": f"{self.seeds.node_type} {self.seeds.ids.size} {fingerprint(self.seeds.ids)}",
+            "input_nodes": f"{seeds.node_type} {seeds.ids.size} {fingerprint(seeds.ids)}",
+            **ids,
             "num_neighbors": {"/".join(e): list(fanouts) for e, fanouts in sampler.fanouts.items()},
             "replace": sampler.replace,
             "disjoint": sampler.disjoint,
             "subgraph_type": self.subgraph_type.value,
             "batch_size": self.batch_size,
-            "order": self.order.name,
+            "order": self.order.name if seed == sampler.seed else f"{self.order.name}, seed {seed}",
             "seed": sampler.seed,
         }
 

@@ -22,7 +22,8 @@ from penstock.kernels.permute.reference import choose_network
 
 
 class Order(Protocol):
-    """What the feed asks of an order. `name` and the constructor's arguments go into the digest of the configuration."""
+    """What the feed asks of an order. `name` says which it is, with all that decides it: states are compared by it. A `seed` beside it
+    that is not the loader's goes there too."""
 
     name: str
     num_seeds: int
@@ -92,10 +93,9 @@ class LocalOrder:
     Parts of different sizes give different numbers of batches: once a part is used up, the others go on in turn.
     """
 
-    name = "local"
-
     def __init__(self, part_sizes: Sequence[int], seed: int) -> None:
         self.part_sizes, self.seed = tuple(map(int, part_sizes)), seed
+        self.name = f"local, {len(self.part_sizes)} parts {xxhash.xxh3_64_hexdigest(repr(self.part_sizes).encode())}, seed {seed}"
         self.num_seeds = sum(self.part_sizes)
         self._offsets = np.concatenate([[0], np.cumsum(self.part_sizes)])
         self._turns: dict[int, np.ndarray] = {}
@@ -138,17 +138,28 @@ class GivenOrder:
         self._lock = threading.Lock()
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
-        """Number of batches in an epoch, as the sampler's own length says."""
-        if self._batch_sampler is not None:
-            return len(self._batch_sampler)  # type: ignore[arg-type]
-        return count_batches(len(self._sampler), batch_size, drop_last)  # type: ignore[arg-type]
+        """Number of batches in an epoch: what the sampler's length says now. One without a length is read."""
+        promised = self.promised(batch_size, drop_last)
+        return self._foresee().num_batches(batch_size, drop_last) if promised is None else promised
+
+    def promised(self, batch_size: int, drop_last: bool) -> int | None:
+        """The same; None where the sampler has no length."""
+        sampler: Any = self._sampler if self._batch_sampler is None else self._batch_sampler
+        try:
+            length = len(sampler)
+        except TypeError:
+            return None
+        return count_batches(length, batch_size, drop_last) if self._batch_sampler is None else length
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
         """Positions of batch `index`, the same in every epoch."""
+        return self._foresee().batch(epoch, index, batch_size)
+
+    def _foresee(self) -> GivenPass:
         with self._lock:
             if self._foreseen is None:
                 self._foreseen = self._read()
-        return self._foreseen.batch(epoch, index, batch_size)
+            return self._foreseen
 
     def begin(self) -> GivenPass:
         """Return the order of one pass."""
@@ -159,7 +170,7 @@ class GivenOrder:
 
     def _read(self) -> GivenPass:
         if self._batch_sampler is None:
-            return GivenPass(self, _positions(list(self._sampler or ())))
+            return GivenPass(self, _positions(self._sampler))
         batches = [_positions(batch) for batch in self._batch_sampler]
         return GivenPass(self, np.concatenate([np.empty(0, np.int64), *batches]), np.cumsum([0, *map(len, batches)]))
 
@@ -176,8 +187,13 @@ class GivenPass:
     name = GivenOrder.name
 
     def __init__(self, given: GivenOrder, positions: np.ndarray, ends: np.ndarray | None = None) -> None:
-        self.num_seeds, self.num_batches = given.num_seeds, given.num_batches
+        self.num_seeds, self._given = given.num_seeds, given
         self._positions, self._ends = positions, ends
+
+    def num_batches(self, batch_size: int, drop_last: bool) -> int:
+        """Number of batches: as many as came, and no fewer than the sampler's length says."""
+        count = count_batches(len(self._positions), batch_size, drop_last) if self._ends is None else len(self._ends) - 1
+        return max(count, self._given.promised(batch_size, drop_last) or 0)
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
         """Positions of batch `index`."""
@@ -198,7 +214,7 @@ class GivenPass:
 
 def _positions(given: Any) -> np.ndarray:
     """int64[n] of what a sampler gives."""
-    positions = np.asarray(given).reshape(-1)
+    positions = np.asarray(given if hasattr(given, "__array__") else list(given)).reshape(-1)
     if positions.size and positions.dtype.kind not in "iu":
-        raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {given[0]!r}")
+        raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {positions[0]!r}")
     return positions.astype(np.int64, copy=False)

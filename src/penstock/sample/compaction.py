@@ -32,6 +32,9 @@ class DirectTable:
 
     def add_seeds(self, ids: np.ndarray, nodes: np.ndarray) -> int:
         """Start a batch: nodes[:n] = ids. Returns how many of them are repetitions."""
+        if self._base + ids.size > np.iinfo(np.int32).max:
+            self._table.fill(0)
+            self._base = 1
         return cpu.add_seeds_direct(ids, self._table, self._base, nodes)
 
     def relabel(self, ids: np.ndarray, count: int, num_nodes: int, nodes: np.ndarray, positions: np.ndarray) -> int:

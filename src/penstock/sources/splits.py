@@ -81,7 +81,7 @@ def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, nam
             raise InputError(f"{name}: the {part} mask has shape {list(shape)} and dtype {mask.dtype}; expected bool[{num_nodes}]")
         split_names = [DEFAULT] if len(shape) == 1 or shape[1] == 1 else [str(i) for i in range(shape[1])]
         for first, rows in _mask_chunks(mask):
-            rows = rows.reshape(len(rows), -1)
+            rows = rows.reshape(len(rows), shape[1] if len(shape) == 2 else 1)
             for i, split in enumerate(split_names):
                 found.setdefault(split, {}).setdefault(part, []).append(first + np.flatnonzero(rows[:, i]))
     return {split: {part: np.concatenate(pieces) for part, pieces in parts.items()} for split, parts in found.items()}

@@ -13,6 +13,7 @@ from tests.tables import check_table, read_all
 from penstock.errors import InputError, UsageError
 from penstock.records import EDGE, NODE
 from penstock.sources import open_source
+from penstock.store import ingest
 
 EDGE_INDEX = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 0, 0, 1]])
 
@@ -151,3 +152,13 @@ def test_two_attributes_of_one_name(names):
         InputError, match=f"{names[0]} and {names[1]} would both be the field '(weight|x)' of the edges: remove or rename one"
     ):
         open_source(data)
+
+
+def test_a_mask_of_no_nodes(tmp_path):
+    data = HeteroData()
+    for node_type, count in (("a", 6), ("b", 0)):
+        data[node_type].x, data[node_type].train_mask = torch.randn(count, 2), torch.ones(count, dtype=torch.bool)
+    data["a", "r", "a"].edge_index = torch.randint(0, 6, (2, 20))
+    data["b", "s", "a"].edge_index = torch.empty(2, 0, dtype=torch.int64)
+    store = ingest(data, tmp_path / "store")
+    assert [store.split("train", node_type=t).size for t in ("a", "b")] == [6, 0]
