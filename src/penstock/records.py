@@ -18,6 +18,10 @@ EdgeType = tuple[str, str, str]
 NODE: NodeType = "node"
 EDGE: EdgeType = ("node", "to", "node")
 
+NODE_NAMES = ("n_id", "num_sampled_nodes", "input_id", "batch_size", "num_nodes")
+EDGE_NAMES = ("edge_index", "row_ptr", "e_id", "num_sampled_edges")
+"""What a batch says of its nodes and edges, by PyG's names: no field can have them."""
+
 Allocator = Callable[[int, Any], np.ndarray]
 """(number of elements, dtype) -> one-dimensional array, contents undefined. `numpy.empty` is one; a buffer pool is another."""
 

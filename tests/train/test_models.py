@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch_geometric.data import HeteroData
 from torch_geometric.nn import GCNConv
 
 import penstock
@@ -105,6 +106,28 @@ def test_typed_models(kind, tmp_path):
     out = infer_typed(model, graph, x, nodes, batch_size=40)
     torch.testing.assert_close(torch.from_numpy(out), expected[nodes], rtol=1e-4, atol=1e-5)
     assert data["venue"].num_nodes == counts["venue"]
+
+
+@pytest.mark.parametrize("kind", ["rgcn", "hgt"])
+def test_types_of_any_name(kind):
+    """A module's parts cannot be called everything."""
+    names = {"items": 3, "user.v2": 2, "type": None, "user_v2": 2}
+    edge_types = [("user.v2", "r.x", "items"), ("type", "r_x", "items"), ("user.v2", "r_x", "items"), ("user_v2", "r.x", "items")]
+    model = TypedGNN(
+        kind, names, dict.fromkeys(names, 5), edge_types, "items", hidden=4, num_outputs=2, num_layers=1, dropout=0.0, input_dropout=0.0,
+        heads=2,
+    )  # fmt: skip
+    data = HeteroData()
+    for t, width in names.items():
+        data[t].num_nodes = 5
+        if width is not None:
+            data[t].x = torch.randn(5, width)
+    for e in edge_types:
+        data[e].edge_index = torch.randint(0, 5, (2, 12))
+    batch = next(iter(NeighborLoader(data, [3], input_nodes="items", batch_size=5)))
+    x = {t: batch[t].x if width is not None else batch[t].n_id for t, width in names.items()}
+    assert model(x, layers(batch)).shape == (5, 2)
+    assert len({key for key in model.state_dict() if "lin_l.weight" in key}) == (len(edge_types) if kind == "rgcn" else 0)
 
 
 def test_layers_hold_what_the_batch_holds():

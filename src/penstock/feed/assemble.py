@@ -20,7 +20,7 @@ from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
-from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
+from penstock.records import EDGE, EDGE_NAMES, NODE, NODE_NAMES, Allocator, EdgeType, NodeType, Span
 
 _NO_IDS = torch.empty(0, dtype=torch.int64, device="cpu")
 
@@ -145,7 +145,8 @@ class Assembler:
                 edges = SubgraphEdges(nothing.view(2, 0), None, nothing, nothing, None)
             self._set_edges(self._store(batch, edge_type, EDGE), edges)
         for field, value in rows:
-            self._store(batch, field.key, None)[field.name] = value
+            if field.name not in self._taken(field.key):  # as in PyG, whose names stay PyG's
+                self._store(batch, field.key, None)[field.name] = value
         for node_type, trees in (subgraph.trees or {}).items():  # PyG's name: a field `batch` of the user's gives way
             self._store(batch, node_type, NODE).batch = trees
         if isinstance(self._source, RemoteInput):
@@ -156,6 +157,9 @@ class Assembler:
 
     def _store(self, batch: Any, key: Any, homogeneous_key: Any) -> Any:
         return batch if self._is_homogeneous or key == homogeneous_key else batch[key]
+
+    def _taken(self, key: Any) -> tuple[str, ...]:
+        return (*NODE_NAMES, *EDGE_NAMES) if self._is_homogeneous else NODE_NAMES if isinstance(key, str) else EDGE_NAMES
 
     def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor | None, subgraph: Subgraph) -> None:
         nodes = torch.empty(0, dtype=torch.int64, device="cpu") if nodes is None else nodes

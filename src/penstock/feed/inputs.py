@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
-from torch_geometric.data.storage import NodeStorage
+from torch_geometric.data.storage import EdgeStorage, NodeStorage
 from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
@@ -180,14 +180,14 @@ class PyGInput(Input):
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Every attribute that PyG itself would cut to the batch."""
         nodes, edges = [], []
-        data = self.data
+        data: Any = self.data
         stores: list[Any] = [data._store] if isinstance(data, Data) else [*data.node_stores, *data.edge_stores]
         for store in stores:
             key = store._key
             for name, value in store.items():
                 if name in ("num_nodes", "edge_index", "adj_t"):
                     continue
-                if name == ROW_PTR and not isinstance(key, str):
+                if name == ROW_PTR and isinstance(store, EdgeStorage):
                     raise row_ptr_is_taken()
                 label, dim = name if key is None else f"{key} {name}", self.data.__cat_dim__(name, value, store)
                 is_feature = name == "x" and isinstance(store, NodeStorage)  # of whatever length: PyG passes on a wrong one

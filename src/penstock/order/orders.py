@@ -216,5 +216,5 @@ def _positions(given: Any) -> np.ndarray:
     """int64[n] of what a sampler gives."""
     positions = np.asarray(given if hasattr(given, "__array__") else list(given)).reshape(-1)
     if positions.size and positions.dtype.kind not in "iu":
-        raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {positions[0]!r}")
+        raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {positions[0].item()!r}")
     return positions.astype(np.int64, copy=False)

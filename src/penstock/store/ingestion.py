@@ -17,7 +17,7 @@ import numpy as np
 import penstock
 from penstock.errors import InputError, StoreError, UsageError, argument
 from penstock.kernels.placement import cpu as kernels
-from penstock.records import EdgeType, NodeType
+from penstock.records import EDGE_NAMES, NODE_NAMES, EdgeType, NodeType
 from penstock.sources import open_source
 from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
 from penstock.store.allocators import arrow_by_malloc, release_memory
@@ -150,6 +150,7 @@ class Ingestion:
         self._source, self._options, self._budget, self._limits, self._progress = source, options, budget, limits, progress
         self.paths: dict[EdgeType, frozenset[str]] = {}
         _check_source(source)
+        _check_names(source)
 
     def forecast(self) -> Forecast:
         """Tell what the run will take."""
@@ -273,6 +274,18 @@ def _check_source(source: Source) -> None:
         table = source.nodes[name].table
         if table is not None and table.columns and ID not in table.columns:
             raise InputError(f"the ids of '{name}' are to be mapped, but its table has no column '{ID}' to say which row is which node")
+
+
+def _check_names(source: Source) -> None:
+    """Refuse fields that a batch could not carry under their names."""
+    fields = [("nodes", t, one.table, NODE_NAMES) for t, one in source.nodes.items()]
+    fields += [("edges", "-".join(e), one.table, EDGE_NAMES) for e, one in source.edges.items()]
+    for what, name, table, taken in fields:
+        if source.is_homogeneous:
+            taken = (*NODE_NAMES, *EDGE_NAMES)
+        for column in table.columns if table is not None else ():
+            if column in taken:
+                raise InputError(f"field '{column}' of {what} '{name}' has a name that a batch gives to something else: rename it")
 
 
 def _with_reverses(edges: dict[EdgeType, EdgeTable], undirected: bool) -> dict[EdgeType, EdgeTable]:

@@ -104,9 +104,12 @@ class Store:
 
     @property
     def digest(self) -> str:
-        """16 hex digits over the names, shapes and checksums of all arrays: equal for equal contents, however they were made."""
-        text = "\n".join(f"{spec.file} {spec.dtype} {spec.shape} {' '.join(spec.checksums)}" for spec in self.manifest.arrays())
-        return xxhash.xxh3_64_hexdigest(text.encode())
+        """16 hex digits over the names, shapes and checksums of all arrays, and what no array says: equal for equal contents, however they
+        were made."""
+        lines = [f"{spec.file} {spec.dtype} {spec.shape} {' '.join(spec.checksums)}" for spec in self.manifest.arrays()]
+        lines += [f"{t}: {entry.num_nodes}" for t, entry in self.manifest.nodes.items() if not entry.fields and entry.ids is None]
+        lines += [f"{spec.file}: {names}" for spec in self.manifest.arrays() if (names := spec.properties.get("class_names"))]
+        return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
     def array_file(self, spec: ArraySpec) -> ArrayFile:
         """Return a reader of one array, for whoever wants its bytes rather than a map."""

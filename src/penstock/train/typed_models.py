@@ -11,6 +11,7 @@ from typing import cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import HGTConv, SAGEConv
+from torch_geometric.nn.module_dict import ModuleDict
 
 from penstock.feed import TypedLayer
 from penstock.records import EdgeType, NodeType
@@ -51,9 +52,9 @@ class TypedGNN(nn.Module):
         self.dropout, self.input_dropout = dropout, input_dropout
         self._edge_types = edge_types
         self.inputs = nn.ModuleDict(
-            {t: nn.Embedding(num_nodes[t], hidden) if width is None else nn.Linear(width, hidden) for t, width in widths.items()}
+            {_safe(t): nn.Embedding(num_nodes[t], hidden) if width is None else nn.Linear(width, hidden) for t, width in widths.items()}
         )
-        metadata = (list(widths), edge_types)
+        metadata = ([_safe(t) for t in widths], [_safe_ends(e) for e in edge_types])
         if kind == "hgt":
             self.convs = nn.ModuleList([HGTConv(hidden, hidden, metadata, heads) for _ in range(num_layers)])
         else:
@@ -62,15 +63,16 @@ class TypedGNN(nn.Module):
 
     def encode(self, node_type: NodeType, x: Tensor) -> Tensor:
         """Bring features (or, for types without features, node ids) to the common width."""
-        encoder = self.inputs[node_type]
+        encoder = self.inputs[_safe(node_type)]
         return encoder(x) if isinstance(encoder, nn.Embedding) else encoder(F.dropout(x, self.input_dropout, self.training)).relu()
 
     def layer(self, i: int, x: dict[NodeType, Tensor], layer: TypedLayer) -> dict[NodeType, Tensor]:
         """Apply layer i to float[num_src, hidden] per node type; returns float[num_dst, hidden] per node type."""
         x = {t: F.dropout(rows, self.dropout, self.training) for t, rows in x.items()}
         if self.kind == "hgt":
-            mixed = self.convs[i](x, {e: edges.edge_index for e, edges in layer.edges.items()})
-            return {t: _cut(mixed.get(t), x[t], count).relu() for t, count in layer.num_dst.items()}
+            safe = {_safe(t): rows for t, rows in x.items()}
+            mixed = self.convs[i](safe, {_safe_ends(e): edges.edge_index for e, edges in layer.edges.items()})
+            return {t: _cut(mixed.get(_safe(t)), x[t], count).relu() for t, count in layer.num_dst.items()}
         sums: dict[NodeType, Tensor] = {}
         for edge_type, edges in layer.edges.items():
             src, _, dst = edge_type
@@ -92,7 +94,16 @@ class TypedGNN(nn.Module):
 
 
 def _name(edge_type: EdgeType) -> str:
-    return "__".join(edge_type).replace(".", "_")
+    return _safe("__".join(edge_type))
+
+
+def _safe(name: str) -> str:
+    """As a module can be called: without dots, and not like a method of a dictionary; most names stay."""
+    return ModuleDict.to_internal_key(name)
+
+
+def _safe_ends(edge_type: EdgeType) -> EdgeType:
+    return _safe(edge_type[0]), edge_type[1], _safe(edge_type[2])
 
 
 def _cut(mixed: Tensor | None, before: Tensor, count: int) -> Tensor:

@@ -70,3 +70,11 @@ def test_words_elsewhere_are_refused(folder):
     write(folder, ["a"], "csv")
     with pytest.raises(InputError, match="wanted for 'z', holds string; fields are numbers"):
         ingest("edges.csv", "store", nodes="nodes.csv", node_fields={"z": "class"})
+
+
+def test_words_are_in_the_digest(folder):
+    found = []
+    for words in (["cat", "owl", ""], ["cat", "owl", ""], ["ape", "owl", ""]):
+        write(folder, words, "csv")
+        found.append(ingest("edges.csv", f"store-{len(found)}", nodes="nodes.csv", node_fields={"y": "class"}, num_nodes=3).digest)
+    assert found[0] == found[1] != found[2]

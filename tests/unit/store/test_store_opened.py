@@ -10,7 +10,7 @@ from tests.stores import ChunkedTable, build, homogeneous
 
 from penstock.errors import MissingFieldError, UsageError
 from penstock.records import EDGE, NODE
-from penstock.sources.source import EdgeTable, NodeTable, Source
+from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source
 from penstock.store import Store
 from penstock.store import open as open_store
 
@@ -108,6 +108,18 @@ def test_digest_tells_contents_apart(tmp_path):
         return build(homogeneous({"src": np.array([0, 1]), "dst": np.array(dst)}, 3), tmp_path / name)[0].digest
 
     assert digest("a", [1, 2]) == digest("b", [1, 2]) != digest("c", [2, 1])
+
+
+def test_digest_tells_apart_what_no_array_says(tmp_path):
+    def digest(name, num_tags=40):
+        nodes = {
+            "tag": NodeTable(node_type="tag", num_nodes=num_tags),
+            "pet": NodeTable(node_type="pet", table=ArrayTable({"x": np.zeros((2, 3), np.float32)}, "pets")),
+        }
+        edges = EdgeTable(edge_type=("tag", "of", "pet"), table=ArrayTable({"src": np.array([0, 1]), "dst": np.array([0, 1])}, "edges"))
+        return build(Source(nodes=nodes, edges={("tag", "of", "pet"): edges}, is_homogeneous=False), tmp_path / name)[0].digest
+
+    assert digest("a") == digest("b") != digest("c", num_tags=400)
 
 
 def test_opening_is_fast_and_files_are_given_back(store):

@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import HeteroData
 
 import penstock
-from penstock.errors import BudgetError, NotSupportedError, StateError, UsageError
+from penstock.errors import BudgetError, InputError, NotSupportedError, StateError, UsageError
 from penstock.feed import NeighborLoader, drawing
 from penstock.kernels import _triton
+from penstock.order import RandomOrder
 from penstock.plan import make_plan
 from penstock.store import Store, ingest
 from penstock.store.device_memory import DeviceMemory
@@ -50,6 +52,17 @@ def test_arguments(store):
 
     assert "got int" in refused(UsageError, penstock.open, 3)
     assert "got 'all'" in load(subgraph_type="all")
+    load(order=RandomOrder(400, 0), sampler=[3, 4])
+    load(input_id=torch.rand(400))
+    odd = make_data()
+    odd.names = np.array(["a"] * 400)
+    assert "<U1" in refused(InputError, NeighborLoader, odd, [2])
+    untyped = HeteroData()
+    untyped["a"].x, untyped["a", "r", "b"].edge_index = torch.zeros(3, 1), torch.tensor([[0], [0]])
+    assert "'b' is no node type" in refused(InputError, NeighborLoader, untyped, [2], "a")
+    loader = NeighborLoader(make_data(), [2])
+    for change in ({"batch": -1}, {"batch": 999}):
+        refused(StateError, loader.load_state_dict, {**loader.state_dict(), **change})
     assert "a sampler of your own" in load(NotSupportedError, neighbor_sampler=object())
     assert "time_attr" in load(NotSupportedError, time_attr="t")
     assert "temporal_strategy" in load(NotSupportedError, temporal_strategy="last")

@@ -78,6 +78,14 @@ def test_features_of_another_length(tmp_path):
     refused(penstock.errors.InputError, NeighborLoader, other, [1])
 
 
+def test_fields_of_names_that_are_taken(tmp_path, capfd):
+    (tmp_path / "e.csv").write_text("src,dst,w\n0,1,5\n1,2,7\n")
+    assert "'edge_index' of edges" in said(capfd, "ingest", tmp_path / "e.csv", tmp_path / "s", "--edge-field", "edge_index=w")
+    data = make_data()
+    data.n_id = torch.arange(400)
+    assert "'n_id' of nodes" in refused(penstock.errors.InputError, ingest, data, tmp_path / "s")
+
+
 def test_labels_out_of_range(tmp_path):
     data = make_data()
     data.y[5] = -7
