@@ -22,6 +22,7 @@ from penstock.feed.slopes import NUM_BATCHES, SHARES, Line, time_rows
 from penstock.gather import TieredTable
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler
+from penstock.store.device_memory import settle
 from penstock.store.tiers.pinned import to_device
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _list_slope(
             seeds, batch = np.ascontiguousarray(sample.nodes[seed_type][: sample.num_seeds]), max(0, number - WARMING)
             started = time.perf_counter()
             ours.sample(seed_type, seeds, epoch=0, batch=batch, workspace=workspace)
-            _settle(device)
+            settle(device)
             if number >= WARMING:
                 line.note(float(lines[reads[batch]] @ is_missed[reads[batch]]), time.perf_counter() - started)
     return np.multiply(lines, line.slope(), out=lines)
@@ -106,10 +107,3 @@ def lines_per_read(sampler: NeighborSampler, edge_type: EdgeType) -> np.ndarray:
         most = -(-lengths * csc.indices.dtype.itemsize // LINE_BYTES)
         lines[block] = np.mean([most if fanout < 0 else np.minimum(most, fanout) for fanout in sampler.fanouts[edge_type]], axis=0)
     return lines
-
-
-def _settle(device: torch.device) -> None:
-    if device.type == "cuda":
-        import torch
-
-        torch.cuda.synchronize(device)

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.gather.table import RowKind, RowsUnderWay, TieredTable
 from penstock.records import Allocator
+from penstock.store.device_memory import settle
 from penstock.store.tiers import Tier
 from penstock.store.tiers.pinned import to_device
 
@@ -77,7 +78,4 @@ class DeviceTable(TieredTable):
 
     def settle(self) -> None:
         """Wait until all reads that were waited for are over on the device."""
-        if self.reader.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self.reader)
+        settle(self.reader)

@@ -18,6 +18,7 @@ import numpy as np
 from penstock.cache.policy import Change, Policy
 from penstock.gather.cached import CachedTier
 from penstock.records import Span
+from penstock.store.device_memory import settle
 from penstock.store.tiers import PinnedTier, Read, TierStats
 from penstock.store.tiers.grid import programs_with_hits
 from penstock.store.tiers.pinned import DeviceRead, places_on, rows_on, to_device
@@ -60,7 +61,7 @@ class FusedCache(CachedTier):
         """Hits. Those of a static content are counted on the device, which is waited for here; misses are the slower tier's."""
         if self.is_static and self._asked != self._asked_before:
             with self._turn:
-                _synchronize(self._reader)
+                settle(self._reader)
                 hits, width = int(self._hits[0]), sum(self.row_bytes)
                 new_hits, new_asked = hits - self._hits_before, self._asked - self._asked_before
                 self._hits_before, self._asked_before = hits, self._asked
@@ -142,10 +143,3 @@ class _FusedRead(DeviceRead):
     def __init__(self, device: torch.device, num_bytes: int, spans: list[Span]) -> None:
         super().__init__(device, num_bytes)
         self.spans = spans
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        import torch
-
-        torch.cuda.synchronize(device)

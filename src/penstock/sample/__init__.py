@@ -1,4 +1,4 @@
-"""Samplers: which nodes and edges belong to a batch of seeds. NumPy in, NumPy out; the user's framework begins above."""
+"""Samplers: which nodes and edges belong to a batch of seeds. NumPy in and out, of a device torch's tensors; PyG begins above."""
 
 from penstock.sample.neighbor import NeighborSampler, Workspace
 

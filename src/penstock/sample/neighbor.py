@@ -259,10 +259,7 @@ class _Run:
             csc.indptr, csc.indices if csc.lists is None else None, num_src, frontier, fanout, replace, self.key, self.batch, hop, number,
             copies, *self.workspace.tile, bitmap, offsets, positions, neighbors,
         )  # fmt: skip
-        if csc.lists is not None:
-            taken = _read_lists(csc, frontier, offsets, positions[:count], neighbors[:count], num_src)
-        if taken < 0:
-            raise _outside(edge_type, num_src, positions[:count], neighbors[:count])
+        self._look_up(edge_type, csc, frontier, offsets, positions[:count], neighbors[:count], taken)
         return neighbors, count
 
     def _draw_weighted(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
@@ -278,11 +275,16 @@ class _Run:
             self.batch, hop, number, copies, *self.workspace.weighted_scratch(fanout), offsets, positions, neighbors,
         )  # fmt: skip
         count = int(offsets[frontier.size] - offsets[0])
-        if csc.lists is not None:
-            taken = _read_lists(csc, frontier, offsets, positions[:count], neighbors[:count], num_src)
-        if taken < 0:
-            raise _outside(edge_type, num_src, positions[:count], neighbors[:count])
+        self._look_up(edge_type, csc, frontier, offsets, positions[:count], neighbors[:count], taken)
         return neighbors, count
+
+    def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
+        """Read the neighbours at positions that were drawn, where drawing did not (`csc.lists`), and refuse those that are no nodes."""
+        num_src = self.graph.num_nodes[edge_type[0]]
+        if csc.lists is not None:
+            taken = _read_lists(csc, frontier, offsets, positions, neighbors, num_src)
+        if taken < 0:
+            raise _outside(edge_type, num_src, positions, neighbors)
 
     def finish(self) -> Sample:
         """Put the result together."""

@@ -41,6 +41,14 @@ def look_at_device_memory(device: torch.device) -> DeviceMemory:
     return DeviceMemory(total, free, torch.cuda.memory_reserved(device))
 
 
+def settle(device: torch.device) -> None:
+    """Wait until a device has done all that was asked of it on any stream; the interpreter has."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
 def peak_device_bytes(device: torch.device) -> int:
     """Return the most that tensors of this process ever took of a device; 0 for the CPU."""
     if device.type == "cpu":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import argument
 from penstock.report import words
+from penstock.report.plots import new_figure
 from penstock.store.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -115,13 +116,6 @@ def draw_accesses(name: str, order: dict[str, Any]) -> Figure:
 def apart(num_rows: int, number: int, count: int) -> list[float]:
     """Heights of the dots of one of `count` series in `num_rows` rows: none upon another."""
     return [row + 0.5 * (number - (count - 1) / 2) / count for row in range(num_rows)]
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure."""
-    from matplotlib.figure import Figure  # not needed to import Penstock
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def line_of(label: str) -> dict[str, Any]:

@@ -104,8 +104,7 @@ def stored_row_bytes(store: Store, node_type: NodeType) -> int | None:
     spec = store.node_fields(node_type).get("x")
     if spec is None:
         return None
-    item_bytes = 2 if spec.dtype == "bfloat16" else np.dtype(spec.dtype).itemsize
-    return int(np.prod(spec.shape[1:], dtype=np.int64)) * item_bytes
+    return spec.row_bytes
 
 
 def choose_capacities(texts: tuple[str, ...], num_nodes: int, row_bytes: int | None) -> list[dict[str, Any]]:

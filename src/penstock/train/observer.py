@@ -15,7 +15,7 @@ class EpochRecord:
     Attributes:
         epoch: number, from 0.
         loss, train_score: means over the seeds, while training (dropout on, sampled neighbourhoods).
-        val, test: the metric over full neighbourhoods, None in epochs without an evaluation.
+        val, test: the metric, over full neighbourhoods or sampled ones (`evaluation`), None in epochs without an evaluation.
         num_seeds, num_batches: fed.
         train_s, eval_s: seconds.
         step_s, wait_s: seconds of the model step, and of waiting for batches; the rest of train_s is bookkeeping.

@@ -30,11 +30,7 @@ class HostTier:
     device = "cpu"
 
     def __init__(self, arrays: Sequence[np.ndarray], name: str = "host") -> None:
-        if len({len(array) for array in arrays}) != 1:
-            raise InputError(f"{name}: fields of one tier must have equally many rows, got {[len(array) for array in arrays]}")
-        for array in arrays:
-            if not array.flags.c_contiguous or array.dtype.hasobject:
-                raise InputError(f"{name}: rows must be contiguous arrays of numbers, got {array.dtype} with strides {array.strides}")
+        check_arrays(name, arrays)
         self.name, self.num_rows, self.stats = name, len(arrays[0]), TierStats()
         self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
         self.buffers = [np.asarray(array).reshape(-1).view(np.uint8) for array in arrays]
@@ -112,6 +108,15 @@ def _advise(array: np.ndarray, how: str) -> bool:
         return False
     owner.madvise(getattr(mmap, how))
     return True
+
+
+def check_arrays(name: str, arrays: Sequence[np.ndarray]) -> None:
+    """Refuse what is not rows of numbers, or not equally many; `name`: for the message."""
+    if len({len(array) for array in arrays}) != 1:
+        raise InputError(f"{name}: fields of one tier must have equally many rows, got {[len(array) for array in arrays]}")
+    for array in arrays:
+        if not array.flags.c_contiguous or array.dtype.hasobject:
+            raise InputError(f"{name}: rows must be contiguous arrays of numbers, got {array.dtype} with strides {array.strides}")
 
 
 def row_bytes_of(array: np.ndarray) -> int:

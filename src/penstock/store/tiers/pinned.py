@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import InputError
 from penstock.store.budget import format_bytes
 from penstock.store.tiers.disk_files import RowFile
 from penstock.store.tiers.grid import programs_over_link
-from penstock.store.tiers.host import row_bytes_of
+from penstock.store.tiers.host import check_arrays, row_bytes_of
 from penstock.store.tiers.pin import pin
 from penstock.store.tiers.tier import Read, TierStats, check_rows
 
@@ -101,11 +100,7 @@ class PinnedTier(ReadByDevice):
     def __init__(
         self, arrays: Sequence[np.ndarray], reader: torch.device, name: str = "pinned", *, max_programs: int | None = None
     ) -> None:
-        if len({len(array) for array in arrays}) != 1:
-            raise InputError(f"{name}: fields of one tier must have equally many rows, got {[len(array) for array in arrays]}")
-        for array in arrays:
-            if not array.flags.c_contiguous or array.dtype.hasobject:
-                raise InputError(f"{name}: rows must be contiguous arrays of numbers, got {array.dtype} with strides {array.strides}")
+        check_arrays(name, arrays)
         self.name, self.reader, self.num_rows, self.stats = name, reader, len(arrays[0]), TierStats()
         self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
         pinned = [pin(array, reader, name) for array in arrays]
