@@ -11,7 +11,9 @@ from tests.stores import build, homogeneous, litter
 
 from penstock.errors import StoreBusyError, StoreError, UsageError
 from penstock.store import Store, files, ingest
-from penstock.store.writer import StoreWriter
+from penstock.store.change import StoreChange
+from penstock.store.format import MANIFEST
+from penstock.store.writer import PARTIAL, StoreWriter
 
 
 def make_source(num_edges=200_000, **options):
@@ -149,6 +151,61 @@ def test_destination_that_is_something_else(tmp_path):
     assert build(make_source(10), tmp_path / "empty")[0].num_nodes == {"node": 1000}
     with pytest.raises(UsageError, match="is a store already: choose another path, or say overwrite=True"):
         build(make_source(10), tmp_path / "empty")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "runs", "runs/1/checkpoint.pt", "nodes/node/mine.npy", "edges/list.csv", "nodes/link"])
+def test_what_is_not_of_the_store_is_not_overwritten(name, tmp_path):
+    path = tmp_path / "store"
+    before = build(make_source(10), path)[0].digest
+    mine = path / name
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    if name == "runs":
+        mine.mkdir()
+    elif name == "nodes/link":
+        mine.symlink_to(tmp_path)
+    else:
+        mine.write_text("precious")
+    with pytest.raises(UsageError, match=rf"store holds '{name.split('/1')[0]}', which is not of the store and would be lost: move it"):
+        build(make_source(20), path, overwrite=True)
+    assert mine.exists()
+    assert Store(path).digest == before
+    assert litter(tmp_path, besides=("store",)) == []
+
+
+def test_a_damaged_store_and_what_killed_changes_left_are_overwritten(tmp_path):
+    path = tmp_path / "store"
+    build(make_source(10), path)
+    edges = next(path.glob("edges/*"))
+    for left in (path / PARTIAL, path / "nodes/node/x.packed-2.npy", path / "nodes/node/packed_rows.npy"):
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.touch()
+    build(make_source(20), path, overwrite=True)
+    for content in ("{", (path / MANIFEST).read_text().replace("1000", "1001")):
+        (path / MANIFEST).write_text(content)
+        (edges / "notes.txt").touch()
+        with pytest.raises(UsageError, match=r"notes\.txt', which is not of the store"):
+            build(make_source(20), path, overwrite=True)
+        (edges / "notes.txt").unlink()
+        build(make_source(20), path, overwrite=True)
+    (path / MANIFEST).write_text('{"format": "of something else"}')
+    with pytest.raises(UsageError, match="exists and is not a Penstock store"):
+        build(make_source(20), path, overwrite=True)
+
+
+def test_a_link_as_destination_stays_one(tmp_path):
+    (tmp_path / "disk").mkdir()
+    link, path = tmp_path / "link", tmp_path / "disk" / "store"
+    link.symlink_to(path)
+    for number in (10, 20):  # the first where there is nothing yet
+        store, _ = build(make_source(number), link, overwrite=True)
+        assert link.is_symlink()
+        assert store.digest == Store(path).digest
+    with StoreWriter(path, overwrite=True), pytest.raises(StoreBusyError):
+        StoreChange(link).__enter__()
+    (tmp_path / "disk" / ".store.partial-123").symlink_to(path)  # as earlier versions left them
+    build(make_source(30), link, overwrite=True)
+    assert litter(tmp_path / "disk") == ["store"]
+    assert litter(tmp_path) == ["disk", "link"]
 
 
 def test_open_store_survives_being_replaced(tmp_path):

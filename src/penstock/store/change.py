@@ -8,7 +8,6 @@ are removed by whoever changes the store next. Stores that are open stay what th
 from __future__ import annotations
 
 import os
-import re
 from types import TracebackType
 from typing import Self
 
@@ -18,11 +17,7 @@ from penstock.store.files import Scratch, explained, sync_folder
 from penstock.store.format import MANIFEST
 from penstock.store.manifest import Manifest
 from penstock.store.opened import Store
-from penstock.store.writer import WriterLock, write_manifest
-
-PARTIAL = f".{MANIFEST}.partial"
-_OURS = re.compile(r"(.+\.packed|packed_rows)(-\d+)?\.npy")
-"""Files that a change makes; fields may be called so too, those are in the manifest."""
+from penstock.store.writer import OF_CHANGES, PARTIAL, WriterLock, write_manifest
 
 
 class StoreChange:
@@ -74,7 +69,7 @@ class StoreChange:
         root, named = self.store.path, _named(manifest)
         (root / PARTIAL).unlink(missing_ok=True)
         for path in sorted(root.glob("nodes/*/*.npy")):
-            if _OURS.fullmatch(path.name) and path.relative_to(root).as_posix() not in named:
+            if OF_CHANGES.fullmatch(path.name) and path.relative_to(root).as_posix() not in named:
                 path.unlink()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -11,27 +11,35 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.errors import StoreBusyError, StoreError, UsageError, argument
+from penstock.errors import CorruptStoreError, FormatVersionError, NotAStoreError, StoreBusyError, StoreError, UsageError, argument
 from penstock.store.arrays import ArrayWriter
 from penstock.store.files import Scratch, exchange, explained, sync_folder
 from penstock.store.format import MANIFEST
 from penstock.store.manifest import Manifest
+from penstock.store.opened import Store
+
+PARTIAL = f".{MANIFEST}.partial"
+OF_CHANGES = re.compile(r"(.+\.packed|packed_rows)(-\d+)?\.npy")
+"""Files that a change of a store makes (`store/change.py`); fields may be called so too, those are in the manifest."""
+FOLDERS = ("nodes", "edges")
 
 
 class WriterLock:
     """The lock of whoever writes at a path: held by one process at a time, gone with it.
 
     Args:
-        destination: absolute path of the store.
+        destination: path of the store; a link is followed, so that a store has one lock by whatever name.
     """
 
     def __init__(self, destination: Path) -> None:
+        destination = Path(os.path.realpath(destination))
         self._destination, self._path, self._lock = destination, destination.parent / f".{destination.name}.lock", -1
 
     def acquire(self) -> None:
@@ -73,15 +81,15 @@ class StoreWriter:
     """A store in the making; a context manager that takes the lock and leaves no litter.
 
     Args:
-        destination: where the store shall be; its parent must exist.
-        overwrite: replace a store that is there. It stays until the new one is complete.
+        destination: where the store shall be; its parent must exist. A link stays, and the store is where it leads.
+        overwrite: replace a store that is there, if nothing else is in its folder. It stays until the new one is complete.
     Attributes:
         folder: where to write.
         scratch: for what is not part of the store.
     """
 
     def __init__(self, destination: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        self.destination = Path(os.path.abspath(destination))
+        self.destination = Path(os.path.realpath(destination))
         parent, name = self.destination.parent, self.destination.name
         self._overwrite, self._name, self._parent = overwrite, name, parent
         self.folder = parent / f".{name}.partial-{os.getpid()}"
@@ -112,6 +120,12 @@ class StoreWriter:
             raise UsageError(f"{path} exists and is not a Penstock store: choose another path")
         if not self._overwrite:
             raise UsageError(f"{path} is a store already: choose another path, or say {argument('overwrite', True)}")
+        try:
+            other = what_is_not_of_the_store(path)
+        except NotAStoreError:
+            raise UsageError(f"{path} exists and is not a Penstock store: choose another path") from None
+        if other is not None:
+            raise UsageError(f"{path} holds '{other}', which is not of the store and would be lost: move it, or choose another path")
 
     def _remove_litter(self) -> None:
         """Clear up after killed writers. Only the holder of the lock comes here, so all that is found is dead."""
@@ -119,9 +133,9 @@ class StoreWriter:
             if not self.destination.exists():
                 old.rename(self.destination)
             else:
-                shutil.rmtree(old)
+                _remove(old)
         for partial in self._beside("partial"):
-            shutil.rmtree(partial)
+            _remove(partial)
 
     def _beside(self, kind: str) -> list[Path]:
         prefix = f".{self._name}.{kind}-"
@@ -156,6 +170,35 @@ class StoreWriter:
         if isinstance(error, OSError) and not isinstance(error, StoreError):
             with explained(self.destination, "write"):
                 raise error
+
+
+def what_is_not_of_the_store(path: Path) -> str | None:
+    """Return the first thing in the folder of a store that no writer put there, as a path within it.
+
+    Raises:
+        NotAStoreError: it is the folder of something else.
+    """
+    try:
+        manifest = Store(path, check_arrays=False).manifest
+        files = {spec.file for spec in (*manifest.arrays(), *manifest.packed_arrays())}
+    except (CorruptStoreError, FormatVersionError):
+        files = None  # nobody can tell: any array in its place is taken for one of the store
+    for found in sorted(path.rglob("*")):
+        name, is_link = found.relative_to(path), found.is_symlink()
+        if name.as_posix() in (MANIFEST, PARTIAL, *(files or ())):
+            continue
+        is_array = found.suffix == ".npy" if files is None else OF_CHANGES.fullmatch(found.name)
+        if name.parts[0] not in FOLDERS or is_link or not (found.is_dir() or is_array):
+            return name.as_posix()
+    return None
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder with all that is in it; of a link, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

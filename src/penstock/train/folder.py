@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import StoreBusyError, StoreError, argument
+from penstock.errors import NotAStoreError, StoreBusyError, StoreError, UsageError, argument
+from penstock.store import Store
+from penstock.store.format import MANIFEST
 from penstock.store.whole_file import replacing
 
 
@@ -19,6 +22,24 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write aside and rename."""
     with replacing(path, f"free some space, or choose another {argument('out')}") as aside:
         aside.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def refuse_in_store(folder: Path) -> None:
+    """Raise UsageError where the folder of a run is that of a store or within one, which nobody could overwrite any more."""
+    inner = folder.resolve()
+    for place in (inner, *inner.parents):
+        if os.path.isfile(place / MANIFEST) and _is_store(place):
+            raise UsageError(f"{folder} is {'a store' if place == inner else f'in the store {place}'}: choose another {argument('out')}")
+
+
+def _is_store(path: Path) -> bool:
+    try:
+        Store(path, check_arrays=False)
+    except NotAStoreError:
+        return False
+    except StoreError:  # damaged, or of a newer version
+        return True
+    return True
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import MAKE_AGAIN, CorruptStoreError, DivergedError, MissingFieldError, StateError, StoreError, UsageError, argument
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, DivergedError, MissingFieldError, StateError, StoreError, argument
 from penstock.feed import NeighborLoader
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
@@ -26,13 +26,12 @@ from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.store import Store
 from penstock.store.device_memory import peak_device_bytes
-from penstock.store.manifest import MANIFEST
 from penstock.store.process_memory import peak_resident_bytes
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
-from penstock.train.folder import interrupts_wait, lock_folder, write_json
+from penstock.train.folder import interrupts_wait, lock_folder, refuse_in_store, write_json
 from penstock.train.inference import infer, infer_sampled, infer_typed
 from penstock.train.learner import Learner, Outcome
 from penstock.train.memory import keep_freed_memory
@@ -72,8 +71,7 @@ def train(
         DivergedError: the loss became NaN or infinite.
     """
     folder, file = Path(out), predictions_path(predictions)
-    if (folder / MANIFEST).exists():
-        raise UsageError(f"{folder} is a store: choose another {argument('out')}")
+    refuse_in_store(folder)
     run = _Run(config, folder, observer or Observer())  # refuses what cannot work before the folder is made
     with lock_folder(folder):
         result = run.go(resume)

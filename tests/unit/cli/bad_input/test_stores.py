@@ -43,6 +43,14 @@ def test_a_destination_that_is_there(store, tmp_path, capfd):
     assert Store.open(store).num_nodes["node"] == 400
 
 
+def test_a_destination_that_holds_something_else(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    assert call(capfd, "ingest", "edges.csv", "store")[0] == 0
+    (tmp_path / "store" / "notes.txt").write_text("precious")
+    assert "'notes.txt'" in said(capfd, "ingest", "edges.csv", "store", "--overwrite")
+    assert (tmp_path / "store" / "notes.txt").read_text() == "precious"
+
+
 def test_two_ingestions_at_one_place(tmp_path, capfd):
     from penstock.store.writer import StoreWriter
 

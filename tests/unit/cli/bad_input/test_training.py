@@ -112,10 +112,20 @@ def test_resume_needs_no_settings_again(store, tmp_path, capfd):
     assert "config.json" in said(capfd, "train", store, "--out", run, "--resume")
 
 
-def test_a_run_in_the_folder_of_a_store(store, capfd):
-    before = sorted(path.name for path in store.iterdir())
-    said(capfd, "train", store, *TRAIN, "--out", store)
-    assert sorted(path.name for path in store.iterdir()) == before
+def test_a_run_in_the_folder_of_a_store(store, tmp_path, monkeypatch, capfd):
+    before = sorted(store.rglob("*"))
+    assert "is a store" in said(capfd, "train", store, *TRAIN, "--out", store)
+    assert f"is in the store {store}:" in said(capfd, "train", store, *TRAIN, "--out", store / "edges")
+    (tmp_path / "link").symlink_to(store)
+    assert f"is in the store {store}:" in said(capfd, "train", store, *TRAIN, "--out", tmp_path / "link" / "new" / "run")
+    monkeypatch.chdir(store)
+    assert f"runs/store-1 is in the store {store}:" in said(capfd, "train", ".", *TRAIN)
+    assert sorted(store.rglob("*")) == before
+
+
+def test_a_run_beneath_a_manifest_of_something_else(store, tmp_path, capfd):
+    (tmp_path / "manifest.json").write_text('{"name": "a web page"}')
+    assert call(capfd, "train", store, *TRAIN, "--out", tmp_path / "run")[0] == 0
 
 
 def test_two_processes_at_one_place(store, tmp_path, capfd):
