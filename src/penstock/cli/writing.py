@@ -48,6 +48,8 @@ def parse_pairs(items: Pairs, option: str) -> dict[str, str]:
         name, sign, value = item.partition("=")
         if not sign or not name or not value:
             raise UsageError(f"{option} takes NAME=VALUE, got {item!r}")
+        if name in pairs:
+            raise UsageError(f"{option} is given twice for {name!r}, as {pairs[name]} and as {value}: leave one out")
         pairs[name] = value
     return pairs
 

@@ -32,6 +32,13 @@ def test_a_range_of_columns_with_a_wrong_end(columns, fault, tmp_path, capfd):
     assert fault in line
 
 
+@pytest.mark.parametrize("option", ["--edge-field", "--node-field"])
+def test_a_field_given_twice(option, tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
+    line = said(capfd, "ingest", "edges.csv", "store", option, "z=a", option, "y=a", option, "z=b")
+    assert f"{option} is given twice for 'z', as a and as b" in line
+
+
 def test_a_bad_cell_names_its_line(tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,x,0.5\n")
     assert "line 3" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--edge-field", "weight=w", "--ids", "int")
