@@ -196,14 +196,25 @@ def test_resume_is_exact_from_every_checkpoint(store, tmp_path, monkeypatch):
         assert [record.loss for record in result.history] == [record.loss for record in whole.history]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_control_c_saves_where_it_stands(number, store, tmp_path):
+@pytest.fixture
+def usual_handlers():
+    yield
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.default_int_handler])  # in a process of the user's, and of the command
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_control_c_saves_where_it_stands(number, before, usual_handlers, store, tmp_path):
     notes = []
+    for which in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(which, before)
 
     class ControlC(Observer):
         def batch_done(self, record, batches_per_epoch):
             if (record.epoch, record.num_batches) == (1, 3):
-                os.kill(os.getpid(), number)
+                for _ in range(1 + (number == signal.SIGHUP)):
+                    os.kill(os.getpid(), number)
 
         def note(self, message):
             notes.append(message)
@@ -214,7 +225,7 @@ def test_control_c_saves_where_it_stands(number, store, tmp_path):
     assert notes[-1] == "saved at epoch 2, batch 3: --resume goes on from there"
     assert run(tmp_path / "stopped", store, resume=True).weights_digest == whole.weights_digest
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGHUP)] == [before, before]
 
 
 def test_control_c_while_it_evaluates(store, tmp_path):

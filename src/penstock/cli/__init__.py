@@ -1,14 +1,15 @@
 """The command line: one file per command, each a thin cover over the library.
 
 In: arguments. Out: a result on standard output, progress on standard error, an exit code: 0 done, 1 failed, 2 bad usage or bad input,
-130 interrupted. Invariants: an error is one line that says what to do; with `--json`, standard output is exactly one JSON object, also
-when the command fails. Nothing heavy is imported before a command runs, so that `--help` is instant.
+130 interrupted, by Ctrl-C, SIGTERM or SIGHUP. Invariants: an error is one line that says what to do; with `--json`, standard output is
+exactly one JSON object, also when the command fails. Nothing heavy is imported before a command runs, so that `--help` is instant.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 
@@ -58,6 +59,9 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave the process with its exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch is not loaded yet; why: "beside other programs" in docs/tuning.md
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # and not nohup's
+            signal.signal(number, signal.default_int_handler)  # as Ctrl-C: what is half done is cleared up
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -44,25 +44,26 @@ def _is_store(path: Path) -> bool:
 
 @contextmanager
 def interrupts_wait() -> Iterator[list[int]]:
-    """Give a list that Ctrl-C or SIGTERM puts something into, so that the step at work can end; the second one ends it at once. Where
-    somebody else looks after one of them, it is his."""
+    """Give a list that Ctrl-C, SIGTERM or SIGHUP puts something into, so that the step at work can end; the second one ends it at once.
+    Where somebody else looks after one of them, it is his."""
     interrupted: list[int] = []
 
     def remember(number: int, frame: Any) -> None:
-        if interrupted:
+        if interrupted and number != signal.SIGHUP:  # of a terminal that is closed it comes twice, from the system and from the shell
             raise KeyboardInterrupt
         interrupted.append(number)
 
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    either = (signal.SIG_DFL, signal.default_int_handler)
+    usual = {signal.SIGINT: either[1:], signal.SIGTERM: either, signal.SIGHUP: either}
     is_main = threading.current_thread() is threading.main_thread()
-    ours = [number for number, handler in usual.items() if is_main and signal.getsignal(number) is handler]
+    ours = {number: before for number in usual if is_main and (before := signal.getsignal(number)) in usual[number]}
     try:
         for number in ours:
             signal.signal(number, remember)
         yield interrupted
     finally:
-        for number in ours:
-            signal.signal(number, usual[number])
+        for number, before in ours.items():
+            signal.signal(number, before)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typer.main import get_command
 from penstock.cli import make_app, run
 from penstock.sources.generate import KINDS
 from penstock.store import Store
+from tests.train.stores import make_store
 
 
 @pytest.fixture
@@ -186,7 +187,8 @@ def test_help_is_instant():
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", version)
 
 
-def test_interrupt_is_one_line_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupt_is_one_line_and_leaves_nothing(number, tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "edges.csv"
     np.savetxt(path, rng.integers(0, 10**6, (1_000_000, 2)), fmt="%d", delimiter=",", header="src,dst", comments="")
@@ -194,9 +196,23 @@ def test_interrupt_is_one_line_and_leaves_nothing(tmp_path):
     while not any(name.name.startswith(".store.partial") for name in tmp_path.iterdir()):
         assert process.poll() is None
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err.rstrip("\n").splitlines()[-1] == "penstock: interrupted: nothing was left half done"
     assert "Traceback" not in err
     assert [name.name for name in tmp_path.iterdir()] == ["edges.csv"]
+
+
+def test_a_training_that_is_to_end_saves_where_it_stands(tmp_path):
+    make_store(tmp_path / "store")
+    options = ("--num-neighbors", "3,2", "--batch-size", "32", "--num-workers", "0", "--hidden", "8", "--epochs", "100000")
+    process = python("train", tmp_path / "store", "--out", tmp_path / "run", *options, "--eval-every", "100000")
+    while not (tmp_path / "run" / "checkpoint.pt").exists():  # after the first epoch
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert re.fullmatch(r"saved at epoch \d+, batch \d+: --resume goes on from there", err.splitlines()[-2])
+    assert "Traceback" not in err
