@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -165,9 +168,10 @@ def _train(
 
     config = TrainConfig.from_dict(settings)
     explain_bus_errors()
-    with choose_observer() as observer:
-        result = run(config, folder, resume=resume, observer=observer, predictions=predictions)
-    page = write_report(result, folder)
+    with nullcontext(folder) if out or resume else claimed(folder) as folder:
+        with choose_observer() as observer:
+            result = run(config, folder, resume=resume, observer=observer, predictions=predictions)
+        page = write_report(result, folder)
     written = {"report": page} if predictions is None else {"report": page, "predictions": predictions}
     show(summary(result, written), lambda: as_text(result, written), as_json)
 
@@ -210,6 +214,30 @@ def default_folder(store: str, resume: bool) -> Path:
     names = [path.name.rpartition("-") for path in Path("runs").glob("*-*")]
     last = max((int(number) for name, _, number in names if name == store and number.isdecimal()), default=0)
     return Path("runs") / f"{store}-{last if resume and last else last + 1}"
+
+
+@contextmanager
+def claimed(first: Path) -> Iterator[Path]:
+    """Make the folder of a new run, so that no other takes it: this number, or the next that is free. Gone again if it stays empty."""
+    from penstock.train.folder import refuse_in_store
+
+    refuse_in_store(first)
+    name, _, number = first.name.rpartition("-")
+    for free in count(int(number)):
+        folder = first.with_name(f"{name}-{free}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError:  # said by who locks it
+            pass
+        break
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+            folder.parent.rmdir()
 
 
 def summary(result: Result, written: dict[str, Path]) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Options, plans and folders of `penstock train`; what it cannot train on, and what is unusual and fine."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
+from penstock.cli import train
 from penstock.feed import NeighborLoader
 from penstock.store import Store, ingest
 from tests.refusals import TRAIN, call, said
@@ -149,6 +151,13 @@ def test_a_second_run_gets_a_folder_of_its_own(store, tmp_path, capfd):
         reports = [json.loads((tmp_path / "runs" / f"store-{i + 1}" / "report.json").read_text()) for i in range(len(epochs))]
         assert [report["epochs"] for report in reports] == epochs
     assert (tmp_path / "classes.csv").read_text().startswith("id,class\n0,")
+
+
+def test_two_runs_that_begin_at_once_get_folders_of_their_own(store, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(train, "default_folder", lambda *arguments: Path("runs/store-1"))
+    with train.claimed(Path("runs/store-1")):
+        assert call(capfd, "train", store, *TRAIN)[0] == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["store-2"]
 
 
 def test_plans(store, capfd):
