@@ -130,6 +130,10 @@ class ArrayFile:
             size = os.fstat(descriptor).st_size
             header = bytearray(DATA_OFFSET)
             read_at(descriptor, memoryview(header), 0)
+        except IsADirectoryError:
+            raise CorruptStoreError(f"{self._store}: {spec.file} is a folder: the store is damaged; {MAKE_AGAIN}") from None
+        except OSError as error:
+            raise StoreError(f"{self._store}: cannot read {spec.file}: {error.strerror}") from None
         finally:
             os.close(descriptor)
         if size != expected_bytes:

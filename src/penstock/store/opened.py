@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import xxhash
 
-from penstock.errors import MissingFieldError, NotAStoreError, StoreError, UsageError
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, MissingFieldError, NotAStoreError, StoreError, UsageError
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.format import MANIFEST, ArraySpec
@@ -71,16 +71,14 @@ class Store:
 
     def _read_manifest(self) -> bytes:
         try:
-            descriptor = os.open(MANIFEST, os.O_RDONLY, dir_fd=self._folder)
+            with open(MANIFEST, "rb", opener=lambda name, flags: os.open(name, flags, dir_fd=self._folder)) as file:
+                return file.read()
         except FileNotFoundError:
             raise NotAStoreError(f"{self.path} is not a store: it has no {MANIFEST}") from None
+        except IsADirectoryError:
+            raise CorruptStoreError(f"{self.path}: {MANIFEST} is a folder: the store is damaged; {MAKE_AGAIN}") from None
         except OSError as error:
             raise StoreError(f"cannot read {self.path / MANIFEST}: {error.strerror}") from None
-        with os.fdopen(descriptor, "rb") as file:
-            try:
-                return file.read()
-            except OSError as error:
-                raise StoreError(f"cannot read {self.path / MANIFEST}: {error.strerror}") from None
 
     @property
     def node_types(self) -> list[NodeType]:

@@ -35,6 +35,18 @@ def test_truncated_file(tmp_path, capfd):
     assert "put the file back or make the store again" in line
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "nodes/node/x.npy"])
+def test_a_folder_in_place_of_a_file(name, tmp_path, capfd):
+    path = make_store(tmp_path / "store").path / name
+    path.unlink()
+    path.mkdir()
+    for command in ("info", "train"):
+        assert f"store: {name} is a folder" in said(capfd, command, "store")
+    assert run(["check", "store"]) == 2
+    out, _ = capfd.readouterr()
+    assert f"store: {name} is a folder" in out
+
+
 def test_a_destination_that_is_there(store, tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
     before = sorted(path.name for path in store.iterdir())
