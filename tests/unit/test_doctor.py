@@ -3,6 +3,8 @@
 import importlib.metadata
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -84,3 +86,40 @@ def test_looking_never_fails(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", broken)
     assert find("GPU").why_missing == "looking for it failed: RuntimeError: driver is broken"
+
+
+HIDING = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+hidden = sys.argv.pop(1)
+sys.meta_path.insert(0, Hidden())
+from penstock.cli import main
+main()
+"""
+
+
+def without(package, *arguments):
+    """Run a command where a package cannot be imported."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", HIDING, package, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("package", ["psutil", "torch", "torch_geometric", "numba", "rich"])
+def test_a_part_that_cannot_be_imported_is_missing(package):
+    done = without(package, "doctor")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(lines := done.stdout.splitlines()) == len(doctor.PARTS)
+    start = f"missing  {package}: {importlib.metadata.version(package)} cannot be imported (No module named '{package}"
+    assert [line for line in lines if line.startswith(start)], done.stdout
+
+
+def test_a_command_that_misses_a_part_points_to_the_doctor(tmp_path):
+    done = without("torch", "train", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr == "penstock: torch cannot be imported: `penstock doctor` says what is missing and how to install it\n"

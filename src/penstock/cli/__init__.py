@@ -96,6 +96,9 @@ def _report(error: Exception, arguments: list[str]) -> int:
         code = REFUSED if isinstance(error, _REFUSALS) else FAILED
         message = error.spelled(as_typed) if isinstance(error, PenstockError) else str(error)
         return _say(message or type(error).__name__, type(error).__name__, code, arguments)
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("penstock"):
+        message = f"{error.name} cannot be imported: `penstock doctor` says what is missing and how to install it"
+        return _say(message, type(error).__name__, FAILED, arguments)
     message = f"{type(error).__name__}: {error} (unexpected; PENSTOCK_TRACEBACK=1 shows where: please report it)"
     return _say(message, type(error).__name__, FAILED, arguments)
 

@@ -1,11 +1,12 @@
 """What this machine has of all that Penstock can use: what each part brings, and why a missing one is missing.
 
 In: nothing. Out: parts, in the order in which they matter. Invariant: looking changes nothing and never fails; a part that cannot be looked
-at counts as missing, with the error as the reason.
+at counts as missing, with the error as the reason. Nothing but the standard library is imported before it is looked for.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import resource
@@ -57,15 +58,23 @@ def _look(name: str, brings: str, look: Callable[[], str]) -> Part:
         return Part(name, True, look(), brings)
     except Missing as missing:
         return Part(name, False, "", brings, str(missing))
+    except ModuleNotFoundError as error:
+        return Part(name, False, "", brings, f"{error.name} cannot be imported, which it takes")
     except Exception as error:
         return Part(name, False, "", brings, f"looking for it failed: {type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def _version(package: str, extra: str = "") -> str:
     try:
-        return importlib.metadata.version(package)
+        version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         raise Missing(f"not installed: pip install {extra or package}") from None
+    try:
+        importlib.import_module(package)
+    except Exception as error:
+        why = " ".join(str(error).split())
+        raise Missing(f"{version} cannot be imported ({why}): pip install --force-reinstall {extra or package}") from None
+    return version
 
 
 def _machine() -> str:
@@ -159,11 +168,15 @@ def _mapped_files() -> str:
 
 PARTS: list[tuple[str, str, Callable[[], Any]]] = [
     ("machine", "everything", _machine),
+    ("numpy", "everything", lambda: _version("numpy")),
+    ("psutil", "everything: it tells how much memory is free", lambda: _version("psutil")),
+    ("xxhash", "everything: stores have checksums", lambda: _version("xxhash")),
     ("torch", "batches and training", lambda: _version("torch")),
     ("torch_geometric", "batches and layers", lambda: _version("torch_geometric")),
     ("numba", "sampling and gathering on the CPU", lambda: _version("numba")),
     ("kernel cache", "kernels that are compiled once and not in every process, which saves some seconds each", _kernel_cache),
     ("pyarrow", "reading CSV and Parquet", lambda: _version("pyarrow")),
+    ("rich", "progress in a terminal, and training", lambda: _version("rich")),
     ("matplotlib", "the plots of reports", lambda: _version("matplotlib")),
     ("scipy", "nothing to a training: tests compare with it", lambda: _version("scipy")),
     ("huge pages", "faster sampling over mapped stores that fit in memory", _huge_pages),
