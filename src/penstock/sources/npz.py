@@ -2,11 +2,15 @@
 
 In: the path of an archive without pickled objects. Out: a Source whose tables stream from the archive. Families:
 
-    edge_index, num_nodes                     one graph: x or its CSR triplet, y or y_multi, *_mask [N] or [N, S], edge_weight, fields
-    node_types, edge_types, edge_index__*     typed: x__<type>, y__<type>, and train_idx_<split> etc. for `target_type`
+    edge_index, num_nodes                     one graph: x or its CSR triplet, y or y_multi, fields of nodes and edges, splits
+    node_types, edge_types, edge_index__*     typed: <field>__<node type>, <field>__<edge type>, splits of `target_type` and by type
     train_triples (head, relation, tail)      knowledge graph: the train triples as edges, with the relation as the edge field `edge_type`
     train_edge_index, num_users, num_items    interactions: the train pairs as user -> item edges
     graph_ptr, node_label                     many small graphs as one: x one-hot of the label; graph, y_graph, fold for each node
+
+Fields of one graph are told apart as PyG does: by their number of rows, and where there are as many edges as nodes, those called edge_*
+are of the edges; `edge_weight` and `edge_attr` are the store's `weight` and `x`. Splits are train_mask, val_mask, test_mask ([N], or [N, S]
+for S splits) and train_idx, train_idx_<split>, ... What nobody takes is named in a warning, and in the provenance under "left_out".
 
 A knowledge graph is one edge type with a relation number per edge, as in PyG's own data sets: hundreds of edge types would make
 hundreds of nearly empty adjacencies. Held-out triples and pairs are not edges of the graph and are left in the archive.
@@ -14,6 +18,8 @@ hundreds of nearly empty adjacencies. Held-out triples and pairs are not edges o
 
 from __future__ import annotations
 
+import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +29,57 @@ from penstock.errors import InputError
 from penstock.records import EDGE, NODE, EdgeType
 from penstock.sources.array_file import ArrayFile, open_npz
 from penstock.sources.array_table import ArrayFileTable, ArrayRows, SparseRowsTable, array_rows, edge_columns
+from penstock.sources.pyg import EDGE_FIELD_OF
 from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source, Table
-from penstock.sources.splits import PARTS, Split, index_part, mask_splits
+from penstock.sources.splits import DEFAULT, PARTS, Split, index_part, mask_splits
 from penstock.sources.tables import JoinedTable
 
-Arrays = dict[str, ArrayFile]
+logger = logging.getLogger("penstock")
 
 MAX_NOTED_NAMES = 1000
 """Names of classes and relations are kept in the provenance up to this many."""
 
-_NOT_FIELDS = ("edge_index", "edge_weight", "x", "y", "y_multi", "num_nodes", "directed", "class_names", "num_classes")
+_FEATURES_AND_LABELS = ("x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "y_multi")
+
+
+class Archive:
+    """The arrays of an archive, each taken by its name.
+
+    Attributes:
+        path: of the archive.
+        arrays: name -> array.
+        left: names of those that nobody took so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.arrays = path, open_npz(path)
+        self.left = set(self.arrays)
+
+    def find(self, key: str) -> ArrayFile | None:
+        """Take an array, if it is there."""
+        self.left.discard(key)
+        return self.arrays.get(key)
+
+    def need(self, key: str) -> ArrayFile:
+        """Take an array that must be there."""
+        array = self.find(key)
+        if array is None:
+            keys = ", ".join(sorted(self.arrays)[:12])
+            raise InputError(f"{self.path}: has no array {key!r}, which this layout needs; its keys are {keys}")
+        return array
+
+    def count(self, key: str) -> int:
+        """Take a number of things."""
+        return _counts(self.need(key), 1)[0]
+
+    def numbers(self) -> dict[str, ArrayFile]:
+        """Return the arrays of numbers that nobody took so far, in the order of the archive."""
+        return {key: array for key, array in self.arrays.items() if key in self.left and array.dtype.kind in "biuf" and array.shape != ()}
 
 
 def open_npz_graph(path: Path) -> Source:
     """Open an archive of one of the families above."""
-    arrays = open_npz(path)
+    archive = Archive(path)
     for key, family in (
         ("node_types", _typed),
         ("train_triples", _knowledge_graph),
@@ -45,46 +87,61 @@ def open_npz_graph(path: Path) -> Source:
         ("graph_ptr", _small_graphs),
         ("edge_index", _one_graph),
     ):
-        if key in arrays:
-            source = family(path, arrays)
-            source.provenance = {"kind": "npz", "files": [path.name], **_notes(arrays), **source.provenance}
+        if key in archive.arrays:
+            notes = _notes(archive)
+            source = family(archive)
+            left_out = sorted(archive.left)
+            if left_out:
+                logger.warning("%s: left out, for this layout has no place for such names and shapes: %s", path, ", ".join(left_out))
+            source.provenance = {"kind": "npz", "files": [path.name], **notes, "left_out": left_out}
             return source
     raise InputError(
-        f"{path}: no graph that is known here; its keys are {', '.join(sorted(arrays)[:12]) or 'none'}, "
+        f"{path}: no graph that is known here; its keys are {', '.join(sorted(archive.arrays)[:12]) or 'none'}, "
         "expected edge_index, or node_types with edge_types, or train_triples, or train_edge_index, or graph_ptr"
     )
 
 
-def _notes(arrays: Arrays) -> dict[str, Any]:
+def _notes(archive: Archive) -> dict[str, Any]:
     """Small facts about the graph: scalars such as num_classes and directed, and the names of classes and relations."""
-    notes: dict[str, Any] = {key: array.load().item() for key, array in arrays.items() if array.shape == ()}
-    for key in ("class_names", "relation_names"):
-        if key in arrays and arrays[key].shape[0] <= MAX_NOTED_NAMES:
-            notes[key] = arrays[key].load().tolist()
+    notes: dict[str, Any] = {}
+    for key, array in archive.arrays.items():
+        is_name_list = key in ("class_names", "relation_names") and len(array.shape) == 1
+        if array.shape == () or is_name_list:
+            archive.find(key)
+            if array.shape == () or array.shape[0] <= MAX_NOTED_NAMES:
+                notes[key] = array.load().tolist()
     return notes
 
 
-def _need(path: Path, arrays: Arrays, *keys: str) -> list[ArrayFile]:
-    for key in keys:
-        if key not in arrays:
-            raise InputError(f"{path}: has no array {key!r}, which this layout needs; its keys are {', '.join(sorted(arrays)[:12])}")
-    return [arrays[key] for key in keys]
+def _counts(array: ArrayFile, count: int) -> list[int]:
+    """Read `count` numbers of things."""
+    if array.dtype.kind not in "iu" or math.prod(array.shape) != count:
+        wanted = "one whole number" if count == 1 else f"{count} whole numbers"
+        raise InputError(f"{array.name}: has shape {list(array.shape)} and dtype {array.dtype}; expected {wanted}")
+    values = array.load().ravel().tolist()
+    if min(values, default=0) < 0:
+        raise InputError(f"{array.name}: holds {min(values)}; it says how many there are")
+    return values
 
 
-def _feature_table(path: Path, arrays: Arrays, stem: str, key: str) -> Table | None:
+def _feature_table(archive: Archive, stem: str, key: str) -> Table | None:
     """Return the table of a feature matrix called `stem` in the archive, dense or as CSR triplet, as column `key`."""
-    if stem in arrays:
-        return ArrayFileTable({key: array_rows(arrays[stem])}, f"{path}:{stem}")
-    if f"{stem}_indptr" not in arrays:
+    dense = archive.find(stem)
+    if dense is not None:
+        return ArrayFileTable({key: array_rows(dense)}, dense.name)
+    if f"{stem}_indptr" not in archive.arrays:
         return None
-    indptr, indices, shape = _need(path, arrays, f"{stem}_indptr", f"{stem}_indices", f"{stem}_shape")
-    num_rows, num_columns = (int(size) for size in shape.load())
+    indptr, indices = (archive.need(f"{stem}_{name}") for name in ("indptr", "indices"))
+    num_rows, num_columns = _counts(archive.need(f"{stem}_shape"), 2)
+    for array in (indptr, indices):
+        if array.dtype.kind not in "iu" or len(array.shape) != 1:
+            raise InputError(f"{array.name}: has shape {list(array.shape)} and dtype {array.dtype}; expected a list of whole numbers")
     if indptr.shape != (num_rows + 1,):
-        raise InputError(f"{path}:{stem}_indptr has {indptr.shape[0]} entries for {num_rows} rows; it needs one more than there are rows")
-    return SparseRowsTable(key, indptr, indices, arrays.get(f"{stem}_data"), num_columns, f"{path}:{stem}")
+        raise InputError(f"{indptr.name} has {indptr.shape[0]} entries for {num_rows} rows; it needs one more than there are rows")
+    return SparseRowsTable(key, indptr, indices, archive.find(f"{stem}_data"), num_columns, f"{archive.path}:{stem}")
 
 
-def _joined(path: Path, parts: list[Table | None], num_nodes: int) -> Table | None:
+def _joined(archive: Archive, parts: list[Table | None], num_nodes: int) -> Table | None:
     """Put node tables side by side, each with `num_nodes` rows."""
     present = [part for part in parts if part is not None]
     for part in present:
@@ -92,31 +149,23 @@ def _joined(path: Path, parts: list[Table | None], num_nodes: int) -> Table | No
             raise InputError(f"{part.name} has {part.num_rows} rows for {num_nodes} nodes")
     if len(present) <= 1:
         return present[0] if present else None
-    return JoinedTable(present, str(path))
+    return JoinedTable(present, str(archive.path))
 
 
-def _scalar(path: Path, arrays: Arrays, key: str) -> int:
-    return int(_need(path, arrays, key)[0].load())
-
-
-def _node_fields(arrays: Arrays, num_nodes: int) -> dict[str, Any]:
-    """Every other array with one row per node is a field under its own name."""
-    used = (*_NOT_FIELDS, *(key for key in arrays if key.startswith("x_") or key.endswith("_mask")))
-    fields = {
-        key: array_rows(array)
-        for key, array in arrays.items()
-        if key not in used and array.dtype.kind in "biuf" and len(array.shape) in (1, 2) and array.shape[0] == num_nodes
-    }
+def _nodes(archive: Archive, suffix: str, num_nodes: int, more: dict[str, ArrayFile]) -> Table | None:
+    """Return the fields of one node type: features and labels, whose arrays have names that end in `suffix`, and `more`."""
+    fields = {key: array_rows(array) for key, array in more.items()}
     for key in ("y", "y_multi"):
-        if key in arrays:
-            fields["y"] = _label_rows(arrays[key], num_nodes)
-    return fields
-
-
-def _num_classes(arrays: Arrays) -> int | None:
-    if "num_classes" in arrays:
-        return int(arrays["num_classes"].load())
-    return arrays["class_names"].shape[0] if "class_names" in arrays else None
+        labels = archive.find(f"{key}{suffix}")
+        if labels is not None and "y" in fields:
+            raise InputError(f"{archive.path}: y{suffix} and y_multi{suffix} would both be the labels: remove one")
+        if labels is not None:
+            fields["y"] = _label_rows(labels, num_nodes)
+    for rows in fields.values():
+        if rows.num_rows != num_nodes:
+            raise InputError(f"{rows.file.name} has {rows.num_rows} rows for {num_nodes} nodes")
+    others = ArrayFileTable(fields, str(archive.path)) if fields else None
+    return _joined(archive, [_feature_table(archive, f"x{suffix}", "x"), others], num_nodes)
 
 
 def _label_rows(labels: ArrayFile, num_nodes: int) -> ArrayRows:
@@ -128,43 +177,92 @@ def _label_rows(labels: ArrayFile, num_nodes: int) -> ArrayRows:
     return array_rows(labels)
 
 
-def _one_graph(path: Path, arrays: Arrays) -> Source:
-    num_nodes = _scalar(path, arrays, "num_nodes")
-    edges = edge_columns(arrays["edge_index"])
-    if "edge_weight" in arrays:
-        edges["weight"] = array_rows(arrays["edge_weight"])
-    fields = _node_fields(arrays, num_nodes)
-    parts = [_feature_table(path, arrays, "x", "x"), ArrayFileTable(fields, str(path)) if fields else None]
-    masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
-    splits = mask_splits(masks, num_nodes, str(path))
+def _edges(archive: Archive, edge_type: EdgeType, edge_index: ArrayFile, fields: dict[str, ArrayFile]) -> EdgeTable:
+    rows, given = edge_columns(edge_index), {"src": "edge_index", "dst": "edge_index"}
+    for key, array in fields.items():
+        field = EDGE_FIELD_OF.get(key, key)
+        if field in rows:
+            raise InputError(f"{archive.path}: {given[field]} and {key} would both be {field!r} of the edges: remove or rename one")
+        rows[field], given[field] = array_rows(array), key
+    return EdgeTable(edge_type=edge_type, table=ArrayFileTable(rows, edge_index.name))
+
+
+def _splits(archive: Archive, suffix: str, num_nodes: int) -> dict[str, Split]:
+    """Read masks, and `train_idx`, `val_idx_20`, ...: the word after `idx_` names the split."""
+    masks = {part: mask for part in PARTS if (mask := archive.find(f"{part}_mask{suffix}")) is not None}
+    splits = mask_splits(masks, num_nodes, str(archive.path))
+    from_masks = set(splits)
+    for part in PARTS:
+        for key in sorted(key for key in archive.left if key.startswith(f"{part}_idx") and key.endswith(suffix)):
+            rest = key.removeprefix(f"{part}_idx").removesuffix(suffix)
+            if "__" in rest or rest[:1] not in ("", "_"):
+                continue
+            name = rest[1:] or DEFAULT
+            if name in from_masks:
+                raise InputError(f"{archive.path}: split {name!r} is given by masks and by {key}: remove one")
+            indices = archive.need(key)
+            splits.setdefault(name, {})[part] = index_part(indices.load(), num_nodes, indices.name)
+    return splits
+
+
+def _num_classes(archive: Archive) -> int | None:
+    if "num_classes" in archive.arrays:
+        return archive.count("num_classes")
+    names = archive.arrays.get("class_names")
+    return names.shape[0] if names is not None and len(names.shape) == 1 else None
+
+
+def _one_graph(archive: Archive) -> Source:
+    num_nodes, edge_index = archive.count("num_nodes"), archive.need("edge_index")
+    num_edges = edge_index.shape[-1] if edge_index.shape else 0
+    splits = _splits(archive, "", num_nodes)
+    of_edges = {key: array for key in EDGE_FIELD_OF if (array := archive.find(key)) is not None}
+    of_nodes = {}
+    for key, array in archive.numbers().items():
+        is_of_edges = array.shape[0] == num_edges and (num_edges != num_nodes or key.startswith("edge_"))
+        if key not in _FEATURES_AND_LABELS and (is_of_edges or array.shape[0] == num_nodes):
+            (of_edges if is_of_edges else of_nodes)[key] = archive.need(key)
+    table = _nodes(archive, "", num_nodes, of_nodes)
     return Source(
-        nodes={
-            NODE: NodeTable(node_type=NODE, num_nodes=num_nodes, table=_joined(path, parts, num_nodes), num_classes=_num_classes(arrays))
-        },
-        edges={EDGE: EdgeTable(edge_type=EDGE, table=ArrayFileTable(edges, f"{path}:edge_index"))},
+        nodes={NODE: NodeTable(node_type=NODE, num_nodes=num_nodes, table=table, num_classes=_num_classes(archive))},
+        edges={EDGE: _edges(archive, EDGE, edge_index, of_edges)},
         is_homogeneous=True,
         splits={NODE: splits} if splits else {},
     )
 
 
-def _typed(path: Path, arrays: Arrays) -> Source:
-    types, edge_types, counts = (array.load().tolist() for array in _need(path, arrays, "node_types", "edge_types", "num_nodes"))
-    nodes, edges = {}, {}
-    for node_type, num_nodes in zip(types, counts, strict=True):
-        y = arrays.get(f"y__{node_type}")
-        labels = None if y is None else ArrayFileTable({"y": _label_rows(y, num_nodes)}, y.name)
-        table = _joined(path, [_feature_table(path, arrays, f"x__{node_type}", "x"), labels], num_nodes)
-        nodes[node_type] = NodeTable(node_type=node_type, num_nodes=num_nodes, table=table)
+def _typed(archive: Archive) -> Source:
+    types, edge_types = (_names(archive.need(key)) for key in ("node_types", "edge_types"))
+    counts = dict(zip(types, _counts(archive.need("num_nodes"), len(types)), strict=True))
+    target = archive.find("target_type")
+    target_type = None if target is None else str(target.load())
+    if target is not None and target_type not in counts:
+        raise InputError(f"{target.name}: {target_type!r} is no node type; they are {', '.join(types)}")
+    nodes, edges, splits = {}, {}, {}
     for name in edge_types:
-        edge_type = _edge_type(path, name, types)
-        (edge_index,) = _need(path, arrays, f"edge_index__{name}")
-        edges[edge_type] = EdgeTable(edge_type=edge_type, table=ArrayFileTable(edge_columns(edge_index), edge_index.name))
-    splits = {}
-    if "target_type" in arrays:
-        target = str(arrays["target_type"].load())
-        found = _index_splits(arrays, counts[types.index(target)])
-        splits = {target: found} if found else {}
+        edge_type, edge_index = _edge_type(archive.path, name, types), archive.need(f"edge_index__{name}")
+        edges[edge_type] = _edges(archive, edge_type, edge_index, _fields_of(archive, name))
+    for node_type, num_nodes in counts.items():
+        found = _splits(archive, f"__{node_type}", num_nodes)
+        if not found and node_type == target_type:
+            found = _splits(archive, "", num_nodes)
+        splits |= {node_type: found} if found else {}
+        table = _nodes(archive, f"__{node_type}", num_nodes, _fields_of(archive, node_type))
+        nodes[node_type] = NodeTable(node_type=node_type, num_nodes=num_nodes, table=table)
     return Source(nodes=nodes, edges=edges, is_homogeneous=False, splits=splits)
+
+
+def _names(array: ArrayFile) -> list[str]:
+    if array.dtype.kind != "U" or len(array.shape) != 1:
+        raise InputError(f"{array.name}: has shape {list(array.shape)} and dtype {array.dtype}; expected a list of names")
+    return array.load().tolist()
+
+
+def _fields_of(archive: Archive, name: str) -> dict[str, ArrayFile]:
+    """Take `<field>__<name>` for all fields of a node or edge type, but for features and labels of nodes."""
+    keys = [key for key in archive.numbers() if key.partition("__")[2] == name]
+    fields = {key.partition("__")[0]: key for key in keys}
+    return {field: archive.need(key) for field, key in fields.items() if "__" in name or field not in _FEATURES_AND_LABELS}
 
 
 def _edge_type(path: Path, name: str, node_types: list[str]) -> EdgeType:
@@ -174,48 +272,36 @@ def _edge_type(path: Path, name: str, node_types: list[str]) -> EdgeType:
     return words[0], words[1], words[2]
 
 
-def _index_splits(arrays: Arrays, num_nodes: int) -> dict[str, Split]:
-    """Read `train_idx_20`, `val_idx_20`, ...: the word after `idx_` names the split."""
-    splits: dict[str, Split] = {}
-    for part in PARTS:
-        for key in sorted(arrays):
-            if key.startswith(f"{part}_idx_"):
-                name = key.removeprefix(f"{part}_idx_")
-                splits.setdefault(name, {})[part] = index_part(arrays[key].load(), num_nodes, arrays[key].name)
-    return splits
-
-
-def _knowledge_graph(path: Path, arrays: Arrays) -> Source:
-    num_nodes, triples = _scalar(path, arrays, "num_nodes"), arrays["train_triples"]
+def _knowledge_graph(archive: Archive) -> Source:
+    num_nodes, triples = archive.count("num_nodes"), archive.need("train_triples")
     if len(triples.shape) != 2 or triples.shape[1] != 3:
         raise InputError(f"{triples.name}: has shape {list(triples.shape)}; triples have shape [number, 3] as (head, relation, tail)")
     head, relation, tail = (array_rows(triples, 0, column) for column in range(3))
     table = ArrayFileTable({"src": head, "dst": tail, "edge_type": relation}, triples.name)
-    nodes = NodeTable(node_type=NODE, num_nodes=num_nodes, table=_feature_table(path, arrays, "entity_types", "x"))
+    nodes = NodeTable(node_type=NODE, num_nodes=num_nodes, table=_feature_table(archive, "entity_types", "x"))
     return Source(nodes={NODE: nodes}, edges={EDGE: EdgeTable(edge_type=EDGE, table=table)}, is_homogeneous=True)
 
 
-def _interactions(path: Path, arrays: Arrays) -> Source:
+def _interactions(archive: Archive) -> Source:
     edge_type = ("user", "interacts", "item")
-    edge_index = arrays["train_edge_index"]
     return Source(
-        nodes={kind: NodeTable(node_type=kind, num_nodes=_scalar(path, arrays, f"num_{kind}s")) for kind in ("user", "item")},
-        edges={edge_type: EdgeTable(edge_type=edge_type, table=ArrayFileTable(edge_columns(edge_index), edge_index.name))},
+        nodes={kind: NodeTable(node_type=kind, num_nodes=archive.count(f"num_{kind}s")) for kind in ("user", "item")},
+        edges={edge_type: _edges(archive, edge_type, archive.need("train_edge_index"), {})},
         is_homogeneous=False,
     )
 
 
-def _small_graphs(path: Path, arrays: Arrays) -> Source:
+def _small_graphs(archive: Archive) -> Source:
     """One disjoint union; what belongs to a graph is repeated for each of its nodes. Held in memory: such sets are small."""
-    num_nodes, width = _scalar(path, arrays, "num_nodes"), _scalar(path, arrays, "num_node_labels")
-    sizes = np.diff(arrays["graph_ptr"].load())
+    path, num_nodes, width = archive.path, archive.count("num_nodes"), archive.count("num_node_labels")
+    sizes = np.diff(archive.need("graph_ptr").load())
     fields = {"graph": np.repeat(np.arange(sizes.size), sizes)}
-    fields |= {key: np.repeat(arrays[key].load(), sizes) for key in ("y_graph", "fold") if key in arrays}
-    labels = arrays["node_label"].load()
+    fields |= {key: np.repeat(array.load(), sizes) for key in ("y_graph", "fold") if (array := archive.find(key)) is not None}
+    labels = archive.need("node_label").load()
     if labels.shape != (num_nodes,) or labels.min(initial=0) < 0 or labels.max(initial=0) >= width or sizes.sum() != num_nodes:
         raise InputError(f"{path}: graph_ptr, node_label and num_node_labels do not fit {num_nodes} nodes")
     one_hot = np.zeros((num_nodes, width), dtype=np.float32)
     one_hot[np.arange(num_nodes), labels] = 1
     nodes = NodeTable(node_type=NODE, num_nodes=num_nodes, table=ArrayTable({"x": one_hot, **fields}, str(path)))
-    edges = ArrayFileTable(edge_columns(_need(path, arrays, "edge_index")[0]), f"{path}:edge_index")
-    return Source(nodes={NODE: nodes}, edges={EDGE: EdgeTable(edge_type=EDGE, table=edges)}, is_homogeneous=True)
+    edges = _edges(archive, EDGE, archive.need("edge_index"), {})
+    return Source(nodes={NODE: nodes}, edges={EDGE: edges}, is_homogeneous=True)

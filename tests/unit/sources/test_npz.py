@@ -170,9 +170,108 @@ def test_fields_of_a_small_archive(tmp_path):
     assert source.provenance["files"] == ["g.npz"]
 
 
+EDGES = np.array([[0, 1, 2, 0], [1, 2, 0, 2]])
+
+
+@pytest.mark.parametrize("num_nodes", [3, 4])
+def test_fields_of_edges(tmp_path, num_nodes):
+    arrays = {"edge_attr": np.eye(4, 2), "edge_time": np.arange(4), "edge_weight": np.ones(4)}
+    path = small(tmp_path, edge_index=EDGES, num_nodes=num_nodes, x=None, y=None, train_mask=None, **arrays)
+    source = open_source(path)
+    columns = read_all(source.edges[EDGE].table)
+    assert list(columns) == ["src", "dst", "weight", "x", "edge_time"]
+    np.testing.assert_array_equal(columns["x"], arrays["edge_attr"])
+    assert source.nodes[NODE].table is None
+
+
+def test_fields_are_told_apart_by_their_rows(tmp_path):
+    source = open_source(small(tmp_path, edge_index=EDGES, edge_weight=None, time=np.arange(4), edge_count=np.arange(3)))
+    assert list(source.edges[EDGE].table.columns) == ["src", "dst", "time"]
+    assert list(source.nodes[NODE].table.columns) == ["x", "edge_count", "y"]
+
+
+def test_what_nobody_takes_is_named(tmp_path, caplog):
+    path = small(tmp_path, names=np.array(["a", "b", "c"]), edge_label_index=np.zeros((2, 9), int), x_more=np.zeros((3, 2)), directed=1)
+    source = open_source(path)
+    assert source.provenance["left_out"] == ["edge_label_index", "names"]
+    assert "g.npz: left out, for this layout has no place for such names and shapes: edge_label_index, names" in caplog.text
+    assert "x_more" in source.nodes[NODE].table.columns
+    caplog.clear()
+    assert open_source(small(tmp_path)).provenance["left_out"] == []
+    assert caplog.text == ""
+
+
+def test_splits_by_indices(tmp_path):
+    source = open_source(small(tmp_path, train_mask=None, train_idx=np.array([2, 0]), val_idx=np.array([1]), test_idx_20=np.array([1])))
+    assert {name: list(parts) for name, parts in source.splits[NODE].items()} == {"default": ["train", "val"], "20": ["test"]}
+    assert source.splits[NODE]["default"]["train"].tolist() == [0, 2]
+
+
+def typed(tmp_path, **changes):
+    arrays = {
+        "node_types": np.array(["u", "i"]),
+        "edge_types": np.array(["u__b__i"]),
+        "num_nodes": np.array([3, 2]),
+        "edge_index__u__b__i": np.array([[0, 1], [1, 0]]),
+        "target_type": np.array("u"),
+    }
+    arrays |= changes
+    np.savez(tmp_path / "t.npz", **{key: value for key, value in arrays.items() if value is not None})
+    return tmp_path / "t.npz"
+
+
+def test_fields_and_splits_of_types(tmp_path):
+    path = typed(
+        tmp_path,
+        time__u=np.arange(3),
+        x__u=np.eye(3),
+        y__i=np.arange(2),
+        edge_time__u__b__i=np.arange(2),
+        edge_attr__u__b__i=np.eye(2),
+        train_idx=np.array([2]),
+        val_idx=np.array([0]),
+        train_mask__i=np.array([True, False]),
+        test_idx_20__i=np.array([1]),
+        time__who=np.arange(3),
+    )
+    source = open_source(path)
+    assert list(source.nodes["u"].table.columns) == ["x", "time"]
+    assert list(source.nodes["i"].table.columns) == ["y"]
+    assert list(source.edges["u", "b", "i"].table.columns) == ["src", "dst", "edge_time", "x"]
+    splits = {kind: {name: list(parts) for name, parts in found.items()} for kind, found in source.splits.items()}
+    assert splits == {"u": {"default": ["train", "val"]}, "i": {"default": ["train"], "20": ["test"]}}
+    assert source.provenance["left_out"] == ["time__who"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"num_nodes": np.array([3])}, r"num_nodes: has shape \[1\] and dtype int64; expected 2 whole numbers"),
+        ({"num_nodes": np.array([3.0, 2])}, "dtype float64; expected 2 whole numbers"),
+        ({"num_nodes": np.array([3, -2])}, "holds -2"),
+        ({"node_types": np.array([1, 2])}, "node_types: .*expected a list of names"),
+        ({"target_type": np.array("z")}, "target_type: 'z' is no node type; they are u, i"),
+        ({"time__u": np.arange(2)}, "t.npz:time__u has 2 rows for 3 nodes"),
+        ({"time__u__b__i": np.arange(3)}, "time__u__b__i has 3 rows and"),
+    ],
+)
+def test_bad_typed_archives(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        open_source(typed(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_nodes": np.array([3, 4])}, r"num_nodes: has shape \[2\] and dtype int64; expected one whole number"),
+        ({"num_nodes": 6.7}, "num_nodes: .*float64; expected one whole number"),
+        ({"weight": np.ones(4), "edge_index": EDGES, "edge_weight": np.ones(4)}, "edge_weight and weight would both be 'weight'"),
+        ({"src": np.ones(4), "edge_index": EDGES, "edge_weight": None}, "edge_index and src would both be 'src'"),
+        ({"train_idx": np.array([0])}, "split 'default' is given by masks and by train_idx: remove one"),
+        ({"y_multi": np.eye(3)}, "y and y_multi would both be the labels"),
+        ({"edge_attr": np.eye(2)}, "edge_attr has 2 rows and"),
+        ({"x": None, "x_indptr": np.zeros(4), "x_indices": np.zeros(0, int), "x_shape": np.array([3, 4])}, "x_indptr: .*whole numbers"),
+        ({"x": None, "x_indptr": np.zeros(4, int), "x_indices": np.zeros(0, int), "x_shape": np.array([3])}, "expected 2 whole numbers"),
         ({"edge_index": None}, "no graph that is known here; its keys are edge_weight, num_nodes"),
         ({"num_nodes": None}, "has no array 'num_nodes'"),
         (

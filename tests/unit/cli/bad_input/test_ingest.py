@@ -1,5 +1,6 @@
 """What cannot be ingested, or made."""
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -7,7 +8,7 @@ from torch_geometric.data import Data
 import penstock
 from penstock.feed import NeighborLoader
 from penstock.store import Store, ingest
-from tests.refusals import TRAIN, call, refused, said
+from tests.refusals import TRAIN, assert_in_table, call, refused, said
 from tests.train.stores import make_data
 
 
@@ -64,6 +65,24 @@ def test_a_node_table_that_nothing_is_read_from(tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
     (tmp_path / "nodes.csv").write_text("name,age\n0,5\n1,6\n")
     said(capfd, "ingest", "edges.csv", "store", "--nodes", "nodes.csv")
+
+
+def test_arrays_of_an_archive(tmp_path, capfd, caplog):
+    def line(**arrays):
+        np.savez("g.npz", **{"edge_index": np.array([[0, 1, 2, 0], [1, 2, 0, 1]]), "num_nodes": 3} | arrays)
+        return said(capfd, "ingest", "g.npz", "store")
+
+    assert "edge_weight and weight" in line(edge_weight=np.ones(4), weight=np.ones(4))
+    assert "y and y_multi" in line(y=np.zeros(3, int), y_multi=np.eye(3))
+    assert "'default'" in line(train_mask=np.ones(3, bool), train_idx=np.array([0]))
+    assert "[2] and dtype int64; expected one" in line(num_nodes=np.array([1, 2]))
+    assert "holds -1" in line(num_nodes=-1)
+    types = {"node_types": np.array(["u"]), "edge_types": np.array(["u__to__u"]), "edge_index__u__to__u": np.array([[0], [1]])}
+    assert "'z' is no node type" in line(**types, num_nodes=np.array([2]), target_type="z")
+    np.savez("g.npz", edge_index=np.array([[0], [1]]), num_nodes=2, names=np.array(["a", "b"]))
+    assert call(capfd, "ingest", "g.npz", "store")[0] == 0
+    (record,) = caplog.records
+    assert_in_table(record.getMessage())
 
 
 def test_memory_that_does_not_suffice(tmp_path, capfd):
