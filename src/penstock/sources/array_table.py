@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,11 +27,13 @@ class ArrayRows:
         file: the array.
         axis: axis of the rows: 0, or 1 for an `edge_index` of shape [2, E].
         pick: element of the other axis, where a row is that one element; None for the whole row.
+        is_matrix: rows [n, 1] stay so; otherwise they are scalars.
     """
 
     file: ArrayFile
     axis: int = 0
     pick: int | None = None
+    is_matrix: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -40,11 +42,11 @@ class ArrayRows:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Shape of one row; rows [n, 1] are scalars."""
+        """Shape of one row."""
         if self.pick is not None:
             return ()
         shape = self.file.shape[: self.axis] + self.file.shape[self.axis + 1 :]
-        return () if shape == (1,) else shape
+        return () if shape == (1,) and not self.is_matrix else shape
 
     def open(self, stack: ExitStack) -> Callable[[int], np.ndarray]:
         """Return a function that reads the next rows: count -> array[count, *row_shape]."""
@@ -86,10 +88,10 @@ def edge_columns(file: ArrayFile) -> dict[str, ArrayRows]:
 
 
 class ArrayFileTable:
-    """Columns from arrays on disk, all with the same number of rows."""
+    """Columns from arrays on disk, all with the same number of rows. Rows of one column are scalars, but for features `x`."""
 
     def __init__(self, rows: Mapping[str, ArrayRows], name: str) -> None:
-        self.name, self._rows = name, dict(rows)
+        self.name, self._rows = name, {key: replace(each, is_matrix=key == "x") for key, each in rows.items()}
         self.columns: Mapping[str, Column] = {
             key: Column(name=key, dtype=each.file.dtype, row_shape=each.row_shape) for key, each in self._rows.items()
         }

@@ -70,20 +70,24 @@ def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, nam
     """Read masks.
 
     Args:
-        masks: part -> bool[num_nodes], or bool[num_nodes, S] for S splits, which are then called "0" to "S-1".
+        masks: part -> bool[num_nodes], or bool[num_nodes, S] for S splits, which are then called "0" to "S-1". A mask of one column
+            beside those of several belongs to every split.
         num_nodes: rows of each mask.
         name: for messages.
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
+    num_splits = max((mask.shape[1] for mask in masks.values() if len(mask.shape) == 2), default=1)
+    split_names = [DEFAULT] if num_splits == 1 else [str(i) for i in range(num_splits)]
     for part, mask in masks.items():
         shape: tuple[int, ...] = mask.shape
-        if mask.dtype != np.bool_ or len(shape) not in (1, 2) or shape[0] != num_nodes:
-            raise InputError(f"{name}: the {part} mask has shape {list(shape)} and dtype {mask.dtype}; expected bool[{num_nodes}]")
-        split_names = [DEFAULT] if len(shape) == 1 or shape[1] == 1 else [str(i) for i in range(shape[1])]
+        width = 1 if len(shape) == 1 else shape[-1]
+        if mask.dtype != np.bool_ or len(shape) not in (1, 2) or shape[0] != num_nodes or width not in (1, num_splits):
+            expected = f"bool[{num_nodes}]" + (f" or bool[{num_nodes}, {num_splits}]" if num_splits > 1 else "")
+            raise InputError(f"{name}: the {part} mask has shape {list(shape)} and dtype {mask.dtype}; expected {expected}")
         for first, rows in _mask_chunks(mask):
-            rows = rows.reshape(len(rows), shape[1] if len(shape) == 2 else 1)
+            rows = rows.reshape(len(rows), width)
             for i, split in enumerate(split_names):
-                found.setdefault(split, {}).setdefault(part, []).append(first + np.flatnonzero(rows[:, i]))
+                found.setdefault(split, {}).setdefault(part, []).append(first + np.flatnonzero(rows[:, i if width > 1 else 0]))
     return {split: {part: np.concatenate(pieces) for part, pieces in parts.items()} for split, parts in found.items()}
 
 

@@ -201,6 +201,28 @@ def test_what_nobody_takes_is_named(tmp_path, caplog):
     assert caplog.text == ""
 
 
+def test_masks_of_one_column_belong_to_every_split(tmp_path):
+    several = np.array([[True, False], [False, True], [False, False]])
+    for alone in (np.array([False, False, True]), np.array([[False], [False], [True]])):
+        splits = open_source(small(tmp_path, train_mask=several, val_mask=several[::-1], test_mask=alone)).splits[NODE]
+        assert {name: {part: ids.tolist() for part, ids in parts.items()} for name, parts in splits.items()} == {
+            "0": {"train": [0], "val": [2], "test": [2]},
+            "1": {"train": [1], "val": [1], "test": [2]},
+        }
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_features_of_one_column_stay_a_matrix(tmp_path, save, order):
+    column = np.arange(3.0)[:, None]
+    path = small(tmp_path, save, x=np.asarray(column, order=order), y=column.astype(int), edge_attr=column, edge_weight=column)
+    source = open_source(path)
+    nodes, edges = check_table(source.nodes[NODE].table), check_table(source.edges[EDGE].table)
+    assert [nodes[name].shape for name in ("x", "y")] == [(3, 1), (3,)]
+    assert [edges[name].shape for name in ("x", "weight")] == [(3, 1), (3,)]
+    np.testing.assert_array_equal(nodes["x"], column)
+
+
 def test_splits_by_indices(tmp_path):
     source = open_source(small(tmp_path, train_mask=None, train_idx=np.array([2, 0]), val_idx=np.array([1]), test_idx_20=np.array([1])))
     assert {name: list(parts) for name, parts in source.splits[NODE].items()} == {"default": ["train", "val"], "20": ["test"]}
@@ -286,6 +308,10 @@ def test_bad_typed_archives(tmp_path, changes, message):
         ({"y": np.zeros((3, 2, 2), int)}, r"g.npz:y: labels have shape \[3, 2, 2\] for 3 nodes"),
         ({"train_mask": np.zeros(2, bool)}, r"the train mask has shape \[2\]"),
         ({"train_mask": np.zeros(3, int)}, r"the train mask has shape \[3\] and dtype int64; expected bool\[3\]"),
+        (
+            {"train_mask": np.zeros((3, 2), bool), "val_mask": np.zeros((3, 4), bool)},
+            r"the train mask has shape \[3, 2\] and dtype bool; expected bool\[3\] or bool\[3, 4\]",
+        ),
         ({"edge_weight": np.ones(2)}, "edge_weight has 2 rows and .*edge_index has 3"),
         (
             {"x": None, "x_indptr": np.array([0, 1, 2, 3]), "x_indices": np.array([0, 9, 0]), "x_shape": np.array([3, 4])},

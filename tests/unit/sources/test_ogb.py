@@ -165,6 +165,11 @@ def test_papers100m(tmp_path, save):
     check_split(source)
 
 
+def test_papers100m_with_one_feature(tmp_path):
+    np.savez(tmp_path / "data.npz", edge_index=EDGES, num_nodes_list=np.array([30]), node_feat=FEATURES[:, :1])
+    assert check_table(open_source(tmp_path).nodes[NODE].table)["x"].shape == (30, 1)
+
+
 def test_bad_binary_folder(tmp_path):
     np.savez(tmp_path / "data.npz", edge_index=EDGES)
     with pytest.raises(InputError, match="needs edge_index and num_nodes_list; its keys are edge_index"):

@@ -69,6 +69,9 @@ def test_fields_from_npy(folder):
     alone = open_source("edges.csv", node_fields={"x": "x.npy"}, edge_fields={"x": "x.npy"})
     assert alone.nodes[NODE].num_nodes == 3
     assert read_all(alone.edges[EDGE].table)["x"].shape == (3, 2)
+    np.save("x1.npy", np.arange(3.0)[:, None])
+    one = open_source("edges.csv", node_fields={"x": "x1.npy", "age": "x1.npy"})
+    assert [column.row_shape for column in one.nodes[NODE].table.columns.values()] == [(1,), ()]
 
 
 def test_named_nodes(folder):

@@ -75,6 +75,7 @@ def test_arrays_of_an_archive(tmp_path, capfd, caplog):
     assert "edge_weight and weight" in line(edge_weight=np.ones(4), weight=np.ones(4))
     assert "y and y_multi" in line(y=np.zeros(3, int), y_multi=np.eye(3))
     assert "'default'" in line(train_mask=np.ones(3, bool), train_idx=np.array([0]))
+    assert "expected bool[3] or bool[3, 4]" in line(train_mask=np.ones((3, 2), bool), val_mask=np.ones((3, 4), bool))
     assert "[2] and dtype int64; expected one" in line(num_nodes=np.array([1, 2]))
     assert "holds -1" in line(num_nodes=-1)
     types = {"node_types": np.array(["u"]), "edge_types": np.array(["u__to__u"]), "edge_index__u__to__u": np.array([[0], [1]])}
