@@ -39,8 +39,13 @@ def open_mag240m(path: Path) -> Source:
     """Open the data set."""
     processed = path / "processed"
     edges, counts = {}, _counts(path)
+    if not isinstance(counts, dict) or not all(isinstance(count, int | np.integer) and count >= 0 for count in counts.values()):
+        raise InputError(f"{path}: num_nodes.json or meta.pt must give each node type its number of nodes, got {counts!r:.60}")
     for folder in sorted(processed.glob("*___*___*")):
-        source_type, relation, target_type = folder.name.split("___")
+        words = folder.name.split("___")
+        if len(words) != 3:
+            raise InputError(f"{folder}: a folder of edges is called <source type>___<relation>___<destination type>")
+        source_type, relation, target_type = words
         table = ArrayFileTable(edge_columns(open_npy(folder / "edge_index.npy")), str(folder / "edge_index.npy"))
         edges[source_type, relation, target_type] = EdgeTable(edge_type=(source_type, relation, target_type), table=table)
     nodes = {
@@ -74,10 +79,13 @@ def _nodes(folder: Path, counts: dict[str, Any]) -> NodeTable:
     return NodeTable(node_type=folder.name, num_nodes=num_nodes, table=table)
 
 
-def _counts(path: Path) -> dict[str, Any]:
-    if (path / "num_nodes.json").exists():
-        return json.loads((path / "num_nodes.json").read_text())
-    return _load_torch(path / "meta.pt")
+def _counts(path: Path) -> Any:
+    if not (path / "num_nodes.json").exists():
+        return _load_torch(path / "meta.pt")
+    try:
+        return json.loads((path / "num_nodes.json").read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise InputError(f"{path / 'num_nodes.json'}: not a JSON file that can be read ({error})") from error
 
 
 def _read_split(path: Path) -> dict[str, np.ndarray]:

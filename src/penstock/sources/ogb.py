@@ -146,6 +146,18 @@ def _cells(path: Path) -> list[list[str]]:
     return [line.strip().split(",") for line in read_lines(path) if line.strip()]
 
 
+def _rows(path: Path, width: int | None) -> list[list[str]]:
+    """Read rows of `width` cells; None for as many as the first has."""
+    rows = _cells(path)
+    for number, row in enumerate(rows, start=1):
+        wanted = len(rows[0]) if width is None else width
+        if len(row) != wanted:
+            raise InputError(f"{path}, row {number}: {len(row)} fields where {wanted} are expected ({','.join(row)[:60]!r})")
+    if not rows:
+        raise InputError(f"{path}: empty, it has no rows")
+    return rows
+
+
 def _count(cells: list[str], path: Path) -> int:
     if len(cells) != 1 or not cells[0].isdecimal():
         raise InputError(f"{path}: holds {','.join(cells)[:60]!r}; expected the number of nodes of one graph")
@@ -160,14 +172,14 @@ def _open_homogeneous(raw: Path) -> Source:
 
 def _open_typed(raw: Path) -> Source:
     path = raw / "num-node-dict.csv.gz"
-    names, *rows = _cells(path)
+    names, *rows = _rows(path, None)
     counts = [_count([row[i] for row in rows], path) for i in range(len(names))]
     nodes = {
         node_type: _nodes(node_type, num_nodes, raw / "node-feat" / node_type, raw / "node-label" / node_type)
         for node_type, num_nodes in sorted(zip(names, counts, strict=True))
     }
     edges = {}
-    for words in sorted(_cells(raw / "triplet-type-list.csv.gz")):
+    for words in sorted(_rows(raw / "triplet-type-list.csv.gz", 3)):
         edge_type = (words[0], words[1], words[2])
         edges[edge_type] = _edges(raw / "relations" / "___".join(edge_type), edge_type)
     return Source(nodes=nodes, edges=edges, is_homogeneous=False)

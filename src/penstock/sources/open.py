@@ -105,8 +105,6 @@ def open_edge_list(
         nodes: node tables. num_nodes, id, ids, node_fields, node_dtypes, split, splits: see `NodeFiles`.
         header, delimiter: of all CSV files; None to look.
     """
-    if delimiter is not None and len(delimiter) != 1:
-        raise UsageError(f"{argument('delimiter')} must be one character, got {delimiter!r}")
     edge_files = EdgeFiles(
         files=files, src=src, dst=dst, fields=edge_fields or {}, dtypes=edge_dtypes or {}, header=header, delimiter=delimiter
     )

@@ -26,6 +26,7 @@ from penstock.records import EDGE, EdgeType, NodeType
 from penstock.sources.array_file import open_npy
 from penstock.sources.columns import ColumnSpec, IdKind, Request
 from penstock.sources.files import Files, expand, file_format, join, open_arrays, open_files
+from penstock.sources.option_types import check_types
 from penstock.sources.source import DST, ID, LABELS, SRC, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
 from penstock.sources.word_labels import WordLabels
@@ -62,6 +63,7 @@ class NodeFiles:
     delimiter: str | None = None
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.ids not in (None, "number", "int", "string"):
             raise UsageError(f"{argument('ids')} must be 'number', 'int' or 'string', got {self.ids!r}")
         if self.ids == "number" and self.id is not None:
@@ -94,11 +96,14 @@ class EdgeFiles:
     header: bool | None = None
     delimiter: str | None = None
 
+    def __post_init__(self) -> None:
+        check_types(self)
+
 
 def open_description(path: Path) -> Source:
     """Open the typed graph that a JSON file describes."""
     try:
-        description = json.loads(path.read_text())
+        description = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not a JSON file that can be read ({error})") from error
     if not isinstance(description, dict):
@@ -117,6 +122,9 @@ def open_typed_tables(description: Mapping[str, Any], base: Path = Path(), name:
 def _open_described(description: Mapping[str, Any], base: Path, name: str) -> Source:
     if unknown := set(description) - {"nodes", "edges"}:
         raise UsageError(f"{name}: unknown key {min(unknown)!r}; a description has edges and nodes")
+    for key, value in description.items():
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{name}: {key!r} must name types, each with its files, got {value!r:.60}")
     edges: dict[EdgeType, EdgeFiles] = {}
     for key, value in description.get("edges", {}).items():
         words = tuple(key.split("__")) if isinstance(key, str) else tuple(key)
@@ -138,6 +146,8 @@ def _files_of(kind: type, value: Any, where: str) -> Any:
     known = [each.name for each in fields(kind)]
     if isinstance(value, str | Path | list):
         value = {"files": value}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where}: must be files, or an object of {', '.join(known)}; got {value!r:.60}")
     if unknown := set(value) - set(known):
         raise UsageError(f"{where}: unknown key {min(unknown)!r}; known are {', '.join(known)}")
     if kind is EdgeFiles and "files" not in value:

@@ -3,7 +3,8 @@
 In: chunks of a column as the source has it. Out: the same rows in the dtype of the store. Rules by name:
 
     x        features: float16, bfloat16, float32 or float64 on request; float64 becomes float32 unless asked for
-    y        labels: one integer per node becomes int64, -1 means no label, anything else below 0 or at `num_classes` or above is refused;
+    y        labels: one integer per node becomes int64, -1 means no label, anything else below 0 or at `num_classes` or above is refused,
+             and where `num_classes` is not known, a label that makes far more classes than there are rows;
              in floating or two-dimensional labels NaN means no label
     time     integers, int64, not negative; whether they ascend in input order is recorded, not demanded
     others   kept; float64 becomes float32 (what models compute in)
@@ -24,6 +25,8 @@ from penstock.store.format import BFLOAT16, DTYPES
 
 FEATURES, TIMES = "x", "time"
 FEATURE_DTYPES = ("float16", BFLOAT16, "float32", "float64")
+FEW_CLASSES, CLASSES_PER_ROW = 1 << 16, 100
+"""More classes than both are refused: such labels are ids or amounts, and a model has an output for each number up to the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,8 @@ class FieldConverter:
         self._is_bfloat16 = column.is_bfloat16
         self._is_label = column.name == LABELS and self.dtype == "int64" and column.row_shape == ()
         self._allow_nan = rules.allow_nan or column.name == LABELS
-        self._largest_label, self._last_time, self._is_ascending = -1, 0, True
+        self._largest_label, self._row_of_largest, self._num_rows = -1, 0, 0
+        self._last_time, self._is_ascending = 0, True
 
     def convert(self, values: Any, first_row: int) -> np.ndarray:
         """Return storage dtype[n, *row_shape], C-contiguous.
@@ -111,6 +115,7 @@ class FieldConverter:
         converted = self._cast(values, first_row)
         if self._is_label:
             self._check_labels(converted, first_row)
+            self._num_rows += len(converted)
         if self.name == TIMES:
             self._check_times(converted, first_row)
         return converted
@@ -138,7 +143,8 @@ class FieldConverter:
             self._refuse(labels, first_row, labels >= self._num_classes, f"labels must lie in [0, {self._num_classes}), or be -1 for none")
         if int(labels.min(initial=0)) < -1:
             self._refuse(labels, first_row, labels < -1, "labels must be 0 or more, or -1 for none")
-        self._largest_label = max(self._largest_label, largest)
+        if largest > self._largest_label:
+            self._largest_label, self._row_of_largest = largest, first_row + int(labels.argmax())
 
     def _check_times(self, times: np.ndarray, first_row: int) -> None:
         if int(times.min(initial=0)) < 0:
@@ -157,7 +163,12 @@ class FieldConverter:
         raise InputError(f"{self._table.where(first_row + row)}: field '{self.name}' is {values[row, *place]}{column}: {rule}")
 
     def properties(self) -> dict[str, Any]:
-        """Return what was learned about all values, for the manifest."""
+        """Return what was learned about all values, for the manifest; refuse labels that cannot be those of classes."""
+        if self._is_label and self._num_classes is None and self._largest_label >= max(FEW_CLASSES, CLASSES_PER_ROW * self._num_rows):
+            raise InputError(
+                f"{self._table.where(self._row_of_largest)}: field 'y' is {self._largest_label}, which makes as many classes for "
+                f"{self._num_rows} rows: number the classes from 0, or give the field another name if it holds no classes"
+            )
         if self._is_label:
             return {"num_classes": self._num_classes if self._num_classes is not None else self._largest_label + 1}
         return {"is_ascending": self._is_ascending} if self.name == TIMES else {}

@@ -140,6 +140,24 @@ def test_mag(tmp_path):
     check_split(source, "paper")
 
 
+@pytest.mark.parametrize(
+    ("file", "rows", "message"),
+    [
+        ("num-node-dict.csv.gz", [["paper", "author"], [30]], "num-node-dict.csv.gz, row 2: 1 fields where 2 are expected"),
+        ("num-node-dict.csv.gz", [], "num-node-dict.csv.gz: empty, it has no rows"),
+        ("triplet-type-list.csv.gz", [["paper", "cites"]], r"triplet-type-list.csv.gz, row 1: 2 fields where 3 .* \('paper,cites'\)"),
+    ],
+)
+def test_bad_files_of_types(tmp_path, file, rows, message):
+    files = {"num-node-dict.csv.gz": [["paper"], [30]], "triplet-type-list.csv.gz": [["paper", "cites", "paper"]], file: rows}
+    (tmp_path / "relations").mkdir()
+    for name, lines in files.items():
+        with gzip.open(tmp_path / name, "wt") as out:
+            out.writelines(",".join(map(str, line)) + "\n" for line in lines)
+    with pytest.raises(InputError, match=message):
+        open_source(tmp_path)
+
+
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_papers100m(tmp_path, save):
     raw = tmp_path / "raw"
@@ -211,6 +229,28 @@ def test_mag240m(tmp_path, with_torch_files):
     np.testing.assert_array_equal(columns["y"], np.where(LABELS == 0, -1, LABELS))
     np.testing.assert_array_equal(columns["node_year"], YEARS)
     check_split(source, "paper")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{paper", "num_nodes.json: not a JSON file that can be read"),
+        ("[30]", r"must give each node type its number of nodes, got \[30\]"),
+        ('{"paper": "30"}', "must give each node type its number of nodes, got {'paper': '30'}"),
+    ],
+)
+def test_bad_numbers_of_nodes_of_mag240m(tmp_path, text, message):
+    write_mag240m(tmp_path, with_torch_files=False)
+    (tmp_path / "num_nodes.json").write_text(text)
+    with pytest.raises(InputError, match=message):
+        open_source(tmp_path)
+
+
+def test_a_folder_of_mag240m_that_names_no_edge_type(tmp_path):
+    write_mag240m(tmp_path, with_torch_files=False)
+    (tmp_path / "processed" / "a___b___c___d").mkdir()
+    with pytest.raises(InputError, match="a___b___c___d: a folder of edges is called <source type>___<relation>___<destination type>"):
+        open_source(tmp_path)
 
 
 def test_a_torch_file_that_would_run_code_is_refused(tmp_path):

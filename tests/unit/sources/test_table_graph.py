@@ -170,6 +170,16 @@ def test_typed_graph_from_a_description(described, monkeypatch):
         ({"edges": {}}, "graph.json: names no edges"),
         ({"edges": {"a-b": "knows.csv"}}, "edge type 'a-b' is not <source type>__<relation>__<destination type>"),
         ({"edges": {"a__b__c": {"src": "x"}}}, "edges 'a__b__c': needs \"files\""),
+        ({"edges": ["knows.csv"]}, "graph.json: 'edges' must name types, each with its files, got "),
+        ({"nodes": None}, "graph.json: 'nodes' must name types, each with its files, got None"),
+        ({"edges": {"a__b__c": 3}}, "edges 'a__b__c': must be files, or an object of files, src, dst, .*; got 3"),
+        ({"edges": {"a__b__c": {"files": []}}}, r"edges 'a__b__c': files must be the name of a file, or a list of names, got \[\]"),
+        ({"edges": {"a__b__c": {"files": 3}}}, "files must be the name of a file, or a list of names, got 3"),
+        ({"edges": {"a__b__c": {"files": "knows.csv", "header": 1}}}, "header must be true or false, got 1"),
+        ({"nodes": {"user": {"fields": "f*"}}}, "nodes 'user': fields must be names with the columns of each .*, got 'f"),
+        ({"nodes": {"user": {"fields": {"y": 3}}}}, "fields must be names with the columns"),
+        ({"nodes": {"user": {"num_nodes": "5"}}}, "nodes 'user': num_nodes must be a whole number, got '5'"),
+        ({"nodes": {"user": {"splits": {"train": 3}}}}, "splits must be a folder, or parts with the file of each"),
         ({"edges": {"a__b__c": {"files": "knows.csv", "source": "x"}}}, "unknown key 'source'; known are files, src, dst"),
     ],
 )
@@ -177,6 +187,13 @@ def test_bad_descriptions(described, change, message):
     described.write_text(json.dumps(DESCRIPTION | change))
     with pytest.raises(UsageError, match=message):
         open_source(described)
+
+
+def test_a_description_is_utf8_whatever_the_locale(described, monkeypatch):
+    text = json.dumps({"edges": {"Zoë__buys__item": "knows.csv"}}, ensure_ascii=False)
+    described.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    monkeypatch.setattr("locale.getencoding", lambda: "ascii")
+    assert list(open_source(described).edges) == [("Zoë", "buys", "item")]
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,18 @@ def test_labels():
         convert("y", np.array([2**64 - 1], np.uint64))
 
 
+def test_labels_that_number_no_classes():
+    values = np.array([0, 10**12, 1])
+    labels = converter("y", values)
+    labels.convert(values, 10)
+    with pytest.raises(InputError, match=r"nodes.csv, line 13: field 'y' is 1000000000000, which makes as many classes for 3 rows"):
+        labels.properties()
+    for few, declared in ((2**16 - 1, None), (10**12, 10**12 + 1)):
+        labels = converter("y", np.array([few]), num_classes=declared)
+        labels.convert(np.array([few]), 0)
+        assert labels.properties() == {"num_classes": few + 1}
+
+
 def test_multi_label_stays_as_it_is():
     values = np.eye(3, dtype=np.uint8)
     assert convert("y", values).dtype == np.uint8

@@ -1,5 +1,9 @@
 """What cannot be ingested, or made."""
 
+import gzip
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -86,6 +90,46 @@ def test_arrays_of_an_archive(tmp_path, capfd, caplog):
     assert_in_table(record.getMessage())
 
 
+def test_descriptions(tmp_path, capfd):
+    (tmp_path / "e.csv").write_text("src,dst\n0,1\n")
+
+    def line(**changes):
+        Path("g.json").write_text(json.dumps({"edges": {"a__b__c": "e.csv"}} | changes))
+        return said(capfd, "ingest", "g.json", "store")
+
+    def of_nodes(**options):
+        return line(nodes={"a": options})
+
+    assert "g.json: 'edges'" in line(edges=["e.csv"])
+    assert "got None" in line(nodes=None)
+    assert "got 3" in line(nodes={"a": 3})
+    assert "edges 'a__b__c': files" in line(edges={"a__b__c": {"files": []}})
+    assert "got '5'" in of_nodes(num_nodes="5")
+    assert "got 'f*'" in of_nodes(fields="f*")
+    assert "got 3" in of_nodes(splits=3)
+    assert "got ['x']" in of_nodes(dtypes=["x"])
+    assert "id must be text" in of_nodes(id=3)
+    assert "got 'yes'" in of_nodes(header="yes")
+    assert "got '::'" in said(capfd, "ingest", "e.csv", "store", "--delimiter", "::")
+
+
+def test_folders_with_broken_lists(tmp_path, capfd):
+    ogb = tmp_path / "ogb"
+    (ogb / "relations").mkdir(parents=True)
+    for text in ("paper,author\n3\n", ""):
+        (ogb / "num-node-dict.csv.gz").write_bytes(gzip.compress(text.encode()))
+        assert "num-node-dict.csv.gz" in said(capfd, "ingest", ogb, "store")
+    mag = tmp_path / "mag"
+    (mag / "processed" / "a___b___c").mkdir(parents=True)
+    np.save(mag / "processed" / "a___b___c" / "edge_index.npy", np.zeros((2, 1), int))
+    for text in ("{paper", "[30]"):
+        (mag / "num_nodes.json").write_text(text)
+        assert "num_nodes.json" in said(capfd, "ingest", mag, "store")
+    (mag / "num_nodes.json").write_text("{}")
+    (mag / "processed" / "a___b___c___d").mkdir()
+    assert "a___b___c___d" in said(capfd, "ingest", mag, "store")
+
+
 def test_memory_that_does_not_suffice(tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
     assert "MiB" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--memory", "1MiB")
@@ -117,6 +161,13 @@ def test_labels_out_of_range(tmp_path):
     data = make_data()
     data.y[5] = -7
     refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+
+
+def test_labels_that_number_no_classes(tmp_path):
+    data = make_data()
+    data.y[5] = 10**12
+    assert "row 5: field 'y' is 1000000000000" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
 
 
 def test_nan_features_and_nan_loss(tmp_path, capfd):
