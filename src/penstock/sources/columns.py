@@ -133,10 +133,8 @@ def is_text(arrow_type: pa.DataType) -> bool:
 
 
 def _numpy_dtype(arrow_type: pa.DataType, column: str, name: str, file: str) -> np.dtype:
-    if pa.types.is_temporal(arrow_type):
+    if pa.types.is_temporal(arrow_type) or pa.types.is_null(arrow_type):  # null: no rows, or the first is refused
         return np.dtype(np.int64)
-    if pa.types.is_null(arrow_type):
-        return np.dtype(np.float64)
     if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
         return np.dtype(arrow_type.to_pandas_dtype())
     hint = "; number the words, or leave the column out" if is_text(arrow_type) else ""

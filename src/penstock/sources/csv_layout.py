@@ -65,6 +65,14 @@ def read_lines(path: Path) -> Iterator[str]:
         yield from text
 
 
+def is_blank(path: Path) -> bool:
+    """Whether a file has no lines but blank ones; not where it cannot be read, which is for its reader to say."""
+    try:
+        return not any(line.strip() for line in read_lines(path))
+    except OSError:
+        return False
+
+
 def split_line(line: str, delimiter: str) -> list[str]:
     """Split one line at its delimiters, quotes removed."""
     return next(csv.reader([line], delimiter=delimiter), [])

@@ -23,10 +23,10 @@ from penstock.records import EDGE, NODE, EdgeType
 from penstock.sources.array_file import open_npz
 from penstock.sources.array_table import ArrayFileTable, array_rows, edge_columns
 from penstock.sources.columns import Request
-from penstock.sources.csv_layout import find_layout, read_lines
+from penstock.sources.csv_layout import find_layout, is_blank, read_lines
 from penstock.sources.csv_table import CsvTable
 from penstock.sources.files import join
-from penstock.sources.source import DST, SRC, Chunk, Column, EdgeTable, NodeTable, Source, Table
+from penstock.sources.source import DST, SRC, ArrayTable, Chunk, Column, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, index_part, part_name
 
 CHUNK_ROWS = 1 << 16
@@ -121,6 +121,8 @@ def _edges(folder: Path, edge_type: EdgeType) -> EdgeTable:
     path = folder / "edge.csv.gz"
     if not path.exists():
         raise InputError(f"{path}: no such file; the folder of an edge type holds its edges there")
+    if is_blank(path):
+        return EdgeTable(edge_type=edge_type, table=ArrayTable({end: np.zeros(0, dtype=np.int64) for end in (SRC, DST)}, str(path)))
     features = _csv_field(folder / "edge-feat.csv.gz", "x")
     tables: list[Table] = [
         CsvTable(path, _EDGE_REQUESTS, has_header=False),
@@ -234,9 +236,11 @@ def _splits(folder: Path, source: Source) -> dict[str, dict[str, Split]]:
         for path in sorted(each.glob("*.csv.gz")):
             part = part_name(path.name.partition(".")[0])
             if part in PARTS:
-                table = CsvTable(path, _EDGE_REQUESTS[:1], has_header=False)
-                pieces = [chunk.columns[SRC] for chunk in table.chunks(CHUNK_ROWS)]
-                found[part] = index_part(np.concatenate(pieces), source.nodes[node_type].num_nodes, str(path))
+                tables = [] if is_blank(path) else [CsvTable(path, _EDGE_REQUESTS[:1], has_header=False)]
+                pieces = [chunk.columns[SRC] for table in tables for chunk in table.chunks(CHUNK_ROWS)]
+                found[part] = index_part(
+                    np.concatenate([np.zeros(0, dtype=np.int64), *pieces]), source.nodes[node_type].num_nodes, str(path)
+                )
         if found:
             splits[node_type] = {DEFAULT: found}
     return splits

@@ -49,7 +49,7 @@ def part_name(word: str) -> str | None:
 
 def index_part(indices: np.ndarray, num_nodes: int | None, name: str) -> np.ndarray:
     """Check node numbers of one part and return them ascending, int64."""
-    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+    if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise InputError(f"{name}: has shape {list(indices.shape)} and dtype {indices.dtype}; a part of a split is a list of node numbers")
     indices = indices.astype(np.int64, copy=False)
     outside = (indices < 0) | (indices >= num_nodes) if num_nodes is not None else indices < 0

@@ -13,8 +13,8 @@ strings, they are mapped (`Source.mapped`). `ids` says otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,12 @@ from penstock.errors import InputError, UsageError, argument
 from penstock.records import EDGE, EdgeType, NodeType
 from penstock.sources.array_file import open_npy
 from penstock.sources.columns import ColumnSpec, IdKind, Request
+from penstock.sources.csv_layout import is_blank
 from penstock.sources.files import Files, expand, file_format, join, open_arrays, open_files
 from penstock.sources.option_types import check_types
-from penstock.sources.source import DST, ID, LABELS, SRC, EdgeTable, NodeTable, Source, Table
+from penstock.sources.source import DST, ID, LABELS, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
+from penstock.sources.tables import has_rows
 from penstock.sources.word_labels import WordLabels
 
 CHUNK_ROWS = 1 << 16
@@ -168,6 +170,8 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
     """
     node_tables = {node_type: _node_table(node_type, files, base) for node_type, files in nodes.items()}
     edge_tables = {edge_type: _edge_table(edge_type, files, nodes, base) for edge_type, files in edges.items()}
+    for node_type, node_table in node_tables.items():
+        _agree_on_ids(node_type, node_table, edge_tables.values())
     mapped = frozenset(
         node_type for node_type, files in nodes.items() if _is_mapped(node_type, files, node_tables[node_type].table, edge_tables)
     )
@@ -257,6 +261,32 @@ def _edge_table(edge_type: EdgeType, files: EdgeFiles, nodes: Mapping[NodeType, 
     return EdgeTable(edge_type=edge_type, table=joined)
 
 
+def _agree_on_ids(node_type: NodeType, nodes: NodeTable, edges: Iterable[EdgeTable]) -> None:
+    """Give tables without rows, whose ids are of no kind, the kind of the others."""
+    uses: list[tuple[NodeTable | EdgeTable, Table, str]] = []
+    if nodes.table is not None and ID in nodes.table.columns:
+        uses.append((nodes, nodes.table, ID))
+    for each in edges:
+        uses += [(each, each.table, end) for end, name in ((SRC, each.edge_type[0]), (DST, each.edge_type[2])) if name == node_type]
+    if len({table.columns[column].dtype for _, table, column in uses}) <= 1:
+        return
+    kinds = {table.columns[column].dtype for _, table, column in uses if has_rows(table)}
+    if len(kinds) == 1:
+        for owner, table, column in uses:
+            if not has_rows(table):
+                owner.table = _empty_table(owner.table or table, column, next(iter(kinds)))
+
+
+def _empty_table(table: Table, name: str, dtype: np.dtype) -> Table:
+    """Return a table like one without rows, with another dtype of the column `name`."""
+    columns = {**table.columns, name: replace(table.columns[name], dtype=dtype)}
+    arrays = {
+        key: pa.array([], pa.string()) if each.dtype == object else np.empty((0, *each.row_shape), dtype=each.dtype)
+        for key, each in columns.items()
+    }
+    return ArrayTable(arrays, table.name)
+
+
 def _is_mapped(node_type: NodeType, files: NodeFiles, table: Table | None, edges: Mapping[EdgeType, EdgeTable]) -> bool:
     """Decide whether the ids of a type are mapped, and check that all its tables hold the same kind."""
     seen: list[tuple[bool, str]] = []
@@ -293,14 +323,30 @@ def _split(files: NodeFiles, nodes: NodeTable, is_mapped: bool, base: Path) -> S
     if files.splits is None:
         return {}
     paths = _split_files(files.splits, base)
-    if is_mapped:
-        if nodes.table is None or ID not in nodes.table.columns:
-            raise UsageError(
-                "splits from files name nodes by their ids: with ids that are mapped they need a node table that holds the ids"
-            )
+    masks = {part: mask for part, path in paths.items() if (mask := _read_mask(path)) is not None}
+    num_nodes = nodes.num_nodes
+    if masks and num_nodes is None and nodes.table is not None:
+        num_nodes = sum(chunk.num_rows for chunk in nodes.table.chunks(CHUNK_ROWS, tuple(nodes.table.columns)[:1]))
+    split = {part: _rows_of(mask, num_nodes, paths[part]) for part, mask in masks.items()}
+    named = {part: path for part, path in paths.items() if part not in masks}
+    if not is_mapped:
+        split |= {part: index_part(_read_ids(path, is_text=False).to_numpy(), num_nodes, str(path)) for part, path in named.items()}
+    elif nodes.table is None or ID not in nodes.table.columns:
+        raise UsageError("splits from files name nodes by their ids: with ids that are mapped they need a node table that holds the ids")
+    elif named:
         text = nodes.table.columns[ID].dtype == object
-        return find_rows({part: _read_ids(path, text) for part, path in paths.items()}, nodes.table, {k: str(v) for k, v in paths.items()})
-    return {part: index_part(_read_numbers(path), nodes.num_nodes, str(path)) for part, path in paths.items()}
+        split |= find_rows(
+            {part: _read_ids(path, text) for part, path in named.items()}, nodes.table, {k: str(v) for k, v in named.items()}
+        )
+    return {part: split[part] for part in paths}
+
+
+def _rows_of(mask: np.ndarray, num_nodes: int | None, path: Path) -> np.ndarray:
+    """Return the rows that a mask over the rows of the node table names."""
+    if mask.shape not in ((len(mask),), (len(mask), 1)) or (num_nodes is not None and len(mask) != num_nodes):
+        expected = "one row per node" if num_nodes is None else f"bool[{num_nodes}], one row per node"
+        raise InputError(f"{path}: has shape {list(mask.shape)} and dtype bool; expected {expected}")
+    return np.flatnonzero(mask)
 
 
 def _split_files(splits: Mapping[str, str] | str | Path, base: Path) -> dict[str, Path]:
@@ -316,19 +362,23 @@ def _split_files(splits: Mapping[str, str] | str | Path, base: Path) -> dict[str
     return found
 
 
+def _read_mask(path: Path) -> np.ndarray | None:
+    """Read a mask; None where the file is none."""
+    file = open_npy(path) if file_format(path) == "npy" else None
+    return file.load() if file is not None and file.dtype == np.bool_ and file.shape != () else None
+
+
 def _read_ids(path: Path, is_text: bool) -> pa.Array:
     """Read a list of ids, the first column of a file."""
+    none = pa.array([], pa.string() if is_text else pa.int64())
     if file_format(path) == "npy":
-        return pa.array(open_npy(path).load())
+        array = open_npy(path).load()
+        if array.ndim != 1 or (array.size and array.dtype.kind not in ("U" if is_text else "iu")):
+            wanted = "strings, as the ids are" if is_text else "node numbers"
+            raise InputError(f"{path}: has shape {list(array.shape)} and dtype {array.dtype}; expected a list of {wanted}, or a mask")
+        return pa.array(array if is_text else array.astype(np.int64)) if array.size else none
+    if file_format(path) == "csv" and is_blank(path):
+        return none
     request = Request(name=ID, columns=ID, kind="id", as_string=is_text, is_default=True, dtype=None if is_text else np.dtype(np.int64))
     chunks = [chunk.columns[ID] for chunk in open_files(path, [request], Path()).chunks(CHUNK_ROWS)]
-    arrays = [pa.array(chunk) if isinstance(chunk, np.ndarray) else chunk for chunk in chunks]
-    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.string() if is_text else pa.int64())
-
-
-def _read_numbers(path: Path) -> np.ndarray:
-    """Read a list of node numbers, or a mask."""
-    if file_format(path) != "npy":
-        return _read_ids(path, is_text=False).to_numpy()
-    array = open_npy(path).load()
-    return np.flatnonzero(array) if array.dtype == np.bool_ and array.ndim == 1 else array
+    return pa.concat_arrays([none, *(pa.array(chunk) if isinstance(chunk, np.ndarray) else chunk for chunk in chunks)])

@@ -51,10 +51,17 @@ class ComputedTable:
         return f"{self.name}, row {row}"
 
 
+def has_rows(table: Table) -> bool:
+    """Whether there is a row; reads the first."""
+    return next(iter(table.chunks(1)), None) is not None
+
+
 class ConcatenatedTable:
-    """Part files of one table, one after the other."""
+    """Part files of one table, one after the other. Parts without rows need not agree with the others."""
 
     def __init__(self, parts: Sequence[Table], name: str) -> None:
+        if any(part.columns != parts[0].columns for part in parts):
+            parts = [part for part in parts if has_rows(part)] or parts[:1]
         self.name, self._parts = name, parts
         self.columns: Mapping[str, Column] = parts[0].columns
         for part in parts[1:]:

@@ -11,6 +11,7 @@ from tests.tables import check_table, edges_of, read_all
 from penstock.errors import InputError, UsageError
 from penstock.records import EDGE, NODE
 from penstock.sources import open_source
+from penstock.store import ingest
 
 RNG = np.random.default_rng(0)
 EDGES = RNG.integers(0, 30, (2, 100))
@@ -23,7 +24,7 @@ PARTS = {"train": [3, 1, 2], "valid": [7, 5], "test": [9]}
 def write_csv(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(path, "wt") as file:
-        for row in np.asarray(rows, dtype=object).reshape(len(rows), -1):
+        for row in np.asarray(rows, dtype=object).reshape(len(rows), -1) if len(rows) else []:
             file.write(",".join(str(cell) for cell in row) + "\n")
 
 
@@ -138,6 +139,18 @@ def test_mag(tmp_path):
     np.testing.assert_array_equal(columns["node_year"], YEARS)
     assert source.nodes["author"].table is None
     check_split(source, "paper")
+
+
+def test_relations_and_parts_without_rows(arxiv, tmp_path):
+    write_csv(arxiv / "split" / "time" / "valid.csv.gz", [])
+    assert [ids.size for ids in open_source(arxiv).splits[NODE]["default"].values()] == [1, 3, 0]
+    raw = tmp_path / "mag" / "raw"
+    write_csv(raw / "num-node-dict.csv.gz", [["paper"], [30]])
+    write_csv(raw / "triplet-type-list.csv.gz", [["paper", "cites", "paper"], ["paper", "quotes", "paper"]])
+    write_csv(raw / "relations" / "paper___cites___paper" / "edge.csv.gz", EDGES.T)
+    write_csv(raw / "relations" / "paper___quotes___paper" / "edge.csv.gz", [])
+    write_csv(raw / "relations" / "paper___quotes___paper" / "edge_reltype.csv.gz", [])
+    assert list(ingest(tmp_path / "mag", tmp_path / "store").num_edges.values()) == [100, 0]
 
 
 @pytest.mark.parametrize(

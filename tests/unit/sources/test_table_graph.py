@@ -12,6 +12,7 @@ from penstock.errors import InputError, MissingFieldError, MissingFileError, Pen
 from penstock.records import EDGE, NODE
 from penstock.sources import open_source
 from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source
+from penstock.store import ingest
 
 
 @pytest.fixture
@@ -106,6 +107,50 @@ def test_sparse_integers(folder):
     assert open_source("edges.csv", nodes="numbered.csv", ids="number").mapped == frozenset()
     np.save("t.npy", np.array([-3, 20]))
     assert split_of(open_source("edges.csv", nodes="numbered.csv", splits={"train": "t.npy"})) == {"train": [0, 2]}
+
+
+def test_masks_are_by_row_also_where_nodes_have_ids(folder):
+    np.save("ids.npy", np.array(["eve"]))
+    np.save("column.npy", np.array([[False], [True], [False]]))
+    options = {"src": "from", "dst": "to", "nodes": "nodes.csv"}
+    source = open_source("named.csv", **options, splits={"train": "column.npy", "val": "train.csv"} | {"test": "valid.txt"})
+    assert split_of(source) == {"train": [1], "val": [0, 2], "test": [1]}
+    assert split_of(open_source("named.csv", **options, splits={"val": "mask.npy", "test": "ids.npy"})) == {"val": [1], "test": [2]}
+    np.save("long.npy", np.ones(4, bool))
+    with pytest.raises(InputError, match=r"long.npy: has shape \[4\] and dtype bool; expected bool\[3\], one row per node"):
+        open_source("named.csv", **options, splits={"train": "long.npy"})
+    np.save("numbers.npy", np.arange(2))
+    with pytest.raises(
+        InputError, match=r"numbers.npy: has shape .* and dtype int64; expected a list of strings, as the ids are, or a mask"
+    ):
+        open_source("named.csv", **options, splits={"train": "numbers.npy"})
+
+
+def test_tables_without_rows_have_no_kind_of_ids(folder):
+    (folder / "none.csv").write_text("src,dst,t\n")
+    pq.write_table(pa.table({"src": pa.array([], pa.string()), "dst": pa.array([], pa.string())}), "none.parquet")
+    (folder / "some.csv").write_text("src,dst\nann,3\n")
+    for files in ({"files": "none.csv", "fields": {"time": "t"}}, "none.parquet"):
+        source = open_source({"edges": {"u__knows__u": files, "u__buys__i": "some.csv", "i__of__i": "none.parquet"}})
+        assert source.mapped == {"u"}
+        assert [edges.table.columns["src"].dtype for edges in source.edges.values()] == [object, object, np.int64]
+        assert read_all(source.edges["u", "knows", "u"].table)["src"].shape == (0,)
+        store = ingest(source, folder / "store", overwrite=True)
+        assert list(store.num_edges.values()) == [0, 1, 0]
+    (folder / "parts").mkdir()
+    for name, text in (("a", "src,dst\n"), ("b", "src,dst\nann,bob\n"), ("c", "src,dst\n")):
+        (folder / "parts" / f"{name}.csv").write_text(text)
+    assert read_all(open_source("parts").edges[EDGE].table)["dst"].tolist() == ["bob"]
+
+
+def test_parts_of_a_split_without_rows(folder):
+    (folder / "empty.csv").touch()
+    np.save("empty.npy", np.array([]))
+    splits = {"train": "train_numbers.csv", "val": "empty.csv", "test": "empty.npy"}
+    assert split_of(open_source("edges.csv", splits=splits)) == {"train": [0, 2], "val": [], "test": []}
+    named = {"train": "train.csv", "val": "empty.csv", "test": "empty.npy"}
+    source = open_source("named.csv", src="from", dst="to", nodes="nodes.csv", splits=named)
+    assert split_of(source) == {"train": [0, 2], "val": [], "test": []}
 
 
 def test_part_files(folder):

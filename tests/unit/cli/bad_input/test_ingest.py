@@ -113,6 +113,17 @@ def test_descriptions(tmp_path, capfd):
     assert "got '::'" in said(capfd, "ingest", "e.csv", "store", "--delimiter", "::")
 
 
+def test_splits_of_something_else(tmp_path, capfd):
+    (tmp_path / "e.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "split").mkdir()
+    for array, fault in (
+        (np.ones(3, bool), "[3] and dtype bool; expected bool[2]"),
+        (np.zeros(1), "float64; expected a list of node numbers"),
+    ):
+        np.save(tmp_path / "split" / "train.npy", array)
+        assert fault in said(capfd, "ingest", "e.csv", "store", "--num-nodes", 2, "--splits", "split")
+
+
 def test_folders_with_broken_lists(tmp_path, capfd):
     ogb = tmp_path / "ogb"
     (ogb / "relations").mkdir(parents=True)
