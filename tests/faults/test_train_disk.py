@@ -89,6 +89,13 @@ def test_a_disk_that_is_full_from_the_start(store, disk, capfd):
     assert call(capfd, "train", store, "--out", disk / "run", *COMMAND)[0] == 0
 
 
+def test_a_disk_that_is_full_at_the_first_checkpoint(store, disk, capfd):
+    fill(disk, leave=8192)
+    assert "nothing is saved yet" in said(capfd, "train", store, "--out", disk / "run", *COMMAND)
+    free(disk)
+    assert call(capfd, "train", store, "--out", disk / "run", *COMMAND)[0] == 0
+
+
 def test_a_disk_that_is_full_at_the_report(store, disk, capfd):
     command = ("train", store, "--out", disk / "run", *COMMAND)
     assert call(capfd, *command)[0] == 0
@@ -117,16 +124,20 @@ def test_a_disk_that_is_full_at_the_predictions(store, disk, tmp_path, capfd):
 
 
 def test_a_folder_that_becomes_read_only(store, expected, tmp_path):
-    """The folder's place is taken by a file system that cannot be written; underneath, the checkpoint stays what it was."""
+    """The folder's place is taken by a file system that has the checkpoint and cannot be written."""
     folder, seen = tmp_path / "run", []
 
     def deed():
         seen.append((folder / "checkpoint.pt").read_bytes())
-        mount(folder, "ro")
+        mount(folder)
+        (folder / "checkpoint.pt").write_bytes(seen[0])
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
 
     try:
-        assert "Read-only file system" in refused(StoreError, run, store, folder, deed, checkpoint_every_s=0)
+        message = refused(StoreError, run, store, folder, deed, checkpoint_every_s=0)
     finally:
         unmount(folder)
+    assert "Read-only file system" in message
+    assert "the one before it is untouched" in message
     assert (folder / "checkpoint.pt").read_bytes() == seen[0]
     assert run(store, folder).weights_digest == expected

@@ -68,6 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run a command; returns the exit code."""
     try:
+        _refuse_empty(arguments)
         code = make_app()(arguments, prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
@@ -80,6 +81,14 @@ def run(arguments: list[str]) -> int:
     if code == INTERRUPTED:
         return _say("interrupted: nothing was left half done", "Interrupted", INTERRUPTED, arguments)
     return code if isinstance(code, int) else DONE
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """Raise where an argument is empty, as of a variable of the shell that is not set: as a path it would be the current folder."""
+    for before, one in zip(["", *arguments], arguments, strict=False):
+        if not one or (one.startswith("--") and one.endswith("=")):
+            of = one[:-1] or (before if before.startswith("-") else "")
+            raise UsageError(f"an argument is empty{' (' + of + ')' if of else ''}: give it a value, or leave it out")
 
 
 def _report(error: Exception, arguments: list[str]) -> int:

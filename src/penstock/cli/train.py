@@ -250,9 +250,12 @@ def as_text(result: Result, written: dict[str, Path]) -> str:
     """Return the end of a run for people."""
     from penstock.report import words
 
+    parts, epochs = result.description["parts"], f"{result.epochs} epoch{'s' * (result.epochs > 1)}"
+    test = f"test {result.metric} {words.score(result.test)}" if parts["test"] else "no test nodes with a label"
     best = f"val {words.score(result.val)} at epoch {result.best_epoch + 1} of {result.epochs}"
+    best = best if parts["val"] else f"{epochs}, no val nodes with a label"
     speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
-    lines = [f"test {result.metric} {words.score(result.test)} ({best})", speed, *(f"{name}: {path}" for name, path in written.items())]
+    lines = [f"{test} ({best})", speed, *(f"{name}: {path}" for name, path in written.items())]
     return "\n".join(lines)
 
 

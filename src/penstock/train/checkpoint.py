@@ -20,7 +20,8 @@ from penstock.store.whole_file import replacing
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint; raises StoreError where the disk is full or the folder is read-only."""
-    hint = f"the one before it is untouched; free some space and go on by {argument('resume', True)}"
+    again = f"the one before it is untouched; free some space and go on by {argument('resume', True)}"
+    hint = again if path.exists() else "nothing is saved yet; free some space and start again"
     with replacing(path, hint, what="the checkpoint ") as aside, open(aside, "wb") as file:
         try:
             torch.save(state, file)

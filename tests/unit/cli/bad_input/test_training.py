@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from penstock import cli
 from penstock.cli import train
 from penstock.feed import NeighborLoader
 from penstock.store import Store, ingest
@@ -19,6 +20,25 @@ def test_unknown_options_and_commands(store, capfd):
     assert "--epochs" in said(capfd, "train", store, "--epochs", "many")
     assert "takes whole numbers" in said(capfd, "train", store, "--num-neighbors", "ten,five")
     assert "does not fit" in said(capfd, "train", store, "--num-neighbors", "5,5,5", "--layers", "2")
+
+
+def test_arguments_that_are_empty(store, tmp_path, capfd):
+    assert "is empty (--out): give it" in said(capfd, "train", store, "--out", "")
+    assert "is empty (--out): give it" in said(capfd, "train", store, "--out=")
+    assert "is empty: give it" in said(capfd, "ingest", "", "store")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_split_without_nodes_to_score(tmp_path, capfd):
+    data = make_data()
+    for part, line in (
+        ("test", "no test nodes with a label (val "),
+        ("val", "no test nodes with a label (1 epoch, no val nodes with a label)"),
+    ):
+        data[f"{part}_mask"][:] = False
+        ingest(data, tmp_path / "store", overwrite=True)
+        assert cli.run(["train", "store", *TRAIN, "--hidden", "8"]) == 0
+        assert capfd.readouterr().out.startswith(line)
 
 
 @pytest.mark.parametrize(
