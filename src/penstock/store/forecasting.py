@@ -38,6 +38,7 @@ class Forecast:
         num_edges: that will be stored at most, of the tables that know or expect a number.
         disk_bytes: of the finished store.
         scratch_bytes: beside it, while it is made.
+        certain_bytes: of the store, at least: where the number of nodes is given, whatever edges there are.
         seconds: a guess.
         spills: whether edges go through the disk.
         is_about: whether numbers of rows are estimates.
@@ -51,6 +52,7 @@ class Forecast:
     scratch_bytes: int
     seconds: float
     spills: bool
+    certain_bytes: int = 0
     is_about: bool = False
     unknown: tuple[str, ...] = ()
 
@@ -90,10 +92,11 @@ def make_forecast(
 ) -> Forecast:
     """Forecast an ingestion."""
     counts = {name: _expected_nodes(name, table, edges) for name, table in nodes.items()}
-    disk_bytes, scratch_bytes, seconds, num_edges, spills = 0, 0, 0.0, 0, False
+    disk_bytes, scratch_bytes, certain_bytes, seconds, num_edges, spills = 0, 0, 0, 0.0, 0, False
     for name, node_table in nodes.items():
         bytes_per_row = _fields_bytes(node_table.table, field_rules) + (16 if name in mapped else 0)
         disk_bytes += counts[name] * bytes_per_row
+        certain_bytes += (node_table.num_nodes or 0) * _fields_bytes(node_table.table, field_rules)
         seconds += counts[name] * bytes_per_row / READ_BYTES_PER_S + _parse_s(node_table.table, counts[name])
     for edge_type, edge_table in edges.items():
         num_rows = expected_rows(edge_table.table) or 0
@@ -101,6 +104,7 @@ def make_forecast(
         num_records = num_rows * (2 if rules.undirected and edge_type[0] == edge_type[2] else 1)
         record_bytes = _record_bytes(edge_table.table, num_rows, counts[edge_type[0]], rules, field_rules)
         lists_bytes, degrees_bytes = num_records * record_bytes, 8 * counts[edge_type[2]]
+        certain_bytes += 8 * (nodes[edge_type[2]].num_nodes or 0)
         spills_here = lists_bytes + degrees_bytes > budget.work_bytes
         disk_bytes += lists_bytes + degrees_bytes
         scratch_bytes += (num_records * (record_bytes + 4) if spills_here else 0) + (8 * num_rows if is_mapped else 0)
@@ -114,6 +118,7 @@ def make_forecast(
         num_edges=num_edges,
         disk_bytes=disk_bytes,
         scratch_bytes=scratch_bytes,
+        certain_bytes=certain_bytes,
         seconds=seconds + (disk_bytes + 2 * scratch_bytes) / WRITE_BYTES_PER_S,
         spills=spills,
         is_about=_is_about(nodes, edges),

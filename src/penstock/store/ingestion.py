@@ -196,7 +196,7 @@ class Ingestion:
             f"{about}{format_bytes(forecast.disk_bytes)} for the store + {format_bytes(forecast.scratch_bytes)} while it is made = "
             f"{format_bytes(needed)}, and the disk has {format_bytes(free)} free"
         )
-        if not forecast.is_about:
+        if not forecast.is_about or forecast.certain_bytes > free:
             raise StoreError(f"cannot write {writer.destination}: {shortage}: free some space or choose another disk")
         self._progress.note(f"warning: the disk may not suffice: {shortage}")
 

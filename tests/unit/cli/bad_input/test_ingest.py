@@ -59,6 +59,12 @@ def test_ids_far_apart(tmp_path, capfd):
     assert call(capfd, "ingest", tmp_path / "e.csv", tmp_path / "other", "--num-nodes", 30_000_001)[0] == 0
 
 
+def test_more_nodes_than_the_disk_has_room_for(tmp_path, capfd):
+    (tmp_path / "far.csv").write_text("src,dst\n0,1\n")
+    assert "about 727.6 TiB for the store" in said(capfd, "ingest", "far.csv", "store", "--num-nodes", 10**14)
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_missing_id(tmp_path, capfd):
     (tmp_path / "e.csv").write_text("src,dst\na,b\nb,\nc,a\n")
     assert "line 3: 'dst' has no value" in said(capfd, "ingest", tmp_path / "e.csv", tmp_path / "store")
