@@ -5,9 +5,10 @@ In: chunks of a column as the source has it. Out: the same rows in the dtype of 
     x        features: float16, bfloat16, float32 or float64 on request; float64 becomes float32 unless asked for
     y        labels: one integer per node becomes int64, -1 means no label, anything else below 0 or at `num_classes` or above is refused,
              and where `num_classes` is not known, a label that makes far more classes than there are rows;
-             in floating or two-dimensional labels NaN means no label
+             in floating or two-dimensional labels NaN means no label, and float64 becomes float32
     time     integers, int64, not negative; whether they ascend in input order is recorded, not demanded
-    others   kept; float64 becomes float32 (what models compute in)
+    weight   float64 becomes float32 (what models compute in)
+    others   kept
 
 NaN and infinite values are refused unless allowed; a value that turns infinite by conversion always is.
 """
@@ -23,7 +24,7 @@ from penstock.errors import InputError, UsageError, argument
 from penstock.sources.source import LABELS, Column, Table
 from penstock.store.format import BFLOAT16, DTYPES
 
-FEATURES, TIMES = "x", "time"
+FEATURES, TIMES, WEIGHTS = "x", "time", "weight"
 FEATURE_DTYPES = ("float16", BFLOAT16, "float32", "float64")
 FEW_CLASSES, CLASSES_PER_ROW = 1 << 16, 100
 """More classes than both are refused: such labels are ids or amounts, and a model has an output for each number up to the largest."""
@@ -64,7 +65,8 @@ def stored_dtype(column: Column, rules: FieldRules, table_name: str) -> str:
         return "int64"
     if column.is_bfloat16:
         return BFLOAT16
-    stored = "float32" if dtype == np.float64 else dtype.newbyteorder("=").name
+    is_computed_with = name in (FEATURES, LABELS, WEIGHTS)
+    stored = "float32" if dtype == np.float64 and is_computed_with else dtype.newbyteorder("=").name
     if stored not in DTYPES:
         raise InputError(f"{table_name}: field '{name}' is {dtype}; a store holds {', '.join(DTYPES)}: convert it first")
     return stored
@@ -131,7 +133,8 @@ class FieldConverter:
                 as_float = converted if converted.dtype.kind == "f" and values.dtype != converted.dtype else None
                 overflowed = None if as_float is None else np.isinf(as_float)
         if overflowed is not None and overflowed.any():
-            rule = f"too large for {self.dtype}; choose a wider {argument('feature_dtype')}"
+            way_out = f"choose a wider {argument('feature_dtype')}" if self.name == FEATURES else "scale the values down"
+            rule = f"too large for {self.dtype}; {way_out}"
             self._refuse(values, first_row, overflowed & np.isfinite(values), rule)
         if values.dtype == np.uint64 and converted.dtype == np.int64:
             self._refuse(values, first_row, values > np.iinfo(np.int64).max, "too large for int64")

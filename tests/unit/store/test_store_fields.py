@@ -39,6 +39,8 @@ def convert(name, values, **options):
         ("weight", "float64", "float16", "float32"),
         ("weight", "int32", None, "int32"),
         ("mask", "bool", None, "bool"),
+        ("at", "float64", None, "float64"),
+        ("at", "float64", "float16", "float64"),
         ("big", ">i4", None, "int32"),
     ],
 )
@@ -89,6 +91,16 @@ def test_overflow_on_conversion(target, value):
         convert("x", [0.0, value], feature_dtype=target)
     with pytest.raises(InputError, match="too large for"):
         convert("x", [0.0, value], feature_dtype=target, allow_nan=True)
+
+
+@pytest.mark.parametrize("name", ["y", "weight"])
+def test_overflow_of_what_has_no_other_dtype(name):
+    with pytest.raises(InputError, match=f"line 13: field '{name}' is 1e[+]39: too large for float32; scale the values down"):
+        convert(name, [0.0, 1e39])
+
+
+def test_fields_that_no_model_computes_with_keep_their_precision():
+    assert convert("at", [1600000001.5]).tolist() == [1600000001.5]
 
 
 def test_infinite_values_that_are_allowed_stay():

@@ -180,6 +180,12 @@ def test_labels_out_of_range(tmp_path):
     refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
 
 
+def test_values_too_large(tmp_path, capfd):
+    for name, fault in (("x", "choose a wider --feature-dtype"), ("y", "scale the values down")):
+        np.savez("g.npz", edge_index=np.array([[0], [1]]), num_nodes=2, **{name: np.array([[1.0, 2], [3, 1e39]])})
+        assert fault in said(capfd, "ingest", "g.npz", "store")
+
+
 def test_labels_that_number_no_classes(tmp_path):
     data = make_data()
     data.y[5] = 10**12
