@@ -91,9 +91,10 @@ def test_arrays_on_disk(tmp_path_factory, seed, num_rows, num_columns, max_rows,
     array = np.asarray(np.random.default_rng(seed).integers(-99, 99, (num_rows, num_columns)).astype(dtype), order=order)
     path = tmp_path_factory.mktemp("npy") / "x.npy"
     np.save(path, array)
-    made = read_all(ArrayFileTable({"x": array_rows(open_npy(path))}, "x"), max_rows)["x"]
-    assert made.dtype == array.dtype.newbyteorder("=")
-    np.testing.assert_array_equal(made, array[:, 0] if num_columns == 1 else array)
+    made = read_all(ArrayFileTable({name: array_rows(open_npy(path)) for name in ("x", "z")}, "x"), max_rows)
+    assert {each.dtype for each in made.values()} == {array.dtype.newbyteorder("=")}
+    np.testing.assert_array_equal(made["x"], array)
+    np.testing.assert_array_equal(made["z"], array[:, 0] if num_columns == 1 else array)
 
 
 def small_base():
