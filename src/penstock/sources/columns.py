@@ -161,6 +161,10 @@ def make_field(
         dtype = _numpy_dtype(arrow_type.value_type, columns[0], request.name, file)
         return Field(request.name, columns, False, request.dtype or dtype, (width,))
     dtypes = [_numpy_dtype(types[column], column, request.name, file) for column in columns]
+    if request.name == "time" and request.dtype is None and np.result_type(*dtypes).kind == "f":
+        raise InputError(
+            f"{file}: column {columns[0]!r}, wanted for 'time', holds {types[columns[0]]}; times are integers: round them first"
+        )
     row_shape = (len(columns),) if request.is_vector or len(columns) > 1 else ()
     return Field(request.name, columns, False, request.dtype or np.result_type(*dtypes), row_shape)
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from penstock.errors import InputError
+from penstock.errors import InputError, argument
 from penstock.sources.columns import Field, Request, make_chunk, make_field, pc, resolve
 from penstock.sources.csv_layout import NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
 from penstock.sources.source import DST, ID, SRC, Chunk, Column
@@ -47,6 +47,7 @@ class CsvTable:
                 request = replace(request, columns=_DEFAULT_POSITIONS[request.name])
             self._columns[request.name] = resolve(request, names, self.name)
         self._types: dict[str, pa.DataType] = {}
+        self._guessed: set[str] = set()
         self._settle_types(wanted)
         self._fields: dict[str, Field] = {
             request.name: make_field(request, self._columns[request.name], self._types, self.name, lambda _: 0) for request in wanted
@@ -67,7 +68,10 @@ class CsvTable:
             return
         first_block = next(self._blocks(), None)
         schema = pa.schema(dict.fromkeys(guessed, pa.null())) if first_block is None else self._parse(first_block, 0, guessed).schema
+        if first_block is not None and any(pa.types.is_binary(schema.field(column).type) for column in guessed):
+            raise InputError(self._not_utf8(first_block, 0))
         self._types |= {column: schema.field(column).type for column in guessed}
+        self._guessed = set(guessed)
         for request in requests:
             column = self._columns[request.name][0]
             if request.kind == "id" and (pa.types.is_temporal(self._types[column]) or pa.types.is_boolean(self._types[column])):
@@ -151,6 +155,8 @@ class CsvTable:
 
     def _find_fault(self, block: bytes, first_row: int, message: str) -> str:
         """Look for the first line of a block that does not fit; `first_row` is the row of its first line that is not blank."""
+        if "UTF8" in message:
+            return self._not_utf8(block, first_row)
         width = len(self._layout.column_names)
         lines = block.decode("utf-8", "replace").lstrip("\r\n").split("\n")
         for number, line in enumerate(lines, start=self._line_of(first_row)):
@@ -161,8 +167,26 @@ class CsvTable:
             for column, cell in zip(self._layout.column_names, cells, strict=False):
                 if column in self._types and not _fits(cell, self._types[column]):
                     shown = f"column {column!r} holds {cell[:_SHOWN_CHARACTERS]!r}"
-                    return f"{self.name}, line {number}: {shown}, which is not of type {self._types[column]}"
+                    return f"{self.name}, line {number}: {shown}, which is not of type {self._types[column]}{self._hint(column)}"
         return f"{self.name}: {message}"
+
+    def _hint(self, column: str) -> str:
+        """Say what to do about a type that was guessed."""
+        if column not in self._guessed:
+            return ""
+        if any(self._columns.get(name) == (column,) for name in (ID, SRC, DST)):
+            return f" as those before: say {argument('ids', 'string')} if ids are text"
+        return " as those in the first MiB: write the first one like 1.0, or say its dtype in a description (dtypes) or from Python"
+
+    def _not_utf8(self, block: bytes, first_row: int) -> str:
+        """Name the first line of a block that is not UTF-8."""
+        block = block.lstrip(b"\r\n")
+        try:
+            block.decode("utf-8")
+            line = self._line_of(first_row)
+        except UnicodeDecodeError as error:
+            line = self._line_of(first_row) + block.count(b"\n", 0, error.start)
+        return f"{self.name}, line {line}: not UTF-8 text; write the file as UTF-8 (for instance by iconv -f latin1 -t utf-8)"
 
 
 def _with_default_dtype(request: Request) -> Request:

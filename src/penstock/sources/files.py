@@ -23,8 +23,8 @@ _CSV, _PARQUET = (".csv", ".tsv", ".txt", ".edges"), (".parquet", ".pq")
 
 
 def file_format(path: Path) -> str:
-    """Return "csv", "parquet", "npy" or "" by the suffix, compression aside."""
-    suffix = Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
+    """Return "csv", "parquet", "npy" or "" by the suffix in small or capital letters, compression aside."""
+    suffix = (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
     if suffix in _CSV:
         return "csv"
     return "parquet" if suffix in _PARQUET else "npy" if suffix == ".npy" else ""

@@ -61,9 +61,9 @@ def _open_path(path: Path, options: dict[str, Any]) -> Source:
         return _call(open_edge_list, options, "an edge list", path)
     if not path.exists() and not any(sign in str(path) for sign in "*?["):
         raise MissingFileError(f"{path}: no such file or folder")
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         return _call(lambda: open_npz_graph(path), options, "an .npz archive")
-    if path.suffix == ".json":
+    if path.suffix.lower() == ".json":
         return _call(lambda: open_description(path), options, "a description")
     if any(file_format(part) not in ("csv", "parquet") for part in expand(path, Path())):
         raise InputError(f"{path}: not a kind of file that a graph can be read from; known are .npz, .csv, .tsv, .txt, .parquet and .json")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.tables import assert_same_columns, check_table, read_all
 
 from penstock.errors import InputError, MissingFieldError, UsageError
-from penstock.sources import csv_table
+from penstock.records import EDGE
+from penstock.sources import csv_table, open_source
 from penstock.sources.columns import Request
 from penstock.sources.csv_table import CsvTable
 
@@ -206,3 +207,38 @@ def test_carriage_returns_alone(tmp_path):
     path.write_bytes(b"src,dst\r0,1\r1,2\r")
     with pytest.raises(InputError, match="its lines end in a carriage return alone"):
         read_all(CsvTable(path, ENDS))
+
+
+def test_bytes_that_are_not_utf8(tmp_path, monkeypatch):
+    path, fault = tmp_path / "e.csv", "line 3: not UTF-8 text; write the file as UTF-8"
+    path.write_bytes("src,dst,w\nann,bob,1\nZoë,eve,2\n".encode("latin-1"))
+    for ends in (ENDS, [Request(name="src", columns="src", kind="id", as_string=True)]):
+        with pytest.raises(InputError, match=fault):
+            read_all(CsvTable(path, ends))
+    assert read_all(CsvTable(path, [Request(name="weight", columns="w")]))["weight"].tolist() == [1, 2]
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 20)
+    with pytest.raises(InputError, match=fault):
+        read_all(CsvTable(path, ENDS))
+
+
+def test_a_guess_that_was_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 20)
+    fields = Request(name="age", columns="w")
+    with pytest.raises(
+        InputError, match=r"line 4: column 'w' holds '0.5', .* int64 as those in the first MiB: write the first one like 1.0"
+    ):
+        read_all(table(tmp_path, "src,dst,w\n0,1,1\n1,2,2\n2,3,0.5\n", fields))
+    with pytest.raises(InputError, match=r"line 4: column 'dst' holds 'x', .* int64 as those before: say ids='string' if ids are text"):
+        read_all(table(tmp_path, "src,dst,w\n0,1,1\n1,2,2\n2,x,3\n", fields))
+
+
+def test_times_that_are_no_integers(tmp_path):
+    with pytest.raises(InputError, match=r"e.csv: column 't', wanted for 'time', holds double; times are integers: round them first"):
+        table(tmp_path, "src,dst,t\n0,1,0.5\n", Request(name="time", columns="t"))
+
+
+@pytest.mark.parametrize("name", ["E.CSV", "e.csv.GZ", "e.TSV"])
+def test_endings_in_capital_letters(tmp_path, name):
+    text = b"src,dst\n0,1\n"
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("GZ") else text)
+    assert pairs(read_all(open_source(tmp_path / name).edges[EDGE].table)) == [(0, 1)]

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.feed import NeighborLoader
+from penstock.sources import csv_table
 from penstock.store import Store, ingest
 from tests.refusals import TRAIN, assert_in_table, call, refused, said
 from tests.train.stores import make_data
@@ -44,9 +45,17 @@ def test_a_field_given_twice(option, tmp_path, capfd):
     assert f"{option} is given twice for 'z', as a and as b" in line
 
 
-def test_a_bad_cell_names_its_line(tmp_path, capfd):
+def test_a_bad_cell_names_its_line(tmp_path, capfd, monkeypatch):
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n1,x,0.5\n")
     assert "line 3" in said(capfd, "ingest", tmp_path / "edges.csv", tmp_path / "store", "--edge-field", "weight=w", "--ids", "int")
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 20)
+    (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,1\n1,2,2\n2,3,0.5\n3,x,4\n")
+    assert "write the first one like 1.0" in said(capfd, "ingest", "edges.csv", "store", "--edge-field", "age=w")
+    assert "say --ids string" in said(capfd, "ingest", "edges.csv", "store")
+    (tmp_path / "edges.csv").write_bytes("src,dst,w\nann,Zoë,0.5\n".encode("latin-1"))
+    assert "line 2: not UTF-8" in said(capfd, "ingest", "edges.csv", "store")
+    (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n")
+    assert "'w', wanted for 'time'" in said(capfd, "ingest", "edges.csv", "store", "--edge-field", "time=w")
 
 
 def test_ids_far_apart(tmp_path, capfd):
