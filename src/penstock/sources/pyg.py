@@ -149,13 +149,13 @@ def _edges(store: Any, name: str) -> tuple[ArrayTable, list[str]]:
         ends, fields = _transposed_adjacency(store.adj_t)
     else:
         raise InputError(f"{name} has neither edge_index nor adj_t: a graph needs edges (an empty edge_index will do)")
-    given = dict.fromkeys(fields, "the value of adj_t")
+    given = {**dict.fromkeys(ends, "the ends of the edges"), **dict.fromkeys(fields, "the value of adj_t")}
     for key, value in store.items():
         if key in ("edge_index", "adj_t") or (hasattr(store, "is_node_attr") and store.is_node_attr(key)):
             continue
         if _is_tensor(value) and store.is_edge_attr(key):
             field = str(EDGE_FIELD_OF.get(key, key))
-            if field in fields:
+            if field in given:
                 raise InputError(f"{name}: {given[field]} and {key} would both be the field '{field}' of the edges: remove or rename one")
             fields[field], given[field] = value, key
         elif key != "num_nodes":

@@ -192,10 +192,11 @@ def _requests(files: NodeFiles | EdgeFiles) -> tuple[list[Request], dict[str, Fi
     """Split the fields into those from columns and those from `.npy` files."""
     requests, arrays = [], {}
     for name, columns in files.fields.items():
-        if isinstance(columns, str | Path) and file_format(Path(columns)) == "npy":
-            arrays[name] = columns
-        elif name in (ID, SRC, DST):
+        is_npy = isinstance(columns, str | Path) and file_format(Path(columns)) == "npy"
+        if name in (SRC, DST) or (name == ID and not is_npy):
             raise UsageError(f"a field cannot be called {name!r}: name the column by {argument(name)}")
+        if is_npy:
+            arrays[name] = columns
         else:
             requests.append(Request(name=name, columns=columns, dtype=_dtype(files, name)))
     if unknown := set(files.dtypes) - set(files.fields):

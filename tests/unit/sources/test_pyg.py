@@ -162,3 +162,9 @@ def test_a_mask_of_no_nodes(tmp_path):
     data["b", "s", "a"].edge_index = torch.empty(2, 0, dtype=torch.int64)
     store = ingest(data, tmp_path / "store")
     assert [store.split("train", node_type=t).size for t in ("a", "b")] == [6, 0]
+
+
+def test_an_attribute_called_like_an_end():
+    data = Data(edge_index=EDGE_INDEX, num_nodes=4, dst=torch.zeros(EDGE_INDEX.shape[1], dtype=torch.int64))
+    with pytest.raises(InputError, match="the ends of the edges and dst would both be the field 'dst' of the edges"):
+        open_source(data)

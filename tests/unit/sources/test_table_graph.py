@@ -259,6 +259,7 @@ def test_a_description_is_utf8_whatever_the_locale(described, monkeypatch):
         ("edges.csv", {"src": "from"}, MissingFieldError, "no column 'from' for 'src'; the columns are src, dst, w, t"),
         ("edges.csv", {"edge_fields": {"weight": "weight"}}, MissingFieldError, "no column 'weight' for 'weight'"),
         ("edges.csv", {"edge_fields": {"src": "w"}}, UsageError, "a field cannot be called 'src'"),
+        ("edges.csv", {"edge_fields": {"src": "x.npy"}}, UsageError, "a field cannot be called 'src'"),
         ("edges.csv", {"edge_dtypes": {"weight": "float32"}}, UsageError, "dtypes names 'weight', which is no field; fields are none"),
         ("edges.csv", {"edge_fields": {"a": "w"}, "edge_dtypes": {"a": "text"}}, UsageError, "'text' of 'a' is no number type"),
         ("edges.csv", {"node_fields": {"y": "class"}}, UsageError, "'y' is to come from a column, and there is no node table"),
