@@ -121,7 +121,11 @@ def test_a_sampler_whose_length_changes():
     iterator = iter(loader)
     for _ in range(5):
         next(iterator)
-    assert loader.state_dict()["batch"] == 5
+    state = loader.state_dict()
+    assert state["batch"] == 5
+    other = make(list(range(80)))  # of another length when the state is taken up
+    other.load_state_dict(state)
+    assert other.state_dict() == state
     del sampler[100:]
     assert len(seeds_of(loader)) == 100
 
