@@ -238,8 +238,8 @@ class NeighborLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
         batch = self._delivered * self.num_ranks
-        is_from_inside = self._is_fresh and self._sequence is not None  # a state's; how long the sampler was then, the next pass finds out
-        if self._is_over or (batch >= self._num_batches and not is_from_inside):
+        is_to_be_read = self._is_fresh and isinstance(self._maker.order, GivenOrder)  # how many batches there are, the next pass finds out
+        if self._is_over or (batch >= self._num_batches and not is_to_be_read):
             return make_state(self._configure(), epoch=self._epoch + 1, batch=0)
         return make_state(self._configure(), epoch=self._epoch, batch=batch, sequence=self._sequence if batch else None)
 

@@ -1,0 +1,177 @@
+"""What a batch must be: worked out from the graph and the case with NumPy and PyG alone.
+
+In: a case, a batch, and the positions of its seeds. Out: nothing, or AssertionError.
+"""
+
+import numpy as np
+import torch
+from torch_geometric.data import HeteroData
+from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, SamplerOutput
+
+from tests.fuzz.cases import of_type
+
+
+def check_batch(case, batch, positions):
+    """Seeds, nodes and edges; and which edges there are, where no reverse ones were put to those that were drawn."""
+    check_nodes(case, batch, positions)
+    if case.options["subgraph_type"] != "bidirectional":
+        for edge_type in case.graph.edge_index:
+            check_edges(case, batch, edge_type)
+        check = check_induced if case.options["subgraph_type"] == "induced" else check_hops
+        check(case, batch, len(positions))
+
+
+def check_nodes(case, batch, positions):
+    """Seeds come first and in place; every other node once (in its tree); with their rows."""
+    seeds = of_type(batch, case.seed_type)
+    assert torch.equal(seeds.n_id[: len(positions)], case.seeds[positions])
+    assert torch.equal(seeds.input_id, case.input_ids[positions])
+    assert seeds.batch_size == len(positions)
+    for node_type, count in case.graph.num_nodes.items():
+        nodes = of_type(batch, node_type)
+        num_seeds, keys = len(positions) if node_type == case.seed_type else 0, nodes.n_id
+        if case.options["disjoint"]:
+            assert nodes.batch[:num_seeds].tolist() == list(range(num_seeds))
+            keys = nodes.batch * count + nodes.n_id
+        others = keys[num_seeds:]
+        assert others.unique().numel() == others.numel(), f"a node of {node_type} comes twice"
+        assert not torch.isin(others, keys[:num_seeds]).any(), f"a seed of {node_type} comes again"
+        assert nodes.num_nodes == keys.numel()
+        check_rows(case, nodes, node_type, nodes.n_id)
+
+
+def check_rows(case, store, key, ids):
+    for name, values in case.graph.rows[key].items():
+        assert_same_bits(store[name], values[ids], (key, name))
+
+
+def assert_same_bits(ours, theirs, name):
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), name
+    ours, theirs = (each.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8) for each in (ours, theirs))
+    assert torch.equal(ours, theirs), name
+
+
+def numbers_of(case, batch, edge_type):
+    """Which edges of the graph those of a batch are."""
+    e_id = of_type(batch, edge_type).e_id
+    return case.edge_numbers[edge_type][e_id] if edge_type in case.edge_numbers else e_id
+
+
+def check_edges(case, batch, edge_type):
+    """Every edge is in the graph, between these two nodes, has its rows, and stays in its tree."""
+    edges, sources, targets = of_type(batch, edge_type), of_type(batch, edge_type[0]), of_type(batch, edge_type[2])
+    (source, target), numbers = edges.edge_index, numbers_of(case, batch, edge_type)
+    ends = torch.stack([sources.n_id[source], targets.n_id[target]])
+    assert torch.equal(ends, case.graph.edge_index[edge_type][:, numbers]), f"edges of {edge_type} are none of the graph's"
+    check_rows(case, edges, edge_type, numbers)
+    if case.options["disjoint"]:
+        assert torch.equal(sources.batch[source], targets.batch[target])
+    if "row_ptr" in edges:
+        assert np.array_equal(np.repeat(np.arange(edges.row_ptr.numel() - 1), edges.row_ptr.diff()), target)
+
+
+def check_induced(case, batch, num_seeds):
+    """All edges among the nodes, each once; of a seed that comes twice, any of the two has them."""
+    for edge_type, (source, target) in case.graph.edge_index.items():
+        sources, targets = (of_type(batch, end).n_id for end in (edge_type[0], edge_type[2]))
+        among = (torch.isin(source, sources) & torch.isin(target, targets)).nonzero().view(-1)
+        numbers = numbers_of(case, batch, edge_type).sort().values
+        are_distinct = all(ids.unique().numel() == ids.numel() for ids in (sources, targets))
+        assert torch.equal(numbers if are_distinct else numbers.unique(), among)
+        assert "num_sampled_edges" not in of_type(batch, edge_type)
+
+
+def check_hops(case, batch, num_seeds):
+    """Each node of a hop has as many edges as the fanout says, and each node of the next hop is seen first in one of them."""
+    num_hops, nodes_begin, edges_begin = len(next(iter(case.fanouts.values()))), {}, {}
+    for node_type in case.graph.num_nodes:
+        nodes = of_type(batch, node_type)
+        nodes_begin[node_type] = np.cumsum([0, *nodes.num_sampled_nodes])
+        assert nodes.num_sampled_nodes[0] == (num_seeds if node_type == case.seed_type else 0)
+        assert (len(nodes.num_sampled_nodes), nodes_begin[node_type][-1]) == (num_hops + 1, nodes.n_id.numel())
+    for edge_type in case.graph.edge_index:
+        edges = of_type(batch, edge_type)
+        edges_begin[edge_type] = np.cumsum([0, *edges.num_sampled_edges])
+        assert (len(edges.num_sampled_edges), edges_begin[edge_type][-1]) == (num_hops, edges.edge_index.shape[1])
+    for hop in range(num_hops):
+        seen = {node_type: [np.empty(0, np.int64)] for node_type in case.graph.num_nodes}
+        for edge_type, begin in edges_begin.items():
+            of_hop, nodes = slice(*begin[hop : hop + 2]), slice(*nodes_begin[edge_type[2]][hop : hop + 2])
+            check_fanout(case, batch, edge_type, case.fanouts[edge_type][hop], of_hop, nodes)
+            seen[edge_type[0]].append(of_type(batch, edge_type).edge_index[0, of_hop].numpy())
+        for node_type, begin in nodes_begin.items():
+            sources = np.concatenate(seen[node_type])
+            assert np.isin(np.arange(begin[hop + 1], begin[hop + 2]), sources).all(), f"a node of {node_type} in hop {hop + 1} has no edge"
+            assert sources.max(initial=-1) < begin[hop + 2]
+
+
+def check_fanout(case, batch, edge_type, fanout, of_hop, nodes):
+    """`of_hop`: the edges of one type and hop; `nodes`: those whose neighbours were drawn."""
+    targets, numbers = of_type(batch, edge_type).edge_index[1, of_hop].numpy(), numbers_of(case, batch, edge_type)[of_hop].numpy()
+    can_be_drawn = case.can_be_drawn(edge_type)
+    assert can_be_drawn[numbers].all(), "an edge of weight 0 was drawn"
+    assert ((targets >= nodes.start) & (targets < nodes.stop)).all()
+    degrees = case.graph.edge_index[edge_type][1][can_be_drawn].bincount(minlength=case.graph.num_nodes[edge_type[2]])
+    degrees = degrees[of_type(batch, edge_type[2]).n_id[nodes]].numpy()
+    if case.options["replace"] and fanout != -1:
+        expected = np.where(degrees > 0, fanout, 0)
+    else:
+        expected = degrees if fanout == -1 else np.minimum(degrees, fanout)
+        assert len(set(zip(targets.tolist(), numbers.tolist(), strict=True))) == len(numbers), "an edge was drawn twice"
+    counts = np.bincount(targets - nodes.start, minlength=nodes.stop - nodes.start)
+    assert np.array_equal(counts, expected), f"{edge_type}, fanout {fanout}: {counts} edges for {expected}"
+
+
+class Replay(BaseSampler):
+    """Draws what was drawn before."""
+
+    edge_permutation = None
+
+    def __init__(self, output):
+        self.output = output
+
+    def sample_from_nodes(self, inputs, **ignored):
+        return self.output
+
+    def sample_from_edges(self, inputs, neg_sampling=None):
+        raise NotImplementedError
+
+
+def check_against_pyg(case, batch, drawn, positions):
+    """A batch is what PyG's own loader makes of the same sample: names, types and values. `drawn`: the batch before reverse edges."""
+    graph, output = case.graph, output_of(case, drawn, case.input_ids[positions])
+    output = output.to_bidirectional() if case.options["subgraph_type"] == "bidirectional" else output
+    nodes = (case.seed_type, case.seeds) if isinstance(graph.data, HeteroData) else case.seeds
+    loader = NodeLoader(graph.data, Replay(output), nodes, transform=case.options["transform"], input_id=case.input_ids)
+    ours, theirs = ({store._key: store.to_dict() for store in each.stores} for each in (batch, loader(positions)))
+    assert ours.keys() == theirs.keys()
+    unlike = {"row_ptr"} | ({"e_id", "train_mask"} if graph.is_for_store else set())  # of a store: checked above; a split
+    for key, their in theirs.items():
+        names = {name for name, value in their.items() if value is not None} - unlike
+        assert ours[key].keys() - unlike == names, key
+        for name in names:
+            our_value, their_value = ours[key][name], their[name]
+            assert type(our_value) is type(their_value), (key, name)
+            if isinstance(their_value, torch.Tensor):
+                assert_same_bits(our_value, their_value, (key, name))
+            else:
+                assert our_value == their_value, (key, name)
+
+
+def output_of(case, batch, input_id):
+    """What was drawn, in PyG's form."""
+    nodes, edges = ({key: of_type(batch, key) for key in keys} for keys in (case.graph.num_nodes, case.graph.edge_index))
+    parts = {
+        "node": {t: store.n_id for t, store in nodes.items()},
+        "row": {e: store.edge_index[0] for e, store in edges.items()},
+        "col": {e: store.edge_index[1] for e, store in edges.items()},
+        "edge": {e: numbers_of(case, batch, e) for e in edges},
+        "batch": {t: store.batch for t, store in nodes.items()} if case.options["disjoint"] else None,
+        "num_sampled_nodes": {t: store.num_sampled_nodes for t, store in nodes.items() if "num_sampled_nodes" in store} or None,
+        "num_sampled_edges": {e: store.num_sampled_edges for e, store in edges.items() if "num_sampled_edges" in store} or None,
+        "metadata": (input_id, None),
+    }
+    if isinstance(batch, HeteroData):
+        return HeteroSamplerOutput(**parts)
+    return SamplerOutput(**{name: next(iter(part.values())) if isinstance(part, dict) else part for name, part in parts.items()})

@@ -1,0 +1,257 @@
+"""Random loaders against what their batches must be, and against each other under random plans, threads, ranks, breaks and states.
+
+    PENSTOCK_FUZZ_SEED=17 pytest tests/fuzz                     one case
+    PENSTOCK_FUZZ_MINUTES=60 pytest tests/fuzz -m deep -s       fresh ones, for an hour
+
+For each case: (1) three epochs of a plain loader, where each batch is checked by `oracle`, by PyG's own loader over the same sample, and by
+asking for it alone. (2) Loaders with anything that must not matter (`Trial`), left and begun at random, where each batch has the digest of
+the plain loader's in its place. Settings that are refused when a loader is made are counted.
+"""
+
+import json
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from penstock import digest
+from penstock.errors import BudgetError, NotSupportedError, StateError, UsageError
+from penstock.order import LocalOrder, RandomOrder
+from tests.fuzz.cases import NUM_EPOCHS, Dice, of_type, random_case, random_plan, random_threads
+from tests.fuzz.oracle import check_against_pyg, check_batch
+
+SEEDS = [*map(int, os.environ["PENSTOCK_FUZZ_SEED"].split(","))] if "PENSTOCK_FUZZ_SEED" in os.environ else range(60)
+MINUTES = float(os.environ.get("PENSTOCK_FUZZ_MINUTES", "10"))
+NUM_TRIALS = 4
+REFUSALS = (UsageError, BudgetError, NotSupportedError)
+
+pytestmark = pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional graph")
+
+
+class Made(NamedTuple):
+    """A batch of the plain loader: its digest, and the positions of its seeds."""
+
+    digest: str
+    positions: list[int]
+
+
+def plain_epochs(case):
+    """[epoch][batch] of the plain loader, each checked in every way."""
+    loader, drawn_only, epochs = case.open(), case.drawn_only(), []
+    draw = drawn_only.open() if case.options["subgraph_type"] == "bidirectional" else None
+    for epoch in range(NUM_EPOCHS):
+        made = []
+        for index, batch in enumerate(case.begin(loader, epoch)):
+            place = {"epoch": epoch, "batch": index}
+            positions = [case.position_of[each] for each in of_type(batch, case.seed_type).input_id.tolist()]
+            made.append(Made(digest(batch), positions))
+            check_batch(case, batch, positions)
+            drawn = batch if draw is None else draw(positions, **place)
+            check_batch(drawn_only if draw else case, drawn, positions)
+            check_against_pyg(case, batch, drawn, positions)
+            assert digest(loader(positions, **place)) == made[-1].digest, f"another batch where it is asked for alone: {place}"
+        check_sequence(case, epoch, [each.positions for each in made])
+        assert len(loader) == len(made)
+        epochs.append(made)
+    return epochs
+
+
+def check_sequence(case, epoch, batches):
+    """Every seed comes once in an epoch, or what a sampler gives."""
+    if case.given is not None:
+        assert batches == case.given[epoch]
+        return
+    positions = [position for batch in batches for position in batch]
+    assert len(set(positions)) == len(positions)
+    if case.options.get("drop_last"):
+        assert {len(batch) for batch in batches} == {case.options["batch_size"]}
+    else:
+        assert len(positions) == case.seeds.numel()
+
+
+def check_states_of_others_are_refused(case, dice):
+    """A state is not taken by a loader whose batches would be others."""
+    order, changes = case.options.get("order"), [{"seed": case.options["seed"] ^ 1}, {"input_id": case.input_ids + 5000}]
+    if isinstance(order, RandomOrder):
+        changes.append({"order": RandomOrder(order.num_seeds, order.seed + 2)})
+    if isinstance(order, LocalOrder):
+        changes.append({"order": LocalOrder(order.part_sizes, order.seed + 2)})
+    state = case.open().state_dict()
+    with pytest.raises(StateError, match="belongs to another configuration"):
+        case.open(**dice.choice(changes)).load_state_dict(state)
+
+
+@dataclass
+class Pass:
+    """One pass over a loader, and what it has still to give."""
+
+    batches: Iterator
+    expected: list[Made]
+
+
+class Trial:
+    """A loader that is left and begun at random, and goes on elsewhere from its states; and where it should be."""
+
+    def __init__(self, case, epochs, dice):
+        self.case, self.epochs, self.dice = case, epochs, dice
+        self.steps, self.kept, self.passes, self.latest = [], [], [], None
+        self.epoch, self.delivered, self.is_fresh, self.is_over = 0, 0, True, False
+        self.open(dice.choice([1, 1, 2, 3]))
+
+    def open(self, num_ranks):
+        """Another loader; it may be refused."""
+        rank = self.dice.randrange(num_ranks)
+        options = {"plan": random_plan(self.dice, self.case), **random_threads(self.dice), "rank": rank, "num_ranks": num_ranks}
+        self.loader = self.case.open(**options)
+        self.rank, self.num_ranks = rank, num_ranks
+        self.steps.append(f"open: {options}")
+
+    def walk(self):
+        """A few random steps. At the end all batches are as they were."""
+        moves = [self.read_all, self.read_all, self.read_some, self.go_on, self.save_and_load, self.save_and_load, self.ask, self.beside]
+        with noted(lambda: "\n".join(self.steps)):
+            for move in self.dice.choices(moves, k=self.dice.randrange(1, 8)):
+                self.steps.append(f"{move.__name__} at {self.position()}")
+                move()
+            assert all(digest(batch) == made.digest for batch, made in self.kept), "a batch that was kept has changed"
+
+    def num_batches(self, epoch):
+        """Of all ranks together."""
+        count = len(self.epochs[epoch])
+        return count - count % self.num_ranks if self.case.options.get("drop_last") else count
+
+    def position(self):
+        """(epoch, batch) that a state should say."""
+        batch = self.delivered * self.num_ranks
+        is_known = self.epoch < NUM_EPOCHS and (batch > 0 or not self.is_fresh)
+        is_over = self.is_over or (is_known and batch >= self.num_batches(self.epoch))
+        return (self.epoch + 1, 0) if is_over else (self.epoch, batch)
+
+    def begin(self):
+        """Begin a pass. After the last epoch that is known, there is nothing to take from it."""
+        epoch = self.epoch if self.is_fresh else self.epoch + 1
+        if epoch >= NUM_EPOCHS:
+            return Pass(iter(()), [])
+        self.epoch, self.delivered = epoch, self.delivered if self.is_fresh else 0
+        self.is_fresh = self.is_over = False
+        expected = self.epochs[epoch][self.rank : self.num_batches(epoch) : self.num_ranks][self.delivered :]
+        self.latest = Pass(self.case.begin(self.loader, epoch), expected)
+        self.passes.append(self.latest)
+        return self.latest
+
+    def take(self, one):
+        """The next batch of a pass, which must be that of its place. Returns False at its end."""
+        batch = next(one.batches, None)
+        if batch is None:
+            assert not one.expected, f"{len(one.expected)} batches did not come"
+            self.is_over |= one is self.latest
+            return False
+        assert one.expected, "a batch too many"
+        made = one.expected.pop(0)
+        assert digest(batch) == made.digest, f"another batch than the plain loader's of the seeds {made.positions}"
+        self.kept.append((batch, made))
+        self.delivered += one is self.latest
+        return True
+
+    def read_all(self):
+        one = self.begin()
+        while self.take(one):
+            pass
+
+    def read_some(self):
+        one = self.begin()
+        for _ in range(self.dice.randrange(6)):
+            self.take(one)
+
+    def go_on(self):
+        """Passes that overlap, some from before a state."""
+        for one in self.dice.choices(self.passes, k=8) if self.passes else ():
+            self.take(one)
+
+    def save_and_load(self):
+        """Go on from a state, through JSON: elsewhere, or where it was taken."""
+        state = json.loads(json.dumps(self.loader.state_dict()))
+        place = state["epoch"], state["batch"]
+        assert place == self.position()
+        if self.dice.chance(0.7):
+            try:
+                self.open(self.dice.choice([num_ranks for num_ranks in (1, 2, 3) if state["batch"] % num_ranks == 0]))
+            except REFUSALS as error:
+                self.steps.append(f"refused: {error}")
+        self.loader.load_state_dict(state)
+        self.epoch, self.delivered, self.is_fresh, self.is_over = place[0], place[1] // self.num_ranks, True, False
+        self.latest = None
+        if self.position() == place:  # with drop_last, more ranks may have nothing more of the epoch
+            assert self.loader.state_dict() == state
+
+    def ask(self):
+        """What moves nothing: counts, and a batch that is asked for alone."""
+        self.loader.stats().as_dict(), self.loader.timeline()
+        epoch = self.dice.randrange(NUM_EPOCHS)
+        index = self.dice.randrange(len(self.epochs[epoch]))
+        made = self.epochs[epoch][index]
+        assert digest(self.loader(torch.tensor(made.positions), epoch=epoch, batch=index)) == made.digest
+
+    def beside(self):
+        """A loader over other seeds and the same tiers."""
+        nodes = self.case.seeds[:20] if self.case.seed_type == "node" else (self.case.seed_type, self.case.seeds[:20])
+        in_order = dict.fromkeys(("order", "sampler", "batch_sampler", "input_id")) | {"shuffle": False, "drop_last": False}
+        plain = self.case.open(**in_order, input_nodes=nodes)
+        assert [digest(batch) for batch in self.loader.beside(nodes)] == [digest(batch) for batch in plain]
+
+
+class noted:
+    """What fails within the block says `note()` too."""
+
+    def __init__(self, note):
+        self.note = note
+
+    def __enter__(self):
+        return None
+
+    def __exit__(self, kind, error, trace):
+        if error is not None:
+            error.add_note(self.note())
+
+
+def run(seed, folder):
+    """One case. Returns how much there was in it."""
+    dice, counts = Dice(seed), Counter(cases=1)
+    with noted(lambda: f"seed {seed}; this case alone: PENSTOCK_FUZZ_SEED={seed} python -m pytest tests/fuzz"):
+        case = random_case(dice, folder / f"store-{seed}")
+        with noted(lambda: str(case)):
+            epochs = plain_epochs(case)
+            counts["batches"] += sum(map(len, epochs))
+            check_states_of_others_are_refused(case, dice)
+            for _ in range(NUM_TRIALS):
+                try:
+                    trial = Trial(case, epochs, dice)
+                except REFUSALS:
+                    counts["refused"] += 1
+                    continue
+                trial.walk()
+                counts["trials"] += 1
+    return counts
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_case(seed, tmp_path):
+    run(seed, tmp_path)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(MINUTES * 60 + 600)
+def test_fresh_cases(tmp_path):
+    seed, ends, counts = secrets.randbelow(1 << 48), time.monotonic() + 60 * MINUTES, Counter()
+    print(f"\ncases from seed {seed} on", flush=True)
+    while time.monotonic() < ends:
+        counts += run(seed, tmp_path)
+        seed += 1
+    print(dict(counts))
+    assert counts["trials"] > counts["refused"], f"most settings are refused: {counts}"
