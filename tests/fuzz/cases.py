@@ -18,12 +18,9 @@ from penstock.plan.recipes import RECIPES
 from tests.pyg import Data
 
 NUM_EPOCHS = 3
-MOST_BATCHES = 10
-"""Of an epoch."""
 HOMOGENEOUS = ("node", "to", "node")
 SHAPES = [(1,), (3,), (2, 3), (33,), (128,), ()]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.bool, torch.int64, torch.int32, torch.float64]
-KEPT_BY_STORES = DTYPES[:-1]
 
 
 class Dice(random.Random):
@@ -101,9 +98,9 @@ class Case:
         return iter(loader)
 
     def _tell_of(self, epoch):
-        for sampler in (self.options.get("sampler"), self.options.get("batch_sampler")):
-            if isinstance(sampler, ToldSampler):
-                sampler.set_epoch(epoch)
+        sampler = self.options.get("sampler", self.options.get("batch_sampler"))
+        if isinstance(sampler, ToldSampler):
+            sampler.set_epoch(epoch)
 
     def drawn_only(self):
         """The same, with the edges that are drawn and no others."""
@@ -145,7 +142,7 @@ def mark(batch):
 def random_case(dice, folder):
     graph = random_graph(dice, is_for_store=dice.chance(0.5))
     source, edge_numbers = as_store(dice, graph, folder) if graph.is_for_store else (graph.data, {})
-    seed_type = dice.choice(list(graph.num_nodes))
+    seed_type = dice.choice([*graph.num_nodes, *(target for _, _, target in graph.edge_index)])
     node_store, count = of_type(graph.data, seed_type), graph.num_nodes[seed_type]
     nodes, seeds, input_ids = random_seeds(dice, count, node_store.get("train_mask"))
     if not graph.is_for_store and dice.chance(0.1):
@@ -158,7 +155,7 @@ def random_case(dice, folder):
     options["subgraph_type"] = dice.choice(["directional"] * 4 + ["induced", "bidirectional"])
     options["disjoint"] = options["subgraph_type"] != "induced" and dice.chance(0.25)
     are_weighted = any("edge_weight" in graph.rows[e] for e in graph.edge_index)
-    options["weight_attr"] = "edge_weight" if are_weighted and dice.chance(0.6) else None
+    options["weight_attr"] = "edge_weight" if are_weighted and dice.chance(0.7) else None
     options["transform"] = mark if dice.chance(0.2) else None
     options["num_neighbors"], fanouts = random_fanouts(dice, list(graph.edge_index))
     sequence, given = random_sequence(dice, seeds.numel(), options["seed"])
@@ -169,17 +166,22 @@ def random_case(dice, folder):
 
 
 def random_graph(dice, *, is_for_store):
-    is_homogeneous, dtypes = dice.chance(0.5), KEPT_BY_STORES if is_for_store else DTYPES
+    is_homogeneous, dtypes = dice.chance(0.5), DTYPES[:-1] if is_for_store else DTYPES  # a store has float32 for float64
     data, rows, edge_index = Data() if is_homogeneous else HeteroData(), {}, {}
     types = ["node"] if is_homogeneous else ["a", "b", "c"][: dice.randrange(1, 4)]
-    num_nodes = {t: dice.choice([1, 4, 20, 90, 150]) for t in types}
-    edge_types = {(dice.choice(types), dice.choice(["r", "rev_r", "to"]), dice.choice(types)) for _ in range(dice.randrange(1, 5))}
+    num_nodes = {t: dice.choice([1, 12, 40, 90, 150]) for t in types}
+    edge_types = {(dice.choice(types), dice.choice(["r", "rev_r", "to"]), dice.choice(types)) for _ in range(dice.randrange(1, 6))}
     for edge_type in [HOMOGENEOUS] if is_homogeneous else sorted(edge_types):
         ends = random_edges(dice, num_nodes[edge_type[0]], num_nodes[edge_type[2]])
-        edge_index[edge_type], rows[edge_type] = ends, random_edge_rows(dice, ends.shape[1], dtypes)
+        edge_index[edge_type], count = ends, ends.shape[1]
+        rows[edge_type] = random_rows(dice, count, {"edge_attr": SHAPES[:3], "edge_field": SHAPES[:3]}, dtypes)
+        if dice.chance(0.4):
+            rows[edge_type]["edge_weight"] = random_weights(dice, count)
         of_type(data, edge_type).update({"edge_index": ends.int() if dice.chance(0.2) else ends, **rows[edge_type]})
     for node_type, count in num_nodes.items():
-        store, rows[node_type] = of_type(data, node_type), random_node_rows(dice, count, dtypes)
+        store = of_type(data, node_type)
+        rows[node_type] = random_rows(dice, count, {"x": SHAPES[:-1], "field": SHAPES, "other": SHAPES}, dtypes)
+        rows[node_type]["y"] = dice.below(min(count, 5), count)
         store.update({"num_nodes": count, **rows[node_type]})
         if dice.chance(0.6):
             store.train_mask = torch.isin(torch.arange(count), dice.some_of(count))
@@ -192,7 +194,7 @@ def random_graph(dice, *, is_for_store):
 
 def random_edges(dice, num_src, num_dst):
     """int64[2, num_edges], among them pairs that come twice, and loops; they may be sorted."""
-    num_edges = dice.choice([0, 1, num_dst, 3 * num_dst, 10 * num_dst])
+    num_edges = num_dst * dice.choice([0, 1, 3, 10, 10])
     ends = torch.stack([dice.below(num_src, num_edges), dice.below(num_dst, num_edges)])
     if dice.chance(0.5):
         ends[:, : num_edges // 4] = ends[:, num_edges - num_edges // 4 :]
@@ -201,21 +203,16 @@ def random_edges(dice, num_src, num_dst):
     return ends[:, ends[1].argsort(stable=True)] if dice.chance(0.3) else ends
 
 
-def random_node_rows(dice, count, dtypes):
-    shapes = {"x": SHAPES[:-1], "field": SHAPES, "other": SHAPES}
-    rows = {name: dice.rows(count, dice.choice(of_row), dice.choice(dtypes)) for name, of_row in shapes.items() if dice.chance(0.6)}
-    return {**rows, "y": dice.rows(count, (), torch.int64).remainder(7)} if dice.chance(0.7) else rows
+def random_rows(dice, count, shapes, dtypes):
+    """name -> rows, for some of the names in `shapes`."""
+    chosen = {name: of_row for name, of_row in shapes.items() if dice.chance(0.6)}
+    return {name: dice.rows(count, dice.choice(of_row), dice.choice(dtypes)) for name, of_row in chosen.items()}
 
 
-def random_edge_rows(dice, count, dtypes):
-    rows = {
-        name: dice.rows(count, dice.choice(SHAPES[:3]), dice.choice(dtypes)) for name in ("edge_attr", "edge_field") if dice.chance(0.35)
-    }
-    if dice.chance(0.4):
-        weights = 4 * torch.rand(count, generator=dice.generator) ** dice.choice([1, 8])
-        weights[torch.rand(count, generator=dice.generator) < dice.choice([0, 0.4])] = 0
-        rows["edge_weight"] = weights.to(dice.choice([torch.float32, torch.float16, torch.bfloat16, torch.int64]))
-    return rows
+def random_weights(dice, count):
+    weights = 4 * torch.rand(count, generator=dice.generator) ** dice.choice([1, 8])
+    weights[torch.rand(count, generator=dice.generator) < dice.choice([0, 0.4, 0.4])] = 0
+    return weights.to(dice.choice([torch.float32, torch.float16, torch.bfloat16, torch.int64]))
 
 
 def as_store(dice, graph, folder):
@@ -243,7 +240,7 @@ def random_seeds(dice, num_nodes, train_mask):
 
 def random_fanouts(dice, edge_types):
     """(as a user gives them, by edge type); no hop takes nothing at all."""
-    num_hops = dice.choice([1, 1, 2, 2, 3])
+    num_hops = dice.choice([1, 2, 2, 3])
     by_type = {e: [dice.choice([-1, 0, 1, 2, 3, 5, 40]) for _ in range(num_hops)] for e in edge_types}
     first = by_type[edge_types[0]] = [fanout or 4 for fanout in by_type[edge_types[0]]]
     return (first, dict.fromkeys(edge_types, first)) if dice.chance(0.5) else (by_type, by_type)
@@ -251,7 +248,7 @@ def random_fanouts(dice, edge_types):
 
 def random_sequence(dice, num_seeds, seed):
     """(options that say which seeds come when, the positions of each batch of each epoch: see `Case.given`)."""
-    batch_size = -(-num_seeds // dice.randrange(1, MOST_BATCHES + 1))
+    batch_size = -(-num_seeds // dice.randrange(1, 11))
     options = {"batch_size": batch_size, "drop_last": dice.chance(0.3)}
     kind = dice.choice(["in order", "shuffled", "shuffled", "near", "own order", "sampler", "batch_sampler"])
     if kind == "shuffled":
@@ -260,9 +257,9 @@ def random_sequence(dice, num_seeds, seed):
         return {**options, "order": dice.choice(["proximity", "community"])}, None
     if kind == "own order":
         first, other = dice.randrange(num_seeds + 1), seed ^ dice.randrange(2)
-        if dice.chance(0.5):
-            return {**options, "order": RandomOrder(num_seeds, other)}, None
-        return {"batch_size": batch_size, "order": LocalOrder([first, num_seeds - first], other)}, None
+        # no drop_last with parts: it leaves smaller batches among them
+        by_parts = {"batch_size": batch_size, "order": LocalOrder([first, num_seeds - first], other)}
+        return dice.choice([by_parts, {**options, "order": RandomOrder(num_seeds, other)}]), None
     is_told = kind != "in order" and dice.chance(0.5)
     if kind == "batch_sampler":
         epochs = [[dice.below(num_seeds, dice.randrange(1, 6)).tolist() for _ in range(dice.randrange(1, 10))] for _ in range(NUM_EPOCHS)]
@@ -278,38 +275,29 @@ def random_sequence(dice, num_seeds, seed):
 
 
 def random_threads(dice):
-    options = {"num_workers": dice.choice([0, 0, 1, 2, 3]), "filter_per_worker": dice.choice([None, True, False])}
-    return {**options, "prefetch_factor": dice.choice([1, 2, 5])} if options["num_workers"] and dice.chance(0.4) else options
+    num_workers = dice.choice([0, 0, 1, 2, 3])
+    return {"num_workers": num_workers, "prefetch_factor": dice.choice([None, 1, 5]), "filter_per_worker": dice.choice([None, True, False])}
 
 
 def random_plan(dice, case):
     """A plan, or the name of one; UsageError where the settings do not go together."""
+    is_store = case.graph.is_for_store
     if dice.chance(0.15):
-        has_own_order = case.options.get("shuffle")
-        return dice.choice(
-            [name for name in RECIPES if not (name == "bgl" and has_own_order) and (case.graph.is_for_store or name != "ginex")]
-        )
-    places = ["given", "memory", "disk"] if case.graph.is_for_store else ["given", "memory"]
+        not_here = {"bgl"} if case.options.get("shuffle") else set()  # it has an order of its own
+        return dice.choice([name for name in RECIPES if name not in (not_here if is_store else not_here | {"ginex"})])
+    places = ["given", "memory", "disk"] if is_store else ["given", "memory"]
     sizes = ["1%", "10%", "35%", "100%", f"{dice.randrange(1, 40)}KiB", "1MiB"]
     settings = {
-        "features": (0.7, places),
-        "policy": (0.75, [*POLICIES, "belady", "belady"]),
-        "cache": (1, [*sizes, f"{dice.randrange(1, 80)} rows"]),
-        "window": (0.8, [1, 2, 3, 5]),
-        "hold": (0.5, ["ids"]),
-        "presample_epochs": (0.2, [2, 3]),
-        "presample_batches": (0.2, [1, 50]),
+        "features": (0.7, places), "topology": (0.7, places),
+        "policy": (0.75, [*POLICIES, "belady", "belady"]), "cache": (1, [*sizes, f"{dice.randrange(1, 80)} rows"]),
+        "neighbor_policy": (0.5, list(LIST_POLICIES)), "neighbor_cache": (1, [*sizes, "shared", f"{dice.randrange(1, 80)} lists"]),
+        "window": (0.8, [1, 2, 3, 5]), "hold": (0.5, ["ids"]), "neighbor_layout": (0.5, ["prefix"]), "huge_pages": (0.3, [False]),
+        "presample_epochs": (0.2, [2, 3]), "presample_batches": (0.2, [1, 50]), "map_threads": (0.1 * is_store, [1, 3, 8]),
         "slow": (0.15, ["1GB/s,1us", "10GB/s,1us,4 rows", "1GB/s,1us,4KiB blocks", "5GB/s,1us,depth 2"]),
-        "topology": (0.7, places),
-        "neighbor_policy": (0.5, list(LIST_POLICIES)),
-        "neighbor_cache": (1, [*sizes, "shared", f"{dice.randrange(1, 80)} lists"]),
-        "neighbor_layout": (0.5, ["prefix"]),
         "slow_topology": (0.1, ["same", "1GB/s,1us,4KiB blocks"]),
-        "map_threads": (0.1 * case.graph.is_for_store, [1, 3, 8]),
-        "huge_pages": (0.3, [False]),
-    }
+    }  # fmt: skip
     plan = {name: dice.choice(values) for name, (likely, values) in settings.items() if dice.chance(likely)}
-    for size, policy in (("cache", "policy"), ("neighbor_cache", "neighbor_policy")):
+    for policy, size in (("policy", "cache"), ("neighbor_policy", "neighbor_cache")):
         if policy not in plan:
             del plan[size]
     if plan.get("features") == "disk" and plan.get("policy") in STATIC and dice.chance(0.5):
