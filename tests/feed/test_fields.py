@@ -140,3 +140,9 @@ def test_ids_of_the_seeds_of_a_store(tmp_path):
     for nodes, message in (("poem", "'poem' is not a node type"), (("paper", []), "input_nodes is empty")):
         with pytest.raises(UsageError, match=message):
             NeighborLoader(store, [2], input_nodes=nodes)
+
+
+def test_a_digest_of_an_element_with_a_stride():
+    data = homogeneous_data()
+    data.scale = torch.rand(2)[::2]
+    assert penstock.digest(data) == penstock.digest(data.clone())

@@ -42,6 +42,6 @@ def _update(state: xxhash.xxh3_64, name: str, value: Any) -> None:
         tensor = value.detach().cpu().contiguous()
         state.update(f"{name}:{tensor.dtype}{list(tensor.shape)}".encode())
         if tensor.numel():
-            state.update(tensor.view(-1).view(torch.uint8).numpy().data)
+            state.update(tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data)
     elif isinstance(value, (int, float, str, bool, list)):
         state.update(f"{name}:{value!r}".encode())
