@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import HeteroData
+from torch_geometric.loader import NodeLoader
 
 import penstock
 from penstock.errors import InputError, UsageError
@@ -11,6 +12,7 @@ from penstock.feed import NeighborLoader
 from penstock.plan import Plan
 from penstock.store import ingest
 from tests.feed.inputs import homogeneous_data, typed_data
+from tests.fuzz.oracle import Replay
 
 
 def test_trees_have_the_name_that_pyg_gives_them():
@@ -76,6 +78,31 @@ def test_edges_that_a_transform_drops_have_no_rows():
 
     batch = next(iter(NeighborLoader(typed_data(), [2], input_nodes="paper", batch_size=9, transform_sampler_output=drop)))
     assert batch["author", "writes", "paper"].edge_attr.tolist() == []
+
+
+NAMES_OF_NODES = ("n_id", "input_id", "batch_size", "num_sampled_nodes")
+NAMES_OF_EDGES = ("e_id", "num_sampled_edges")
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+@pytest.mark.parametrize("make", [homogeneous_data, typed_data])
+def test_fields_with_names_that_a_batch_has(make, disjoint):
+    """PyG keeps the user's `n_id` and `e_id`, cut to the batch; of the other names it sets its own, on the types that it sets them on."""
+    data, drawn = make(), []
+    sizes = [(store, NAMES_OF_NODES, store.num_nodes) for store in data.node_stores]
+    for store, names, num in sizes + [(store, NAMES_OF_EDGES, store.num_edges) for store in data.edge_stores]:
+        for i, name in enumerate(names, 1):
+            store[name] = torch.arange(num) + 10_000 * i
+    for store in data.edge_stores:  # whose samplers number edges in this order
+        store.edge_index = store.edge_index[:, store.edge_index[1].argsort()]
+    nodes = None if make is homogeneous_data else "paper"
+    draw = {"disjoint": disjoint, "transform_sampler_output": lambda output: drawn.append(output) or output}
+    batch = NeighborLoader(data, [3, 3], input_nodes=nodes, **draw)(range(30))
+    theirs = NodeLoader(data, Replay(None), nodes).filter_fn(drawn[0])
+    for store, expected in zip(batch.stores, theirs.stores, strict=True):
+        assert {*store} - {"row_ptr"} == {*expected}
+        for name, value in expected.items():
+            assert torch.equal(store[name], value) if isinstance(value, torch.Tensor) else store[name] == value, name
 
 
 def test_attributes_of_a_typed_graph_itself():

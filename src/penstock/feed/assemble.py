@@ -20,7 +20,7 @@ from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
-from penstock.records import EDGE, EDGE_NAMES, NODE, NODE_NAMES, Allocator, EdgeType, NodeType, Span
+from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
 
 _NO_IDS = torch.empty(0, dtype=torch.int64, device="cpu")
 
@@ -135,6 +135,10 @@ class Assembler:
     ) -> Data | HeteroData:
         """Put a batch together."""
         batch = self._source.new_batch()
+        for field, value in rows:
+            self._store(batch, field.key, None)[field.name] = value
+        if isinstance(self._source, RemoteInput):
+            self._source.fetch(batch, {t: ids.cpu() for t, ids in subgraph.nodes.items()})
         for node_type in self._source.graph.num_nodes:
             nodes = subgraph.nodes.get(node_type)
             self._set_nodes(self._store(batch, node_type, NODE), node_type, nodes, subgraph)
@@ -144,13 +148,6 @@ class Assembler:
                 nothing = torch.empty(0, dtype=torch.int64, device="cpu")
                 edges = SubgraphEdges(nothing.view(2, 0), None, nothing, nothing, None)
             self._set_edges(self._store(batch, edge_type, EDGE), edges)
-        for field, value in rows:
-            if field.name not in self._taken(field.key):  # as in PyG, whose names stay PyG's
-                self._store(batch, field.key, None)[field.name] = value
-        for node_type, trees in (subgraph.trees or {}).items():  # PyG's name: a field `batch` of the user's gives way
-            self._store(batch, node_type, NODE).batch = trees
-        if isinstance(self._source, RemoteInput):
-            self._source.fetch(batch, {t: ids.cpu() for t, ids in subgraph.nodes.items()})
         seeds = self._store(batch, seed_type, NODE)
         seeds.input_id, seeds.batch_size = input_id, input_id.numel()
         return batch
@@ -158,21 +155,21 @@ class Assembler:
     def _store(self, batch: Any, key: Any, homogeneous_key: Any) -> Any:
         return batch if self._is_homogeneous or key == homogeneous_key else batch[key]
 
-    def _taken(self, key: Any) -> tuple[str, ...]:
-        return (*NODE_NAMES, *EDGE_NAMES) if self._is_homogeneous else NODE_NAMES if isinstance(key, str) else EDGE_NAMES
-
     def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor | None, subgraph: Subgraph) -> None:
         nodes = torch.empty(0, dtype=torch.int64, device="cpu") if nodes is None else nodes
         if "num_nodes" in store:
             store.num_nodes = nodes.numel()
-        store.n_id = nodes
-        store.batch = None if subgraph.trees is None else subgraph.trees.get(node_type)
+        if "n_id" not in store:  # as in PyG: what the user has under that name stays
+            store.n_id = nodes
+        if subgraph.trees is not None and node_type in subgraph.trees:
+            store.batch = subgraph.trees[node_type]
         store.num_sampled_nodes = (subgraph.num_nodes_per_hop or {}).get(node_type)
 
     def _set_edges(self, store: Any, edges: SubgraphEdges) -> None:
         store.edge_index = edges.edge_index
         store.row_ptr = edges.row_ptr
-        store.e_id = edges.edge_ids
+        if "e_id" not in store:
+            store.e_id = edges.edge_ids
         store.num_sampled_edges = edges.num_per_hop
         store._orig_edge_index = edges.original
 
