@@ -190,6 +190,14 @@ def test_other_ids_of_the_seeds_are_refused():
         other.load_state_dict(plain.state_dict())
 
 
+def test_a_mask_is_not_its_ids():
+    """The same seeds, but `input_id` of a mask is the node's id."""
+    mask = torch.arange(300) % 3 == 1
+    of_mask, of_ids = (NeighborLoader(homogeneous_data(), [2], nodes, seed=0) for nodes in (mask, mask.nonzero().view(-1)))
+    with pytest.raises(StateError, match="input_id: "):
+        of_ids.load_state_dict(of_mask.state_dict())
+
+
 @pytest.mark.parametrize("change", [{"batch": 999}, {"batch": 1.5}, {"batch": "x"}, {"batch": -1}, {"epoch": -1}, {"epoch": True}])
 def test_a_position_that_is_none(change):
     loader = NeighborLoader(homogeneous_data(), [2], batch_size=32, shuffle=True, seed=0)

@@ -229,8 +229,7 @@ class BatchMaker:
         """Everything that decides what the batches are, but which of them come."""
         sampler, seeds = self.sampler, self.seeds
         seed = getattr(self.order, "seed", sampler.seed)
-        is_plain = seeds.input_ids is None or np.array_equal(seeds.input_ids, seeds.ids)  # the latter of a mask
-        ids = {} if is_plain or seeds.input_ids is None else {"input_id": fingerprint(seeds.input_ids)}
+        ids = {} if seeds.input_ids is None else {"input_id": fingerprint(seeds.input_ids)}
         return {
             **describe_graph(sampler.graph),
             "input_nodes": f"{seeds.node_type} {seeds.ids.size} {fingerprint(seeds.ids)}",
