@@ -257,9 +257,9 @@ def random_sequence(dice, num_seeds, seed):
         return {**options, "order": dice.choice(["proximity", "community"])}, None
     if kind == "own order":
         first, other = dice.randrange(num_seeds + 1), seed ^ dice.randrange(2)
-        # no drop_last with parts: it leaves smaller batches among them
-        by_parts = {"batch_size": batch_size, "order": LocalOrder([first, num_seeds - first], other)}
-        return dice.choice([by_parts, {**options, "order": RandomOrder(num_seeds, other)}]), None
+        order = dice.choice([LocalOrder([first, num_seeds - first], other), RandomOrder(num_seeds, other)])
+        options["drop_last"] &= order.num_batches(batch_size, True) > 0
+        return {**options, "order": order}, None
     is_told = kind != "in order" and dice.chance(0.5)
     if kind == "batch_sampler":
         epochs = [[dice.below(num_seeds, dice.randrange(1, 6)).tolist() for _ in range(dice.randrange(1, 10))] for _ in range(NUM_EPOCHS)]

@@ -1,7 +1,7 @@
 """The plain orders: as given, random, and random within parts.
 
 In: an epoch and the index of a batch. Out: positions in the set of seeds. Invariant: over the batches of one epoch every position
-comes exactly once (`drop_last` leaves out the last, incomplete batch), whatever the batch size and number of ranks.
+comes exactly once (`drop_last` leaves out what makes no full batch), whatever the batch size and number of ranks.
 
 With R ranks, the i-th batch of rank r is batch i * R + r of the one order.
 """
@@ -85,12 +85,14 @@ class RandomOrder:
 
 
 class LocalOrder:
-    """Each part of the seeds is shuffled within itself and feeds one rank (PaGraph 4): batch i * R + r comes from part r.
+    """Each part of the seeds is shuffled within itself and feeds one rank (PaGraph 4): batch i * R + r comes from part r, as far as each
+    part has full batches.
 
     Args:
         part_sizes: seeds per part; part r holds the positions after those of the parts before it.
         seed: of the shuffling.
-    Parts of different sizes give different numbers of batches: once a part is used up, the others go on in turn.
+    Parts of different sizes give different numbers of batches: once a part is used up, the others go on in turn. Incomplete batches come
+    last, where `drop_last` leaves them out.
     """
 
     def __init__(self, part_sizes: Sequence[int], seed: int) -> None:
@@ -115,8 +117,9 @@ class LocalOrder:
     def _turn_table(self, batch_size: int) -> np.ndarray:
         """int64[num_batches, 2]: (batch within the part, part) of each batch; whole turns over the parts first."""
         if batch_size not in self._turns:
-            pairs = [(turn, part) for part, size in enumerate(self.part_sizes) for turn in range(count_batches(size, batch_size, False))]
-            self._turns[batch_size] = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+            full = sorted((turn, part) for part, size in enumerate(self.part_sizes) for turn in range(size // batch_size))
+            incomplete = [(size // batch_size, part) for part, size in enumerate(self.part_sizes) if size % batch_size]
+            self._turns[batch_size] = np.array(full + incomplete, dtype=np.int64).reshape(-1, 2)
         return self._turns[batch_size]
 
 
