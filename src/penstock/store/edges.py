@@ -200,7 +200,8 @@ class EdgeReader:
         bound = MAX_NODES if num_nodes is None else num_nodes
         if raw.size and not (raw.min() >= 0 and raw.max() < bound):
             bad = np.flatnonzero((raw < 0) | (raw >= bound))
-            hint = "Is the number of nodes too small, or are these ids to be mapped?" if num_nodes is not None else "Map the ids."
+            to_map = f"Map the ids ({argument('ids', 'int')})."
+            hint = to_map if num_nodes is None else "Is the number of nodes too small, or are these ids to be mapped?"
             raise NodeIdError(
                 f"{self.table.where(chunk.first_row + int(bad[0]))}: '{end}' is {raw[bad[0]]}, node ids must lie in [0, {bound}) "
                 f"({bad.size} of the {raw.size} ids around do not). {hint}"

@@ -160,7 +160,7 @@ def _fields_bytes(table: Table | None, rules: FieldRules) -> int:
     if table is None:
         return 0
     columns = [column for name, column in table.columns.items() if name not in (SRC, DST, "id")]
-    return sum(row_bytes(DTYPES[stored_dtype(column, rules, "the table")], column.row_shape) for column in columns)
+    return sum(row_bytes(DTYPES[stored_dtype(column, rules, table.name)], column.row_shape) for column in columns)
 
 
 def _record_bytes(table: Table, num_rows: int, num_src: int, rules: EdgeRules, field_rules: FieldRules) -> int:

@@ -7,6 +7,7 @@ from tests.tables import check_table, edges_of, read_all
 from penstock.errors import InputError
 from penstock.records import EDGE, NODE
 from penstock.sources import open_source
+from penstock.store import ingest
 
 NAMES = [
     *("cora", "citeseer", "citation_dblp", "amazon_computers", "coauthor_cs", "facebook_pages", "nell", "tolokers"),
@@ -326,6 +327,11 @@ def test_bad_archives(tmp_path, changes, message):
     with pytest.raises(InputError, match=message) as caught:
         read_both(small(tmp_path, **changes))
     assert "\n" not in str(caught.value)
+
+
+def test_a_field_that_a_store_does_not_hold(tmp_path):
+    with pytest.raises(InputError, match=r"g\.npz: field 'time' is float64; times must be integers"):
+        ingest(small(tmp_path, time=np.zeros(3)), tmp_path / "store")
 
 
 @pytest.mark.parametrize("cut", [0.2, 0.5, 0.95])
