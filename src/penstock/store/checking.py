@@ -156,7 +156,8 @@ def _has_shape(store: Store, spec: ArraySpec, report: CheckReport) -> bool:
     try:
         store.array_file(spec).check_shape()
     except StoreError as error:
-        report.findings.append(Finding(spec.file, str(error)))
+        message = str(error).removeprefix(f"{store.path}: ").removeprefix(f"{spec.file} ")  # a finding names them itself
+        report.findings.append(Finding(spec.file, message))
         return False
     return True
 
