@@ -212,3 +212,11 @@ def test_store_and_data_give_the_same_batches(tmp_path):
             assert torch.equal(torch.as_tensor(left[name]), torch.as_tensor(right[name])), name
         assert torch.equal(left.edge_index, right.edge_index)
     assert store.num_nodes[NODE] == 400
+
+
+def test_relations_whose_joined_names_are_equal():
+    edge_types = [("a__b", "c", "d"), ("a", "b__c", "d"), ("d", "r", "a")]
+    sizes = {"hidden": 4, "num_outputs": 2, "num_layers": 1, "dropout": 0.0, "input_dropout": 0.0, "heads": 1}
+    widths = dict.fromkeys(("a__b", "a", "d"), 3)
+    model = TypedGNN("rgcn", widths, dict.fromkeys(widths, 5), edge_types, "d", **sizes)
+    assert list(model.convs[0]) == ["a__b__c__d", "a__b__c__d__1", "d__r__a"]

@@ -1,8 +1,11 @@
 """Training runs: exact under any number of threads and after any stop, and clear where they cannot work."""
 
+import contextlib
 import json
+import math
 import os
 import signal
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from penstock.report import write_report
 from penstock.store import ingest
 from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, train
 from penstock.train.folder import lock_folder
+from penstock.train.task import Task
 from tests.train.stores import make_data, make_store, make_typed_store, multi_labels
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=3, num_workers=0, lr=0.01, dropout=0.1)
@@ -291,6 +295,73 @@ def test_settings_are_saved(store, tmp_path):
         TrainConfig.from_dict({**saved, "colour": "blue"})
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert {"model", "optimizer", "loader", "random", "history"} <= state.keys()
+
+
+def test_settings_are_those_of_the_last_resume(store, tmp_path):
+    run(tmp_path, store, epochs=1)
+    run(tmp_path, store, epochs=2, patience=7, resume=True)
+    saved = TrainConfig.from_dict(json.loads((tmp_path / "config.json").read_text()))
+    assert (saved.epochs, saved.patience) == (2, 7)
+
+
+@pytest.mark.parametrize(("error", "is_kept"), [(KeyboardInterrupt, True), (UsageError, False)])
+def test_settings_are_there_before_the_loader(error, is_kept, store, tmp_path, monkeypatch):
+    """To find out what is hot may take as long as an epoch: who stops it there can resume; what is refused leaves nothing."""
+    monkeypatch.setattr("penstock.train.run.NeighborLoader", mock.Mock(side_effect=error))
+    with pytest.raises(error):
+        run(tmp_path / "new" / "run", store)
+    assert (tmp_path / "new" / "run" / "config.json").exists() == is_kept
+    assert (tmp_path / "new").exists() == is_kept
+
+
+def test_a_train_score_is_the_mean_over_batches_that_have_one(store, tmp_path, monkeypatch):
+    seen, score = [], Task.score
+
+    def rare(task, logits, labels):
+        seen.append((math.nan if len(seen) % 3 == 0 else score(task, logits, labels), len(labels)))
+        return seen[-1][0]
+
+    monkeypatch.setattr(Task, "score", rare)
+    (record,) = run(tmp_path / "some", store, epochs=1).history
+    known = [(value, count) for value, count in seen if not math.isnan(value)]
+    assert record.train_score == pytest.approx(sum(value * count for value, count in known) / record.num_scored)
+    assert record.num_scored == sum(count for _, count in known) < record.num_seeds
+    monkeypatch.setattr(Task, "score", lambda *ignored: math.nan)
+    result = run(tmp_path / "none", store, epochs=1)
+    assert result.history[0].train_score is None
+    assert write_report(result, tmp_path / "none").exists()
+
+
+def test_a_val_that_is_not_known_is_no_better_one(store, tmp_path, monkeypatch):
+    """Such as micro-f1 where nothing is positive and nothing is said to be."""
+    values = iter([0.5, 0.4, math.nan, 0.6, math.nan, math.nan])
+    monkeypatch.setattr(Task, "score", lambda *ignored: 0.5)
+    monkeypatch.setattr(Task, "score_digest", lambda *ignored: next(values))
+    result = run(tmp_path, store, epochs=3)
+    assert (result.val, result.test, result.best_epoch) == (0.5, 0.4, 0)
+
+
+def test_damaged_checkpoints_are_refused(store, tmp_path):
+    """Every byte that matters is in a checksum; torch itself compares none."""
+    run(tmp_path, store, epochs=1)
+    path, random = tmp_path / "checkpoint.pt", np.random.default_rng(0)
+    whole, digest = path.read_bytes(), weights_digest_of(path)
+    for at in random.integers(len(whole), size=60):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << random.integers(8)]) + whole[at + 1 :])
+        with contextlib.suppress(CorruptStoreError):
+            assert weights_digest_of(path) == digest, at
+    for content in (b"", b"hello", whole[:1], whole[:-1]):
+        path.write_bytes(content)
+        with pytest.raises(CorruptStoreError, match=r"cannot read the checkpoint .*: \w"):
+            checkpoint.load(path)
+    for other in ([1], {}, None, {"model": {}}):
+        torch.save(other, path)
+        with pytest.raises(CorruptStoreError, match="it is not a checkpoint of penstock train"):
+            run(tmp_path, store, resume=True)
+
+
+def weights_digest_of(path):
+    return checkpoint.weights_digest(checkpoint.load(path)["model"])
 
 
 def test_a_diverging_run_says_so(tmp_path):

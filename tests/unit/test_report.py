@@ -1,5 +1,6 @@
 """What a person sees of a run: lines or a panel while it goes on, a page at the end."""
 
+import io
 import json
 import os
 import pty
@@ -10,7 +11,9 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
+from penstock.report.live import Panel
 from penstock.report.timeline import LANES, stack
 from tests.train.stores import make_store
 
@@ -140,3 +143,9 @@ def test_a_panel_in_a_terminal(tmp_path):
     for part in ("epochs", "batches", "seeds/s", "loss", "model", "wait"):
         assert part in text
     assert out.decode().splitlines()[-1].startswith("report: ")
+
+
+def test_a_panel_shows_paths_as_they_are():
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    Panel(console).note("out/g [/x] [v2]")
+    assert "out/g [/x] [v2]" in console.file.getvalue()

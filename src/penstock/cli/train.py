@@ -211,7 +211,7 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 def default_folder(store: str, resume: bool) -> Path:
     """Choose the folder of a run: the next number that is free, or with `resume` the last that was taken."""
-    names = [path.name.rpartition("-") for path in Path("runs").glob("*-*")]
+    names = [path.name.rpartition("-") for path in Path("runs").glob("*-*") if not resume or (path / "config.json").exists()]
     last = max((int(number) for name, _, number in names if name == store and number.isdecimal()), default=0)
     return Path("runs") / f"{store}-{last if resume and last else last + 1}"
 

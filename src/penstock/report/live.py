@@ -149,7 +149,7 @@ class Panel(Observer):
 
     def note(self, message: str) -> None:
         """Print above the panel."""
-        self._console.print(message, highlight=False)
+        self._console.print(message, highlight=False, markup=False)
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Open the panel."""
@@ -171,7 +171,7 @@ class Panel(Observer):
 
     def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
         """Leave a line behind."""
-        self.note(summary_of(record) + ("  [bold green]*[/]" if is_best else ""))
+        self._console.print(summary_of(record) + ("  [bold green]*[/]" if is_best else ""), highlight=False)
         self._bars.update(self._epochs, completed=record.epoch + 1)
 
     def close(self) -> None:

@@ -210,4 +210,4 @@ def _plain(value: Any) -> str:
 def _write(path: Path, text: str) -> None:
     again = f"the training is over and saved; free some space, and {argument('resume', True)} writes the report again"
     with replacing(path, again) as aside:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_text(text, encoding="utf-8", errors="replace")  # a path may hold bytes that are no text

@@ -63,12 +63,10 @@ def draw_scores(history: list[EpochRecord], metric: str) -> str:
     """The metric over epochs: training, val and test."""
     figure = new_figure(3.8, 2.7)
     axes, marker = figure.subplots(), _marker(history)
-    epochs = [record.epoch + 1 for record in history]
-    axes.plot(epochs, [100 * record.train_score for record in history], color=GREY, label="train (sampled, dropout)", **marker)
-    for name, colour in (("val", BLUE), ("test", ORANGE)):
+    for name, label, colour in (("train_score", "train (sampled, dropout)", GREY), ("val", "val", BLUE), ("test", "test", ORANGE)):
         points = [(record.epoch + 1, 100 * getattr(record, name)) for record in history if getattr(record, name) is not None]
         if points:
-            axes.plot(*zip(*points, strict=True), color=colour, label=name, **marker)
+            axes.plot(*zip(*points, strict=True), color=colour, label=label, **marker)
     axes.legend(frameon=False, fontsize=8)
     _style(axes, f"{metric}, %")
     return as_svg(figure)

@@ -6,7 +6,7 @@ In: tensors and plain values. Out: one file that loads with `weights_only=True`.
 from __future__ import annotations
 
 import os
-import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import xxhash
 
 from penstock.errors import CorruptStoreError, argument
 from penstock.store.whole_file import replacing
+
+_PARTS = {"config", "model", "loader", "record", "history", "best"}
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -32,11 +34,22 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a checkpoint without running any code from it."""
+    """Read a checkpoint without running any code from it.
+
+    Raises:
+        CorruptStoreError: it is damaged, or no checkpoint.
+    """
     try:
-        return torch.load(path, weights_only=True, map_location="cpu")  # where a device has written it, too
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError) as error:
-        raise CorruptStoreError(f"cannot read the checkpoint {path}: {str(error).splitlines()[0]}") from error
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():  # torch compares no checksum
+                raise zipfile.BadZipFile(f"{damaged} is damaged")
+        state = torch.load(path, weights_only=True, map_location="cpu")  # where a device has written it, too
+        if not isinstance(state, dict) or not state.keys() >= _PARTS:
+            raise ValueError("it is not a checkpoint of penstock train")
+    except Exception as error:  # of a damaged file torch raises nearly anything
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise CorruptStoreError(f"cannot read the checkpoint {path}: {reason}") from error
+    return state
 
 
 def weights_digest(state: dict[str, torch.Tensor]) -> str:

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,26 @@ from penstock.store import Store
 from penstock.store.format import MANIFEST
 from penstock.store.whole_file import replacing
 
+_LOCK = ".lock"
+
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write aside and rename."""
+    """Write aside and rename. A file that says just that is left as it is."""
+    text = json.dumps(values, indent=2) + "\n"
+    with suppress(OSError, ValueError):
+        if path.read_text() == text:
+            return
     with replacing(path, f"free some space, or choose another {argument('out')}") as aside:
-        aside.write_text(json.dumps(values, indent=2) + "\n")
+        aside.write_text(text)
 
 
-def refuse_in_store(folder: Path) -> None:
-    """Raise UsageError where the folder of a run is that of a store or within one, which nobody could overwrite any more."""
+def refuse_in_store(folder: Path, name: str = "out") -> None:
+    """Raise UsageError where a folder to write to, given as argument `name`, is that of a store or within one: nobody could overwrite
+    that any more, or it would be damaged."""
     inner = folder.resolve()
     for place in (inner, *inner.parents):
         if os.path.isfile(place / MANIFEST) and _is_store(place):
-            raise UsageError(f"{folder} is {'a store' if place == inner else f'in the store {place}'}: choose another {argument('out')}")
+            raise UsageError(f"{folder} is {'a store' if place == inner else f'in the store {place}'}: choose another {argument(name)}")
 
 
 def _is_store(path: Path) -> bool:
@@ -68,10 +75,11 @@ def interrupts_wait() -> Iterator[list[int]]:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run; made if need be."""
+    """Hold the folder of a run; made if need be. What was made is gone again where nothing came of it."""
+    was_locked, made = (folder / _LOCK).exists(), [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
+        file = open(folder / _LOCK, "w")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another {argument('out')}") from error
     with file:
@@ -79,4 +87,11 @@ def lock_folder(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreBusyError(f"another process trains in {folder}; choose another {argument('out')}") from None
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if not was_locked and os.listdir(folder) == [_LOCK]:
+                    os.unlink(folder / _LOCK)
+                    for path in made:
+                        path.rmdir()

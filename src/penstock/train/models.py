@@ -107,7 +107,8 @@ def _row_of_edge(layer: Layer) -> Tensor:
 
 
 def _normalized(layer: Layer, degree: Tensor) -> Tensor:
-    """GCN's matrix, D^-1/2 (A + I) D^-1/2, as sparse CSR [num_dst, num_src]: the sampled rows, with self-loops at their ends."""
+    """GCN's matrix, D^-1/2 (A + I) D^-1/2, as sparse CSR [num_dst, num_src]: the sampled rows, with self-loops at their ends. Self-loops
+    that A has count beside I, where PyG's GCNConv keeps one in all."""
     inverse_root = (degree + 1).rsqrt()
     device = degree.device
     rows = torch.arange(layer.num_dst, device=device)

@@ -14,7 +14,8 @@ class EpochRecord:
 
     Attributes:
         epoch: number, from 0.
-        loss, train_score: means over the seeds, while training (dropout on, sampled neighbourhoods).
+        loss, train_score: means over the seeds, while training (dropout on, sampled neighbourhoods); the score over the `num_scored`
+            of them in batches that have one (auc has none over one class), None where there are none.
         val, test: the metric, over full neighbourhoods or sampled ones (`evaluation`), None in epochs without an evaluation.
         num_seeds, num_batches: fed.
         train_s, eval_s: seconds.
@@ -27,10 +28,11 @@ class EpochRecord:
 
     epoch: int
     loss: float = 0.0
-    train_score: float = 0.0
+    train_score: float | None = None
     val: float | None = None
     test: float | None = None
     num_seeds: int = 0
+    num_scored: int = 0
     num_batches: int = 0
     train_s: float = 0.0
     eval_s: float = 0.0

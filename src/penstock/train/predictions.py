@@ -15,6 +15,7 @@ import numpy as np
 from penstock.errors import UsageError, argument
 from penstock.store import Store
 from penstock.store.whole_file import replacing
+from penstock.train.folder import refuse_in_store
 
 _ROWS = 1 << 16
 
@@ -24,10 +25,14 @@ def predictions_path(path: str | os.PathLike[str] | None) -> Path | None:
     if path is None:
         return None
     path = Path(path)
+    path = path.resolve() if path.is_symlink() else path  # what it points to is replaced
     if path.suffix not in (".npy", ".csv"):
         raise UsageError(f"{argument('predictions')} takes a file that ends in .npy or .csv, got {path}")
     if not path.parent.is_dir():
         raise UsageError(f"{argument('predictions')}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise UsageError(f"{argument('predictions')}: {path} is a folder: name a file in it")
+    refuse_in_store(path.parent, "predictions")
     return path
 
 

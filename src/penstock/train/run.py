@@ -72,7 +72,7 @@ def train(
     """
     folder, file = Path(out), predictions_path(predictions)
     refuse_in_store(folder)
-    run = _Run(config, folder, observer or Observer())  # refuses what cannot work before the folder is made
+    run = _Run(config, folder, observer or Observer())  # refuses most of what cannot work before the folder is made
     with lock_folder(folder):
         result = run.go(resume)
         if file is not None:
@@ -99,7 +99,6 @@ class _Run:
         self.store = Store.open(config.store)
         self.data: TrainingData = read_training_data(self.store, config)
         self.learner = Learner(config, self.data, device)
-        self.loader = self._make_loader()
         self.history: list[EpochRecord] = []
         self.record = EpochRecord(0)
         self._under_way: deque[Outcome] = deque()
@@ -126,16 +125,25 @@ class _Run:
         for part, count in self.data.num_unlabelled.items():
             if count:
                 self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label: its score leaves them out")
-        if not (self.folder / CHECKPOINT).exists():
-            if resume or (self.folder / "config.json").exists():
+        settings, is_new = self.folder / "config.json", not (self.folder / CHECKPOINT).exists()
+        is_first = is_new and not settings.exists()
+        if is_new:
+            if resume or not is_first:
                 self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
-            write_json(self.folder / "config.json", self.config.as_dict())
-        elif resume:
-            self._restore()
-        else:
+            write_json(settings, self.config.as_dict())  # first of all: what follows may take as long as an epoch
+        elif not resume:
             raise StateError(
                 f"{self.folder} holds a run already: {argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
             )
+        try:
+            self.loader = self._make_loader()
+        except Exception:
+            if is_first:
+                settings.unlink()
+            raise
+        if not is_new:
+            self._restore()
+            write_json(settings, self.config.as_dict())
         self.observer.started(self.describe(), self.config.epochs)
         while self.record.epoch < self.config.epochs and not self._is_over():
             if self.record.num_batches < len(self.loader):  # else the checkpoint stood between the last batch and the evaluation
@@ -240,9 +248,11 @@ class _Run:
             )
         num_seeds, score, record = len(labels), self.data.task.score(logits, labels), self.record
         record.loss += (value - record.loss) * num_seeds / (record.num_seeds + num_seeds)
-        if not math.isnan(score):
-            record.train_score += (score - record.train_score) * num_seeds / (record.num_seeds + num_seeds)
         record.num_seeds += num_seeds
+        if not math.isnan(score):
+            record.num_scored += num_seeds
+            before = record.train_score or 0.0
+            record.train_score = before + (score - before) * num_seeds / record.num_scored
 
     def _count_feed(self, before: dict[str, Any]) -> None:
         """Add what the loader counted since `before` to the record."""
@@ -279,7 +289,7 @@ class _Run:
         if parts["test"].size:
             record.test = _known(task.score_digest(digests[num_val:], labels_of(parts["test"])))
         record.eval_s = time.perf_counter() - started
-        if record.val is not None and self.best["val"] is not None and not record.val > self.best["val"]:
+        if self.best["val"] is not None and (record.val is None or not record.val > self.best["val"]):
             return False
         self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": self.learner.weights()}
         return True
@@ -384,4 +394,5 @@ def _plain(value: Any) -> Any:
 
 
 def _record(values: dict[str, Any]) -> EpochRecord:
+    values = {"num_scored": values["num_seeds"], **values}  # runs of before have none
     return EpochRecord(**{field.name: values[field.name] for field in fields(EpochRecord) if field.name in values})

@@ -58,7 +58,9 @@ class TypedGNN(nn.Module):
         if kind == "hgt":
             self.convs = nn.ModuleList([HGTConv(hidden, hidden, metadata, heads) for _ in range(num_layers)])
         else:
-            self.convs = nn.ModuleList([nn.ModuleDict({_name(e): SAGEConv(hidden, hidden) for e in edge_types}) for _ in range(num_layers)])
+            self._names = _names(edge_types)
+            convs = [{name: SAGEConv(hidden, hidden) for name in self._names.values()} for _ in range(num_layers)]
+            self.convs = nn.ModuleList(map(nn.ModuleDict, convs))
         self.head = nn.Linear(hidden, num_outputs)
 
     def encode(self, node_type: NodeType, x: Tensor) -> Tensor:
@@ -76,7 +78,7 @@ class TypedGNN(nn.Module):
         sums: dict[NodeType, Tensor] = {}
         for edge_type, edges in layer.edges.items():
             src, _, dst = edge_type
-            conv = cast(nn.ModuleDict, self.convs[i])[_name(edge_type)]
+            conv = cast(nn.ModuleDict, self.convs[i])[self._names[edge_type]]
             message = conv((x[src], x[dst][: edges.num_dst]), edges.adj_t())
             sums[dst] = sums[dst] + message if dst in sums else message
         return {t: _cut(sums.get(t), x[t], count).relu() for t, count in layer.num_dst.items()}
@@ -93,8 +95,13 @@ class TypedGNN(nn.Module):
         return self.classify(x[self.target])
 
 
-def _name(edge_type: EdgeType) -> str:
-    return _safe("__".join(edge_type))
+def _names(edge_types: list[EdgeType]) -> dict[EdgeType, str]:
+    """A name for each, with its number where joined names are equal."""
+    names: dict[EdgeType, str] = {}
+    for i, edge_type in enumerate(edge_types):
+        name = _safe("__".join(edge_type))
+        names[edge_type] = f"{name}__{i}" if name in names.values() else name
+    return names
 
 
 def _safe(name: str) -> str:

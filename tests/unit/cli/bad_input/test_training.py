@@ -1,6 +1,8 @@
 """Options, plans and folders of `penstock train`; what it cannot train on, and what is unusual and fine."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,29 @@ def test_a_file_of_predictions_that_cannot_be(store, tmp_path, capfd):
     said(capfd, "train", store, *TRAIN, "--predictions", "classes.txt")
     said(capfd, "train", store, *TRAIN, "--predictions", "nowhere/classes.csv")
     assert not list(tmp_path.iterdir())
+    (tmp_path / "folder.csv").mkdir()
+    assert "is a folder" in said(capfd, "train", store, *TRAIN, "--predictions", "folder.csv")
+    assert "is in the store" in said(capfd, "train", store, *TRAIN, "--predictions", store / "nodes" / "node" / "y.npy")
+
+
+def test_predictions_through_a_link(store, tmp_path, capfd):
+    (tmp_path / "link.csv").symlink_to("classes.csv")
+    assert call(capfd, "train", store, *TRAIN, "--predictions", "link.csv")[0] == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "classes.csv").read_text().startswith("id,class\n0,")
+
+
+def test_a_path_that_is_no_text(store, tmp_path, capfd):
+    shutil.copytree(store, tmp_path / os.fsdecode(b"g\xff"))
+    assert call(capfd, "train", tmp_path / os.fsdecode(b"g\xff"), *TRAIN, "--out", "run")[0] == 0
+    assert (tmp_path / "run" / "report.html").stat().st_size
+
+
+def test_resume_passes_over_folders_in_which_nothing_began(store, tmp_path, capfd):
+    assert call(capfd, "train", store, *TRAIN)[0] == 0
+    (tmp_path / "runs" / "store-2").mkdir()
+    assert call(capfd, "train", store, "--resume", "--epochs", "2")[0] == 0
+    assert json.loads((tmp_path / "runs" / "store-1" / "report.json").read_text())["epochs"] == 2
 
 
 def test_a_second_run_gets_a_folder_of_its_own(store, tmp_path, capfd):
