@@ -160,6 +160,26 @@ def test_a_ring_that_is_interrupted(tmp_path):
     os.close(pipe)
 
 
+@pytest.mark.parametrize("most", [0, 2])
+def test_threads_that_cannot_be_started(most, tmp_path, monkeypatch):
+    """A limit of processes, or of memory: those there are read everything."""
+    start, started = threading.Thread.start, []
+
+    def limited(thread):
+        if thread.name == "penstock-pread" and len(started) == most:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    tier = make_tier(tmp_path, [ROWS], device="pread", depth=8)
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    if most:
+        assert_rows(tier, np.arange(0, len(ROWS), 7))
+    else:
+        with pytest.raises(TierError, match="no thread to read from the disk can be started"):
+            assert_rows(tier, np.arange(10))
+
+
 def test_a_thread_that_comes_back_too_late_writes_nowhere(tmp_path, monkeypatch):
     late, kernel = threading.Event(), cpu.read_pages
     done = threading.Event()

@@ -87,6 +87,20 @@ def test_nobody_waits_for_a_thread_that_does_not_come():
     assert time.perf_counter() - started < 20 * 0.01 + 2 * joint.LINGER_S[1] + 1
 
 
+def test_threads_that_are_elsewhere_are_waited_for_less_and_less():
+    """As where each edge type is read by itself: whoever took part before is at the lists of another by now."""
+    all_reads = [joint.JointReads(Counted()) for _ in range(12)]
+
+    def work(number):
+        for i in range(240):
+            read(all_reads[(i * (number + 1)) % 12], np.arange(3))
+
+    started = time.perf_counter()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    assert time.perf_counter() - started < 240 * joint.LINGER_S[0] / 4
+
+
 def test_an_error_is_raised_in_all_that_took_part_and_in_no_other():
     tier = Counted(delay_s=0.02, fails=[1])
     reads, barrier = joint.JointReads(tier), threading.Barrier(3)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.cache import Static
 from penstock.errors import TierError, UsageError
 from penstock.gather import CachedTier, SpooledTier, spooled
-from penstock.gather.spool_file import BLOCK, SpoolFile, cut
+from penstock.gather.spool_file import BLOCK, MOST_ROWS, SpoolFile, cut, piece_rows_of
 from penstock.gather.stack import around
 from penstock.store.tiers import HostTier, SlowTier
 
@@ -328,3 +328,15 @@ def test_a_file_system_without_direct_writes(tmp_path, monkeypatch):
     assert read(tier, rows).tobytes() == arrays[0][rows].tobytes()
     assert tier.stats.num_rows == rows.size
     assert tier.written_bytes % BLOCK == 0
+
+
+def test_pieces_of_narrow_rows_are_small():
+    """The plan of reading a piece takes many times more than rows of two bytes do."""
+    assert MOST_ROWS <= piece_rows_of([2], 16 << 20, 1) <= MOST_ROWS + BLOCK
+    assert piece_rows_of([512], 16 << 20, 1) == (16 << 20) // 512
+
+
+def test_a_spool_is_read_by_blocks_that_any_disk_takes(tmp_path):
+    """What was never written is answered without a look at the disk's blocks, so that nothing is found out by it."""
+    spool = SpoolFile(tmp_path, [512], 1 << 20, num_buffers=1, piece_bytes=1 << 16)
+    assert f"blocks of {BLOCK} bytes" in spool.tier.describe()

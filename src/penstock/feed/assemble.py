@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, argument
 from penstock.feed.caches import Caches
 from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
+from penstock.store.budget import format_bytes, require_room
 
 _NO_IDS = torch.empty(0, dtype=torch.int64, device="cpu")
 
@@ -56,6 +57,7 @@ class Assembler:
 
     def submit(self, subgraph: Subgraph, allocate: Allocator, *, are_distinct: bool) -> UnderWay:
         """Begin to read what lives in tiers: batches in order. `are_distinct`: no node comes twice. Returns what `gather` ends."""
+        self._check_room(subgraph)
         under_way: UnderWay = []
         try:
             for key in self._tables:
@@ -72,6 +74,18 @@ class Assembler:
             _abandon(under_way)
             raise
         return under_way
+
+    def _check_room(self, subgraph: Subgraph) -> None:
+        """Raise BudgetError, rather than be killed, where rows are more than a budget has counted on, and there is no room for them."""
+        if self._caches.fitted is None:
+            return
+        counted, num_bytes = self._caches.fitted.batch_bytes, 0
+        for key, table in self._tables.items():
+            ids = self.ids_of(subgraph, key)
+            num_bytes += 0 if ids is None else ids.numel() * table.row_bytes
+        if num_bytes > counted:
+            what = f"a batch of {format_bytes(num_bytes)}, where {argument('host_memory')} has counted on {format_bytes(counted)},"
+            require_room(num_bytes - counted, what, "take smaller fanouts or batches, or more memory")
 
     def gather(
         self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay, spans: list[Span], num_threads: int = 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from penstock.errors import BudgetError, InputError, TierError, UsageError
+from penstock.errors import BudgetError, InputError, TierError, UsageError, argument
 from penstock.feed.array_input import FindPacked, no_packed
 from penstock.feed.caches import Caches
 from penstock.feed.fields import Field, TensorRows
@@ -23,6 +23,7 @@ from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import SAME, Plan, slow_options
 from penstock.records import EDGE, NODE, EdgeType, Graph
 from penstock.sample.lists import with_lists
+from penstock.store.budget import require_room
 from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, PinnedTier, SlowTier, Tier, advise_random
 
@@ -108,7 +109,11 @@ def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
 
 def _bottoms(plan: Plan, fields: Sequence[Field], access: Access, link: Link | None) -> dict[Any, TieredTable]:
     """The fields of every node type that are arrays."""
-    by_type = _by_type([one for one in fields if _is_held(one, plan)], NODE)
+    held = [one for one in fields if _is_held(one, plan)]
+    if plan.features == "memory" and access.is_mapped:
+        num_bytes = sum(cast(TensorRows, one.source).array.nbytes for one in held)
+        require_room(num_bytes, argument("features", "memory"), f"leave them in files, or read them by {argument('features', 'disk')}")
+    by_type = _by_type(held, NODE)
     return {t: _bottom(plan, ours, access, link, partial(access.packed, t)) for t, ours in by_type.items()}
 
 

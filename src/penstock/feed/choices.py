@@ -29,7 +29,7 @@ from penstock.gather.spool_file import least_bytes
 from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
 from penstock.records import EdgeType, NodeType
 from penstock.sample.lists import with_lists
-from penstock.store.budget import parse_bytes
+from penstock.store.budget import parse_bytes, require_room
 from penstock.store.tiers import DiskTier, PinnedTier, Tier, UploadTier, advise_random
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ def make_caches(
         # what is sampled to find out what is hot must not fill the page cache
         read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
         workload, fitted = replace(workload, sampler=workload.sampler.over(read_from)), None
+        if plan.policy is not None and plan.neighbor_cache != SHARED and (access.reader is None or not plan.is_read_by_device):
+            rows, width = {t: table.num_rows for t, table in over.items()}, {t: table.row_bytes for t, table in over.items()}
+            kept_rows = plan_rows(plan.cache, rows, width, is_static=plan.policy in STATIC)
+            require_room(sum(count * width[t] for t, count in kept_rows.items()), argument("cache", plan.cache), "keep less")
         drawn_on, num_shards = access.reader if is_drawn_on_device else None, 1 if group is None else group.seat.num_ranks
         near, far, kept = _share_out(plan, over, bottom.beneath, workload, drawn_on, num_shards)
     else:

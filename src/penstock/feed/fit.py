@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.cache.choose import BY_VISITS, STATIC
+from penstock.errors import argument
 from penstock.feed.fit_device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.fit_search import MARGIN, CacheSearch
 from penstock.feed.fit_spool import GROUPS, SpooledRows, spool_bytes
@@ -25,7 +26,7 @@ from penstock.plan.lists import table_bytes
 from penstock.plan.memory import MemoryPlan, Needs
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.joint import joint_bytes
-from penstock.store.budget import parse_bytes
+from penstock.store.budget import parse_bytes, require_room
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries, peak_growth, resident_bytes_outside
 from penstock.store.tiers import DiskTier
 
@@ -52,6 +53,7 @@ class Fitted:
 
     Attributes:
         memory: the sum.
+        batch_bytes: counted for the rows of a batch.
         num_workers: threads, fewer where memory is short.
         max_in_flight: batches in the making or waiting; of rows that are read ahead, one where that leaves more for caches.
         rows: node type -> rows kept.
@@ -62,6 +64,7 @@ class Fitted:
     """
 
     memory: MemoryPlan
+    batch_bytes: int
     num_workers: int
     max_in_flight: int
     rows: dict[NodeType, int]
@@ -92,7 +95,7 @@ def fit_memory(
         step: a training step on a copy of the model; None: one that takes twice the features of a batch, of the device if there is one.
         use: what a device needs; None: there is none.
     Raises:
-        BudgetError: see `plan_memory`.
+        BudgetError: see `plan_memory`; or the container around this process has less.
     """
     assert plan.host_memory is not None
     budget = parse_bytes(plan.host_memory)
@@ -116,8 +119,13 @@ def fit_memory(
     groups = ways_to_run(max(num_workers, 1), in_flight, plan)
     memory, way = choose_way(budget, groups, lambda way: run.needs(way, is_ahead=is_ahead), search)
     lists, rows = search.divide(memory.cache_bytes)
+    whole = sum(caches.of_nodes[t].num_rows * width for t, width in kept.items())
+    whole += sum(csc.indices.nbytes for csc in maker.sampler.graph.adjacency.values())
+    planned = memory.needs.total - process_bytes + memory.ahead.num_bytes + min(memory.cache_bytes, whole)
+    require_room(planned, argument("host_memory", plan.host_memory), "give less")
     return Fitted(
         memory=memory,
+        batch_bytes=batch.rows,
         num_workers=min(num_workers, way.num_threads),
         max_in_flight=way.in_flight,
         rows=rows,

@@ -15,6 +15,7 @@ from penstock.errors import UsageError, argument
 from penstock.plan import SAME, Plan, slow_options
 from penstock.records import CSC, EdgeType, Graph
 from penstock.sample.lists import LAYOUTS, Lists, TierLists
+from penstock.store.budget import require_room
 from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, RowFile, SlowTier, Tier
 
@@ -23,6 +24,8 @@ def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
     """The graph with its arrays in memory, where the plan asks for that and they are files."""
     if plan.topology != "memory" or not is_mapped:
         return graph
+    num_bytes = sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
+    require_room(num_bytes, argument("topology", "memory"), "leave the neighbour lists in files")
     return Graph(graph.num_nodes, {e: _in_memory(csc) for e, csc in graph.adjacency.items()}, graph.is_homogeneous)
 
 

@@ -22,6 +22,8 @@ from penstock.store.budget import format_bytes
 from penstock.store.tiers import DiskOptions, DiskTier, RowFile
 
 BLOCK = 4096
+MOST_ROWS = 1 << 18
+"""Of a piece."""
 """What is written is made of."""
 GAP_BYTES = 1 << 15
 """Holes between the rows of a batch are other batches': read along if they are shorter than that."""
@@ -82,7 +84,7 @@ class SpoolFile:
                 f"{argument('spool')} of {format_bytes(num_bytes)} cannot be made in {folder}: {os.strerror(error.errno or 0)}{room}; give "
                 f"less, or a folder on another disk ({argument('spool_folder')})"
             ) from None
-        self.tier = DiskTier(files, 2 * self.half_rows, name, DiskOptions(gap_bytes=GAP_BYTES))
+        self.tier = DiskTier(files, 2 * self.half_rows, name, DiskOptions(gap_bytes=GAP_BYTES, block_bytes=BLOCK))
 
     @property
     def buffer_bytes(self) -> int:
@@ -110,9 +112,10 @@ class SpoolFile:
 
 
 def piece_rows_of(row_bytes: Sequence[int], piece_bytes: int, least_rows: int) -> int:
-    """Rows of a piece of about so many bytes, and at least so many rows: whole blocks of each field."""
+    """Rows of a piece of about so many bytes, and at least so many rows: whole blocks of each field. Of narrow rows fewer bytes: the plan
+    of reading them takes many times more than they do."""
     step = _step_of(row_bytes)
-    return step * -(-max(least_rows, piece_bytes // max(1, sum(row_bytes))) // step)
+    return step * -(-max(least_rows, min(MOST_ROWS, piece_bytes // max(1, sum(row_bytes)))) // step)
 
 
 def least_bytes(row_bytes: Sequence[int]) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.kernels.move_rows import cpu
+from penstock.store.budget import require_room
 from penstock.store.tiers import Tier
 
 MOST_AT_ONCE = 1 << 20
@@ -26,8 +27,11 @@ _BYTES_PER_POSITION = 80
 _FORKED = threading.Lock()
 """Of threads of a forked child, one makes it anew."""
 LINGER_S = 0.05, 0.2
-"""How long at least and at most a read waits for the threads that took part in the one before; between these, as long as that one took.
-They draw the next hop meanwhile, or begin the next batch."""
+"""How long a read waits for the threads that took part in the one before: as long as that one took, within these. They draw the next hop
+meanwhile, or begin the next batch."""
+_IN_VAIN_S = 0.001
+"""How short the least of that becomes where they do not come: of many edge types, whose lists are each read by themselves, they are
+elsewhere."""
 
 
 @dataclass(eq=False, slots=True)
@@ -61,16 +65,21 @@ class JointReads:
 
     def _begin(self) -> None:
         self._changed, self._is_reading, self._linger_s = threading.Condition(), False, LINGER_S[0]
+        self._least_s = LINGER_S[0]
         self._wishes: list[_Wish] = []
         self._expected: set[int] = set()
         self._pid = os.getpid()  # last: whoever finds it finds the rest
 
     def read(self, positions: np.ndarray, out: np.ndarray, places: np.ndarray) -> int:
-        """Read int64[n] `positions` to elements int64[n] `places` of uint8 `out`; returns bytes."""
+        """Read int64[n] `positions` to elements int64[n] `places` of uint8 `out`; returns bytes. BudgetError where so many do not fit into
+        the container around this process."""
         if self._pid != os.getpid():  # in a forked child nobody ends the reads of the parent's threads
             with _FORKED:
                 if self._pid != os.getpid():
                     self._begin()
+        if positions.size > MOST_AT_ONCE:
+            what = f"a read of {positions.size:,} neighbours at once"
+            require_room(_BYTES_PER_POSITION * positions.size, what, "take smaller fanouts, or more memory")
         wish = _Wish(positions, out, places)
         together = self._join(wish)
         if together:
@@ -90,7 +99,8 @@ class JointReads:
                 if wish.is_over:
                     return []
                 self._is_reading = is_mine = True
-                self._changed.wait_for(lambda: self._expected <= {each.thread for each in self._wishes}, self._linger_s)
+                have_come = self._changed.wait_for(lambda: self._expected <= {each.thread for each in self._wishes}, self._linger_s)
+                self._least_s = min(1.25 * self._least_s, LINGER_S[0]) if have_come else max(self._least_s / 2, _IN_VAIN_S)
             except BaseException:  # this thread is interrupted: nobody is to wait for it, or to write to what was its memory
                 self._wishes = [each for each in self._wishes if each is not wish]
                 self._is_reading = self._is_reading and not is_mine
@@ -113,7 +123,7 @@ class JointReads:
             for wish in wishes:
                 wish.error = error
         with self._changed:
-            self._is_reading, self._linger_s = False, min(max(time.perf_counter() - started, LINGER_S[0]), LINGER_S[1])
+            self._is_reading, self._linger_s = False, min(max(time.perf_counter() - started, self._least_s), LINGER_S[1])
             for wish in wishes:
                 wish.is_over = True
             self._changed.notify_all()

@@ -1,13 +1,16 @@
 """Tables in Parquet files.
 
 In: a path and the fields that are asked for. Out: a table. Invariant: memory is a few pages and one chunk per column, also where one
-row group holds the whole file: pages are read through a small buffer as they are decoded, never a column chunk ahead.
+row group holds the whole file: pages are read through a small buffer as they are decoded, never a column chunk ahead. What the pages of
+many columns take is said (`reader_bytes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,9 +18,13 @@ import pyarrow.parquet as pq
 
 from penstock.errors import InputError
 from penstock.sources.columns import Field, Request, make_chunk, make_field, resolve
-from penstock.sources.source import Chunk, Column
+from penstock.sources.source import TEXT_BYTES, Chunk, Column
 
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 14, 1 << 20
+"""Of a column, at least and at most."""
+_BUFFERS_BYTES = 8 << 20
+"""Of all columns, as long as each has the least."""
+_FEW_COLUMNS, _PROBED_COLUMNS, _PROBED_ROWS = 8, 32, 1000
 
 
 class ParquetTable:
@@ -39,9 +46,10 @@ class ParquetTable:
             self._fields[request.name] = make_field(request, columns, types, self.name, self._list_width)
         self.columns: Mapping[str, Column] = {name: field.column for name, field in self._fields.items()}
 
-    def _open(self) -> pq.ParquetFile:
+    def _open(self, num_columns: int = 1) -> pq.ParquetFile:
+        buffer_bytes = min(max(_BUFFERS_BYTES // max(1, num_columns), _BUFFER_BYTES[0]), _BUFFER_BYTES[1])
         try:
-            return pq.ParquetFile(self._path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+            return pq.ParquetFile(self._path, pre_buffer=False, buffer_size=buffer_bytes)
         except (pa.ArrowInvalid, OSError) as error:
             raise InputError(f"{self.name}: not a Parquet file that can be read ({str(error).splitlines()[0]})") from error
 
@@ -51,13 +59,40 @@ class ParquetTable:
                 return len(batch.column(0)[0])
         return 0
 
+    @cached_property
+    def reader_bytes(self) -> int:
+        """What decoding takes beside the rows, by that of some columns: of each a buffer, a page, and a dictionary where it has one; 0 for
+        few columns."""
+        columns = [column for field in self._fields.values() for column in field.columns]
+        if len(columns) <= _FEW_COLUMNS or not self.num_rows:
+            return 0
+        probed, pool = columns[:: -(-len(columns) // _PROBED_COLUMNS)], pa.default_memory_pool()
+        with self._open(len(columns)) as file:
+            before, batches = pool.bytes_allocated(), file.iter_batches(1, columns=probed, use_threads=False)
+            with suppress(pa.ArrowInvalid, OSError):  # said when the rows are read
+                next(batches)
+            return (pool.bytes_allocated() - before) * len(columns) // len(probed)
+
+    def _rows_at_once(self, max_rows: int, fields: Sequence[Field]) -> int:
+        """Fewer rows where texts are long, by the first of them."""
+        texts = [field.columns[0] for field in fields if field.is_text]
+        if not texts or max_rows <= _PROBED_ROWS:
+            return max_rows
+        batch = self._first(_PROBED_ROWS, texts)
+        text_bytes = 0 if batch is None else batch.nbytes / max(1, batch.num_rows) / len(texts)
+        return max(_PROBED_ROWS, int(max_rows * min(1, TEXT_BYTES / max(1, text_bytes))))
+
+    def _first(self, num_rows: int, columns: Sequence[str]) -> pa.RecordBatch | None:
+        with self._open() as file, suppress(pa.ArrowInvalid, OSError):  # said when they are read
+            return next(file.iter_batches(num_rows, columns=columns, use_threads=False), None)
+
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Decode `max_rows` rows at a time."""
+        """Decode `max_rows` rows at a time; fewer where texts are long."""
         fields = [self._fields[name] for name in (self._fields if names is None else names)]
         wanted = [column for field in fields for column in field.columns]
         first = 0
-        with self._open() as file:
-            batches = file.iter_batches(max_rows, columns=wanted, use_threads=False)
+        with self._open(len(wanted)) as file:
+            batches = file.iter_batches(self._rows_at_once(max_rows, fields), columns=wanted, use_threads=False)
             while True:
                 try:
                     batch = next(batches, None)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from penstock.errors import BudgetError, UsageError, argument
+from penstock.store.process_memory import free_in_container
 
 MIB = 1 << 20
 RESERVE_BYTES = 64 * MIB
@@ -19,6 +20,8 @@ MAX_CHUNK_BYTES = 16 * MIB
 STREAM_CHUNKS = 8
 """How many chunks are in memory while a table streams: one being read (twice, inside the reader), one waiting, one in work with its
 converted and its sorted copy."""
+LEAST_BYTES = RESERVE_BYTES + STREAM_CHUNKS * MIB + MIN_WORK_BYTES
+"""What an ingestion takes beside what is held already."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
@@ -49,12 +52,14 @@ class Budget:
         baseline_bytes: resident before the work begins: interpreter, libraries, the user's own data.
         chunk_bytes: of one chunk of a table.
         work_bytes: for degrees, lists in the making and look-up tables, beside the streaming chunks.
+        readers_bytes: what readers of wide tables hold of each column.
     """
 
     bound_bytes: int
     baseline_bytes: int
     chunk_bytes: int
     work_bytes: int
+    readers_bytes: int = 0
 
     @property
     def stream_bytes(self) -> int:
@@ -63,27 +68,60 @@ class Budget:
 
     def describe(self) -> str:
         """Write out the bound, and how it is shared out."""
-        return (
-            f"at most {format_bytes(self.bound_bytes)}, the bound of the whole process: {format_bytes(self.baseline_bytes)} held at the "
-            f"start, {format_bytes(RESERVE_BYTES)} reserve, up to {format_bytes(self.stream_bytes)} for chunks in flight, "
-            f"up to {format_bytes(self.work_bytes)} for the work"
-        )
+        parts = [
+            f"{format_bytes(self.baseline_bytes)} held at the start",
+            f"{format_bytes(RESERVE_BYTES)} reserve",
+            *_readers(self.readers_bytes),
+            f"up to {format_bytes(self.stream_bytes)} for chunks in flight",
+            f"up to {format_bytes(self.work_bytes)} for the work",
+        ]
+        return f"at most {format_bytes(self.bound_bytes)}, the bound of the whole process: {', '.join(parts)}"
 
 
-def plan_budget(bound_bytes: int, baseline_bytes: int) -> Budget:
+def default_bound(baseline_bytes: int, left_bytes: int) -> int:
+    """The bound where none is declared: half of what is left, all of it where it is little."""
+    return baseline_bytes + min(left_bytes, max(left_bytes // 2, LEAST_BYTES))
+
+
+def plan_budget(bound_bytes: int, baseline_bytes: int, readers_bytes: int = 0) -> Budget:
     """Divide a bound.
 
     Raises:
         BudgetError: too small; the message has the sum.
     """
-    free_bytes = bound_bytes - baseline_bytes - RESERVE_BYTES
-    chunk_bytes = max(MIB, min(MAX_CHUNK_BYTES, free_bytes // (3 * STREAM_CHUNKS)))
+    free_bytes = bound_bytes - baseline_bytes - RESERVE_BYTES - readers_bytes
+    chunk_bytes = min(MAX_CHUNK_BYTES, free_bytes // (3 * STREAM_CHUNKS), (free_bytes - MIN_WORK_BYTES) // STREAM_CHUNKS)
+    chunk_bytes = max(MIB, chunk_bytes)
     work_bytes = free_bytes - STREAM_CHUNKS * chunk_bytes
     if work_bytes < MIN_WORK_BYTES:
-        needed_bytes = baseline_bytes + RESERVE_BYTES + STREAM_CHUNKS * MIB + MIN_WORK_BYTES
+        needed_bytes = baseline_bytes + LEAST_BYTES + readers_bytes
+        parts = [
+            f"{format_bytes(baseline_bytes)} are held already",
+            f"{format_bytes(RESERVE_BYTES)} reserve",
+            *_readers(readers_bytes),
+            f"{format_bytes(STREAM_CHUNKS * MIB)} for chunks",
+            f"{format_bytes(MIN_WORK_BYTES)} for the work",
+        ]
         raise BudgetError(
-            f"{format_bytes(bound_bytes)} of memory are too few: {format_bytes(baseline_bytes)} are held already + "
-            f"{format_bytes(RESERVE_BYTES)} reserve + {format_bytes(STREAM_CHUNKS * MIB)} for chunks + {format_bytes(MIN_WORK_BYTES)} for "
-            f"the work = {format_bytes(needed_bytes)} at least. Declare more by {argument('memory')}, or ingest in a process of its own"
+            f"{format_bytes(bound_bytes)} of memory are too few: {' + '.join(parts)} = {format_bytes(needed_bytes)} at least. Declare more "
+            f"by {argument('memory')}, or ingest in a process of its own"
         )
-    return Budget(bound_bytes=bound_bytes, baseline_bytes=baseline_bytes, chunk_bytes=chunk_bytes, work_bytes=work_bytes)
+    return Budget(
+        bound_bytes=bound_bytes, baseline_bytes=baseline_bytes, readers_bytes=readers_bytes, chunk_bytes=chunk_bytes, work_bytes=work_bytes
+    )
+
+
+def require_room(num_bytes: int, what: str, advice: str) -> None:
+    """Raise BudgetError where the container around this process would kill it for so many bytes more.
+
+    Args:
+        what: takes them. advice: what to do instead.
+    """
+    left = free_in_container()
+    if left is not None and num_bytes > left:
+        room = f"the container around this process has {format_bytes(left)} left"
+        raise BudgetError(f"{what} takes {format_bytes(num_bytes)}, and {room}: {advice}")
+
+
+def _readers(num_bytes: int) -> list[str]:
+    return [f"{format_bytes(num_bytes)} for the readers of many columns"] if num_bytes else []

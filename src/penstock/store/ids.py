@@ -16,14 +16,12 @@ import pyarrow as pa
 from penstock.errors import InputError
 from penstock.kernels.id_hash import cpu as kernels
 from penstock.kernels.seen_ids import cpu as seen_kernels
-from penstock.sources.source import Column, Table
+from penstock.sources.source import TEXT_BYTES, Column, Table
 
 INTEGER, STRING = "int64", "string"
 _FIRST_SEED, _SECOND_SEED = 0x5EED, 0x0DD5EED
 _SLOT_BYTES = 16
 _REHASHED = 1 << 16
-STRING_BYTES = 40
-"""Guess of what a string takes in memory, with its offset and hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def kind_of(column: Column) -> str:
 
 def memory_row_bytes(columns: Iterable[Column]) -> int:
     """Return what a row of some columns takes in memory; strings are guessed."""
-    return max(1, sum(STRING_BYTES if kind_of(column) == STRING else column.row_bytes for column in columns))
+    return max(1, sum(TEXT_BYTES if kind_of(column) == STRING else column.row_bytes for column in columns))
 
 
 def read_ids(table: Table, values: Any, first_row: int, name: str) -> IdBatch:

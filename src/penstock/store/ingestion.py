@@ -21,7 +21,7 @@ from penstock.records import EDGE_NAMES, NODE_NAMES, EdgeType, NodeType
 from penstock.sources import open_source
 from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
 from penstock.store.allocators import arrow_by_malloc, release_memory
-from penstock.store.budget import Budget, format_bytes, parse_bytes, plan_budget
+from penstock.store.budget import Budget, default_bound, format_bytes, parse_bytes, plan_budget
 from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
 from penstock.store.edges import EdgeReader, EdgeRules, reversed_edges
 from penstock.store.fields import FieldRules
@@ -31,7 +31,7 @@ from penstock.store.manifest import EdgeEntry, IdEntry, Manifest, NodeEntry
 from penstock.store.mapping import Mapping, Use
 from penstock.store.nodes import WrittenNodes, write_nodes
 from penstock.store.opened import Store
-from penstock.store.process_memory import free_bytes, resident_bytes
+from penstock.store.process_memory import free_bytes, free_in_container, own_file_bytes, resident_bytes
 from penstock.store.progress import Progress, Quiet
 from penstock.store.splits import write_splits
 from penstock.store.translate import TranslatedTable
@@ -111,7 +111,7 @@ def ingest(
         undirected=undirected, duplicates=duplicates, self_loops=self_loops, feature_dtype=feature_dtype, edge_ids=edge_ids, nan=nan
     )
     opened = open_source(source, **source_options)
-    budget = _declare(memory)
+    budget = _declare(memory, opened)
     ingestion = Ingestion(opened, options, budget, limits_of(budget), progress or Quiet())
     with arrow_by_malloc(), StoreWriter(dest, overwrite=overwrite) as writer:
         writer.commit(ingestion.run(writer))
@@ -121,14 +121,17 @@ def ingest(
 def forecast(source: Any, *, memory: str | int | None = None, **options: Any) -> Forecast:
     """Tell what `ingest` with the same arguments will take, without doing it."""
     opened = open_source(source)
-    budget = _declare(memory)
+    budget = _declare(memory, opened)
     return Ingestion(opened, IngestOptions(**options), budget, limits_of(budget), Quiet()).forecast()
 
 
-def _declare(memory: str | int | None) -> Budget:
+def _declare(memory: str | int | None, source: Source) -> Budget:
     _warm_kernels()
+    tables = [one.table for one in (*source.nodes.values(), *source.edges.values())]
+    readers_bytes = max((getattr(table, "reader_bytes", 0) for table in tables), default=0)
     baseline_bytes = resident_bytes()
-    return plan_budget(parse_bytes(memory) if memory is not None else baseline_bytes + free_bytes() // 2, baseline_bytes)
+    left_bytes = max(0, free_bytes() - own_file_bytes())
+    return plan_budget(default_bound(baseline_bytes, left_bytes) if memory is None else parse_bytes(memory), baseline_bytes, readers_bytes)
 
 
 def _warm_kernels() -> None:
@@ -187,6 +190,11 @@ class Ingestion:
     def _announce(self, writer: StoreWriter) -> None:
         forecast = self.forecast()
         self._progress.note(str(forecast))
+        left, wanted = free_in_container(), self._budget.bound_bytes - self._budget.baseline_bytes
+        if left is not None and wanted > left:
+            self._progress.note(
+                f"warning: the container around this process has {format_bytes(left)} left, less than the bound: it may be killed"
+            )
         free = shutil.disk_usage(writer.folder).free
         needed = forecast.disk_bytes + forecast.scratch_bytes
         if needed <= free:

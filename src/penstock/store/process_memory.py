@@ -11,13 +11,14 @@ import re
 import resource
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
 _HEADER = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+\s*(.*)")
 _LIBRARY = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ \S+\s*/.*\.so(\.[0-9.]+)?")
 _DONTNEED = 4
+_NO_LIMIT = 1 << 60
 _forgotten_peak = 0
 
 
@@ -41,6 +42,18 @@ def peak_resident_bytes() -> int:
 def free_bytes() -> int:
     """Return the memory that this machine, or the container around this process, has left."""
     return min([psutil.virtual_memory().available, *_container_limits()])
+
+
+def free_in_container() -> int | None:
+    """Return the memory that the container around this process has left; None where there is none with a limit. Beyond it a process is
+    killed."""
+    return min(_container_limits(), default=None)
+
+
+def own_file_bytes() -> int:
+    """Return how much of what this process holds are pages of files, such as libraries, which `free_bytes` counts as free."""
+    pages = [line.split()[1] for line in _read_lines(Path("/proc/self/status")) if line.startswith("RssFile")]
+    return int(pages[0]) * 1024 if pages else 0
 
 
 def resident_bytes_outside(suffix: str) -> int:
@@ -103,23 +116,25 @@ def _current_peak() -> int | None:
 
 
 def _container_limits() -> list[int]:
-    """Limits of control groups less what is in use; page cache counts as free, it gives way."""
+    """Limits of control groups, this process' and those around it, less what is in use; page cache counts as free, it gives way, but for
+    files in memory (tmpfs), which are in its sum."""
     root = Path("/sys/fs/cgroup")
     found = []
     for line in _read_lines(Path("/proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)
         if controllers == "memory":
-            folders, names = [root / "memory" / group.lstrip("/"), root / "memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            cached = "total_cache"
+            base, names, kinds = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("total_cache", "total_shmem")
         elif controllers == "":
-            folders, names, cached = [root / group.lstrip("/"), root], ("memory.max", "memory.current"), "file"
+            base, names, kinds = root, ("memory.max", "memory.current"), ("file", "shmem")
         else:
             continue
-        for folder in folders:
+        for path in (PurePosixPath(group), *PurePosixPath(group).parents):
+            folder = base / str(path).lstrip("/")
             limit, used = (next(iter(_read_lines(folder / name)), "") for name in names)
-            cache = [line.split()[1] for line in _read_lines(folder / "memory.stat") if line.split()[0] == cached]
-            if limit.isdigit() and used.isdigit():
-                found.append(max(0, int(limit) - int(used) + int(cache[0] if cache else 0)))
+            counts = dict(line.split()[:2] for line in _read_lines(folder / "memory.stat"))
+            cache, shared = (int(counts.get(kind, 0)) for kind in kinds)
+            if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
+                found.append(max(0, int(limit) - int(used) + cache - shared))
     return found
 
 

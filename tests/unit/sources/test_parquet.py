@@ -20,6 +20,24 @@ def table(tmp_path, columns, *more, **options):
     return ParquetTable(tmp_path / "e.parquet", [*ENDS, *more])
 
 
+def test_many_columns_say_what_reading_them_takes(tmp_path):
+    columns = {f"f{i}": np.random.default_rng(i).random(3000) for i in range(100)}
+    pq.write_table(pa.table(columns), tmp_path / "wide.parquet")
+    few, many = (ParquetTable(tmp_path / "wide.parquet", [Request(name="x", columns=f"f0:f{last}")]) for last in (7, 99))
+    assert few.reader_bytes == 0
+    assert 100 * 16_000 < many.reader_bytes < 100 * 1_000_000
+    assert read_all(many)["x"].shape == (3000, 100)
+
+
+def test_long_texts_come_in_smaller_chunks(tmp_path):
+    ids = pa.array([f"{i:0400d}" for i in range(20_000)])
+    pq.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "e.parquet")
+    requests = [Request(name=name, columns=name, kind="id", as_string=True) for name in ("src", "dst")]
+    sizes = [chunk.num_rows for chunk in ParquetTable(tmp_path / "e.parquet", requests).chunks(15_000)]
+    assert max(sizes) < 2000
+    assert sum(sizes) == 20_000
+
+
 def test_kinds_of_columns(tmp_path):
     columns = {
         "src": pa.array([5, 6, 2**63 - 1], pa.uint64()),

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BudgetError, UsageError
-from penstock.store.budget import MIB, format_bytes, parse_bytes, plan_budget
+from penstock.store import process_memory
+from penstock.store.budget import LEAST_BYTES, MIB, default_bound, format_bytes, parse_bytes, plan_budget
 from penstock.store.build import PLAN_CELL_BYTES
 from penstock.store.histogram import DegreeHistogram
 from penstock.store.prefetch import prefetch
@@ -80,15 +81,40 @@ def test_shares_add_up_to_no_more_than_the_bound(bound, baseline):
     try:
         budget = plan_budget(bound, baseline)
     except BudgetError:
-        assert bound - baseline < 200 * MIB
+        assert bound < baseline + LEAST_BYTES
         return
     assert budget.chunk_bytes >= MIB
     assert budget.baseline_bytes + budget.stream_bytes + budget.work_bytes < bound
     assert format_bytes(bound) in budget.describe()
 
 
+@given(st.integers(0, 1 << 34), st.integers(0, 1 << 34), st.integers(0, 1 << 34))
+def test_what_is_asked_for_is_enough(left, baseline, readers):
+    plan_budget(baseline + readers + LEAST_BYTES, baseline, readers)
+    bound = default_bound(baseline, left)
+    assert bound == baseline + max(left // 2, min(left, LEAST_BYTES))
+
+
 def test_free_bytes_is_a_sane_number():
     assert 0 < free_bytes() < 1 << 50
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_limits_of_containers_are_those_of_the_groups_around(version, monkeypatch):
+    """A job's limit, say, around the group of the process; and a file in memory is no cache that gives way."""
+    base, limit, used, cache, shared = (
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache", "total_shmem")
+        if version == 1
+        else ("/sys/fs/cgroup", "memory.max", "memory.current", "file", "shmem")
+    )
+    files = {"/proc/self/cgroup": ["4:memory:/job/step"] if version == 1 else ["0::/job/step"]}
+    for group, most in (("/job/step", str(1 << 63) if version == 1 else "max"), ("/job", str(700 << 20))):
+        files |= {f"{base}{group}/{limit}": [most], f"{base}{group}/{used}": [str(500 << 20)]}
+        files[f"{base}{group}/memory.stat"] = [f"{cache} {300 << 20}", f"{shared} {50 << 20}", "anon 7"]
+    monkeypatch.setattr(process_memory, "_read_lines", lambda path: files.get(str(path), []))
+    assert process_memory.free_in_container() == (700 - 500 + 300 - 50) << 20
+    files["/proc/self/cgroup"] = []
+    assert process_memory.free_in_container() is None
 
 
 @given(st.lists(st.lists(st.integers(0, 500), max_size=20), max_size=10), st.sampled_from([2, 3, 16, 1000]), st.booleans())

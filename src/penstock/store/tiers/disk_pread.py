@@ -14,6 +14,7 @@ import weakref
 
 import numpy as np
 
+from penstock.errors import TierError
 from penstock.kernels.read_pages import cpu
 from penstock.kernels.read_pages.rules import DONE, RUNNING
 from penstock.store.tiers.disk_device import Channel, Job, Outcome, aligned_bytes
@@ -53,7 +54,12 @@ class PreadDevice:
         """Put threads to work for a channel; returns how many."""
         with self._lock:
             for _ in range(min(self._num_threads, num_threads) - self._num_started):
-                threading.Thread(target=_work, args=(self._tasks, self._slot_bytes), daemon=True, name="penstock-pread").start()
+                try:
+                    threading.Thread(target=_work, args=(self._tasks, self._slot_bytes), daemon=True, name="penstock-pread").start()
+                except RuntimeError as error:  # of a limit of threads, or of memory
+                    if not self._num_started:
+                        raise TierError(f"no thread to read from the disk can be started: {error}; raise the limit of threads") from error
+                    break
                 self._num_started += 1
         count = min(self._num_threads, num_threads)
         for _ in range(count):

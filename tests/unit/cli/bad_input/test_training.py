@@ -10,8 +10,8 @@ import torch
 
 from penstock import cli
 from penstock.cli import train
-from penstock.feed import NeighborLoader
-from penstock.store import Store, ingest
+from penstock.feed import NeighborLoader, assemble
+from penstock.store import Store, budget, ingest
 from tests.refusals import TRAIN, call, said
 from tests.train.stores import make_data
 
@@ -203,6 +203,22 @@ def test_two_runs_that_begin_at_once_get_folders_of_their_own(store, tmp_path, m
     with train.claimed(Path("runs/store-1")):
         assert call(capfd, "train", store, *TRAIN)[0] == 0
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["store-2"]
+
+
+def test_more_than_a_container_has(store, capfd, monkeypatch):
+    def train(*options):
+        return said(capfd, "train", store, *TRAIN, *options)
+
+    monkeypatch.setattr(budget, "free_in_container", lambda: 1000)
+    assert "--features memory takes 6 KiB" in train("--features", "memory")
+    assert "--topology memory takes" in train("--topology", "memory")
+    assert "--cache 50% takes" in train("--policy", "degree", "--cache", "50%")
+    assert "--host-memory 2GiB takes" in train("--host-memory", "2GiB")
+    left = iter([1 << 40])
+    monkeypatch.setattr(budget, "free_in_container", lambda: next(left, 0))
+    monkeypatch.setattr(assemble, "format_bytes", lambda count: f"{count} bytes")
+    monkeypatch.setattr("penstock.feed.fit.MARGIN", 0.01)
+    assert "has counted on" in train("--host-memory", "2GiB")
 
 
 def test_plans(store, capfd):
