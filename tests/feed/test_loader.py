@@ -299,7 +299,6 @@ def test_bidirectional_has_both_directions():
         ({"weight_attr": "w"}, penstock.errors.MissingFieldError, "edges have no field 'w' to weigh them by"),
         ({"temporal_strategy": "last"}, NotSupportedError, "temporal_strategy"),
         ({"neighbor_sampler": object()}, NotSupportedError, "neighbor_sampler"),
-        ({"worker_init_fn": print}, NotSupportedError, "worker_init_fn"),
         ({"split": "a"}, UsageError, "split names a split of a store"),
     ],
     ids=lambda value: str(value)[:40],
@@ -414,3 +413,27 @@ def test_fanouts_that_are_not_whole_numbers(num_neighbors):
 def test_edges_that_are_said_to_be_sorted_and_are_not():
     with pytest.raises(UsageError, match=r"is_sorted=True, but edge_index is not sorted by destination: leave is_sorted out"):
         NeighborLoader(homogeneous_data(is_sorted=False), [4, 3], is_sorted=True)
+
+
+def test_a_batch_by_its_place():
+    loader = NeighborLoader(homogeneous_data(), [3], batch_size=40, shuffle=True, seed=0, rank=1, num_ranks=2)
+    batches = [penstock.digest(batch) for epoch in range(2) for batch in loader]
+    assert batches == [penstock.digest(loader(epoch=epoch, batch=index)) for epoch in range(2) for index in range(1, 8, 2)]
+    for index in (-1, 8):
+        with pytest.raises(UsageError, match=r"batch must lie in \[0, 8\), the batches of an epoch, got"):
+            loader(batch=index)
+
+
+def test_a_loader_that_gives_the_same_batches_again_says_so_once(caplog):
+    torch.manual_seed(123_456)
+    for _ in range(3):
+        NeighborLoader(homogeneous_data(), [3], shuffle=True)
+        NeighborLoader(homogeneous_data(), [3])
+        NeighborLoader(homogeneous_data(), [3], shuffle=True, seed=5)
+    (record,) = caplog.records
+    assert "by the seed of torch, 123456: from epoch 0 on it gives the same batches" in record.getMessage()
+
+
+def test_workers_are_not_set_up(caplog):
+    NeighborLoader(homogeneous_data(), [3], worker_init_fn=print)
+    assert "worker_init_fn is not called" in caplog.text

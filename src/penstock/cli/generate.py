@@ -66,8 +66,11 @@ def kronecker(
 
 def _of_all_kinds(
     seed: Annotated[int | None, typer.Option(help="All of the graph follows from it and the options. (default: 0)")] = None,
-    feature_dim: Annotated[int | None, typer.Option(help="Width of random features. (default: 0, communities: 64)")] = None,
-    num_classes: Annotated[int | None, typer.Option(help="Of random labels. (default: 0, communities: 16)")] = None,
+    feature_dim: Annotated[
+        int | None,
+        typer.Option(help="Width of features: random; of communities by class. (default: 0, communities: 64)"),
+    ] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Of labels: random; of communities theirs. (default: 0, communities: 16)")] = None,
     train: Annotated[float | None, typer.Option(help="Share of the nodes for training. (default: 0, communities: 0.5)")] = None,
     val: Annotated[float | None, typer.Option(help="Share of the nodes for validation. (default: 0, communities: 0.25)")] = None,
     test: Annotated[float | None, typer.Option(help="Share of the nodes for testing. (default: 0, communities: 0.25)")] = None,

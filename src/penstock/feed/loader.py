@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ from penstock.feed.drawing import choose_drawing
 from penstock.feed.epoch import Epoch
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
-from penstock.feed.maker import locate
+from penstock.feed.maker import BatchMaker, locate
 from penstock.feed.options import choose_seed, read_options, samples_ahead
 from penstock.feed.pipeline import Workers
 from penstock.feed.setup import fill_caches, make_maker
@@ -62,7 +63,11 @@ class NeighborLoader:
         is_sorted: `edge_index` is already sorted by destination; UsageError where it is not.
         weight_attr: edge attribute to draw by: with a probability in proportion to it, 0 = never (see `penstock.sample.weights`); read
             once. Edge types without it are drawn uniformly.
-        input_time, temporal_strategy, time_attr, neighbor_sampler: not supported yet.
+        directed: False means "induced", as in PyG, where it is deprecated.
+        input_id: int64[num_seeds], what the batches' `input_id` says of each seed; default: its position in the set of seeds, of a mask the
+            node's id.
+        custom_cls: makes the batches of a (FeatureStore, GraphStore) pair; default: `Data` or `HeteroData`.
+        input_time, temporal_strategy, time_attr: not supported yet. neighbor_sampler: not supported, see `docs/compat.md`.
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
         seed: of all randomness; default: torch's seed.
         split: for stores with several splits, the one that "train", "val" and "test" mean.
@@ -153,6 +158,8 @@ class NeighborLoader:
             transform=transform if filter_per_worker else None,
             delivery=delivery,
         )
+        if seed is None and self._options.shuffle:
+            _warn_of_the_same_again(self.seed, self._maker)
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
         if self._num_batches == 0:
             ranks = "" if num_ranks == 1 else f", {num_ranks} ranks"
@@ -230,8 +237,14 @@ class NeighborLoader:
         self._is_fresh = False
         return begun
 
-    def __call__(self, index: Any, *, epoch: int = 0, batch: int = 0) -> Any:
-        """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws."""
+    def __call__(self, index: Any = None, *, epoch: int = 0, batch: int = 0) -> Any:
+        """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws. None: of those
+        that they have in the loader's order, so that it is that batch again (`batch` counts those of all ranks)."""
+        if index is None:
+            num_batches = self._count_batches(self._maker.order, 1)
+            if not 0 <= batch < num_batches:
+                raise UsageError(f"batch must lie in [0, {num_batches}), the batches of an epoch, got {batch!r}")
+            index = self._maker.order.batch(epoch, batch, self._maker.batch_size)
         positions = np.asarray(index, dtype=np.int64).reshape(-1)
         return self._transformed(self._maker.make(self._caches, positions, epoch, batch), batch)
 
@@ -325,3 +338,19 @@ class NeighborLoader:
             return self.transform(batch)
         except Exception as error:
             raise locate(error, "transform", index) from error
+
+
+_shuffled: Counter[tuple[int, int, int]] = Counter()
+"""(seed, number of seeds, number of edges) of loaders that shuffle by the seed of torch."""
+
+
+def _warn_of_the_same_again(seed: int, maker: BatchMaker) -> None:
+    """Say so, once, where a loader is made anew for every epoch, for instance: that gives the same batches again, and PyG's would not."""
+    known = seed, maker.seeds.ids.size, sum(csc.num_edges for csc in maker.sampler.graph.adjacency.values())
+    _shuffled[known] += 1
+    if _shuffled[known] == 2:
+        logger.warning(
+            "another loader that shuffles by the seed of torch, %d: from epoch 0 on it gives the same batches as the one before. Make one "
+            "for all epochs, or give each a seed=",
+            seed,
+        )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,8 +14,10 @@ from typing import Any
 
 import torch
 
-from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.errors import UsageError, argument
 from penstock.plan import Plan
+
+logger = logging.getLogger("penstock")
 
 _IGNORED = ("dataset", "collate_fn", "persistent_workers", "multiprocessing_context", "in_order", "pin_memory_device")
 """Accepted and without effect: they steer worker processes, of which there are none."""
@@ -69,7 +72,7 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
         kwargs.pop(name, None)
     kwargs.pop("generator", None)
     if kwargs.pop("worker_init_fn", None) is not None:
-        raise NotSupportedError("worker_init_fn is not supported: batches are made by threads of this process, which need no set-up")
+        logger.warning("worker_init_fn is not called: batches are made by threads of this process, which draw by the loader's seed")
     batch_size, sampler, batch_sampler = kwargs.pop("batch_size", 1), kwargs.pop("sampler", None), kwargs.pop("batch_sampler", None)
     shuffle, drop_last = bool(kwargs.pop("shuffle", False)), bool(kwargs.pop("drop_last", False))
     num_workers, prefetch = kwargs.pop("num_workers", 0), kwargs.pop("prefetch_factor", None)

@@ -116,7 +116,7 @@ class OrderedAhead(Generic[T]):
                 waited_s += patience_s
                 if self._timeout_s and waited_s >= self._timeout_s:
                     raise PipelineError(
-                        f"batch {index} was not ready after {waited_s:.0f} s (timeout={self._timeout_s:g})", stage="wait", batch=index
+                        f"batch {index} was not ready after {waited_s:.3g} s (timeout={self._timeout_s:g})", stage="wait", batch=index
                     ) from None
                 logger.warning("still waiting for batch %d after %.0f s", index, waited_s)
 

@@ -42,7 +42,7 @@ class LoaderStats:
         devices: how rows reach it.
         sampling: who draws the samples of batches for a device, and why the CPU where it does; empty without a device.
         device_cache: what was found for a cache that is sized by free memory, and why; empty before, and for others.
-        list_bytes: the neighbour lists' part of it.
+        list_bytes: the neighbour lists' part of cache_bytes.
         weight_bytes: memory of the running sums that edges are drawn by.
         loaded_bytes: memory of rows and topology that were read in whole.
         disks: name of a tier on a disk -> how it is read.

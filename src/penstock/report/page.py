@@ -112,6 +112,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *([("rows kept on the device", d["device_cache"])] if d["device_cache"] else []),
         *([("memory of the device", f"{words.num_bytes(d['device_bytes'])} for rows, topology and sampling")] if d["device_bytes"] else []),
         *([("tensors on the device", f"{words.num_bytes(d['device_peak_bytes'])} at most")] if d["device_peak_bytes"] else []),
+        ("val and test", f"by {d['evaluation']} neighbourhoods"),
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]
 

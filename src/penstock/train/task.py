@@ -97,9 +97,9 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
         return Task(labels.shape[1], True, "micro-f1")
     num_classes = int(labels.max()) + 1 if num_classes is None else num_classes
     if num_classes < 2:
-        raise InputError(f"{name} has {num_classes} class: there is nothing to learn")
+        raise InputError(f"{name}: {num_classes} class in all, there is nothing to learn")
     if metric == "auc" and num_classes != 2:
-        raise InputError(f"{name} has {num_classes} classes, and auc takes two: choose another {argument('metric')}")
+        raise InputError(f"{name}: {num_classes} classes, and auc takes two: choose another {argument('metric')}")
     return Task(num_classes, False, ("auc" if num_classes == 2 else "accuracy") if metric == "auto" else metric)
 
 
