@@ -80,7 +80,12 @@ def _rows(
     features: Annotated[
         str | None, typer.Option(help="given: features as mapped files; memory: read in at the start; disk: past the page cache.")
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Which rows are kept in memory: degree, presample, fifo, belady, ...")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows that are kept in memory: degree, ratio, presample, inclusion, random; fifo, lru, lfu, clock, sieve, s3-fifo; belady."
+        ),
+    ] = None,
     cache: Annotated[str | None, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'.")] = None,
     window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady.")] = None,
     hold: Annotated[str | None, typer.Option(help="Of batches known ahead: samples, or ids only, to be sampled again.")] = None,

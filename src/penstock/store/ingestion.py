@@ -102,6 +102,8 @@ def ingest(
         progress: told of the forecast and of each stage.
         overwrite: replace a store at `dest`; it stays until the new one is complete.
         **source_options: for `penstock.sources.open_source`: which columns, which split.
+    Returns:
+        The store, open.
     Raises:
         InputError: the data are wrong; names file, row and value.
         BudgetError: the memory does not suffice; has the sum.

@@ -62,6 +62,8 @@ class Store:
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Open the store at a path.
 
+        Args:
+            path: its folder.
         Raises:
             NotAStoreError: nothing there, or something else.
             FormatVersionError: written by a newer Penstock.
