@@ -12,7 +12,7 @@ import penstock
 from penstock.errors import BudgetError, NotSupportedError, UsageError
 from penstock.feed import drawing
 from penstock.plan import Plan, make_plan
-from penstock.store import ingest
+from penstock.store import budget, ingest
 from tests.feed.inputs import homogeneous_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3, input_nodes="train")
@@ -130,3 +130,11 @@ def test_what_cannot_be(store, device):
         penstock.NeighborLoader(store, **OPTIONS, plan=make_plan("ducati", host_memory=BUDGET), device=device)
     with pytest.raises(UsageError, match="device_policy='belady' looks ahead from the first batch: give device_cache"):
         penstock.NeighborLoader(store, **OPTIONS, plan=Plan(policy="belady", host_memory=BUDGET), device=device)
+
+
+@pytest.mark.parametrize("recipe", ["uva", "gnnlab", "bgl"])
+def test_rows_that_the_device_reads_are_no_memory_of_the_host(recipe, store, device, monkeypatch):
+    """Nobody asks whether there is room for a batch of them."""
+    loader = penstock.NeighborLoader(store, **OPTIONS, plan=make_plan(recipe, host_memory=BUDGET), device=device)
+    monkeypatch.setattr(budget, "free_in_container", lambda: 0)
+    assert len(list(loader)) == len(loader)

@@ -419,9 +419,13 @@ def test_a_batch_by_its_place():
     loader = NeighborLoader(homogeneous_data(), [3], batch_size=40, shuffle=True, seed=0, rank=1, num_ranks=2)
     batches = [penstock.digest(batch) for epoch in range(2) for batch in loader]
     assert batches == [penstock.digest(loader(epoch=epoch, batch=index)) for epoch in range(2) for index in range(1, 8, 2)]
-    for index in (-1, 8):
-        with pytest.raises(UsageError, match=r"batch must lie in \[0, 8\), the batches of an epoch, got"):
+    for index in (-1, 8, 1.5):
+        with pytest.raises(UsageError, match=r"batch must be a whole number in \[0, 8\), the batches of an epoch, got"):
             loader(batch=index)
+    beside = loader.beside(torch.arange(90))
+    assert penstock.digest(list(beside)[-1]) == penstock.digest(beside(batch=2))
+    with pytest.raises(UsageError, match="what a sampler gives is not known"):
+        NeighborLoader(homogeneous_data(), [3], sampler=[1, 2])(batch=0)
 
 
 def test_a_loader_that_gives_the_same_batches_again_says_so_once(caplog):
@@ -430,8 +434,11 @@ def test_a_loader_that_gives_the_same_batches_again_says_so_once(caplog):
         NeighborLoader(homogeneous_data(), [3], shuffle=True)
         NeighborLoader(homogeneous_data(), [3])
         NeighborLoader(homogeneous_data(), [3], shuffle=True, seed=5)
-    (record,) = caplog.records
-    assert "by the seed of torch, 123456: from epoch 0 on it gives the same batches" in record.getMessage()
+        NeighborLoader(homogeneous_data(), [4], shuffle=True)
+    for fold in torch.arange(300).split(100):
+        NeighborLoader(homogeneous_data(), [3], fold, shuffle=True)
+    record, _ = caplog.records  # of fanout 3 and of fanout 4
+    assert "by the seed of torch or of its generator, 123456: from epoch 0 on it gives the same batches" in record.getMessage()
 
 
 def test_workers_are_not_set_up(caplog):

@@ -1,6 +1,7 @@
 """Training runs: exact under any number of threads and after any stop, and clear where they cannot work."""
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -312,6 +313,32 @@ def test_settings_are_there_before_the_loader(error, is_kept, store, tmp_path, m
         run(tmp_path / "new" / "run", store)
     assert (tmp_path / "new" / "run" / "config.json").exists() == is_kept
     assert (tmp_path / "new").exists() == is_kept
+
+
+def test_settings_that_are_refused_are_not_kept(store, tmp_path):
+    with mock.patch("penstock.train.run.NeighborLoader", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        run(tmp_path, store)
+    before = (tmp_path / "config.json").read_text()
+    with pytest.raises(UsageError, match="does not hold one batch"):
+        run(tmp_path, store, host_memory="1MiB", resume=True)
+    assert (tmp_path / "config.json").read_text() == before
+
+
+def test_a_lock_that_was_taken_away_is_none(tmp_path):
+    """One process has opened the file, another ends and takes it away, a third makes a new one."""
+    folder, flock, others = tmp_path / "run", fcntl.flock, []
+
+    def late(file, how):
+        if not others:
+            others.append(file)
+            (folder / ".lock").unlink()
+        flock(file, how)
+
+    with mock.patch.object(fcntl, "flock", late), lock_folder(folder):
+        with pytest.raises(StoreBusyError), lock_folder(folder):
+            pass
+        assert (folder / ".lock").exists()
+    assert not folder.exists()
 
 
 def test_a_train_score_is_the_mean_over_batches_that_have_one(store, tmp_path, monkeypatch):

@@ -77,15 +77,17 @@ class Assembler:
 
     def _check_room(self, subgraph: Subgraph) -> None:
         """Raise BudgetError, rather than be killed, where rows are more than a budget has counted on, and there is no room for them."""
-        if self._caches.fitted is None:
+        fitted = self._caches.fitted
+        if fitted is None or fitted.batch_bytes is None:
             return
-        counted, num_bytes = self._caches.fitted.batch_bytes, 0
+        counted, num_bytes = max(fitted.batch_bytes, self._caches.most_bytes), 0
         for key, table in self._tables.items():
             ids = self.ids_of(subgraph, key)
             num_bytes += 0 if ids is None else ids.numel() * table.row_bytes
         if num_bytes > counted:
             what = f"a batch of {format_bytes(num_bytes)}, where {argument('host_memory')} has counted on {format_bytes(counted)},"
             require_room(num_bytes - counted, what, "take smaller fanouts or batches, or more memory")
+            self._caches.most_bytes = num_bytes  # memory of batches is used again
 
     def gather(
         self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay, spans: list[Span], num_threads: int = 1

@@ -41,6 +41,7 @@ class Caches:
         hold: what is kept of batches announced: see `Plan`.
         fitted: how a budget of memory was shared out; None where there is none.
         is_aside: see `aside`.
+        most_bytes: rows of the largest batch so far that was more than a budget has counted on.
     """
 
     tables: dict[Any, TieredTable] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Caches:
     hold: str = "samples"
     fitted: Fitted | None = None
     is_aside: bool = False
+    most_bytes: int = 0
     _current: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pid: int = field(default_factory=os.getpid)

@@ -53,7 +53,7 @@ class Fitted:
 
     Attributes:
         memory: the sum.
-        batch_bytes: counted for the rows of a batch.
+        batch_bytes: counted for the rows of a batch; None where a device reads or gets them.
         num_workers: threads, fewer where memory is short.
         max_in_flight: batches in the making or waiting; of rows that are read ahead, one where that leaves more for caches.
         rows: node type -> rows kept.
@@ -64,7 +64,7 @@ class Fitted:
     """
 
     memory: MemoryPlan
-    batch_bytes: int
+    batch_bytes: int | None
     num_workers: int
     max_in_flight: int
     rows: dict[NodeType, int]
@@ -125,7 +125,7 @@ def fit_memory(
     require_room(planned, argument("host_memory", plan.host_memory), "give less")
     return Fitted(
         memory=memory,
-        batch_bytes=batch.rows,
+        batch_bytes=batch.rows if use is None else None,
         num_workers=min(num_workers, way.num_threads),
         max_in_flight=way.in_flight,
         rows=rows,

@@ -239,11 +239,12 @@ class NeighborLoader:
 
     def __call__(self, index: Any = None, *, epoch: int = 0, batch: int = 0) -> Any:
         """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws. None: of those
-        that they have in the loader's order, so that it is that batch again (`batch` counts those of all ranks)."""
+        that they have in the loader's order, so that it is that batch again (`batch` counts those of all ranks). Not of a `sampler`."""
         if index is None:
-            num_batches = self._count_batches(self._maker.order, 1)
-            if not 0 <= batch < num_batches:
-                raise UsageError(f"batch must lie in [0, {num_batches}), the batches of an epoch, got {batch!r}")
+            if isinstance(self._maker.order, GivenOrder):
+                raise UsageError("what a sampler gives is not known before or after: say the positions of the batch's seeds")
+            if not isinstance(batch, (int, np.integer)) or not 0 <= batch < self._num_batches:
+                raise UsageError(f"batch must be a whole number in [0, {self._num_batches}), the batches of an epoch, got {batch!r}")
             index = self._maker.order.batch(epoch, batch, self._maker.batch_size)
         positions = np.asarray(index, dtype=np.int64).reshape(-1)
         return self._transformed(self._maker.make(self._caches, positions, epoch, batch), batch)
@@ -340,17 +341,17 @@ class NeighborLoader:
             raise locate(error, "transform", index) from error
 
 
-_shuffled: Counter[tuple[int, int, int]] = Counter()
-"""(seed, number of seeds, number of edges) of loaders that shuffle by the seed of torch."""
+_shuffled: Counter[str] = Counter()
+"""What decides the batches of loaders that shuffle by the seed of torch."""
 
 
 def _warn_of_the_same_again(seed: int, maker: BatchMaker) -> None:
     """Say so, once, where a loader is made anew for every epoch, for instance: that gives the same batches again, and PyG's would not."""
-    known = seed, maker.seeds.ids.size, sum(csc.num_edges for csc in maker.sampler.graph.adjacency.values())
+    known = repr(maker.describe())
     _shuffled[known] += 1
     if _shuffled[known] == 2:
         logger.warning(
-            "another loader that shuffles by the seed of torch, %d: from epoch 0 on it gives the same batches as the one before. Make one "
-            "for all epochs, or give each a seed=",
+            "another loader that shuffles by the seed of torch or of its generator, %d: from epoch 0 on it gives the same batches as the "
+            "one before. Make one for all epochs, or give each a seed=",
             seed,
         )

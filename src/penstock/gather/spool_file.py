@@ -22,9 +22,9 @@ from penstock.store.budget import format_bytes
 from penstock.store.tiers import DiskOptions, DiskTier, RowFile
 
 BLOCK = 4096
+"""What is written is made of."""
 MOST_ROWS = 1 << 18
 """Of a piece."""
-"""What is written is made of."""
 GAP_BYTES = 1 << 15
 """Holes between the rows of a batch are other batches': read along if they are shorter than that."""
 

@@ -97,7 +97,8 @@ class LocalOrder:
 
     def __init__(self, part_sizes: Sequence[int], seed: int) -> None:
         self.part_sizes, self.seed = tuple(map(int, part_sizes)), seed
-        self.name = f"local, {len(self.part_sizes)} parts {xxhash.xxh3_64_hexdigest(repr(self.part_sizes).encode())}, seed {seed}"
+        sizes = xxhash.xxh3_64_hexdigest(repr(self.part_sizes).encode())
+        self.name = f"local, full batches first, {len(self.part_sizes)} parts {sizes}, seed {seed}"
         self.num_seeds = sum(self.part_sizes)
         self._offsets = np.concatenate([[0], np.cumsum(self.part_sizes)])
         self._turns: dict[int, np.ndarray] = {}

@@ -208,7 +208,7 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
             row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
             raise InputError(f"{where(row)}: column {name!r} is empty; {field.name!r} needs a value in every row")
     if field.is_text:
-        return _strings(columns[0])
+        return as_strings(columns[0])
     if _is_list(columns[0].type):
         return _vectors(field, columns[0], where)
     if field.row_shape == ():
@@ -219,7 +219,8 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
     return out
 
 
-def _strings(column: pa.Array) -> pa.Array:
+def as_strings(column: pa.Array) -> pa.Array:
+    """A text column, decoded."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column if pa.types.is_string(column.type) else column.cast(pa.string())

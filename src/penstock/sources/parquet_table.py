@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import InputError
-from penstock.sources.columns import Field, Request, make_chunk, make_field, resolve
+from penstock.sources.columns import Field, Request, as_strings, make_chunk, make_field, resolve
 from penstock.sources.source import TEXT_BYTES, Chunk, Column
 
 _BUFFER_BYTES = 1 << 14, 1 << 20
@@ -79,7 +79,9 @@ class ParquetTable:
         if not texts or max_rows <= _PROBED_ROWS:
             return max_rows
         batch = self._first(_PROBED_ROWS, texts)
-        text_bytes = 0 if batch is None else batch.nbytes / max(1, batch.num_rows) / len(texts)
+        if batch is None:
+            return max_rows
+        text_bytes = sum(as_strings(column).nbytes for column in batch.columns) / max(1, batch.num_rows) / len(texts)
         return max(_PROBED_ROWS, int(max_rows * min(1, TEXT_BYTES / max(1, text_bytes))))
 
     def _first(self, num_rows: int, columns: Sequence[str]) -> pa.RecordBatch | None:

@@ -87,6 +87,11 @@ def expected_rows(table: Table) -> int | None:
     return table.num_rows if table.num_rows is not None else getattr(table, "expected_rows", None)
 
 
+def reader_bytes(table: Table) -> int:
+    """What reading a table takes beside its rows, where it has many columns: `table.reader_bytes` where it says so."""
+    return getattr(table, "reader_bytes", 0)
+
+
 @dataclass(slots=True, kw_only=True)
 class NodeTable:
     """The nodes of one type.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.sources.source import Chunk, Column, Table, expected_rows
+from penstock.sources.source import Chunk, Column, Table, expected_rows, reader_bytes
 
 
 class ComputedTable:
@@ -84,6 +84,11 @@ class ConcatenatedTable:
         counts = [expected_rows(part) for part in self._parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
+    @property
+    def reader_bytes(self) -> int:
+        """That of one part."""
+        return max(reader_bytes(part) for part in self._parts)
+
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read part after part."""
         first = 0
@@ -143,6 +148,11 @@ class JoinedTable:
     def expected_rows(self) -> int | None:
         """About how many rows there are."""
         return next((count for part in self._parts if (count := expected_rows(part)) is not None), None)
+
+    @property
+    def reader_bytes(self) -> int:
+        """That of all parts."""
+        return sum(reader_bytes(part) for part in self._parts)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read all parts in step."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from penstock.errors import InputError
-from penstock.sources.source import LABELS, Chunk, Column, Table, expected_rows
+from penstock.sources.source import LABELS, Chunk, Column, Table, expected_rows, reader_bytes
 
 pc: Any = pyarrow.compute
 """Its functions are made at run time, which type checkers cannot see."""
@@ -37,6 +37,11 @@ class WordLabels:
     def expected_rows(self) -> int | None:
         """About how many rows there are."""
         return expected_rows(self._table)
+
+    @property
+    def reader_bytes(self) -> int:
+        """That of the table with words."""
+        return reader_bytes(self._table)
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:

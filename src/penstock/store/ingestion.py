@@ -19,7 +19,7 @@ from penstock.errors import InputError, StoreError, UsageError, argument
 from penstock.kernels.placement import cpu as kernels
 from penstock.records import EDGE_NAMES, NODE_NAMES, EdgeType, NodeType
 from penstock.sources import open_source
-from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
+from penstock.sources.source import DST, ID, SRC, EdgeTable, Source, reader_bytes
 from penstock.store.allocators import arrow_by_malloc, release_memory
 from penstock.store.budget import Budget, default_bound, format_bytes, parse_bytes, plan_budget
 from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
@@ -129,8 +129,8 @@ def forecast(source: Any, *, memory: str | int | None = None, **options: Any) ->
 
 def _declare(memory: str | int | None, source: Source) -> Budget:
     _warm_kernels()
-    tables = [one.table for one in (*source.nodes.values(), *source.edges.values())]
-    readers_bytes = max((getattr(table, "reader_bytes", 0) for table in tables), default=0)
+    tables = [one.table for one in (*source.nodes.values(), *source.edges.values()) if one.table is not None]
+    readers_bytes = max(map(reader_bytes, tables), default=0)
     baseline_bytes = resident_bytes()
     left_bytes = max(0, free_bytes() - own_file_bytes())
     return plan_budget(default_bound(baseline_bytes, left_bytes) if memory is None else parse_bytes(memory), baseline_bytes, readers_bytes)

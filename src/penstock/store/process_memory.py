@@ -45,9 +45,10 @@ def free_bytes() -> int:
 
 
 def free_in_container() -> int | None:
-    """Return the memory that the container around this process has left; None where there is none with a limit. Beyond it a process is
-    killed."""
-    return min(_container_limits(), default=None)
+    """Return the memory that the container around this process has left, with what can be swapped out; None where there is none with a
+    limit. Beyond it a process is killed."""
+    left = min(_container_limits(), default=None)
+    return None if left is None else left + psutil.swap_memory().free
 
 
 def own_file_bytes() -> int:
@@ -123,18 +124,20 @@ def _container_limits() -> list[int]:
     for line in _read_lines(Path("/proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)
         if controllers == "memory":
-            base, names, kinds = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("total_cache", "total_shmem")
+            base, names, kinds = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("total_cache",)
+            shmem = "total_shmem"
         elif controllers == "":
-            base, names, kinds = root, ("memory.max", "memory.current"), ("file", "shmem")
+            base, names, kinds = root, ("memory.max", "memory.current"), ("file", "slab_reclaimable")
+            shmem = "shmem"
         else:
             continue
         for path in (PurePosixPath(group), *PurePosixPath(group).parents):
             folder = base / str(path).lstrip("/")
             limit, used = (next(iter(_read_lines(folder / name)), "") for name in names)
             counts = dict(line.split()[:2] for line in _read_lines(folder / "memory.stat"))
-            cache, shared = (int(counts.get(kind, 0)) for kind in kinds)
+            cache = sum(int(counts.get(kind, 0)) for kind in kinds)
             if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
-                found.append(max(0, int(limit) - int(used) + cache - shared))
+                found.append(max(0, int(limit) - int(used) + cache - int(counts.get(shmem, 0))))
     return found
 
 

@@ -46,6 +46,8 @@ def load(path: Path) -> dict[str, Any]:
         state = torch.load(path, weights_only=True, map_location="cpu")  # where a device has written it, too
         if not isinstance(state, dict) or not state.keys() >= _PARTS:
             raise ValueError("it is not a checkpoint of penstock train")
+    except MemoryError:
+        raise
     except Exception as error:  # of a damaged file torch raises nearly anything
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CorruptStoreError(f"cannot read the checkpoint {path}: {reason}") from error

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from penstock.errors import NotAStoreError, StoreBusyError, StoreError, UsageError, argument
 from penstock.store import Store
@@ -76,17 +76,8 @@ def interrupts_wait() -> Iterator[list[int]]:
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the folder of a run; made if need be. What was made is gone again where nothing came of it."""
-    was_locked, made = (folder / _LOCK).exists(), [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / _LOCK, "w")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another {argument('out')}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreBusyError(f"another process trains in {folder}; choose another {argument('out')}") from None
+    was_locked, made = os.path.exists(folder / _LOCK), [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+    with _locked(folder):
         try:
             yield
         finally:
@@ -95,3 +86,23 @@ def lock_folder(folder: Path) -> Iterator[None]:
                     os.unlink(folder / _LOCK)
                     for path in made:
                         path.rmdir()
+
+
+def _locked(folder: Path) -> IO[str]:
+    """Make a folder, and the file whose lock is that of the folder."""
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = open(folder / _LOCK, "w")  # noqa: SIM115 (closed by the caller)
+        except OSError as error:
+            raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another {argument('out')}") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / _LOCK)):
+                return file
+        except FileNotFoundError:  # who had it took it away meanwhile: once more
+            pass
+        except BlockingIOError:
+            file.close()
+            raise StoreBusyError(f"another process trains in {folder}; choose another {argument('out')}") from None
+        file.close()

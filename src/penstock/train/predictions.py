@@ -25,15 +25,20 @@ def predictions_path(path: str | os.PathLike[str] | None) -> Path | None:
     if path is None:
         return None
     path = Path(path)
-    path = path.resolve() if path.is_symlink() else path  # what it points to is replaced
     if path.suffix not in (".npy", ".csv"):
         raise UsageError(f"{argument('predictions')} takes a file that ends in .npy or .csv, got {path}")
-    if not path.parent.is_dir():
-        raise UsageError(f"{argument('predictions')}: the folder {path.parent} does not exist")
+    target = _target(path)
+    if not target.parent.is_dir():
+        raise UsageError(f"{argument('predictions')}: the folder {target.parent} does not exist")
     if path.is_dir():
         raise UsageError(f"{argument('predictions')}: {path} is a folder: name a file in it")
-    refuse_in_store(path.parent, "predictions")
+    refuse_in_store(target.parent, "predictions")
     return path
+
+
+def _target(path: Path) -> Path:
+    """What a link points to, which is replaced in its place."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def write_predictions(path: Path, classes: np.ndarray, store: Store, node_type: str) -> None:
@@ -43,7 +48,7 @@ def write_predictions(path: Path, classes: np.ndarray, store: Store, node_type: 
         StoreError: the disk is full, or the folder is read-only.
     """
     again = f"the training is over and saved; free some space, and {argument('resume', True)} writes them again"
-    with replacing(path, again) as aside:
+    with replacing(_target(path), again) as aside:
         if path.suffix == ".npy":
             with open(aside, "wb") as file:
                 np.save(file, classes)

@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,9 @@ class _Run:
             if count:
                 self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label: its score leaves them out")
         settings, is_new = self.folder / "config.json", not (self.folder / CHECKPOINT).exists()
-        is_first = is_new and not settings.exists()
+        before = settings.read_text() if settings.exists() else None
         if is_new:
-            if resume or not is_first:
+            if resume or before is not None:
                 self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
             write_json(settings, self.config.as_dict())  # first of all: what follows may take as long as an epoch
         elif not resume:
@@ -138,8 +139,9 @@ class _Run:
         try:
             self.loader = self._make_loader()
         except Exception:
-            if is_first:
-                settings.unlink()
+            if is_new:  # what is refused is not what the run was told
+                with suppress(OSError):
+                    settings.unlink() if before is None else settings.write_text(before)
             raise
         if not is_new:
             self._restore()

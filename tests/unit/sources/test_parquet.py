@@ -11,6 +11,7 @@ from tests.tables import assert_same_columns, check_table, read_all
 from penstock.errors import InputError, MissingFieldError
 from penstock.sources.columns import Request
 from penstock.sources.parquet_table import ParquetTable
+from penstock.sources.tables import ConcatenatedTable, JoinedTable
 
 ENDS = [Request(name="src", columns="src", kind="id"), Request(name="dst", columns="dst", kind="id")]
 
@@ -27,6 +28,9 @@ def test_many_columns_say_what_reading_them_takes(tmp_path):
     assert few.reader_bytes == 0
     assert 100 * 16_000 < many.reader_bytes < 100 * 1_000_000
     assert read_all(many)["x"].shape == (3000, 100)
+    assert ConcatenatedTable([many, many], "both").reader_bytes == many.reader_bytes
+    ends = ParquetTable(tmp_path / "wide.parquet", [Request(name="w", columns="f0")])
+    assert JoinedTable([many, ends], "both").reader_bytes == many.reader_bytes
 
 
 def test_long_texts_come_in_smaller_chunks(tmp_path):
@@ -36,6 +40,9 @@ def test_long_texts_come_in_smaller_chunks(tmp_path):
     sizes = [chunk.num_rows for chunk in ParquetTable(tmp_path / "e.parquet", requests).chunks(15_000)]
     assert max(sizes) < 2000
     assert sum(sizes) == 20_000
+    words = pa.array([f"{i:08d}" for i in range(20_000)]).dictionary_encode()  # the dictionary comes with every batch
+    pq.write_table(pa.table({"src": words, "dst": words}), tmp_path / "e.parquet")
+    assert [chunk.num_rows for chunk in ParquetTable(tmp_path / "e.parquet", requests).chunks(15_000)] == [15_000, 5_000]
 
 
 def test_kinds_of_columns(tmp_path):

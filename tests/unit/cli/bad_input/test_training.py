@@ -171,10 +171,11 @@ def test_a_file_of_predictions_that_cannot_be(store, tmp_path, capfd):
 
 
 def test_predictions_through_a_link(store, tmp_path, capfd):
-    (tmp_path / "link.csv").symlink_to("classes.csv")
+    (tmp_path / "link.csv").symlink_to("blob")
     assert call(capfd, "train", store, *TRAIN, "--predictions", "link.csv")[0] == 0
     assert (tmp_path / "link.csv").is_symlink()
-    assert (tmp_path / "classes.csv").read_text().startswith("id,class\n0,")
+    assert (tmp_path / "blob").read_text().startswith("id,class\n0,")
+    assert "File name too long" in said(capfd, "train", store, *TRAIN, "--out", "x" * 300)
 
 
 def test_a_path_that_is_no_text(store, tmp_path, capfd):
