@@ -318,10 +318,11 @@ def test_settings_are_there_before_the_loader(error, is_kept, store, tmp_path, m
 def test_settings_that_are_refused_are_not_kept(store, tmp_path):
     with mock.patch("penstock.train.run.NeighborLoader", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         run(tmp_path, store)
-    before = (tmp_path / "config.json").read_text()
-    with pytest.raises(UsageError, match="does not hold one batch"):
-        run(tmp_path, store, host_memory="1MiB", resume=True)
-    assert (tmp_path / "config.json").read_text() == before
+    for before in ((tmp_path / "config.json").read_bytes(), b"\xff\xfe of somebody"):
+        (tmp_path / "config.json").write_bytes(before)
+        with pytest.raises(UsageError, match="does not hold one batch"):
+            run(tmp_path, store, host_memory="1MiB", resume=True)
+        assert (tmp_path / "config.json").read_bytes() == before
 
 
 def test_a_lock_that_was_taken_away_is_none(tmp_path):

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -15,7 +16,8 @@ from rich.console import Console
 
 from penstock.report.live import Panel
 from penstock.report.timeline import LANES, stack
-from tests.train.stores import make_store
+from penstock.store import ingest
+from tests.train.stores import make_data, make_store
 
 TRAIN = ["--num-neighbors", "3,2", "--batch-size", "32", "--epochs", "3", "--num-workers", "1", "--torch-threads", "1"]
 
@@ -94,6 +96,21 @@ def test_what_overlapped_is_a_picture_and_words(tmp_path):
         assert re.search(said, text), said
     inspect = sum(counts["decide_s"] for record in report["history"] for counts in record["tiers"].values())
     assert 0 < inspect < sum(record["train_s"] for record in report["history"]) * 3
+
+
+def test_only_parts_that_are_there_are_told_of(tmp_path):
+    data = make_data()
+    for left_out, words in (("test_mask", "val by sampled neighbourhoods"), ("val_mask", None)):
+        del data[left_out]
+        ingest(data, tmp_path / "store", overwrite=True, memory="4GiB")
+        done = train(tmp_path, "--evaluation", "sampled", capture_output=True, text=True)
+        page = (tmp_path / "run" / "report.html").read_text()
+        shutil.rmtree(tmp_path / "run")
+        if words:
+            assert words in done.stderr
+            assert "<th>val</th><td>by sampled neighbourhoods" in page
+        else:
+            assert "by sampled neighbourhoods" not in done.stderr + page
 
 
 def test_bars_that_overlap_lie_side_by_side():

@@ -35,6 +35,7 @@ def layout(
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
     train_fraction: Annotated[float | None, typer.Option(help="Train on a random share of all nodes, not on a split.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
     page: Annotated[str, typer.Option(metavar="BYTES", help="What the disk reads at a time.")] = "4KiB",
     memory: writing.Memory = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
@@ -53,8 +54,8 @@ def layout(
     settings = LayoutSettings(
         by=by, num_neighbors=fanouts, batch_size=batch_size, order=order, cache=cache, policy=policy,
         window=window, fields=tuple(field) if field else None,
-        node_type=node_type, seed_type=seed_type, split=split, train_fraction=train_fraction, page_bytes=parse_bytes(page),
-        memory=memory, seed=seed,
+        node_type=node_type, seed_type=seed_type, split=split, train_fraction=train_fraction, weight=weight,
+        page_bytes=parse_bytes(page), memory=memory, seed=seed,
     )  # fmt: skip
     result = lay_out(store, settings, make_progress())
     show(result, lambda: as_text(result), as_json)

@@ -57,7 +57,8 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     batches = f"fanouts {','.join(map(str, fanouts))}, batches of {batch_size:,}"
     epochs = f"{num_epochs} epoch" + ("" if num_epochs == 1 else "s")
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
-    scored = ", val and test by sampled neighbourhoods" if description["evaluation"] == "sampled" else ""
+    names = " and ".join(words.scored_parts(description))
+    scored = f", {names} by sampled neighbourhoods" if names and description["evaluation"] == "sampled" else ""
     return (
         f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
         f"{description['model']}, {batches}, {epochs}, {threads}{scored}{_kept(description)}{_on_device(description)}"

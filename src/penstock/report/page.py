@@ -88,6 +88,7 @@ def _timeline(result: Result) -> str:
 
 def _facts(result: Result) -> list[tuple[str, str]]:
     d = result.description
+    scored = words.scored_parts(d)
     return [
         ("model", d["model"]),
         ("target", d["target"] + (f", split {d['split']}" if d["split"] else "")),
@@ -112,7 +113,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *([("rows kept on the device", d["device_cache"])] if d["device_cache"] else []),
         *([("memory of the device", f"{words.num_bytes(d['device_bytes'])} for rows, topology and sampling")] if d["device_bytes"] else []),
         *([("tensors on the device", f"{words.num_bytes(d['device_peak_bytes'])} at most")] if d["device_peak_bytes"] else []),
-        ("val and test", f"by {d['evaluation']} neighbourhoods"),
+        *([(" and ".join(scored), f"by {d['evaluation']} neighbourhoods")] if scored else []),
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
     ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def count(value: float) -> str:
     """1234567 -> '1.23M'."""
@@ -33,3 +35,8 @@ def seconds(value: float) -> str:
 def score(value: float | None) -> str:
     """0.83125 -> '83.13 %'."""
     return "-" if value is None else f"{100 * value:.2f} %"
+
+
+def scored_parts(description: dict[str, Any]) -> list[str]:
+    """Which of val and test a run has, by what it says of itself."""
+    return [part for part in ("val", "test") if description["parts"].get(part)]

@@ -87,6 +87,12 @@ def store_weights(store: Store, name: str) -> dict[EdgeType, Weights]:
     return found
 
 
+def declare_weights(weights: Mapping[EdgeType, Weights]) -> int:
+    """Memory that `with_weights` takes at the most: what is kept and the piece at work, but for longer lists."""
+    sizes = [each.values.size for each in weights.values()]
+    return sum(8 * size + size // 2 for size in sizes) + 24 * min(PIECE, max(sizes))
+
+
 def weight_bytes(graph: Graph) -> int:
     """Memory that the running sums of a graph take, with the guide to them."""
     arrays = [array for csc in graph.adjacency.values() for array in (csc.sums, csc.guide) if array is not None]

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -27,6 +28,7 @@ from penstock.errors import BudgetError, StoreError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, plan_rows
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
+from penstock.sample.weights import declare_weights, store_weights, with_weights
 from penstock.store import Progress, Quiet, Store, format_bytes, parse_bytes
 from penstock.store.budget import MIB, RESERVE_BYTES
 from penstock.store.change import StoreChange
@@ -71,7 +73,7 @@ class LayoutSettings:
         policy: which: "presample" keeps the hottest; or "belady" or another dynamic one.
         window: batches that Belady knows.
         fields: to copy; None for all of the type that have more than a number a row: labels are not worth a page.
-        node_type, seed_type, split, train_fraction: as in a `CacheStudy`.
+        node_type, seed_type, split, train_fraction, weight: as in a `CacheStudy`.
         page_bytes: what the disk reads at a time.
         memory: bound for the process; None takes half of what is free.
         seed: of everything random.
@@ -89,6 +91,7 @@ class LayoutSettings:
     seed_type: str | None = None
     split: str | None = None
     train_fraction: float | None = None
+    weight: str | None = None
     page_bytes: int = 4096
     memory: str | None = None
     seed: int = 0
@@ -170,9 +173,14 @@ class _Work:
         self.num_nodes, self.fields = entry.num_nodes, choose_fields(entry, self.node_type, settings.fields)
         self.specs = [entry.fields[name] for name in self.fields]
         self.row_bytes = max(spec.row_bytes for spec in self.specs)
-        self.sampler = NeighborSampler(self.graph, list(settings.num_neighbors), seed=settings.seed)
+        self.weights = {} if settings.weight is None else store_weights(store, settings.weight)
         mapping_bytes = self.num_nodes * (4 if self.num_nodes <= MAX_INT32 else 8)
         self.copy_bytes = sum(spec.data_bytes for spec in self.specs) + mapping_bytes + DATA_OFFSET * (len(self.specs) + 1)
+
+    @cached_property
+    def sampler(self) -> NeighborSampler:
+        """As training's; weights are summed up for it."""
+        return NeighborSampler(with_weights(self.graph, self.weights), list(self.settings.num_neighbors), seed=self.settings.seed)
 
     def accesses(self, progress: Progress) -> Accesses:
         """Sample an epoch with other draws than training's."""
@@ -307,15 +315,17 @@ def _plan_memory(work: _Work) -> int:
     node_bytes = NODE_BYTES * all_nodes
     text = work.settings.memory
     bound = parse_bytes(text) if text is not None else baseline + free_bytes() // 2
-    left = bound - baseline - RESERVE_BYTES - node_bytes
+    weights = declare_weights(work.weights) if work.weights else 0
     least = max(LEAST_WORK_BYTES, 8 * work.row_bytes)
-    if left < least:
+    needed = baseline + RESERVE_BYTES + node_bytes + weights + least
+    if bound < needed:
+        of_weights = f"{format_bytes(weights)} for {work.settings.weight} + " if weights else ""
         raise BudgetError(
             f"{format_bytes(bound)} of memory are too few: {format_bytes(baseline)} are held already + {format_bytes(RESERVE_BYTES)} "
-            f"reserve + {format_bytes(node_bytes)} to order {all_nodes:,} nodes + {format_bytes(least)} for rows = "
-            f"{format_bytes(baseline + RESERVE_BYTES + node_bytes + least)} at least. Declare more by {argument('memory')}"
+            f"reserve + {format_bytes(node_bytes)} to order {all_nodes:,} nodes + {of_weights}{format_bytes(least)} for rows = "
+            f"{format_bytes(needed)} at least. Declare more by {argument('memory')}"
         )
-    return left
+    return bound - needed + least
 
 
 def _announce(work: _Work, work_bytes: int, progress: Progress) -> None:

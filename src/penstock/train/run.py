@@ -127,7 +127,7 @@ class _Run:
             if count:
                 self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label: its score leaves them out")
         settings, is_new = self.folder / "config.json", not (self.folder / CHECKPOINT).exists()
-        before = settings.read_text() if settings.exists() else None
+        before = settings.read_bytes() if is_new and settings.exists() else None
         if is_new:
             if resume or before is not None:
                 self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
@@ -141,7 +141,7 @@ class _Run:
         except Exception:
             if is_new:  # what is refused is not what the run was told
                 with suppress(OSError):
-                    settings.unlink() if before is None else settings.write_text(before)
+                    settings.unlink() if before is None else settings.write_bytes(before)
             raise
         if not is_new:
             self._restore()

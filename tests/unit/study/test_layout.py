@@ -4,6 +4,8 @@ import json
 import shutil
 
 import pytest
+import torch
+from torch_geometric.data import Data
 
 import penstock
 from penstock.cache.packing import LAYOUTS
@@ -11,7 +13,8 @@ from penstock.cli import run
 from penstock.errors import BudgetError, MissingFieldError, StoreError, UsageError
 from penstock.gather import RowKind, TieredTable
 from penstock.records import NODE
-from penstock.store import Store, check, generate
+from penstock.sample.weights import declare_weights, store_weights
+from penstock.store import Store, check, generate, ingest
 from penstock.store.packing import packed_of
 from penstock.store.tiers import MappedTier, PackedTier
 from penstock.study import layout as study
@@ -88,6 +91,26 @@ def test_what_a_cache_misses_is_measured(path, policy):
     assert nothing["missed_rows_per_batch"] == nothing["rows_per_batch"]
 
 
+def test_neighbours_are_drawn_by_weight(tmp_path):
+    num_nodes, path = 2000, tmp_path / "store"
+    ids = torch.arange(num_nodes)
+    far = torch.randint(num_nodes, (8 * num_nodes,), generator=torch.Generator().manual_seed(0))
+    edges = torch.cat([torch.stack([far, ids.repeat(8)]), torch.stack([ids // 2, ids])], dim=1)
+    data = Data(x=torch.zeros(num_nodes, 32), edge_index=edges, train_mask=ids < 400)
+    data.edge_weight = torch.cat([torch.zeros(8 * num_nodes), torch.ones(num_nodes)])  # by weight everybody's one neighbour is near
+    ingest(data, path, memory="4GiB")
+
+    def rows(**options):
+        settings = LayoutSettings(**{**SETTINGS, "cache": "0", "by": "random", **options})
+        return lay_out(path, settings)["measured"]["rows_per_batch"]
+
+    assert rows(weight="edge_weight") < 40 * 3 < rows()
+    needed = 9 * num_nodes * (8.5 + 24)
+    assert 0 <= declare_weights(store_weights(Store(path), "weight")) - needed < 8
+    with pytest.raises(BudgetError, match="for weight"):
+        rows(weight="weight", memory="1MiB")
+
+
 def test_the_command(path, capfd):
     arguments = ["layout", str(path), "--num-neighbors", "5,3", "--batch-size", "40", "--memory", "4GiB", "--by", "coaccess"]
     assert run([*arguments, "--field", "y", "--json"]) == 0
@@ -118,6 +141,7 @@ def test_the_command(path, capfd):
         (dict(node_type="paper"), MissingFieldError, "has no node type 'paper'"),
         (dict(memory="1MiB"), BudgetError, "to order 3,000 nodes"),
         (dict(split="other"), MissingFieldError, "no split 'other'"),
+        (dict(weight="w"), MissingFieldError, "edges have no field 'w' to weigh them by; they have none"),
     ],
     ids=str,
 )
