@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.errors import NotSupportedError, UsageError
@@ -44,10 +48,27 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
     return RandomOrder(num_seeds, seed) if options.shuffle else SequentialOrder(num_seeds)
 
 
-def unwrap(num_neighbors: NumNeighbors, edge_types: list[EdgeType]) -> dict[EdgeType, list[int]]:
-    """PyG's own wrapper of fanouts, which keeps edge types as strings."""
-    mapped = num_neighbors.get_mapped_values(edge_types)
-    return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
+def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:
+    """Fanouts as a list or by edge type: PyG's own wrapper keeps those as strings ("author__writes__paper"), and takes them so."""
+    if isinstance(num_neighbors, NumNeighbors):
+        mapped = num_neighbors.get_mapped_values(edge_types)
+        return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
+    if isinstance(num_neighbors, Mapping):
+        named = {"__".join(e): e for e in edge_types}
+        return {named.get(key, key): fanouts for key, fanouts in num_neighbors.items()}
+    return num_neighbors
+
+
+def as_positions(index: Any, num_seeds: int) -> np.ndarray:
+    """Return int64[n]: positions in the set of seeds; of a mask those where it is set."""
+    values = np.asarray(index.cpu() if isinstance(index, torch.Tensor) else index)
+    if values.dtype == bool and values.shape == (num_seeds,):
+        return np.flatnonzero(values)
+    if values.size and values.dtype.kind not in "iu":
+        raise UsageError(
+            f"positions in the set of seeds are whole numbers, or a mask of {num_seeds} entries; got {values.dtype} {list(values.shape)}"
+        )
+    return values.astype(np.int64).reshape(-1)
 
 
 def choose_subgraph(name: SubgraphType | str) -> SubgraphType:
@@ -66,6 +87,13 @@ def check_kinds(features: Any, **functions: Any) -> None:
     for name, value in functions.items():
         if value is not None and not callable(value):
             raise UsageError(f"{name} must be a function, got {type(value).__name__}")
+
+
+def warn_of_overrides(kind: type) -> None:
+    """Say so where a class of the user's overrides what PyG's loader calls and this one does not."""
+    for name in ("collate_fn", "filter_fn"):
+        if hasattr(kind, name):
+            warnings.warn(f"{kind.__name__}.{name} is not called by Penstock: see transform and transform_sampler_output", stacklevel=3)
 
 
 def refuse_unsupported(**arguments: Any) -> None:

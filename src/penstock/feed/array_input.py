@@ -15,7 +15,16 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import UsageError
 from penstock.feed.fields import Field, TensorRows
-from penstock.feed.inputs import IDS_GIVEN, PARTS, Input, Seeds, as_seed_ids, check_mask, ids_do_not_go_with_nodes
+from penstock.feed.inputs import (
+    IDS_GIVEN,
+    PARTS,
+    Input,
+    Seeds,
+    as_seed_ids,
+    check_mask,
+    ids_do_not_go_with_nodes,
+    refuse_mask_of_numbers,
+)
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import Store
@@ -97,6 +106,7 @@ class ArrayInput(Input):
             return node_type, np.arange(self.graph.num_nodes[node_type]), False
         if isinstance(chosen, (list, tuple)) and not chosen:
             return node_type, np.empty(0, np.int64), False
+        refuse_mask_of_numbers(chosen, self.graph.num_nodes[node_type])
         values = torch.as_tensor(np.array(chosen) if isinstance(chosen, np.ndarray) else chosen, device="cpu")
         is_mask = values.dtype == torch.bool
         if is_mask:

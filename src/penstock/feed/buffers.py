@@ -24,6 +24,8 @@ SMALLEST_BYTES = 1 << 18
 
 _MAPPED_BYTES = 1 << 21
 """Buffers from here on are mapped one by one, so that the memory of a buffer that is dropped goes back at once."""
+_LOOKED_AT = 512
+"""Arrays that are asked for between two looks at whether all that memory is of use."""
 _HEADROOM = 16
 """A new buffer is 1/16 larger than asked for, so that the next, slightly larger batch fits as well."""
 
@@ -63,6 +65,7 @@ class BufferPool:
         self._returned: deque[_Buffer] = deque()
         self._idle: list[_Buffer] = []
         self._total_bytes = 0
+        self._num_taken, self._least_idle = 0, 0
         self.peak_bytes = 0
 
     def empty(self, size: int, dtype: Any) -> np.ndarray:
@@ -84,6 +87,7 @@ class BufferPool:
         """The smallest idle buffer that fits and is not much too large; else a new one, in place of an idle one that did not fit."""
         while self._returned:
             self._idle.append(self._returned.popleft())
+        self._drop_unused()
         fitting = [buffer for buffer in self._idle if num_bytes <= buffer.num_bytes <= 2 * num_bytes + _MAPPED_BYTES]
         if fitting:
             buffer = min(fitting, key=lambda buffer: buffer.num_bytes)
@@ -97,6 +101,20 @@ class BufferPool:
         self._total_bytes += buffer.num_bytes
         self.peak_bytes = max(self.peak_bytes, self._total_bytes)
         return buffer
+
+    def _drop_unused(self) -> None:
+        """Let go of idle buffers where most of the memory was idle for long: somebody held many batches, and does no more."""
+        idle_bytes = sum(buffer.num_bytes for buffer in self._idle)
+        self._least_idle = idle_bytes if self._num_taken % _LOOKED_AT == 0 else min(self._least_idle, idle_bytes)
+        self._num_taken += 1
+        if self._num_taken % _LOOKED_AT or 2 * self._least_idle <= self._total_bytes:
+            return
+        excess = self._least_idle
+        for buffer in sorted(self._idle, key=lambda buffer: buffer.num_bytes, reverse=True):
+            if buffer.num_bytes <= excess:
+                self._idle.remove(buffer)
+                self._total_bytes -= buffer.num_bytes
+                excess -= buffer.num_bytes
 
 
 class Loan:

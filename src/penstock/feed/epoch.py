@@ -19,8 +19,9 @@ from penstock.errors import StateError
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import Loan
 from penstock.feed.caches import Caches
+from penstock.feed.fields import refuse_learned
 from penstock.feed.lookahead import LookAhead
-from penstock.feed.maker import BatchMaker, HeldSample, Sampled, StageClock, located
+from penstock.feed.maker import BatchMaker, HeldSample, Sampled, StageClock, located, ordinary
 from penstock.feed.options import LoaderOptions
 from penstock.feed.pipeline import OrderedAhead, Workers
 from penstock.feed.stats import BatchStats
@@ -49,7 +50,9 @@ class Epoch:
             order = self._begin_order(epoch, first)
         indices = range(start, loader._num_batches, ranks)
         number = caches.begin()
-        assembler, turns = Assembler(maker.source, caches, number), Turns()
+        assembler, turns, is_learning = Assembler(maker.source, caches, number), Turns(), torch.is_grad_enabled()
+        if options.num_workers and is_learning:
+            refuse_learned([*assembler.node_fields, *assembler.edge_fields])
         ahead: LookAhead[HeldSample | None] | None = None
         is_first_alone = not caches.window and loader._stats.num_batches == 0  # its pages are touched for the first time: by all threads
         if caches.window:
@@ -66,7 +69,7 @@ class Epoch:
 
             ahead = LookAhead(samples, announce, caches.window)
 
-        @torch.inference_mode(False)  # without workers this is the user's thread, and memory is used again in another mode
+        @ordinary(is_learning)  # without workers this is the user's thread
         def make(index: int) -> tuple[Any, BatchStats]:
             turn = index // ranks - first
             try:

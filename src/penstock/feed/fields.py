@@ -6,6 +6,7 @@ anything else (tensor frames, other dimensions, tensors that want gradients) is 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch_geometric.loader.utils import index_select
 
-from penstock.errors import InputError, NotSupportedError
+from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.gather import RowTable
 from penstock.records import Allocator, EdgeType, NodeType
 
@@ -29,7 +30,8 @@ ROW_PTR = "row_ptr"
 
 def row_ptr_is_taken() -> InputError:
     """What to raise where an attribute has that name."""
-    return InputError(f"{ROW_PTR} is what a batch calls the places where the edges of each node begin: rename this field")
+    what = f"{ROW_PTR} is what a batch calls the places where the edges of each node begin"
+    return InputError(f"{what}: rename this field, or delete it from a batch that was cut")
 
 
 class Source(Protocol):
@@ -67,6 +69,7 @@ class SelectedRows:
 
     def __init__(self, value: Any, dim: int) -> None:
         self._value, self._dim = value, dim
+        self.is_learned = isinstance(value, torch.Tensor) and value.requires_grad
 
     def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> Any:
         """Return the value cut to `ids` along its dimension."""
@@ -86,6 +89,16 @@ class Field:
     key: NodeType | EdgeType | None
     name: str
     source: Source
+
+
+def refuse_learned(fields: Iterable[Field]) -> None:
+    """Raise where a value wants gradients: who reads ahead of the training step would read its rows as they were before."""
+    for field in fields:
+        if getattr(field.source, "is_learned", False):
+            raise UsageError(
+                f"{field.name} wants gradients, and threads would read its rows before they are updated: take num_workers=0, on the CPU; "
+                f"or give {field.name}.detach(), if it is not learned"
+            )
 
 
 def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:

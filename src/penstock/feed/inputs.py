@@ -7,9 +7,11 @@ topology of an in-memory graph whose edges are not sorted by destination.
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +135,7 @@ class PyGInput(Input):
         if isinstance(chosen, str):
             chosen = self._mask(node_type, chosen)
         chosen, num_nodes = as_mask_if_any(chosen), self.graph.num_nodes[node_type or NODE]
+        refuse_mask_of_numbers(chosen, num_nodes)
         if isinstance(chosen, torch.Tensor) and chosen.dtype == torch.bool:
             check_mask(chosen, num_nodes)
         if chosen is None:
@@ -187,7 +190,9 @@ class PyGInput(Input):
             for name, value in store.items():
                 if name in ("num_nodes", "edge_index", "adj_t"):
                     continue
-                if name == ROW_PTR and isinstance(store, EdgeStorage):
+                if name == ROW_PTR and (isinstance(data, Data) or isinstance(store, EdgeStorage)):
+                    if is_row_ptr(value, store):
+                        continue  # the data is a batch of ours: it has one of its own
                     raise row_ptr_is_taken()
                 label, dim = name if key is None else f"{key} {name}", self.data.__cat_dim__(name, value, store)
                 is_feature = name == "x" and isinstance(store, NodeStorage)  # of whatever length: PyG passes on a wrong one
@@ -217,19 +222,22 @@ class RemoteInput(Input):
 
     def __init__(self, feature_store: FeatureStore, graph_store: GraphStore, custom_cls: Callable[[], Any] | None) -> None:
         self.feature_store, self.graph_store, self._custom_cls = feature_store, graph_store, custom_cls
+        self._turn = nullcontext() if getattr(feature_store, "is_thread_safe", False) else threading.Lock()
         attributes: list[Any] = graph_store.get_all_edge_attrs()
         arrays: tuple[Any, Any, Any] = graph_store.csc()
         is_homogeneous = [attribute.edge_type for attribute in attributes] == [None]
         if is_homogeneous:
             num_nodes = {NODE: max(attributes[0].size)}
-            adjacency = {EDGE: _csc_of_tensors(*arrays)}
+            adjacency = {EDGE: _csc_of_tensors(EDGE, *arrays, num_nodes[NODE], num_nodes[NODE])}
         else:
             groups = [a.group_name for a in feature_store.get_all_tensor_attrs() if isinstance(a.group_name, str)]
             ends = [node_type for a in attributes for node_type in (a.edge_type[0], a.edge_type[2])]
             num_nodes = {t: remote_backend_utils.num_nodes(feature_store, graph_store, t) for t in dict.fromkeys([*groups, *ends])}
             rows, indptrs, permutations = arrays[0], arrays[1], arrays[2] or {}
             edge_types = dict.fromkeys(a.edge_type for a in attributes)
-            adjacency = {e: _csc_of_tensors(rows[e], indptrs[e], permutations.get(e)) for e in edge_types}
+            adjacency = {
+                e: _csc_of_tensors(e, rows[e], indptrs[e], permutations.get(e), num_nodes[e[0]], num_nodes[e[2]]) for e in edge_types
+            }
         self.graph = Graph(num_nodes, adjacency, is_homogeneous)
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
@@ -250,14 +258,17 @@ class RemoteInput(Input):
         return Data() if self.graph.is_homogeneous else HeteroData()
 
     def fetch(self, batch: Any, nodes: dict[NodeType, torch.Tensor]) -> None:
-        """Ask the feature store for all node attributes of a batch in one call."""
+        """Ask the feature store for all node attributes of a batch in one call; one thread at a time, unless it `is_thread_safe`."""
         wanted = []
-        for attribute in self.feature_store.get_all_tensor_attrs():
-            node_type = NODE if self.graph.is_homogeneous else attribute.group_name
-            if node_type in nodes:
-                attribute.index = nodes[node_type]
-                wanted.append(attribute)
-        for attribute, value in zip(wanted, self.feature_store.multi_get_tensor(wanted), strict=True):
+        with self._turn:
+            for attribute in self.feature_store.get_all_tensor_attrs():
+                node_type = NODE if self.graph.is_homogeneous else attribute.group_name
+                if node_type in nodes:
+                    attribute = copy.copy(attribute)  # it may be the store's own
+                    attribute.index = nodes[node_type]
+                    wanted.append(attribute)
+            values = self.feature_store.multi_get_tensor(wanted)
+        for attribute, value in zip(wanted, values, strict=True):
             store = batch if self.graph.is_homogeneous else batch[attribute.group_name]
             store.num_nodes = attribute.index.numel()
             store[attribute.attr_name] = value
@@ -268,6 +279,15 @@ def count_nodes(node_type: NodeType, store: Any) -> int:
     if store.num_nodes is None:
         raise InputError(f"the number of nodes of type '{node_type}' cannot be told: set num_nodes, or give it features")
     return int(store.num_nodes)
+
+
+def is_row_ptr(value: Any, store: Any) -> bool:
+    """Whether an attribute is what a batch calls so: where the edges of each node begin."""
+    if not isinstance(value, torch.Tensor) or value.dim() != 1 or value.dtype != torch.int64:
+        return value is None
+    is_whole = value.numel() and value[0] == 0 and value[-1] == store.num_edges and (value[1:] >= value[:-1]).all()
+    is_cut = "e_id" in store and not (store.is_node_attr(ROW_PTR) or store.is_edge_attr(ROW_PTR))  # whose edges were changed since
+    return bool(is_whole) or is_cut
 
 
 def warn_of_labels(node_type: NodeType, store: Any, num_nodes: int) -> None:
@@ -290,8 +310,9 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
     """Build the in-neighbour lists of one edge type from its `edge_index`, in the order of the edges."""
     edge_index = store.get("edge_index")
     name = "edge_index" if edge_type == EDGE else f"edge_index of {edge_type}"
-    if edge_index is None and "adj_t" in store:
-        raise NotSupportedError("adj_t is not supported as input: give edge_index (torch_geometric.utils.to_edge_index)")
+    if "adj_t" in store:
+        give = "give edge_index (torch_geometric.utils.to_edge_index)" if edge_index is None else "delete it, edge_index says the same"
+        raise NotSupportedError(f"adj_t is not supported as input: {give}")
     if edge_index is None:
         edge_index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in (torch.int32, torch.int64):
@@ -331,6 +352,13 @@ def as_mask_if_any(chosen: Any) -> Any:
     return torch.from_numpy(np.array(chosen, dtype=bool)) if is_mask else chosen
 
 
+def refuse_mask_of_numbers(chosen: Any, num_nodes: int) -> None:
+    """Raise for a mask of uint8, which would be taken for the ids of nodes 0 and 1."""
+    is_of_bytes = isinstance(chosen, (torch.Tensor, np.ndarray)) and chosen.dtype in (torch.uint8, np.uint8)
+    if is_of_bytes and list(chosen.shape) == [num_nodes] and num_nodes > 2 and chosen.max() <= 1:
+        raise UsageError("input_nodes is a mask of uint8: give mask.bool(); as ids these would be nodes 0 and 1 alone")
+
+
 def check_mask(mask: torch.Tensor, num_nodes: int) -> None:
     """Raise unless a mask has an entry for every node."""
     if list(mask.shape) != [num_nodes]:
@@ -359,5 +387,18 @@ def _halves(edge_index: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     return plain[0].contiguous().cpu().numpy(), plain[1].contiguous().cpu().numpy()
 
 
-def _csc_of_tensors(row: torch.Tensor, indptr: torch.Tensor, permutation: torch.Tensor | None) -> CSC:
-    return CSC(indptr.to(torch.int64).numpy(), row.numpy(), None if permutation is None else permutation.numpy())
+def _csc_of_tensors(
+    edge_type: EdgeType, row: torch.Tensor, indptr: torch.Tensor, permutation: torch.Tensor | None, num_src: int, num_dst: int
+) -> CSC:
+    """Check the lists of a graph store; nodes at the end that it has no list of get an empty one."""
+    begins, ids = indptr.to(torch.int64).numpy(), row.numpy()
+    num_missing = num_dst + 1 - begins.size
+    if not begins.size or num_missing < 0 or begins[0] != 0 or begins[-1] != ids.size or (np.diff(begins) < 0).any():
+        raise InputError(
+            f"edges {'/'.join(edge_type)}: indptr must have num_dst + 1 = {num_dst + 1} entries that rise from 0 to the {ids.size} edges"
+        )
+    if ids.size and not 0 <= ids.min() <= ids.max() < num_src:
+        raise InputError(f"edges {'/'.join(edge_type)}: source ids lie outside [0, {num_src}); is the size of its edges too small?")
+    if num_missing:
+        begins = np.append(begins, np.full(num_missing, ids.size))
+    return CSC(begins, ids, None if permutation is None else permutation.numpy())

@@ -22,7 +22,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import StateError, UsageError
-from penstock.feed.arguments import check_kinds, choose_subgraph, refuse_unsupported
+from penstock.feed.arguments import as_positions, check_kinds, choose_subgraph, refuse_unsupported, warn_of_overrides
 from penstock.feed.delivery import choose_device
 from penstock.feed.device_cache import cache_to_come
 from penstock.feed.drawing import choose_drawing
@@ -128,6 +128,7 @@ class NeighborLoader:
             temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
         )  # fmt: skip
         check_kinds(features, transform=transform, transform_sampler_output=transform_sampler_output, custom_cls=custom_cls, step=step)
+        warn_of_overrides(type(self))
         plan = make_plan(plan)
         delivery = choose_device(device, plan)
         plan = plan.resolved(has_device=delivery.device is not None)
@@ -136,7 +137,7 @@ class NeighborLoader:
         self._options = read_options(kwargs) if delivery.device is None else read_options(kwargs).ahead()
         if not (isinstance(rank, (int, np.integer)) and isinstance(num_ranks, (int, np.integer)) and 0 <= rank < num_ranks):
             raise UsageError(f"rank must be a whole number in [0, num_ranks), got rank={rank!r}, num_ranks={num_ranks!r}")
-        self.data, self.transform = data, transform
+        self._data, self._transform, self._is_transformed_by_threads = data, transform, bool(filter_per_worker)
         self.rank, self.num_ranks = int(rank), int(num_ranks)
         if not directed:
             warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=2)
@@ -155,7 +156,7 @@ class NeighborLoader:
             weight_attr=weight_attr,
             seed=self.seed,
             transform_output=transform_sampler_output,
-            transform=transform if filter_per_worker else None,
+            transform=transform if self._is_transformed_by_threads else None,
             delivery=delivery,
         )
         if seed is None and self._options.shuffle:
@@ -199,6 +200,22 @@ class NeighborLoader:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+    @property
+    def data(self) -> Any:
+        """What it loads from."""
+        return self._data
+
+    @property
+    def transform(self) -> Callable[[Batch], Any] | None:
+        """Called on each batch; may be exchanged."""
+        return self._transform
+
+    @transform.setter
+    def transform(self, transform: Callable[[Batch], Any] | None) -> None:
+        check_kinds(None, transform=transform)
+        self._transform = transform
+        self._maker.transform = transform if self._is_transformed_by_threads else None
 
     @property
     def batch_size(self) -> int:
@@ -246,7 +263,7 @@ class NeighborLoader:
             if not isinstance(batch, (int, np.integer)) or not 0 <= batch < self._num_batches:
                 raise UsageError(f"batch must be a whole number in [0, {self._num_batches}), the batches of an epoch, got {batch!r}")
             index = self._maker.order.batch(epoch, batch, self._maker.batch_size)
-        positions = np.asarray(index, dtype=np.int64).reshape(-1)
+        positions = as_positions(index, len(self.dataset))
         return self._transformed(self._maker.make(self._caches, positions, epoch, batch), batch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -333,10 +350,10 @@ class NeighborLoader:
 
     def _transformed(self, batch: Any, index: int) -> Any:
         """Apply the user's transform unless the threads did."""
-        if self.transform is None or self._maker.transform is not None:
+        if self._transform is None or self._is_transformed_by_threads:
             return batch
         try:
-            return self.transform(batch)
+            return self._transform(batch)
         except Exception as error:
             raise locate(error, "transform", index) from error
 

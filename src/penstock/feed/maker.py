@@ -88,6 +88,14 @@ def locate(error: Exception, stage: str, index: int) -> Exception:
     return PipelineError(f"{type(error).__name__} in stage {stage} of batch {index}: {error}", stage=stage, batch=index)
 
 
+@contextmanager
+def ordinary(is_learning: bool) -> Iterator[None]:
+    """Within, tensors are ordinary ones whatever mode the user is in, for the memory of a batch is used again in another; what his own
+    functions do is recorded for gradients where he wants them (`is_learning`)."""
+    with torch.inference_mode(False), torch.set_grad_enabled(is_learning):
+        yield
+
+
 @dataclass(slots=True)
 class Sampled:
     """A batch after the first half of its making.
@@ -149,13 +157,13 @@ class BatchMaker:
     _workspaces: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     _of_device: list[DeviceWorkspace] = field(default_factory=list)
 
-    @torch.inference_mode(False)  # the memory of a batch is used again, in another mode
     def make(self, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
         """Make a batch of the seeds at `positions`, here and now. An `Epoch` does so for many at once: threads sample and finish, each
         submits in its turn."""
-        assembler, sampled = Assembler(self.source, caches), self.sample_of(positions, epoch, index)
-        batch, stats = self.finish(assembler, sampled, self.submit(assembler, sampled))
-        return self.delivery.hand_over(batch, stats.event)
+        with ordinary(torch.is_grad_enabled()):
+            assembler, sampled = Assembler(self.source, caches), self.sample_of(positions, epoch, index)
+            batch, stats = self.finish(assembler, sampled, self.submit(assembler, sampled))
+            return self.delivery.hand_over(batch, stats.event)
 
     def sample(self, epoch: int, index: int, order: Order | None = None) -> Sampled:
         """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood. `order`: of a pass that has its own."""
@@ -266,6 +274,7 @@ class BatchMaker:
             subgraph = self._draw(seeds, input_id, epoch, index)
             event = self.delivery.record() if subgraph.is_on_device else None
         clock.rest()
+        input_id = input_id if subgraph.input_id is None else subgraph.input_id
         are_plain = not self.sampler.disjoint and self.transform_output is None and are_distinct(seeds)
         return Sampled(index, subgraph, input_id, are_plain, clock, event)
 

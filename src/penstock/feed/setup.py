@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
-from penstock.feed.arguments import choose_order, order_of, unwrap, weigh
+from penstock.feed.arguments import as_fanouts, choose_order, order_of, weigh
 from penstock.feed.bottoms import Access
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
@@ -51,12 +51,12 @@ def make_maker(
 ) -> BatchMaker:
     """Make what decides the batches: seeds, their order, and a sampler; `others` are passed on to the `BatchMaker`."""
     source.fields()  # refuses what does not fit the graph now rather than at the first batch
-    seeds = source.seeds(input_nodes, input_id)
+    seeds = source.seeds(input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
     sampler = NeighborSampler(
         source.graph if weight_attr is None else weigh(source, weight_attr),
-        unwrap(num_neighbors, source.graph.edge_types) if isinstance(num_neighbors, NumNeighbors) else num_neighbors,
+        as_fanouts(num_neighbors, source.graph.edge_types),
         replace=replace,
         disjoint=disjoint,
         induced=subgraph_type == SubgraphType.induced,

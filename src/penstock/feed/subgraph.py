@@ -49,6 +49,7 @@ class Subgraph:
         is_on_device: a device sampled it, and has the tensors.
         on_host: node type -> int64[n], ids that the host has as well.
         marks: as in `Sample`; lost where the sample is made into another.
+        input_id: int64[num_seeds], what a transform of the user's says of the seeds; None where there is none.
     """
 
     nodes: dict[NodeType, torch.Tensor]
@@ -58,6 +59,7 @@ class Subgraph:
     is_on_device: bool = False
     on_host: dict[NodeType, np.ndarray] = field(default_factory=dict)
     marks: dict[NodeType, np.ndarray] = field(default_factory=dict)
+    input_id: torch.Tensor | None = None
 
     def tensors(self) -> list[torch.Tensor | None]:
         """All that it holds."""
@@ -113,7 +115,9 @@ def through_pyg(
         output = output.to_bidirectional()
     if transform is not None:
         output = transform(output)
-    return _from_homogeneous(output) if is_homogeneous else _from_heterogeneous(output)
+    result = _from_homogeneous(output) if is_homogeneous else _from_heterogeneous(output)
+    result.input_id = None if output.metadata is None else output.metadata[0]
+    return result
 
 
 def _to_homogeneous(subgraph: Subgraph, metadata: Any) -> SamplerOutput:
