@@ -24,7 +24,7 @@ from penstock.feed.fields import Field
 from penstock.feed.shards import shared_cache
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import make_lists
-from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, SpooledTier, TieredTable
+from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, SpooledTier, TieredTable, sizes_of
 from penstock.gather.spool_file import least_bytes
 from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
 from penstock.records import EdgeType, NodeType
@@ -229,7 +229,7 @@ def _share_out(
         of_lists = {e: workload.list_visits(e, plan.presample_epochs) for e in adjacency}
         of_rows = {t: workload.row_visits(t, plan.presample_epochs) for t in over}
         kept, rows = plan_shared(
-            plan.cache, of_lists, of_rows, {t: table.row_bytes for t, table in over.items()}, adjacency, plan.neighbor_layout,
+            plan.cache, of_lists, of_rows, sizes_of(over)[1], adjacency, plan.neighbor_layout,
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
         )  # fmt: skip
         return {}, {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
@@ -253,7 +253,7 @@ def _choose_rows(
 ) -> Choices:
     """Policies of one level of caches; `asked`: (policy, capacity, name of the argument), of each of so many shards."""
     policy, cache, name = asked
-    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: table.row_bytes for t, table in over.items()}
+    num_rows, row_bytes = sizes_of(over)
     capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
     there = {t: above[t].always_kept for t in over if t in above}
     options: dict[str, Any] = {"window": plan.window, "num_epochs": plan.presample_epochs}

@@ -1,4 +1,4 @@
-"""The arguments of the loaders: PyG's and torch's, checked once, with what is not supported refused by name.
+"""What a loader takes of torch's DataLoader, checked once, and its seed; the rest is in `feed/arguments.py`.
 
 `docs/compat.md` lists every argument with its state.
 """
