@@ -171,7 +171,7 @@ def last_line(process):
 def test_the_command_ends_with_one_line(store, tmp_path, capfd, monkeypatch):
     explained = []
     monkeypatch.setattr("penstock.kernels.bus_error.explain_bus_errors", lambda: explained.append(True))
-    monkeypatch.setattr("penstock.report.choose_observer", lambda: disturbed.AtBatch(lambda: shutil.rmtree(store)))
+    monkeypatch.setattr("penstock.report.live.choose_observer", lambda: disturbed.AtBatch(lambda: shutil.rmtree(store)))
     options = ["--num-neighbors", "4,3", "--batch-size", "32", "--hidden", "8", "--epochs", "3", "--torch-threads", "1"]
     line = said(capfd, "train", store, "--out", tmp_path / "run", *options, "--recipe", "ginex", "--window", "3")
     assert line.startswith(f"penstock: {store} was deleted or moved while it was in use: saved at epoch 2, batch 7")

@@ -134,12 +134,13 @@ def test_a_loader_beside_another(kind, plan, stores):
         loader.beside(nodes[:0] if kind == "plain" else ("paper", nodes[:0]))
 
 
-def test_held_samples_come_back_bit_for_bit(stores):
+@pytest.mark.parametrize("induced", [False, True])
+def test_held_samples_come_back_bit_for_bit(stores, induced):
     rng = np.random.default_rng(0)
     for store in stores.values():
         graph = store.graph()
         seed_type = "node" if store.is_homogeneous else "paper"
-        sampler = NeighborSampler(graph, [3, 2], seed=1)
+        sampler = NeighborSampler(graph, [3, 2], seed=1, induced=induced)
         for index in range(5):
             seeds = rng.integers(0, graph.num_nodes[seed_type], 9)
             sample = sampler.sample(seed_type, seeds, epoch=0, batch=index, workspace=sampler.workspace())

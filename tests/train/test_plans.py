@@ -8,8 +8,8 @@ import pytest
 from penstock.cache.choose import POLICIES
 from penstock.errors import UsageError
 from penstock.plan import RECIPES
-from penstock.report import write_report
 from penstock.report.live import introduction, summary_of
+from penstock.report.page import write_report
 from penstock.train import TrainConfig, checkpoint, train
 from tests.train.stores import make_store, make_typed_store
 

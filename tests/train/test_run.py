@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from penstock.errors import CorruptStoreError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError
-from penstock.report import write_report
+from penstock.report.page import write_report
 from penstock.store import ingest
 from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, train
 from penstock.train.folder import lock_folder

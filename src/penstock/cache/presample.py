@@ -122,12 +122,10 @@ class Visits:
     Attributes:
         nodes: node type -> uint[num_nodes], batches that read the row of each node.
         lists: edge type -> uint[num_dst], how often anything is read of the neighbour list of each node.
-        num_epochs: sampled.
     """
 
     nodes: dict[NodeType, np.ndarray]
     lists: dict[EdgeType, np.ndarray]
-    num_epochs: int
 
 
 def presample_visits(
@@ -164,7 +162,7 @@ def presample_visits(
             placement.count_up_to(ids, np.iinfo(narrow).max, nodes[node_type])
         for edge_type in graph.adjacency:
             placement.count_up_to(lists_read(sample, edge_type), np.iinfo(wide).max, lists[edge_type])
-    return Visits(nodes, lists, num_epochs)
+    return Visits(nodes, lists)
 
 
 def reads_again(

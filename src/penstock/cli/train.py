@@ -167,7 +167,8 @@ def _train(
         settings = {**saved, **{name: settings[name] for name in settings if is_given(context, name)}}
     settings.pop("layers", None)
     from penstock.kernels.bus_error import explain_bus_errors
-    from penstock.report import choose_observer, write_report
+    from penstock.report.live import choose_observer
+    from penstock.report.page import write_report
     from penstock.train import TrainConfig
     from penstock.train import train as run
 

@@ -1,4 +1,4 @@
-"""What the arguments of a loader come to: weights of edges, the order of the seeds, fanouts, and what is refused by name."""
+"""What PyG's arguments of a loader, and ours, come to: the order of the seeds, fanouts, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import NEAR, GivenOrder, Order, RandomOrder, SequentialOrder, order_by_name
 from penstock.plan import Plan
-from penstock.records import EdgeType, Graph
-from penstock.sample.weights import with_weights
-
-
-def weigh(source: Input, name: str) -> Graph:
-    """The graph of an input, with the weights of that name."""
-    return with_weights(source.graph, source.weights(name))
+from penstock.records import EdgeType
 
 
 def order_of(plan: Plan, options: LoaderOptions) -> str | None:

@@ -63,12 +63,11 @@ def lay_out(
     edge_fields: Sequence[Field] = (),
 ) -> Caches:
     """Where all rows and lists are, with nothing kept of them. Fields of edges stay where they are, read by the device where it can."""
-    is_mapped, reader = access.is_mapped, access.reader
-    tables = dict(features)
+    reader, tables = access.reader, dict(features)
     _check_features(tables, given)
     if plan.is_plain and plan.host_memory is None and reader is None:
         return Caches(tables)
-    graph = read_topology(plan, given, is_mapped=is_mapped)
+    graph = read_topology(plan, given, is_mapped=access.is_mapped)
     loaded_bytes = 0 if graph is given else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
     link = Link() if plan.slow_topology == SAME else None
     if not plan.has_plain_features or reader is not None:
@@ -77,20 +76,25 @@ def lay_out(
         tables |= ours
         if not tables and not (plan.has_plain_features and plan.device_policy is None):
             raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
-        if plan.features == "memory" and is_mapped:
+        if plan.features == "memory" and access.is_mapped:
             loaded_bytes += sum(table.num_rows * table.row_bytes for table in ours.values())
-    if reader is not None and (plan.is_read_by_device or not is_mapped):
+    if reader is not None and (plan.is_read_by_device or not access.is_mapped):
         tables |= _read_by(reader, [one for one in edge_fields if (one.key or EDGE) not in tables])
-    bottoms: dict[EdgeType, Tier] = {}
-    is_file = is_mapped and plan.topology == "given"
-    if plan.neighbor_policy is not None or plan.slow_topology is not None or plan.topology == "disk" or (plan.map_threads and is_file):
-        bottoms = {
-            e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link, max_readers=access.max_readers)
-            for e, csc in graph.adjacency.items()
-            if csc.num_edges
-        }
+    bottoms = _beneath_lists(plan, graph, access, link)
     graph = with_lists(graph, make_lists(plan, graph, bottoms, {}))
     return Caches(tables, graph=graph, loaded_bytes=loaded_bytes, beneath=bottoms)
+
+
+def _beneath_lists(plan: Plan, graph: Graph, access: Access, link: Link | None) -> dict[EdgeType, Tier]:
+    """The tier of all neighbour lists of every edge type; none where the sampler reads the arrays."""
+    is_file = access.is_mapped and plan.topology == "given"
+    if plan.neighbor_policy is None and plan.slow_topology is None and plan.topology != "disk" and not (plan.map_threads and is_file):
+        return {}
+    return {
+        e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link, max_readers=access.max_readers)
+        for e, csc in graph.adjacency.items()
+        if csc.num_edges
+    }
 
 
 def _is_held(field: Field, plan: Plan) -> bool:

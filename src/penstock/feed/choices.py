@@ -24,10 +24,10 @@ from penstock.feed.fields import Field
 from penstock.feed.shards import shared_cache
 from penstock.feed.slopes import measure_slopes
 from penstock.feed.topology import make_lists
-from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, SpooledTier, TieredTable
+from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, SpooledTier, TieredTable, sizes_of
 from penstock.gather.spool_file import least_bytes
 from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
-from penstock.records import EdgeType, NodeType
+from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.lists import with_lists
 from penstock.store.budget import parse_bytes, require_room
 from penstock.store.tiers import DiskTier, PinnedTier, Tier, UploadTier, advise_random
@@ -70,45 +70,31 @@ def make_caches(
     bottom = lay_out(plan, fields, workload.sampler.graph, features, access, edge_fields)
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
         return bottom
-    assert bottom.graph is not None
-    over = bottom.of_nodes
+    over, drawn_on = bottom.of_nodes, access.reader if is_drawn_on_device else None
     _check_levels(plan, over, access.reader)
     _check_spool(plan, over)
     if plan.host_memory is None:
-        # what is sampled to find out what is hot must not fill the page cache
-        read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottom.beneath))
-        workload, fitted = replace(workload, sampler=workload.sampler.over(read_from)), None
-        if plan.policy is not None and plan.neighbor_cache != SHARED and (access.reader is None or not plan.is_read_by_device):
-            rows, width = {t: table.num_rows for t, table in over.items()}, {t: table.row_bytes for t, table in over.items()}
-            kept_rows = plan_rows(plan.cache, rows, width, is_static=plan.policy in STATIC)
-            require_room(sum(count * width[t] for t, count in kept_rows.items()), argument("cache", plan.cache), "keep less")
-        drawn_on, num_shards = access.reader if is_drawn_on_device else None, 1 if group is None else group.seat.num_ranks
-        near, far, kept = _share_out(plan, over, bottom.beneath, workload, drawn_on, num_shards)
+        _check_room(plan, over, access.reader)
+        fitted, num_shards = None, 1 if group is None else group.seat.num_ranks
+        near, far, kept = _share_out(plan, bottom, workload, drawn_on, num_shards)
     else:
         assert fit is not None
-        workload = replace(workload, sampler=workload.sampler.over(bottom.graph))
         fitted = fit(bottom)
-        plan = replace(plan, window=fitted.memory.ahead.window)
-        near, far = _chosen(plan, over, workload, fitted)
-        kept = _kept_lists(plan, workload, bottom.beneath, is_drawn_on_device=True) if is_drawn_on_device else fitted.lists
-    tables = dict(bottom.tables)
-    sizes = {t: table.num_rows * table.row_bytes for t, table in over.items()}
+        plan = replace(plan, window=fitted.memory.ahead.window, hold=fitted.memory.ahead.hold)
+        near, far, kept = _within_budget(plan, bottom, workload, fitted, drawn_on)
+    tables, sizes = dict(bottom.tables), {t: table.num_rows * table.row_bytes for t, table in over.items()}
     for t in over:
         share = sizes[t] / max(1, sum(sizes.values()))
         tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader, group, spool_share=share)
-    if access.is_mapped and (plan.map_threads or plan.topology == "disk"):  # after the passes in order that choices take
-        for csc in bottom.graph.adjacency.values():
-            if plan.map_threads:
-                advise_random(csc.indices)
-            csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
-            advise_random(csc.indptr)
+    assert bottom.graph is not None
+    if access.is_mapped:  # after the passes in order that choices take
+        _read_at_random(plan, bottom.graph)
     window = max((choice.window for choice in (*near.values(), *far.values())), default=0)
     window = window if plan.spool is None else plan.window
-    lists = dict.fromkeys(bottom.beneath) if is_drawn_on_device else make_lists(plan, bottom.graph, bottom.beneath, kept)
-    hold = plan.hold if fitted is None else fitted.memory.ahead.hold
+    lists = dict.fromkeys(bottom.beneath) if drawn_on is not None else make_lists(plan, bottom.graph, bottom.beneath, kept)
     if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
-        fitted, kept = replace(fitted, lists={}, visits={}), kept if is_drawn_on_device else {}
-    return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=hold, fitted=fitted)
+        fitted, kept = replace(fitted, lists={}, visits={}), kept if drawn_on is not None else {}
+    return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=plan.hold, fitted=fitted)
 
 
 def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
@@ -183,8 +169,29 @@ def _check_levels(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torc
             )
 
 
-def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted: Fitted) -> tuple[Choices, Choices]:
-    """Policies within a budget, of the device's own and others: what can be ranked by the visits of the profile is."""
+def _check_room(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torch.device | None) -> None:
+    """Refuse rows kept in memory of the host that the container around this process has no room for."""
+    if plan.policy is not None and plan.neighbor_cache != SHARED and (reader is None or not plan.is_read_by_device):
+        num_rows, row_bytes = sizes_of(over)
+        kept = plan_rows(plan.cache, num_rows, row_bytes, is_static=plan.policy in STATIC)
+        require_room(sum(count * row_bytes[t] for t, count in kept.items()), argument("cache", plan.cache), "keep less")
+
+
+def _read_at_random(plan: Plan, graph: Graph) -> None:
+    """Switch read-ahead off for the maps of a topology that is read here and there."""
+    for csc in graph.adjacency.values() if plan.map_threads or plan.topology == "disk" else ():
+        if plan.map_threads:
+            advise_random(csc.indices)
+        csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
+        advise_random(csc.indptr)
+
+
+def _within_budget(
+    plan: Plan, bottom: Caches, workload: Workload, fitted: Fitted, drawn_on: torch.device | None
+) -> tuple[Choices, Choices, Mapping[EdgeType, np.ndarray]]:
+    """As `_share_out`, within a budget: what can be ranked by the visits of the profile is."""
+    assert bottom.graph is not None
+    over, workload = bottom.of_nodes, replace(workload, sampler=workload.sampler.over(bottom.graph))
 
     def choose(name: str, t: NodeType, num_rows: int, above: np.ndarray | None = None) -> Choice:
         if name not in BY_VISITS:
@@ -199,7 +206,7 @@ def _chosen(plan: Plan, over: dict[Any, TieredTable], workload: Workload, fitted
         near = {t: choose(plan.device_policy, t, num_rows) for t, num_rows in (fitted.rows_on_device or {}).items()}
     if plan.policy is not None:
         far = {t: choose(plan.policy, t, fitted.rows[t], near[t].always_kept if t in near else None) for t in over}
-    return near, far
+    return near, far, fitted.lists if drawn_on is None else _kept_lists(plan, workload, bottom.beneath, is_drawn_on_device=True)
 
 
 def _kept_lists(
@@ -215,21 +222,21 @@ def _kept_lists(
 
 
 def _share_out(
-    plan: Plan,
-    over: dict[Any, TieredTable],
-    bottoms: Mapping[EdgeType, Tier],
-    workload: Workload,
-    drawn_on: torch.device | None,
-    num_shards: int,
-) -> tuple[Choices, Choices, dict[EdgeType, np.ndarray]]:
+    plan: Plan, bottom: Caches, workload: Workload, drawn_on: torch.device | None, num_shards: int
+) -> tuple[Choices, Choices, Mapping[EdgeType, np.ndarray]]:
     """(what the device keeps by a policy of its own, what is kept else, nodes per edge type whose neighbour lists are kept)."""
+    assert bottom.graph is not None
+    over, bottoms = bottom.of_nodes, bottom.beneath
+    # what is sampled to find out what is hot must not fill the page cache
+    read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottoms))
+    workload = replace(workload, sampler=workload.sampler.over(read_from))
     if plan.neighbor_cache == SHARED:
         adjacency = {e: workload.sampler.graph.adjacency[e] for e in bottoms}
         per_list, per_row = measure_slopes(workload, over, bottoms) if drawn_on is None else measure_device_slopes(workload, over, drawn_on)
         of_lists = {e: workload.list_visits(e, plan.presample_epochs) for e in adjacency}
         of_rows = {t: workload.row_visits(t, plan.presample_epochs) for t in over}
         kept, rows = plan_shared(
-            plan.cache, of_lists, of_rows, {t: table.row_bytes for t, table in over.items()}, adjacency, plan.neighbor_layout,
+            plan.cache, of_lists, of_rows, sizes_of(over)[1], adjacency, plan.neighbor_layout,
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
         )  # fmt: skip
         return {}, {t: fixed_choice(table.num_rows, rows[t]) for t, table in over.items()}, kept
@@ -253,7 +260,7 @@ def _choose_rows(
 ) -> Choices:
     """Policies of one level of caches; `asked`: (policy, capacity, name of the argument), of each of so many shards."""
     policy, cache, name = asked
-    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: table.row_bytes for t, table in over.items()}
+    num_rows, row_bytes = sizes_of(over)
     capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
     there = {t: above[t].always_kept for t in over if t in above}
     options: dict[str, Any] = {"window": plan.window, "num_epochs": plan.presample_epochs}

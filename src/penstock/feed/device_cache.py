@@ -17,6 +17,7 @@ from penstock.errors import UsageError
 from penstock.feed.caches import Caches
 from penstock.feed.choices import with_caches, workload_of
 from penstock.feed.maker import BatchMaker
+from penstock.gather import sizes_of
 from penstock.plan import Plan, plan_rows
 from penstock.plan.device import plan_device_cache, reserve_of
 from penstock.records import NodeType
@@ -64,8 +65,7 @@ class CacheToCome:
     @torch.inference_mode(False)
     def _make(self) -> None:
         memory, fixed = look_at_device_memory(self._device), self._fixed_bytes
-        budget, num_rows = plan_device_cache(memory, fixed), {t: table.num_rows for t, table in self._over.items()}
-        row_bytes = {t: table.row_bytes for t, table in self._over.items()}
+        budget, (num_rows, row_bytes) = plan_device_cache(memory, fixed), sizes_of(self._over)
         found = f"{format_bytes(memory.free)} free after {AFTER_STEPS} steps, {format_bytes(reserve_of(memory, fixed))} of it in reserve"
         try:
             rows = plan_rows(f"{budget} B", num_rows, row_bytes, "device_cache", is_static=self._is_static) if budget else {}

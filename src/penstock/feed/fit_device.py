@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cache.choose import STATIC
 from penstock.feed.profile import Profile
+from penstock.gather import sizes_of
 from penstock.gather.stack import stack_of
 from penstock.plan import Plan, plan_rows
 from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW, STATIC_DIRECTORY_BYTES_PER_NODE
@@ -84,9 +85,7 @@ def rows_on_device(plan: Plan, caches: Caches) -> dict[NodeType, int] | None:
         return {}
     if plan.device_cache is None:
         return None
-    over = caches.of_nodes
-    num_rows, row_bytes = {t: table.num_rows for t, table in over.items()}, {t: table.row_bytes for t, table in over.items()}
-    return plan_rows(plan.device_cache, num_rows, row_bytes, "device_cache", is_static=plan.device_policy in STATIC)
+    return plan_rows(plan.device_cache, *sizes_of(caches.of_nodes), "device_cache", is_static=plan.device_policy in STATIC)
 
 
 def batch_bytes(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> tuple[int, int]:

@@ -133,8 +133,9 @@ class NeighborLoader:
         delivery = choose_device(device, plan)
         plan = plan.resolved(has_device=delivery.device is not None)
         check_shards(plan, shards, delivery.device)
-        self.seed = choose_seed(seed, kwargs.get("generator"))
-        self._options = read_options(kwargs) if delivery.device is None else read_options(kwargs).ahead()
+        self.seed = choose_seed(seed, kwargs.pop("generator", None))
+        options = read_options(**kwargs)
+        self._options = options if delivery.device is None else options.ahead()
         if not (isinstance(rank, (int, np.integer)) and isinstance(num_ranks, (int, np.integer)) and 0 <= rank < num_ranks):
             raise UsageError(f"rank must be a whole number in [0, num_ranks), got rank={rank!r}, num_ranks={num_ranks!r}")
         self._data, self._transform, self._is_transformed_by_threads = data, transform, bool(filter_per_worker)

@@ -1,4 +1,4 @@
-"""The arguments of the loaders: PyG's and torch's, checked once, with what is not supported refused by name.
+"""What a loader takes of torch's DataLoader, checked once, and its seed; the rest is in `feed/arguments.py`.
 
 `docs/compat.md` lists every argument with its state.
 """
@@ -46,16 +46,16 @@ class LoaderOptions:
         sampler, batch_sampler: the user's own order of positions, or of batches of positions.
     """
 
-    batch_size: int = 1
-    shuffle: bool = False
-    drop_last: bool = False
-    num_workers: int = 0
-    max_in_flight: int = 1
-    max_read_ahead: int = 1
-    timeout_s: float = 0.0
-    pin_memory: bool = False
-    sampler: Iterable[int] | None = None
-    batch_sampler: Iterable[list[int]] | None = None
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    num_workers: int
+    max_in_flight: int
+    max_read_ahead: int
+    timeout_s: float
+    pin_memory: bool
+    sampler: Iterable[int] | None
+    batch_sampler: Iterable[list[int]] | None
 
     def under_way(self, *, is_read_ahead: bool) -> int:
         """Batches in the making or waiting; `is_read_ahead`: see `Plan`."""
@@ -66,21 +66,27 @@ class LoaderOptions:
         return self if self.num_workers else replace(self, num_workers=1, max_in_flight=2, max_read_ahead=2)
 
 
-def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
-    """Turn DataLoader keyword arguments into options; empties `kwargs` of all it knows and raises for the rest."""
-    for name in _IGNORED:
-        kwargs.pop(name, None)
-    kwargs.pop("generator", None)
-    if kwargs.pop("worker_init_fn", None) is not None:
+def read_options(
+    *,
+    batch_size: Any = 1,
+    shuffle: Any = False,
+    sampler: Any = None,
+    batch_sampler: Any = None,
+    num_workers: Any = 0,
+    prefetch_factor: Any = None,
+    drop_last: Any = False,
+    timeout: Any = 0,
+    pin_memory: Any = False,
+    worker_init_fn: Any = None,
+    **others: Any,
+) -> LoaderOptions:
+    """Turn DataLoader keyword arguments into options, or raise for what it does not know."""
+    if worker_init_fn is not None:
         logger.warning("worker_init_fn is not called: batches are made by threads of this process, which draw by the loader's seed")
-    batch_size, sampler, batch_sampler = kwargs.pop("batch_size", 1), kwargs.pop("sampler", None), kwargs.pop("batch_sampler", None)
-    shuffle, drop_last = bool(kwargs.pop("shuffle", False)), bool(kwargs.pop("drop_last", False))
-    num_workers, prefetch = kwargs.pop("num_workers", 0), kwargs.pop("prefetch_factor", None)
-    timeout_s, pin_memory = kwargs.pop("timeout", 0), bool(kwargs.pop("pin_memory", False))
-    if kwargs:
-        name = sorted(kwargs)[0]
-        near = difflib.get_close_matches(name, _NAMES, 1)
-        raise UsageError(f"unknown argument {name!r} for NeighborLoader" + (f": did you mean {near[0]!r}?" if near else ""))
+    unknown = sorted(others.keys() - set(_IGNORED))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], _NAMES, 1)
+        raise UsageError(f"unknown argument {unknown[0]!r} for NeighborLoader" + (f": did you mean {near[0]!r}?" if near else ""))
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
     if sampler is not None and shuffle:
@@ -93,19 +99,19 @@ def read_options(kwargs: dict[str, Any]) -> LoaderOptions:
             f"{argument('num_workers')} must lie in [0, {most}] on this machine of {os.cpu_count()} cores, got {num_workers!r}: "
             "it is a number of threads"
         )
-    if prefetch is not None and (not _is_int(prefetch) or prefetch < 1):
-        raise UsageError(f"prefetch_factor must be a whole number from 1, got {prefetch!r}")
-    if not isinstance(timeout_s, (int, float)) or not timeout_s >= 0:
-        raise UsageError(f"timeout is a number of seconds, 0 or more (0: never); got {timeout_s!r}")
+    if prefetch_factor is not None and (not _is_int(prefetch_factor) or prefetch_factor < 1):
+        raise UsageError(f"prefetch_factor must be a whole number from 1, got {prefetch_factor!r}")
+    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise UsageError(f"timeout is a number of seconds, 0 or more (0: never); got {timeout!r}")
     return LoaderOptions(
         batch_size=int(batch_size),
-        shuffle=shuffle,
-        drop_last=drop_last,
+        shuffle=bool(shuffle),
+        drop_last=bool(drop_last),
         num_workers=int(num_workers),
-        max_in_flight=num_workers + 1 if prefetch is None else max(1, num_workers * prefetch),
-        max_read_ahead=2 if prefetch is None else prefetch,
-        timeout_s=float(timeout_s),
-        pin_memory=pin_memory and torch.cuda.is_available(),
+        max_in_flight=num_workers + 1 if prefetch_factor is None else max(1, num_workers * prefetch_factor),
+        max_read_ahead=2 if prefetch_factor is None else prefetch_factor,
+        timeout_s=float(timeout),
+        pin_memory=bool(pin_memory) and torch.cuda.is_available(),
         sampler=sampler,
         batch_sampler=batch_sampler,
     )

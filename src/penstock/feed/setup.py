@@ -14,7 +14,7 @@ import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
-from penstock.feed.arguments import as_fanouts, choose_order, order_of, weigh
+from penstock.feed.arguments import as_fanouts, choose_order, order_of
 from penstock.feed.bottoms import Access
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
@@ -30,6 +30,7 @@ from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
+from penstock.sample.weights import with_weights
 from penstock.store.process_memory import give_back_freed_memory
 
 
@@ -55,7 +56,7 @@ def make_maker(
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
     sampler = NeighborSampler(
-        source.graph if weight_attr is None else weigh(source, weight_attr),
+        source.graph if weight_attr is None else with_weights(source.graph, source.weights(weight_attr)),
         as_fanouts(num_neighbors, source.graph.edge_types),
         replace=replace,
         disjoint=disjoint,

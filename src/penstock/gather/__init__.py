@@ -8,7 +8,7 @@ from penstock.gather.seats import Seat, shard_seat_of_group, shard_seats
 from penstock.gather.shard_peers import ShardGroup
 from penstock.gather.sharded import ShardedCache, open_shards
 from penstock.gather.spooled import SpooledTier
-from penstock.gather.table import RowKind, RowsUnderWay, TieredTable
+from penstock.gather.table import RowKind, RowsUnderWay, TieredTable, sizes_of
 
 __all__ = [
     "CachedTier",
@@ -25,4 +25,5 @@ __all__ = [
     "open_shards",
     "shard_seat_of_group",
     "shard_seats",
+    "sizes_of",
 ]

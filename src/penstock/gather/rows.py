@@ -30,7 +30,7 @@ class RowTable:
     def __init__(self, array: np.ndarray, name: str) -> None:
         if not array.flags.c_contiguous or array.dtype.hasobject or array.ndim == 0:
             raise InputError(f"{name}: rows must be a contiguous array of numbers, got {array.dtype} with strides {array.strides}")
-        self.name, self.dtype, self.row_shape, self.num_rows = name, array.dtype, array.shape[1:], array.shape[0]
+        self.dtype, self.row_shape = array.dtype, array.shape[1:]
         self.row_bytes = self.dtype.itemsize * int(np.prod(self.row_shape, dtype=np.int64))
         self._bytes = np.asarray(array).reshape(-1).view(np.uint8)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,11 @@ class TieredTable:
         for tier in stack_of(self.tier):
             found |= {tier.name: tier.stats} | getattr(tier, "peers", {})
         return found
+
+
+def sizes_of(tables: Mapping[Any, TieredTable]) -> tuple[dict[Any, int], dict[Any, int]]:
+    """(rows of each table, bytes of a row of each)."""
+    return {key: table.num_rows for key, table in tables.items()}, {key: table.row_bytes for key, table in tables.items()}
 
 
 class RowsUnderWay:

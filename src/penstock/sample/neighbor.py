@@ -188,7 +188,7 @@ class _Run:
 
     def __init__(self, sampler: NeighborSampler, seed_type, seeds, key, batch, workspace: Workspace, allocate: Allocator) -> None:
         self.sampler, self.graph, self.seed_type, self.num_seeds = sampler, sampler.graph, seed_type, seeds.size
-        self.key, self.batch, self.workspace, self.allocate = key, batch, workspace, allocate
+        self.key, self.batch, self.workspace = key, batch, workspace
         hints = workspace.hints
         self.nodes = {t: _Growing(t, np.int64, allocate, hints) for t in self.graph.num_nodes}
         self.rows = {e: _Growing((e, "row"), np.int64, allocate, hints) for e in self.graph.adjacency}

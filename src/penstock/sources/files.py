@@ -14,7 +14,7 @@ from penstock.sources.csv_layout import COMPRESSED
 from penstock.sources.csv_table import CsvTable
 from penstock.sources.parquet_table import ParquetTable
 from penstock.sources.source import Table
-from penstock.sources.tables import ConcatenatedTable, JoinedTable
+from penstock.sources.tables import ConcatenatedTable
 
 Files = str | Path | Sequence[str | Path]
 """A file, a pattern, a folder of part files, or a list of these. Parts are taken in the order of their names."""
@@ -79,8 +79,3 @@ def open_arrays(fields: Mapping[str, Files], base: Path) -> list[Table]:
         parts = [ArrayFileTable({name: array_rows(open_npy(path))}, str(path)) for path in expand(files, base)]
         tables.append(parts[0] if len(parts) == 1 else ConcatenatedTable(parts, parts[0].name))
     return tables
-
-
-def join(tables: Sequence[Table], name: str) -> Table | None:
-    """Put tables side by side; None for none."""
-    return JoinedTable(tables, name) if len(tables) > 1 else tables[0] if tables else None

@@ -22,10 +22,10 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.sources.array_file import open_npy
 from penstock.sources.array_table import ArrayFileTable, array_rows, edge_columns
-from penstock.sources.files import join
 from penstock.sources.ogb import LabelTable
 from penstock.sources.source import EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, Split, index_part, part_name
+from penstock.sources.tables import join
 
 _TARGET = "paper"
 

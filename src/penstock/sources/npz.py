@@ -32,7 +32,7 @@ from penstock.sources.array_table import ArrayFileTable, ArrayRows, SparseRowsTa
 from penstock.sources.pyg import EDGE_FIELD_OF
 from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, index_part, mask_splits
-from penstock.sources.tables import JoinedTable
+from penstock.sources.tables import join
 
 logger = logging.getLogger("penstock")
 
@@ -124,11 +124,11 @@ def _counts(array: ArrayFile, count: int) -> list[int]:
     return values
 
 
-def _feature_table(archive: Archive, stem: str, key: str) -> Table | None:
-    """Return the table of a feature matrix called `stem` in the archive, dense or as CSR triplet, as column `key`."""
+def _feature_table(archive: Archive, stem: str) -> Table | None:
+    """Return the table of a feature matrix called `stem` in the archive, dense or as CSR triplet, as column `x`."""
     dense = archive.find(stem)
     if dense is not None:
-        return ArrayFileTable({key: array_rows(dense)}, dense.name)
+        return ArrayFileTable({"x": array_rows(dense)}, dense.name)
     if f"{stem}_indptr" not in archive.arrays:
         return None
     indptr, indices = (archive.need(f"{stem}_{name}") for name in ("indptr", "indices"))
@@ -138,7 +138,7 @@ def _feature_table(archive: Archive, stem: str, key: str) -> Table | None:
             raise InputError(f"{array.name}: has shape {list(array.shape)} and dtype {array.dtype}; expected a list of whole numbers")
     if indptr.shape != (num_rows + 1,):
         raise InputError(f"{indptr.name} has {indptr.shape[0]} entries for {num_rows} rows; it needs one more than there are rows")
-    return SparseRowsTable(key, indptr, indices, archive.find(f"{stem}_data"), num_columns, f"{archive.path}:{stem}")
+    return SparseRowsTable("x", indptr, indices, archive.find(f"{stem}_data"), num_columns, f"{archive.path}:{stem}")
 
 
 def _joined(archive: Archive, parts: list[Table | None], num_nodes: int) -> Table | None:
@@ -147,9 +147,7 @@ def _joined(archive: Archive, parts: list[Table | None], num_nodes: int) -> Tabl
     for part in present:
         if part.num_rows != num_nodes:
             raise InputError(f"{part.name} has {part.num_rows} rows for {num_nodes} nodes")
-    if len(present) <= 1:
-        return present[0] if present else None
-    return JoinedTable(present, str(archive.path))
+    return join(present, str(archive.path))
 
 
 def _nodes(archive: Archive, suffix: str, num_nodes: int, more: dict[str, ArrayFile]) -> Table | None:
@@ -165,7 +163,7 @@ def _nodes(archive: Archive, suffix: str, num_nodes: int, more: dict[str, ArrayF
         if rows.num_rows != num_nodes:
             raise InputError(f"{rows.file.name} has {rows.num_rows} rows for {num_nodes} nodes")
     others = ArrayFileTable(fields, str(archive.path)) if fields else None
-    return _joined(archive, [_feature_table(archive, f"x{suffix}", "x"), others], num_nodes)
+    return _joined(archive, [_feature_table(archive, f"x{suffix}"), others], num_nodes)
 
 
 def _label_rows(labels: ArrayFile, num_nodes: int) -> ArrayRows:
@@ -278,7 +276,7 @@ def _knowledge_graph(archive: Archive) -> Source:
         raise InputError(f"{triples.name}: has shape {list(triples.shape)}; triples have shape [number, 3] as (head, relation, tail)")
     head, relation, tail = (array_rows(triples, 0, column) for column in range(3))
     table = ArrayFileTable({"src": head, "dst": tail, "edge_type": relation}, triples.name)
-    nodes = NodeTable(node_type=NODE, num_nodes=num_nodes, table=_feature_table(archive, "entity_types", "x"))
+    nodes = NodeTable(node_type=NODE, num_nodes=num_nodes, table=_feature_table(archive, "entity_types"))
     return Source(nodes={NODE: nodes}, edges={EDGE: EdgeTable(edge_type=EDGE, table=table)}, is_homogeneous=True)
 
 

@@ -25,11 +25,9 @@ from penstock.sources.array_table import ArrayFileTable, array_rows, edge_column
 from penstock.sources.columns import Request
 from penstock.sources.csv_layout import find_layout, is_blank, read_lines
 from penstock.sources.csv_table import CsvTable
-from penstock.sources.files import join
-from penstock.sources.source import DST, SRC, ArrayTable, Chunk, Column, EdgeTable, NodeTable, Source, Table
+from penstock.sources.source import CHUNK_ROWS, DST, SRC, ArrayTable, Chunk, Column, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, index_part, part_name
-
-CHUNK_ROWS = 1 << 16
+from penstock.sources.tables import join
 
 _EDGE_REQUESTS = [
     Request(name=SRC, columns="0", kind="id", dtype=np.dtype(np.int64)),

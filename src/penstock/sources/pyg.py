@@ -19,7 +19,7 @@ from penstock.sources.array_file import MemoryArray
 from penstock.sources.array_table import SparseRowsTable
 from penstock.sources.source import DST, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import PARTS, Split, mask_splits
-from penstock.sources.tables import JoinedTable
+from penstock.sources.tables import join
 
 EDGE_FIELD_OF = {"edge_weight": "weight", "edge_attr": "x"}
 """PyG's name of a per-edge tensor -> the store's name of the field."""
@@ -116,9 +116,8 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
         else:
             tensors[key] = value
     parts: list[Table] = [*([_array_table(tensors, name)] if tensors else []), *sparse]
-    table = JoinedTable(parts, name) if len(parts) > 1 else parts[0] if parts else None
     splits = mask_splits(masks, num_nodes, name) if masks else {}
-    return NodeTable(node_type=node_type, num_nodes=num_nodes, table=table), splits, left_out
+    return NodeTable(node_type=node_type, num_nodes=num_nodes, table=join(parts, name)), splits, left_out
 
 
 def _sparse_rows(key: str, value: Any, name: str) -> SparseRowsTable:

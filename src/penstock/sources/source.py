@@ -18,6 +18,9 @@ from penstock.records import EdgeType, NodeType
 SRC, DST, ID, LABELS = "src", "dst", "id", "y"
 """Names of the columns that hold the ends of an edge, the user's id of a node, and its class."""
 
+CHUNK_ROWS = 1 << 16
+"""Rows to read at once where the sizes of rows do not matter."""
+
 TEXT_BYTES = 40
 """Guess of what a text takes in memory, with its offset and hash. Tables whose texts are longer give fewer rows at once."""
 

@@ -7,19 +7,15 @@ chunk of whatever is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from penstock.errors import InputError
 from penstock.sources.array_file import ArrayFile
 from penstock.sources.array_table import ArrayFileTable, array_rows
-from penstock.sources.source import ID, Table
-
-pc: Any = pyarrow.compute
-"""Its functions are made at run time, which type checkers cannot see."""
+from penstock.sources.columns import pc
+from penstock.sources.source import CHUNK_ROWS, ID, Table
 
 DEFAULT = "default"
 """Name of the split where there is only one."""
@@ -36,8 +32,6 @@ _PART_OF = {
     "testing": "test",
 }
 _NO_PART = ("", "none", "unlabeled", "unlabelled")
-
-CHUNK_ROWS = 1 << 16
 
 Split = dict[str, np.ndarray]
 
@@ -128,7 +122,6 @@ def find_rows(wanted: Mapping[str, pa.Array], table: Table, names: Mapping[str, 
         names: part -> file of its ids, for messages.
     """
     ids = pa.concat_arrays(list(wanted.values()))
-    rows = np.full(len(ids), -1, dtype=np.int64)
     order = pc.unique(ids)
     row_of = np.full(len(order), -1, dtype=np.int64)
     for chunk in table.chunks(CHUNK_ROWS, (ID,)):

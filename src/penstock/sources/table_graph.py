@@ -26,14 +26,13 @@ from penstock.records import EDGE, EdgeType, NodeType
 from penstock.sources.array_file import open_npy
 from penstock.sources.columns import ColumnSpec, IdKind, Request
 from penstock.sources.csv_layout import is_blank
-from penstock.sources.files import Files, expand, file_format, join, open_arrays, open_files
+from penstock.sources.files import Files, expand, file_format, open_arrays, open_files
 from penstock.sources.option_types import check_types
-from penstock.sources.source import DST, ID, LABELS, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
+from penstock.sources.source import CHUNK_ROWS, DST, ID, LABELS, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
-from penstock.sources.tables import has_rows
+from penstock.sources.tables import has_rows, join
 from penstock.sources.word_labels import WordLabels
 
-CHUNK_ROWS = 1 << 16
 _SPLIT = "split"
 
 

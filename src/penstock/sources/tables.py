@@ -178,3 +178,8 @@ class JoinedTable:
     def where(self, row: int) -> str:
         """Name the row of the first part."""
         return self._parts[0].where(row)
+
+
+def join(tables: Sequence[Table], name: str) -> Table | None:
+    """Put tables side by side; None for none."""
+    return JoinedTable(tables, name) if len(tables) > 1 else tables[0] if tables else None

@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from penstock.errors import InputError
-from penstock.sources.source import LABELS, Chunk, Column, Table, expected_rows, reader_bytes
+from penstock.sources.columns import pc
+from penstock.sources.source import CHUNK_ROWS, LABELS, Chunk, Column, Table, expected_rows, reader_bytes
 
-pc: Any = pyarrow.compute
-"""Its functions are made at run time, which type checkers cannot see."""
-
-CHUNK_ROWS = 1 << 16
 MAX_CLASSES, MAX_BYTES = 1 << 16, 8 << 20
 
 

@@ -6,13 +6,12 @@ peak of a small ingestion. Under the system's allocator the same work is as fast
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
-_libc = ctypes.CDLL(None)
+from penstock.store.process_memory import give_back_freed_memory
 
 
 @contextmanager
@@ -29,5 +28,4 @@ def arrow_by_malloc() -> Iterator[None]:
 def release_memory() -> None:
     """Give memory that allocators keep for later back to the system: what one phase leaves must not count against the next."""
     pa.default_memory_pool().release_unused()
-    if hasattr(_libc, "malloc_trim"):
-        _libc.malloc_trim(0)
+    give_back_freed_memory()

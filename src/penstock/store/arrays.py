@@ -161,12 +161,11 @@ class ArrayFile:
         pages.written_ns = found.st_mtime_ns
         return np.ndarray(self.spec.shape, dtype=self.spec.storage_dtype, buffer=pages, offset=DATA_OFFSET)
 
-    def read(self, first_row: int, num_rows: int, *, keep_pages: bool = False) -> np.ndarray:
-        """Read rows without mapping them.
+    def read(self, first_row: int, num_rows: int) -> np.ndarray:
+        """Read rows without mapping them, nor leaving them in the page cache.
 
         Args:
             first_row, num_rows: within the array.
-            keep_pages: leave what was read in the page cache.
         Returns:
             storage dtype[num_rows, *row_shape].
         """
@@ -178,8 +177,7 @@ class ArrayFile:
         descriptor = self._open()
         try:
             count = read_at(descriptor, as_bytes(rows), offset)
-            if not keep_pages:
-                forget_pages(descriptor, offset, rows.nbytes)
+            forget_pages(descriptor, offset, rows.nbytes)
         except OSError as error:
             raise StoreError(f"{self._store}: cannot read {spec.file}: {error.strerror}") from None
         finally:

@@ -121,13 +121,12 @@ class Builder:
         scratch: takes spilled records.
         sink: where lists go, in the order of destinations.
         num_src: for the bitmap that finds duplicates; None where they are kept.
-        progress: told of the lists that come out of buckets.
     Attributes:
         paths: how edges went, for tests and reports: "memory", "spill", "copy" (a hub), "again" (a range spilled once more).
     """
 
-    def __init__(self, columns: Columns, limits: Limits, scratch: Scratch, sink: EdgeSink, num_src: int | None, progress: Progress) -> None:
-        self._columns, self._limits, self._scratch, self._sink, self._progress = columns, limits, scratch, sink, progress
+    def __init__(self, columns: Columns, limits: Limits, scratch: Scratch, sink: EdgeSink, num_src: int | None) -> None:
+        self._columns, self._limits, self._scratch, self._sink = columns, limits, scratch, sink
         self._num_words = 0 if num_src is None else -(-num_src // 64)
         self._drops = num_src is not None
         self._record_bytes = sum(column.row_bytes for column in columns.values()) + self._drops
@@ -234,7 +233,7 @@ def build_edges(writer: StoreWriter, edge_type: EdgeType, reader: EdgeReader, li
     counts = reader.count(_choose_cells(reader, limits), progress)
     columns = reader.record_columns(counts)
     sink = EdgeSink(writer, edge_type, columns)
-    builder = Builder(columns, limits, writer.scratch, sink, counts.num_src if reader.rules.drop_duplicates else None, progress)
+    builder = Builder(columns, limits, writer.scratch, sink, counts.num_src if reader.rules.drop_duplicates else None)
     builder.place_range(lambda: reader.records(counts, progress), counts.histogram)
     for name, converter in reader.fields.items():
         sink.columns[name].properties = converter.properties()

@@ -57,7 +57,7 @@ class StoreChange:
     def commit(self, manifest: Manifest) -> None:
         """Make all files last, put the manifest in its place, remove what it does not name any more."""
         root = self.store.path
-        for folder in {(root / spec.file).parent for spec in (*manifest.arrays(), *manifest.packed_arrays())}:
+        for folder in {(root / spec.file).parent for spec in manifest.all_arrays()}:
             sync_folder(folder)
         write_manifest(root / PARTIAL, manifest)
         os.rename(root / PARTIAL, root / MANIFEST)
@@ -87,4 +87,4 @@ class StoreChange:
 
 
 def _named(manifest: Manifest) -> set[str]:
-    return {spec.file for spec in (*manifest.arrays(), *manifest.packed_arrays())}
+    return {spec.file for spec in manifest.all_arrays()}

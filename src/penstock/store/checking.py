@@ -137,7 +137,7 @@ def check(path: str | os.PathLike[str], deep: bool = False, progress: Progress |
         report.findings.append(Finding(MANIFEST, str(error)))
         return report
     manifest = store.manifest
-    arrays = [*manifest.arrays(), *manifest.packed_arrays()]
+    arrays = list(manifest.all_arrays())
     report.num_arrays, report.num_bytes = len(arrays), sum(spec.data_bytes for spec in arrays)
     sound = [spec for spec in arrays if _has_shape(store, spec, report)]
     report.findings += _check_ends(store, {spec.file for spec in sound})

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import InputError, NodeIdError, argument
+from penstock.records import index_dtype
 from penstock.rng import MAX_NODES
 from penstock.sources.source import DST, SRC, Chunk, Column, EdgeTable, Table, expected_rows
 from penstock.store.fields import FieldConverter, FieldRules
-from penstock.store.format import MAX_INT32
 from penstock.store.histogram import DegreeHistogram
 from penstock.store.place import INDICES, RecordColumn, Records
 from penstock.store.prefetch import prefetch
@@ -151,10 +151,10 @@ class EdgeReader:
 
     def record_columns(self, counts: EdgeCounts) -> dict[str, RecordColumn]:
         """Return the columns of a record: int32 where the numbers fit."""
-        columns = {INDICES: RecordColumn("int32" if counts.num_src <= MAX_INT32 else "int64")}
+        columns = {INDICES: RecordColumn(index_dtype(counts.num_src).__name__)}
         keep_ids = self.rules.keep_edge_ids
         if keep_ids or (keep_ids is None and self.fields):
-            columns[EDGE_ID] = RecordColumn("int32" if counts.num_rows <= MAX_INT32 else "int64")
+            columns[EDGE_ID] = RecordColumn(index_dtype(counts.num_rows).__name__)
         return columns | {name: RecordColumn(field.dtype, field.row_shape) for name, field in self.fields.items()}
 
     def records(self, counts: EdgeCounts, progress: Progress) -> Iterator[Records]:

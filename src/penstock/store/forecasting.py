@@ -11,12 +11,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.records import EdgeType, NodeType
+import numpy as np
+
+from penstock.records import EdgeType, NodeType, index_dtype
 from penstock.sources.source import DST, SRC, EdgeTable, NodeTable, Table, expected_rows
 from penstock.store.budget import Budget, format_bytes
 from penstock.store.edges import EdgeRules
 from penstock.store.fields import FieldRules, stored_dtype
-from penstock.store.format import DTYPES, MAX_INT32, row_bytes
+from penstock.store.format import DTYPES, row_bytes
 
 READ_BYTES_PER_S = 1e9
 WRITE_BYTES_PER_S = 800e6
@@ -166,4 +168,5 @@ def _fields_bytes(table: Table | None, rules: FieldRules) -> int:
 def _record_bytes(table: Table, num_rows: int, num_src: int, rules: EdgeRules, field_rules: FieldRules) -> int:
     fields_bytes = _fields_bytes(table, field_rules)
     keeps_ids = rules.keep_edge_ids or (rules.keep_edge_ids is None and fields_bytes > 0)
-    return (8 if num_src > MAX_INT32 else 4) + (8 if num_rows > MAX_INT32 else 4) * bool(keeps_ids) + fields_bytes + rules.drop_duplicates
+    source_bytes, number_bytes = (np.dtype(index_dtype(most)).itemsize for most in (num_src, num_rows))
+    return source_bytes + number_bytes * bool(keeps_ids) + fields_bytes + rules.drop_duplicates

@@ -35,8 +35,6 @@ DTYPES = {
 } | {BFLOAT16: np.dtype("<u2")}
 """Logical dtype -> the dtype of its bytes on disk. NumPy lacks bfloat16: its bits are kept as uint16."""
 
-MAX_INT32 = int(np.iinfo(np.int32).max)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArraySpec:

@@ -19,15 +19,23 @@ from penstock.store.files import Scratch
 from penstock.store.ids import as_arrow, from_arrow
 from penstock.store.string_sort import sort_distinct
 
-B = TypeVar("B")
+
+class _Batch(Protocol):
+    """Ids of either kind: an array of NumPy's or of Arrow's."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+
+B = TypeVar("B", bound=_Batch)
 FAN_IN = 16
 """Runs merged at a time: each has two blocks in memory."""
 
 
 class _Ids(Protocol[B]):
     """What sorting needs to know of a kind of ids."""
-
-    def nbytes(self, batch: B) -> int: ...
 
     def distinct(self, batches: list[B]) -> B:
         """Return the distinct ids of some batches, ascending."""
@@ -43,15 +51,9 @@ class _Ids(Protocol[B]):
         """Split an ascending batch after the last id that is not above the bound."""
         ...
 
-    def is_empty(self, batch: B) -> bool: ...
-
 
 class Integers:
     """int64 ids."""
-
-    def nbytes(self, batch: np.ndarray) -> int:
-        """Bytes in memory."""
-        return batch.nbytes
 
     def distinct(self, batches: list[np.ndarray]) -> np.ndarray:
         """Return the distinct ids of some batches, ascending."""
@@ -85,17 +87,9 @@ class Integers:
         at = int(np.searchsorted(batch, bound, side="right"))
         return batch[:at], batch[at:]
 
-    def is_empty(self, batch: np.ndarray) -> bool:
-        """Whether there are no ids."""
-        return batch.size == 0
-
 
 class Texts:
     """String ids, as Arrow arrays of large_string."""
-
-    def nbytes(self, batch: pa.Array) -> int:
-        """Bytes in memory."""
-        return batch.nbytes
 
     def distinct(self, batches: list[pa.Array]) -> pa.Array:
         """Return the distinct ids of some batches, ascending."""
@@ -136,10 +130,6 @@ class Texts:
                 high = middle
         return batch.slice(0, low), batch.slice(low)
 
-    def is_empty(self, batch: pa.Array) -> bool:
-        """Whether there are no ids."""
-        return len(batch) == 0
-
     def _at(self, batch: pa.Array, index: int) -> bytes:
         return batch[index].as_buffer().to_pybytes()
 
@@ -163,15 +153,15 @@ class DistinctIds(Generic[B]):
     def add(self, batch: B) -> None:
         """Gather a batch."""
         self._batches.append(batch)
-        self._bytes += self._ids.nbytes(batch)
+        self._bytes += batch.nbytes
         if self._bytes <= self._max_bytes:
             return
         ids = self._ids.distinct(self._batches)
-        if self._ids.nbytes(ids) > self._max_bytes // 2:
+        if ids.nbytes > self._max_bytes // 2:
             self._add_run(iter([ids]), 0)
-            ids = None
-        self._batches = [] if ids is None else [ids]
-        self._bytes = 0 if ids is None else self._ids.nbytes(ids)
+            self._batches, self._bytes = [], 0
+        else:
+            self._batches, self._bytes = [ids], ids.nbytes
 
     def _add_run(self, batches: Iterator[B], level: int) -> None:
         """Write a run; as soon as a level has FAN_IN of them, they become one run of the next."""
@@ -193,7 +183,7 @@ class DistinctIds(Generic[B]):
             return
         while len(runs) > FAN_IN:
             runs = [*runs[FAN_IN:], self._ids.write(self._merge(runs[:FAN_IN]), self._scratch, self._block_bytes)]
-        yield from self._merge([*runs, iter([] if self._ids.is_empty(rest) else [rest])])
+        yield from self._merge([*runs, iter([rest] if len(rest) else [])])
 
     def _merge(self, runs: Iterable[Iterator[B]]) -> Iterator[B]:
         heads = [[next(run, None), next(run, None), run] for run in runs]
@@ -203,7 +193,7 @@ class DistinctIds(Generic[B]):
             for head in heads:
                 part, rest = self._ids.split(head[0], min(unfinished)) if unfinished else (head[0], None)
                 taken.append(part)
-                if rest is None or self._ids.is_empty(rest):
+                if rest is None or not len(rest):
                     head[0], head[1] = head[1], next(head[2], None)
                 else:
                     head[0] = rest

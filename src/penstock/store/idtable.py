@@ -16,8 +16,8 @@ import numpy as np
 from penstock.errors import InputError, PenstockError
 from penstock.kernels.id_table import cpu as kernels
 from penstock.kernels.placement import cpu as placement
+from penstock.records import index_dtype
 from penstock.store.arrays import ArrayFile, ArrayWriter
-from penstock.store.format import MAX_INT32
 from penstock.store.idmap import CELL_NODES, cell_shift, num_cells_for
 from penstock.store.ids import IdBatch, Strings, hash_ids
 from penstock.store.place import start_positions
@@ -121,7 +121,7 @@ def _build_part(ids: IdColumn, seed: int, shift: int, first_cell: int, num_cells
         placement.count_keys(cells, 0, ends)
     size = start_positions(ends)
     hashes = np.empty(size, dtype=np.uint64)
-    rows = np.empty(size, dtype=np.int32 if ids.num_nodes <= MAX_INT32 else np.int64)
+    rows = np.empty(size, index_dtype(ids.num_nodes))
     for chosen_rows, chosen_hashes, cells in _hashes_of_part(ids, seed, shift, first_cell, num_cells):
         positions = np.empty(cells.size, dtype=np.int64)
         placement.take_positions(cells, ends, positions)

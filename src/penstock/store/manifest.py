@@ -103,8 +103,9 @@ class Manifest:
         for edge in self.edges.values():
             yield from edge.arrays()
 
-    def packed_arrays(self) -> Iterator[ArraySpec]:
-        """The arrays of all packed copies."""
+    def all_arrays(self) -> Iterator[ArraySpec]:
+        """The same and those of all packed copies: whatever has a file."""
+        yield from self.arrays()
         for node in self.nodes.values():
             yield from node.packed.arrays() if node.packed else ()
 

@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InputError
+from penstock.records import index_dtype
 from penstock.sources.source import Table
 from penstock.store.arrays import ArrayFile
 from penstock.store.budget import MIB, Budget
-from penstock.store.format import MAX_INT32, ArraySpec, folder_of_nodes
+from penstock.store.format import ArraySpec, folder_of_nodes
 from penstock.store.ids import INTEGER, STRING, SeenIds, Strings, as_arrow, from_arrow, kind_of, memory_row_bytes, read_ids
 from penstock.store.idsort import DistinctIds, Integers, Texts
 from penstock.store.idtable import HashCollisionError, IdColumn, build_parts
@@ -113,7 +114,7 @@ class Mapping:
         folder = folder_of_nodes(self._node_type)
         arrays = {
             "id_cells": self._writer.array(f"{folder}/id_cells.npy", "int64"),
-            "id_rows": self._writer.array(f"{folder}/id_rows.npy", "int32" if ids.num_nodes <= MAX_INT32 else "int64"),
+            "id_rows": self._writer.array(f"{folder}/id_rows.npy", index_dtype(ids.num_nodes).__name__),
         }
         for use in self._uses:
             use.table.begin(use.names, ids.num_nodes)

@@ -31,13 +31,11 @@ class IdWriter:
         writer: the store.
         node_type: whose.
         kind: `INTEGER` or `STRING`.
-    Attributes:
-        num_nodes: written so far.
     """
 
     def __init__(self, writer: StoreWriter, node_type: str, kind: str) -> None:
         folder = folder_of_nodes(node_type)
-        self.kind, self.num_nodes = kind, 0
+        self.kind = kind
         if kind == INTEGER:
             self._arrays = {"id": writer.array(f"{folder}/id.npy", "int64")}
             return
@@ -49,7 +47,6 @@ class IdWriter:
 
     def append(self, batch: np.ndarray | Strings) -> None:
         """Write the next ids."""
-        self.num_nodes += len(batch)
         if not isinstance(batch, Strings):
             self._arrays["id"].append(batch)
             return

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InputError, UsageError
-from penstock.records import NodeType
+from penstock.records import NodeType, index_dtype
 from penstock.store.change import StoreChange
-from penstock.store.format import MAX_INT32, folder_of_nodes
 from penstock.store.format import file_name as as_file_name
+from penstock.store.format import folder_of_nodes
 from penstock.store.manifest import Manifest, NodeEntry, PackedEntry
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
@@ -89,7 +89,7 @@ def pack(
         with stage(progress, f"pack {node_type} {name}", 2 * spec.data_bytes, "bytes"):
             reorder(change.store.array_file(spec), rows, writer, change.scratch, work_bytes, progress)
         copies[name] = writer.finish()
-    mapping = change.array(f"{folder}/packed_rows", "int32" if rows.dtype == np.int32 else "int64")
+    mapping = change.array(f"{folder}/packed_rows", rows.dtype.name)
     mapping.append(rows)
     change.commit(_with(change.store.manifest, node_type, PackedEntry(rows=mapping.finish(), fields=copies, made=made)))
 
@@ -111,7 +111,7 @@ def rows_of(nodes: np.ndarray, num_nodes: int) -> np.ndarray:
     nodes = np.asarray(nodes)
     if nodes.shape != (num_nodes,) or nodes.dtype.kind not in "iu":
         raise InputError(f"an order holds every node once, [{num_nodes}]; got {nodes.dtype} {list(nodes.shape)}")
-    rows = np.full(num_nodes, -1, np.int32 if num_nodes <= MAX_INT32 else np.int64)
+    rows = np.full(num_nodes, -1, index_dtype(num_nodes))
     if num_nodes and (int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes):
         raise InputError(f"an order of {num_nodes} nodes has nodes from {nodes.min()} to {nodes.max()}")
     for first in range(0, num_nodes, _BLOCK):

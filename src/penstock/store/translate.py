@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from penstock.errors import InputError
+from penstock.records import index_dtype
 from penstock.sources.source import Chunk, Column, Table
 from penstock.store.files import Scratch, ScratchFile
-from penstock.store.format import MAX_INT32
 from penstock.store.ids import memory_row_bytes, read_ids
 from penstock.store.idtable import TablePart
 from penstock.store.prefetch import prefetch
@@ -51,8 +51,7 @@ class TranslatedTable:
             if name in self._files:
                 self._files[name].close()
             self._files[name] = self._scratch.file()
-            dtype = np.dtype(np.int32 if num_nodes <= MAX_INT32 else np.int64)
-            self._columns[name] = Column(name=name, dtype=dtype)
+            self._columns[name] = Column(name=name, dtype=np.dtype(index_dtype(num_nodes)))
 
     def apply(self, part: TablePart, names: tuple[str, ...], progress: Progress, *, is_first: bool) -> None:
         """Fill in what a part of the id table knows."""

@@ -180,7 +180,7 @@ def what_is_not_of_the_store(path: Path) -> str | None:
     """
     try:
         manifest = Store(path, check_arrays=False).manifest
-        files = {spec.file for spec in (*manifest.arrays(), *manifest.packed_arrays())}
+        files = {spec.file for spec in manifest.all_arrays()}
     except (CorruptStoreError, FormatVersionError):
         files = None  # nobody can tell: any array in its place is taken for one of the store
     for found in sorted(path.rglob("*")):

@@ -26,14 +26,14 @@ from penstock.cache.presample import sample_batches
 from penstock.cache.simulate import announced
 from penstock.errors import BudgetError, StoreError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, plan_rows
-from penstock.records import NodeType
+from penstock.records import NodeType, index_dtype
 from penstock.sample import NeighborSampler
 from penstock.sample.weights import declare_weights, store_weights, with_weights
 from penstock.store import Progress, Quiet, Store, format_bytes, parse_bytes
 from penstock.store.budget import MIB, RESERVE_BYTES
 from penstock.store.change import StoreChange
 from penstock.store.files import Scratch
-from penstock.store.format import DATA_OFFSET, MAX_INT32
+from penstock.store.format import DATA_OFFSET
 from penstock.store.packing import choose_fields, drop, pack, rows_of
 from penstock.store.process_memory import free_bytes, resident_bytes
 from penstock.store.progress import stage
@@ -174,7 +174,7 @@ class _Work:
         self.specs = [entry.fields[name] for name in self.fields]
         self.row_bytes = max(spec.row_bytes for spec in self.specs)
         self.weights = {} if settings.weight is None else store_weights(store, settings.weight)
-        mapping_bytes = self.num_nodes * (4 if self.num_nodes <= MAX_INT32 else 8)
+        mapping_bytes = self.num_nodes * np.dtype(index_dtype(self.num_nodes)).itemsize
         self.copy_bytes = sum(spec.data_bytes for spec in self.specs) + mapping_bytes + DATA_OFFSET * (len(self.specs) + 1)
 
     @cached_property
@@ -224,7 +224,7 @@ class _Work:
         layouts = Layouts(
             self.graph, self.node_type, sampled, self.sampler.fanouts, num_hot=self.num_kept, seed=self.settings.seed
         )  # fmt: skip
-        means = {ORIGINAL: batches.count(self._original(), self)}
+        means = {ORIGINAL: batches.count(np.arange(self.num_nodes, dtype=index_dtype(self.num_nodes)), self)}
         best_name, best, fewest = names[0], np.empty(0, np.int32), (np.inf, 0)
         with stage(progress, f"order {self.node_type}", len(names), "orders"):
             for name in sorted(names, key=plain_of):  # what orders have in common is made once
@@ -245,9 +245,6 @@ class _Work:
         }
         is_better = self.settings.by != AUTO or fewest[0] < (1 - LEAST_GAIN) * means[ORIGINAL][1, 0]
         return measured, best_name if is_better else None, best
-
-    def _original(self) -> np.ndarray:
-        return np.arange(self.num_nodes, dtype=np.int32 if self.num_nodes <= MAX_INT32 else np.int64)
 
 
 class _Batches:

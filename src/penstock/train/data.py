@@ -15,7 +15,7 @@ from penstock.errors import InputError, MissingFieldError, UsageError, argument
 from penstock.feed.array_input import ArrayInput, FindPacked, find_packed, no_packed
 from penstock.records import NODE, Graph, NodeType
 from penstock.sample.weights import store_weights, with_weights
-from penstock.store import Store
+from penstock.store import ArraySpec, Store
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
 from penstock.train.task import Task, as_float, define_task, has_label, normalize_rows
@@ -111,16 +111,8 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     if "y" not in store.node_fields(target):
         hint = f"ingest them, or choose another {argument('target')}"
         raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); {hint}")
-    specs = {t: store.node_fields(t)["x"] for t in store.node_types if "x" in store.node_fields(t)}
-    if graph.is_homogeneous and not specs:
-        raise MissingFieldError(f"{store.path} has no features (field x): ingest them with the graph")
-    for t, spec in specs.items():
-        if len(spec.shape) != 2 or spec.shape[1] == 0:
-            raise InputError(f"{store.path}: features of '{t}' must be a matrix of a column at least, got shape {list(spec.shape)}")
-    names = store.split_names(target)
-    if config.split is not None and config.split not in names:
-        raise UsageError(f"{store.path} has no split {config.split!r}; it has {', '.join(names) or 'none'}")
-    split = config.split or (names[0] if len(names) > 1 else None)
+    specs = _features(store, graph)
+    split = _choose_split(store, target, config.split)
     labels, y = np.asarray(store.node_field(target, "y")), store.node_fields(target)["y"]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -128,12 +120,8 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     if parts["train"].size == 0:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
     task = define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'", y.properties.get("num_classes"))
-    num_unlabelled = {}
-    for part in ("val", "test"):
-        labelled = has_label(labels, parts[part])
-        num_unlabelled[part] = int((~labelled).sum())
-        if num_unlabelled[part]:
-            parts[part] = parts[part][labelled]
+    labelled = {part: has_label(labels, parts[part]) for part in ("val", "test")}
+    parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
     return TrainingData(
         graph=graph,
         sampled=graph if config.weight is None else with_weights(graph, store_weights(store, config.weight)),
@@ -141,7 +129,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         x={t: store.node_field(t, "x") for t in specs},
         labels=labels,
         parts=parts,
-        num_unlabelled=num_unlabelled,
+        num_unlabelled={part: int((~mask).sum()) for part, mask in labelled.items()},
         task=task,
         bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
         split=split,
@@ -154,6 +142,25 @@ def _without_edge_numbers(graph: Graph) -> Graph:
     """No model asks for the user's numbers of the edges of a batch, and they would be read one by one."""
     adjacency = {e: replace(csc, edge_ids=None) for e, csc in graph.adjacency.items()}
     return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
+
+
+def _features(store: Store, graph: Graph) -> dict[NodeType, ArraySpec]:
+    """The features of every node type that has any."""
+    specs = {t: store.node_fields(t)["x"] for t in store.node_types if "x" in store.node_fields(t)}
+    if graph.is_homogeneous and not specs:
+        raise MissingFieldError(f"{store.path} has no features (field x): ingest them with the graph")
+    for t, spec in specs.items():
+        if len(spec.shape) != 2 or spec.shape[1] == 0:
+            raise InputError(f"{store.path}: features of '{t}' must be a matrix of a column at least, got shape {list(spec.shape)}")
+    return specs
+
+
+def _choose_split(store: Store, target: NodeType, wanted: str | None) -> str | None:
+    """The split that was asked for, else the first of several; None: the only one."""
+    names = store.split_names(target)
+    if wanted is not None and wanted not in names:
+        raise UsageError(f"{store.path} has no split {wanted!r}; it has {', '.join(names) or 'none'}")
+    return wanted or (names[0] if len(names) > 1 else None)
 
 
 def _type_with_labels(store: Store) -> NodeType:

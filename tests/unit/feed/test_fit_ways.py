@@ -82,6 +82,6 @@ def test_threads_under_way():
     from penstock.feed.options import read_options
 
     for prefetch, ahead, plain in ((None, 2, 4), (1, 1, 3), (3, 3, 9)):
-        options = read_options({"num_workers": 3, "prefetch_factor": prefetch})
+        options = read_options(num_workers=3, prefetch_factor=prefetch)
         assert options.under_way(is_read_ahead=True) == ahead
         assert options.under_way(is_read_ahead=False) == plain

@@ -173,7 +173,7 @@ def _find_near(sums, low, span, sought):
 
 
 @helper
-def _begin_searches(sums, guide, scratch, words, count, num_long, draw, fanout, replace):
+def _begin_searches(guide, scratch, words, count, num_long, draw, fanout, replace):
     """Draw number `draw` of all nodes of a tile: what each seeks, and where. For long lists the guide is prefetched."""
     at, taken = (3 + 3 * draw) * TILE, _DRAWN + TILE * fanout
     for j in range(count):
@@ -250,7 +250,7 @@ def _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace):
         store(scratch, _COUNT + j, np.int64(0))
         store(scratch, taken + 2 * (fanout + 1) * j + fanout + 1, np.int64(0))
     for draw in range(fanout):
-        _begin_searches(sums, guide, scratch, words, count, num_long, draw, fanout, replace)
+        _begin_searches(guide, scratch, words, count, num_long, draw, fanout, replace)
         _search_far(sums, scratch, _ask_guide(sums, guide, scratch, num_long))
         for j in range(count):
             left, drawn = load(scratch, _LEFT + j), load(scratch, _COUNT + j)

@@ -1,8 +1,8 @@
 """A sample as bytes: ids, positions and hop sizes in 32 bits where they fit; what follows from the rest is left out.
 
-In: a `Sample`. Out: bytes in a slot, and the sample again, bit for bit. Layout: int64 header (hop sizes, -1 where there are none), then
-per node type ids (and marks, and trees), per edge type sources, row pointers and positions; every part begins at a multiple of 8. Features
-never travel: the trainer reads them from its own tiers.
+In: a `Sample`. Out: bytes in a slot, or held for later (`feed/held.py`), and the sample again, bit for bit. Layout: int64 header (hop
+sizes, -1 where there are none), then per node type ids (and marks, and trees), per edge type sources, row pointers and positions; every
+part begins at a multiple of 8. Features never travel: the trainer reads them from its own tiers.
 """
 
 from __future__ import annotations

@@ -75,19 +75,17 @@ class MappedTier(HostTier):
         self._executor: ThreadPoolExecutor | None = None
         self._pid = 0
 
-    def _copy(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
+    def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
         count = min(self.num_threads, rows.size // LEAST_ROWS)
         if count < 2:
-            return super()._copy(rows, outs, places)
+            super()._move(rows, outs, places)
+            return
         if self._executor is None or self._pid != os.getpid():  # threads do not come along into a forked child
             self._executor, self._pid = ThreadPoolExecutor(self.num_threads, thread_name_prefix="penstock-map"), os.getpid()
-        started, copy = time.perf_counter(), super()._move
+        copy = super()._move
         pieces = [(rows[i::count], places[i::count]) for i in range(count)]
         for done in [self._executor.submit(copy, np.ascontiguousarray(r), outs, np.ascontiguousarray(p)) for r, p in pieces]:
             done.result()
-        num_bytes = rows.size * sum(self.row_bytes)
-        self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
-        return num_bytes
 
 
 def advise_random(array: np.ndarray) -> bool:
