@@ -9,6 +9,7 @@ HOUSE = [
     "errors",
     "records",
     "rng",
+    "threads",
     "kernels",
     "sources",
     "store",

@@ -11,10 +11,11 @@ from torch_geometric.sampler.base import NumNeighbors
 import penstock
 from penstock.errors import NodeIdError, NotSupportedError, UsageError
 from penstock.feed import NeighborLoader
-from penstock.feed.pipeline import OrderedAhead, Workers
+from penstock.feed.pipeline import OrderedAhead
 from penstock.gather import RowTable
 from penstock.order import LocalOrder
 from penstock.store import ingest
+from penstock.threads import Threads
 from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
 
 
@@ -349,7 +350,7 @@ def test_the_first_batch_is_made_alone():
         begun.append(index)
         return index if may_end.wait(30) else None
 
-    ahead = OrderedAhead(make, iter(range(6)), Workers(3), 3, is_first_alone=True)
+    ahead = OrderedAhead(make, iter(range(6)), Threads(3, "made"), 3, is_first_alone=True)
     seen: list[int] = []
     threading.Timer(0.3, lambda: (seen.extend(begun), may_end.set())).start()
     assert next(ahead) == 0

@@ -11,13 +11,14 @@ How: the array's owner is a `_Lease`; torch and NumPy keep the owner alive throu
 from __future__ import annotations
 
 import math
-import mmap
-import threading
 import weakref
 from collections import deque
 from typing import Any
 
 import numpy as np
+
+from penstock.store.process_memory import aligned_bytes
+from penstock.threads import Guard
 
 SMALLEST_BYTES = 1 << 18
 """Smaller arrays are left to the allocator, which recycles them well enough."""
@@ -40,7 +41,7 @@ class _Buffer:
         if num_bytes < _MAPPED_BYTES:
             self._array = np.empty(num_bytes, dtype=np.uint8)
         else:
-            self._array = np.frombuffer(mmap.mmap(-1, num_bytes), dtype=np.uint8)  # NumPy itself would ask for huge pages
+            self._array = aligned_bytes(num_bytes)  # NumPy itself would ask for huge pages
         self.address = self._array.ctypes.data
 
 
@@ -61,7 +62,7 @@ class BufferPool:
     """Arrays over recycled buffers. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._guard = Guard()
         self._returned: deque[_Buffer] = deque()
         self._idle: list[_Buffer] = []
         self._total_bytes = 0
@@ -74,7 +75,7 @@ class BufferPool:
         num_bytes = size * dtype.itemsize
         if num_bytes < SMALLEST_BYTES:
             return np.empty(size, dtype)
-        with self._lock:
+        with self._guard.lock:
             buffer = self._take(num_bytes)
         return np.asarray(_Lease(buffer, num_bytes, self._returned)).view(dtype)
 

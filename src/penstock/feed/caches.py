@@ -6,8 +6,6 @@ them). Out: rows, and whose turn it is. Invariant: a loader with any plan yields
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from penstock.gather.stack import stack_of
 from penstock.records import Allocator, EdgeType, Graph, NodeType
 from penstock.sample.lists import Lists
 from penstock.store.tiers import DiskTier, PinnedTier, Tier
+from penstock.threads import Guard
 
 if TYPE_CHECKING:
     from penstock.feed.fit import Fitted
@@ -55,8 +54,7 @@ class Caches:
     is_aside: bool = False
     most_bytes: int = 0
     _current: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _pid: int = field(default_factory=os.getpid)
+    _guard: Guard = field(default_factory=Guard)
 
     @property
     def top(self) -> dict[Any, CachedTier]:
@@ -87,9 +85,7 @@ class Caches:
         """A new pass begins. Returns its number; what was announced in the one before and not asked for is forgotten."""
         if self.is_aside:
             return 0
-        if self._pid != os.getpid():  # a forked child: a thread of the parent may have held the lock
-            self._lock, self._pid = threading.Lock(), os.getpid()
-        with self._lock:
+        with self._guard.lock:
             self._current += 1
             for cache in self.top.values():
                 cache.restart()
@@ -101,12 +97,12 @@ class Caches:
 
     def put(self, tables: Mapping[Any, TieredTable]) -> None:
         """Put tables with a cache in the place of those without; reads under way end where they began."""
-        with self._lock:
+        with self._guard.lock:
             self.tables.update(tables)
 
     def announce(self, number: int, ids: Mapping[Any, np.ndarray]) -> None:
         """Tell policies that look ahead what a batch to come of a pass asks for, per node type."""
-        with self._lock:
+        with self._guard.lock:
             if number == self._current:
                 for key, cache in self.top.items():
                     cache.announce(ids[key])
@@ -115,7 +111,7 @@ class Caches:
         self, number: int, key: Any, ids: Any, allocate: Allocator, *, are_distinct: bool, marks: np.ndarray | None = None
     ) -> RowsUnderWay:
         """Begin to read rows of a type for a batch of a pass; passes have numbers from 1. `ids`, `marks`: as the table takes them."""
-        with self._lock:
+        with self._guard.lock:
             around = self.is_aside or number != self._current
             return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around, marks=marks)
 

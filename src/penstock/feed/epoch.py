@@ -10,12 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
-from penstock.errors import StateError
+from penstock.errors import StateError, UsageError
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import Loan
 from penstock.feed.caches import Caches
@@ -23,16 +24,36 @@ from penstock.feed.fields import refuse_learned
 from penstock.feed.lookahead import LookAhead
 from penstock.feed.maker import BatchMaker, HeldSample, Sampled, StageClock, located, ordinary
 from penstock.feed.options import LoaderOptions
-from penstock.feed.pipeline import OrderedAhead, Workers
+from penstock.feed.pipeline import OrderedAhead
 from penstock.feed.stats import BatchStats
 from penstock.feed.timeline import Recording
 from penstock.feed.turns import Turns
 from penstock.order import GivenOrder, Order
+from penstock.threads import Threads
 
 if TYPE_CHECKING:
     from penstock.feed.loader import NeighborLoader
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a pass is. A loader has that of its latest one, or of the one to come.
+
+    Attributes:
+        epoch: of the pass.
+        delivered: batches of it, of this rank.
+        is_fresh: no pass has begun from here.
+        is_over: the pass is through.
+        sequence: digest of what the user's sampler gave for this epoch.
+    """
+
+    epoch: int = 0
+    delivered: int = 0
+    is_fresh: bool = True
+    is_over: bool = False
+    sequence: str | None = None
 
 
 class Epoch:
@@ -42,12 +63,14 @@ class Epoch:
     until the window is full.
     """
 
-    def __init__(self, loader: NeighborLoader, epoch: int, first: int) -> None:
-        self._loader, self._pass, self._next, self._got = loader, loader._pass, first, 0.0
+    def __init__(self, loader: NeighborLoader, at: Position) -> None:
+        epoch, first = at.epoch, at.delivered
+        self._loader, self._at, self._next, self._got = loader, at, first, 0.0
+        self._asked_by: dict[str, int] = {}  # the thread that is in `__next__`
         options, maker, caches, ranks = loader._options, loader._maker, loader._caches, loader.num_ranks
         start, self._has_failed = first * ranks + loader.rank, False
         with located(StageClock("order"), start):  # before anything is begun: it may fail
-            order = self._begin_order(epoch, first)
+            order = self._begin_order()
         indices = range(start, loader._num_batches, ranks)
         number = caches.begin()
         assembler, turns, is_learning = Assembler(maker.source, caches, number), Turns(), torch.is_grad_enabled()
@@ -85,22 +108,23 @@ class Epoch:
 
         self._last = last = deque[Loan](maxlen=1)
         more = (lambda: bool(last) and last[0].is_back) if caches.window else None
-        self._results = _run(make, indices, loader._workers, options, is_first_alone=is_first_alone, is_given_up=more)
+        how = {"is_first_alone": is_first_alone, "is_given_up": more, "skipped": lambda index: turns.skip(index // ranks - first)}
+        self._results = _run(make, indices, loader._workers, options, **how)
         self._recording = Recording(epoch, first, len(loader))
 
-    def _begin_order(self, epoch: int, first: int) -> Order:
+    def _begin_order(self) -> Order:
         """The order of this pass: a sampler of the user's is read now, once."""
-        loader, order = self._loader, self._loader._maker.order
+        loader, order, at = self._loader, self._loader._maker.order, self._at
         if not isinstance(order, GivenOrder):
             return order
         begun = order.begin()
         sequence = begun.digest()
-        if first and loader._sequence not in (None, sequence):
+        if at.delivered and at.sequence not in (None, sequence):
             raise StateError(
-                f"the state was taken inside epoch {epoch}, and the sampler gives another sequence now: set it (its generator, its epoch) "
-                "to where that epoch began before the loader is made, or take shuffle=True, which needs none"
+                f"the state was taken inside epoch {at.epoch}, and the sampler gives another sequence now: set it (its generator, its "
+                "epoch) to where that epoch began before the loader is made, or take shuffle=True, which needs none"
             )
-        loader._sequence = sequence
+        at.sequence = sequence
         loader._num_batches = loader._count_batches(begun, loader.num_ranks)
         return begun
 
@@ -111,21 +135,32 @@ class Epoch:
         return len(self._loader)
 
     def __next__(self) -> Any:
-        loader, waited_s = self._loader, getattr(self._results, "wait_s", 0.0)
-        asked = loader._batch_asked(self._got)
+        thread = threading.get_ident()
+        if self._asked_by.setdefault("", thread) != thread:
+            raise UsageError("another thread asks this iterator for a batch just now: let one do so, or each have a loader of its own")
         try:
-            batch, stats = next(self._results)
-            started, delivery = time.perf_counter(), loader._maker.delivery
-            batch = loader._transformed(delivery.hand_over(batch, stats.event), self._next * loader.num_ranks + loader.rank)
-            if loader._options.pin_memory and delivery.device is None:
-                batch = batch.pin_memory()
+            return self._deliver()
         except StopIteration:
-            self._recording.over(self._next, asked)
-            loader._is_over |= loader._pass == self._pass and not self._has_failed
             raise
         except BaseException:
             self._results, self._has_failed = iter(()), True  # the batches after it would be counted wrong
             raise
+        finally:
+            self._asked_by.clear()
+
+    def _deliver(self) -> Any:
+        loader, delivery, waited_s = self._loader, self._loader._maker.delivery, getattr(self._results, "wait_s", 0.0)
+        asked = loader._batch_asked(self._got)
+        try:
+            batch, stats = next(self._results)
+        except StopIteration:
+            self._recording.over(self._next, asked)
+            self._at.is_over |= not self._has_failed
+            raise
+        started = time.perf_counter()
+        batch = loader._transformed(delivery.hand_over(batch, stats.event), self._next * loader.num_ranks + loader.rank)
+        if loader._options.pin_memory and delivery.device is None:
+            batch = batch.pin_memory()
         stats.stage_s["deliver"] = time.perf_counter() - started
         if stats.loan is not None:
             self._last.append(stats.loan)
@@ -134,11 +169,9 @@ class Epoch:
         self._recording.delivered(self._next, asked, started, stats.spans)
         if self._recording.has_begun:
             loader._recording = self._recording
-        self._next += 1
-        if loader._pass == self._pass:
-            loader._delivered = self._next
         loader._huge_pages.batch_delivered()
         self._got = time.perf_counter()
+        self._at.delivered = self._next = self._next + 1  # last: who is interrupted before this has not got it
         return batch
 
 
@@ -152,8 +185,8 @@ def _announce(maker: BatchMaker, caches: Caches, number: int, assembler: Assembl
     sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))
 
 
-def _run(work: Callable[[int], T], indices: Iterable[int], workers: Workers, options: LoaderOptions, **how: Any) -> Iterator[T]:
+def _run(work: Callable[[int], T], indices: Iterable[int], workers: Threads, options: LoaderOptions, **how: Any) -> Iterator[T]:
     """Results of `work` in order: made ahead by the workers (`how`: see `OrderedAhead`), or here and now where there are none."""
-    if workers.num_workers == 0:
+    if workers.num_threads == 0:
         return map(work, indices)
     return OrderedAhead(work, iter(indices), workers, options.max_in_flight, options.timeout_s, **how)

@@ -7,7 +7,6 @@ topology of an in-memory graph whose edges are not sorted by destination.
 from __future__ import annotations
 
 import copy
-import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.weights import Weights, choose_weights
 from penstock.store import Store
+from penstock.threads import Guard
 
 if TYPE_CHECKING:
     from penstock.store.packing import Packed
@@ -222,7 +222,7 @@ class RemoteInput(Input):
 
     def __init__(self, feature_store: FeatureStore, graph_store: GraphStore, custom_cls: Callable[[], Any] | None) -> None:
         self.feature_store, self.graph_store, self._custom_cls = feature_store, graph_store, custom_cls
-        self._turn = nullcontext() if getattr(feature_store, "is_thread_safe", False) else threading.Lock()
+        self._guard, self._is_thread_safe = Guard(), bool(getattr(feature_store, "is_thread_safe", False))
         attributes: list[Any] = graph_store.get_all_edge_attrs()
         arrays: tuple[Any, Any, Any] = graph_store.csc()
         is_homogeneous = [attribute.edge_type for attribute in attributes] == [None]
@@ -260,7 +260,7 @@ class RemoteInput(Input):
     def fetch(self, batch: Any, nodes: dict[NodeType, torch.Tensor]) -> None:
         """Ask the feature store for all node attributes of a batch in one call; one thread at a time, unless it `is_thread_safe`."""
         wanted = []
-        with self._turn:
+        with nullcontext() if self._is_thread_safe else self._guard.lock:
             for attribute in self.feature_store.get_all_tensor_attrs():
                 node_type = NODE if self.graph.is_homogeneous else attribute.group_name
                 if node_type in nodes:

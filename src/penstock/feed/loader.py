@@ -26,12 +26,11 @@ from penstock.feed.arguments import as_positions, check_kinds, choose_subgraph, 
 from penstock.feed.delivery import choose_device
 from penstock.feed.device_cache import cache_to_come
 from penstock.feed.drawing import choose_drawing
-from penstock.feed.epoch import Epoch
+from penstock.feed.epoch import Epoch, Position
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.maker import BatchMaker, locate
 from penstock.feed.options import choose_seed, read_options, samples_ahead
-from penstock.feed.pipeline import Workers
 from penstock.feed.setup import fill_caches, make_maker
 from penstock.feed.shards import check_shards
 from penstock.feed.state import check_state, make_state
@@ -42,6 +41,7 @@ from penstock.order import GivenOrder, Order, SequentialOrder
 from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
+from penstock.threads import Threads
 
 logger = logging.getLogger("penstock")
 
@@ -183,15 +183,12 @@ class NeighborLoader:
             fitted = self._caches.fitted
             self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
         self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, samples_ahead(plan, self._options.num_workers)))
-        self._workers, self._samplers = Workers(self._options.num_workers), Workers(self._options.num_workers)
+        self._workers, self._samplers = (Threads(self._options.num_workers, "penstock") for _ in range(2))
         self._huge_pages = HugePages(partial(read_at_random, plan, self._maker), self)
         self._stats = LoaderStats()
         self._recording: Recording | None = None
         self._configuration: dict[str, Any] | None = None
-        self._epoch, self._delivered = 0, 0
-        self._is_fresh, self._is_over = True, False  # no pass has begun from here; the pass is through
-        self._pass = 0  # how often a pass was begun, or the position set
-        self._sequence: str | None = None  # digest of what the user's sampler gave for this epoch
+        self._at = Position()
 
     def __len__(self) -> int:
         """Number of batches per epoch of this rank; of a sampler of the user's, as its length says now."""
@@ -241,18 +238,17 @@ class NeighborLoader:
     @property
     def epoch(self) -> int:
         """The epoch that the current iterator delivers, or the next one."""
-        return self._epoch
+        return self._at.epoch
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch; after `load_state_dict`, the rest of the epoch of the state."""
-        if not self._is_fresh:
-            self._epoch, self._delivered, self._sequence = self._epoch + 1, 0, None
-        self._is_fresh, self._is_over, self._pass = True, False, self._pass + 1
+        at = dataclasses.replace(self._at) if self._at.is_fresh else Position(self._at.epoch + 1)
         if self._caches.fitted is not None:
             let_go_of_libraries()  # what was read of them to load kernels
             give_back_freed_memory()
-        begun = Epoch(self, self._epoch, self._delivered)
-        self._is_fresh = False
+        begun = Epoch(self, at)
+        at.is_fresh = False
+        self._at = at  # at once: another thread may ask for the state
         return begun
 
     def __call__(self, index: Any = None, *, epoch: int = 0, batch: int = 0) -> Any:
@@ -269,11 +265,12 @@ class NeighborLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
-        batch = self._delivered * self.num_ranks
-        is_to_be_read = self._is_fresh and isinstance(self._maker.order, GivenOrder)  # how many batches there are, the next pass finds out
-        if self._is_over or (batch >= self._num_batches and not is_to_be_read):
-            return make_state(self._configure(), epoch=self._epoch + 1, batch=0)
-        return make_state(self._configure(), epoch=self._epoch, batch=batch, sequence=self._sequence if batch else None)
+        at = self._at
+        batch = at.delivered * self.num_ranks
+        is_to_be_read = at.is_fresh and isinstance(self._maker.order, GivenOrder)  # how many batches there are, the next pass finds out
+        if at.is_over or (batch >= self._num_batches and not is_to_be_read):
+            return make_state(self._configure(), epoch=at.epoch + 1, batch=0)
+        return make_state(self._configure(), epoch=at.epoch, batch=batch, sequence=at.sequence if batch else None)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state: the next iterator delivers exactly the batches that were not delivered before it was taken.
@@ -285,8 +282,7 @@ class NeighborLoader:
             raise StateError(f"the state stands at batch {batch} of an epoch of {self._num_batches}: take it from loader.state_dict()")
         if batch % self.num_ranks:
             raise UsageError(f"the state stands at batch {batch} of the global order, which {self.num_ranks} ranks do not reach together")
-        self._epoch, self._delivered, self._sequence = epoch, batch // self.num_ranks, sequence
-        self._is_fresh, self._is_over, self._pass = True, False, self._pass + 1
+        self._at = Position(epoch, batch // self.num_ranks, sequence=sequence)
 
     def stats(self) -> LoaderStats:
         """Return what was counted so far, over all batches delivered."""
@@ -322,7 +318,7 @@ class NeighborLoader:
         other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
-        other._epoch, other._delivered, other._is_fresh, other._is_over, other._sequence = 0, 0, True, False, None
+        other._at = Position()
         return other
 
     def timeline(self) -> dict[str, Any] | None:

@@ -13,33 +13,18 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from queue import Empty
 from typing import Generic, TypeVar
 
 from penstock.errors import PipelineError
+from penstock.threads import Pending, Threads, are_ending
 
 logger = logging.getLogger("penstock")
 
 T = TypeVar("T")
 _PATIENCE_S = 60.0
 """How often a wait that goes on is reported."""
-
-
-class Workers:
-    """Threads that live as long as their owner; started at the first use and again in a forked child."""
-
-    def __init__(self, num_workers: int) -> None:
-        self.num_workers = num_workers
-        self._executor: ThreadPoolExecutor | None = None
-        self._pid = 0
-
-    def submit(self, function: Callable[[int], T], index: int) -> Future[T]:
-        """Run function(index) on one of the threads."""
-        if self._executor is None or self._pid != os.getpid():
-            self._executor, self._pid = ThreadPoolExecutor(self.num_workers, thread_name_prefix="penstock"), os.getpid()
-            weakref.finalize(self, self._executor.shutdown, wait=False, cancel_futures=True)
-        return self._executor.submit(function, index)
 
 
 class OrderedAhead(Generic[T]):
@@ -52,6 +37,7 @@ class OrderedAhead(Generic[T]):
         max_in_flight: batches in the making or waiting, at most.
         is_first_alone: no other is begun before the first batch is there.
         is_given_up: whether the memory of the batch delivered last is free again, asked when the next is asked for: one more is begun then.
+        skipped: told on a thread of each index that was begun and will not be made.
         timeout_s: raise when a batch takes longer; 0 waits as long as its thread lives.
     """
 
@@ -59,60 +45,63 @@ class OrderedAhead(Generic[T]):
         self,
         make: Callable[[int], T],
         indices: Iterator[int],
-        workers: Workers,
+        workers: Threads,
         max_in_flight: int,
         timeout_s: float = 0.0,
         *,
         is_first_alone: bool = False,
         is_given_up: Callable[[], bool] | None = None,
+        skipped: Callable[[int], object] = lambda index: None,
     ) -> None:
-        self._make, self._indices, self._workers, self._timeout_s = make, indices, workers, timeout_s
-        self._pending: deque[tuple[int, Future[T]]] = deque()
+        self._making, self._indices, self._workers, self._timeout_s = _Making(make, skipped), indices, workers, timeout_s
+        self._pending: deque[tuple[int, Pending[T]]] = deque()
         self._max_in_flight, self._room = max_in_flight, 1 if is_first_alone else max_in_flight
-        self._is_given_up, self.wait_s = is_given_up, 0.0
-        weakref.finalize(self, _cancel_all, self._pending)
+        self._is_given_up, self.wait_s, self._pid = is_given_up, 0.0, os.getpid()
+        weakref.finalize(self, self._making.end)
 
     def __iter__(self) -> OrderedAhead[T]:
         return self
 
     def __next__(self) -> T:
-        self._fill(self._room + (self._is_given_up is not None and self._is_given_up()))
-        if not self._pending:
-            raise StopIteration
-        index, future = self._pending[0]
-        started = time.perf_counter()
+        if self._pid != os.getpid():
+            raise PipelineError(
+                "this iterator belongs to the process that was forked, and its threads are not here: begin one, iter(loader)"
+            )
         try:
-            result = self._await(index, future)
+            self._fill(self._room + (self._is_given_up is not None and self._is_given_up()))
+            if not self._pending:
+                raise StopIteration
+            started = time.perf_counter()
+            result = self._await(*self._pending[0])
+            self.wait_s += time.perf_counter() - started
+            self._pending.popleft()
+            self._room = self._max_in_flight
+            self._fill(self._room)
         except BaseException:
             self.close()
             raise
-        self.wait_s += time.perf_counter() - started
-        self._pending.popleft()
-        self._room = self._max_in_flight
-        self._fill(self._room)
         return result
 
     def close(self) -> None:
         """Give up everything that is not yet delivered."""
         self._indices = iter(())
-        _cancel_all(self._pending)
+        self._making.end()
+        self._pending.clear()
 
     def _fill(self, room: int) -> None:
         while len(self._pending) < room:
             index = next(self._indices, None)
             if index is None:
                 return
-            self._pending.append((index, self._workers.submit(self._make, index)))
+            self._pending.append((index, self._workers.submit(partial(self._making.make, index))))
 
-    def _await(self, index: int, future: Future[T]) -> T:
+    def _await(self, index: int, pending: Pending[T]) -> T:
         waited_s = 0.0
         while True:
             patience_s = min(_PATIENCE_S, self._timeout_s - waited_s) if self._timeout_s else _PATIENCE_S
             try:
-                return future.result(timeout=patience_s)
-            except FutureTimeoutError:
-                if future.done():  # the batch itself raised a TimeoutError
-                    return future.result()
+                return pending.result(patience_s)
+            except Empty:
                 waited_s += patience_s
                 if self._timeout_s and waited_s >= self._timeout_s:
                     raise PipelineError(
@@ -121,7 +110,19 @@ class OrderedAhead(Generic[T]):
                 logger.warning("still waiting for batch %d after %.0f s", index, waited_s)
 
 
-def _cancel_all(pending: deque[tuple[int, Future[T]]]) -> None:
-    for _, future in pending:
-        future.cancel()
-    pending.clear()
+class _Making(Generic[T]):
+    """What the threads do, apart from who waits for it: that one may be dropped. Each index that was begun is made or skipped, in order."""
+
+    def __init__(self, make: Callable[[int], T], skipped: Callable[[int], object]) -> None:
+        self._make, self._skipped, self._is_over = make, skipped, False
+
+    def make(self, index: int) -> T:
+        """On a thread."""
+        if self._is_over or are_ending():
+            self._skipped(index)
+            raise PipelineError("nobody waits for it any more", stage="wait", batch=index)
+        return self._make(index)
+
+    def end(self) -> None:
+        """What has not begun is skipped."""
+        self._is_over = True

@@ -16,7 +16,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +29,7 @@ from penstock.gather.spooled import SpooledTier
 from penstock.gather.stack import around, stack_of
 from penstock.records import Span
 from penstock.store.tiers import DeviceTier, HostTier, Read, Tier, TierStats
+from penstock.threads import Pending, Threads
 
 if TYPE_CHECKING:
     import torch
@@ -73,8 +73,9 @@ class CachedTier:
         else:
             self._fast, self.reader = DeviceTier(num_slots, slow.row_bytes, reader, name), reader
         self.device = self._fast.device
-        self._pid, self._turn = os.getpid(), threading.Condition()
-        self._copier = _copier()
+        self._pid, self._lock = os.getpid(), threading.RLock()
+        self._turn = threading.Condition(self._lock)
+        self._copier = Threads(1, "penstock-hits")
         self._num_decided = self._num_committed = self._first_valid = self._num_announced = 0
         self.is_static = isinstance(self.policy, Static)
         if content is not None:
@@ -120,7 +121,7 @@ class CachedTier:
             if (cache := self.beneath) is not None:
                 cache.announce(rows[self.policy.slots[rows] < 0])
             return
-        with self._turn:
+        with self._lock:
             started = time.perf_counter()
             self._policy_ahead().announce(rows)
             self._num_announced += 1
@@ -130,7 +131,7 @@ class CachedTier:
         """A new pass begins. Where batches of the one before were announced and never came, or their reads do not end, the cache begins
         again empty; the one beneath likewise."""
         self._take_over_after_fork()
-        with self._turn:
+        with self._lock:
             is_quiet = self._turn.wait_for(lambda: self._num_committed == self._num_decided, _DRAIN_S)
             if self._num_announced or not is_quiet:
                 self._begin_again()
@@ -143,7 +144,7 @@ class CachedTier:
         `marks`: int32[n], slots of the rows, known before; of a content that stays.
         """
         self._take_over_after_fork()
-        with self._turn:
+        with self._lock:
             started = time.perf_counter()
             change = self.policy.access(rows) if marks is None else marked(marks)
             decided = time.perf_counter()
@@ -162,7 +163,7 @@ class CachedTier:
 
     def _copy_beside(
         self, number: int, change: Change, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span]
-    ) -> Future[int | None] | None:
+    ) -> Pending[int | None] | None:
         """Have hits copied out by another thread while this one waits for the slower tier. Returns bytes to come, or None of them where
         reads decided before are not committed yet; None where it is not worth it."""
         num_hits = int(np.count_nonzero(change.hit_slots >= 0))
@@ -171,7 +172,7 @@ class CachedTier:
             return None
 
         def copy() -> int | None:
-            with nullcontext() if self.is_static else self._turn:
+            with nullcontext() if self.is_static else self._lock:
                 is_turn = self.is_static or self._first_valid <= number == self._num_committed
                 return self._copy_hits(change, outs, places, spans) if is_turn else None
 
@@ -188,7 +189,7 @@ class CachedTier:
         """Hits out, unless they were `copied` before; kept misses in, once all reads decided before have done so."""
         if self.is_static:
             return self._copy_hits(change, outs, places, spans) if copied is None else copied
-        with self._turn:
+        with self._lock:
             while self._num_committed < number:
                 if not self._turn.wait(_PATIENCE_S) and self._num_committed < number:
                     raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
@@ -208,7 +209,7 @@ class CachedTier:
 
     def _lose(self, number: int) -> None:
         """A read failed: rows that the directory holds for present never came. Begin again with an empty cache."""
-        with self._turn:
+        with self._lock:
             self._turn.wait_for(lambda: self._num_committed >= number, _PATIENCE_S)
             if number >= self._first_valid and not self.is_static:
                 self._begin_again()
@@ -217,8 +218,9 @@ class CachedTier:
         """In a forked child nobody ends the reads of the parent's threads, and a lock may be held for ever: begin again."""
         if self._pid == os.getpid():
             return
-        self._pid, self._turn, self._copier = os.getpid(), threading.Condition(), _copier()
-        with self._turn:
+        self._pid, self._lock = os.getpid(), threading.RLock()
+        self._turn = threading.Condition(self._lock)
+        with self._lock:
             if not self.is_static:
                 self._begin_again()
 
@@ -245,11 +247,6 @@ def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | No
     done = work()
     spans.append((kind, started, time.perf_counter(), threading.get_ident()))
     return done
-
-
-def _copier() -> ThreadPoolExecutor:
-    """A thread that copies hits, from the first time on that there are some."""
-    return ThreadPoolExecutor(1, thread_name_prefix="penstock-hits")
 
 
 class _CachedRead:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import math
-import mmap
 import os
 import tempfile
 import weakref
@@ -19,6 +18,7 @@ import numpy as np
 
 from penstock.errors import TierError, UsageError, argument
 from penstock.store.budget import format_bytes
+from penstock.store.process_memory import aligned_bytes
 from penstock.store.tiers import DiskOptions, DiskTier, RowFile
 
 BLOCK = 4096
@@ -168,7 +168,7 @@ def cut(batches: Sequence[np.ndarray], piece_rows: int, half_rows: int, step: in
 
 def _pages(num_bytes: int) -> np.ndarray:
     """uint8[at least num_bytes] that begins at a page and ends with a block: direct writes want that."""
-    return np.frombuffer(mmap.mmap(-1, max(1, -(-num_bytes // BLOCK)) * BLOCK), np.uint8)
+    return aligned_bytes(max(1, -(-num_bytes // BLOCK)) * BLOCK)
 
 
 def _open_to_write(path: Path) -> int:

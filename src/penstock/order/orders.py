@@ -8,7 +8,6 @@ With R ranks, the i-th batch of rank r is batch i * R + r of the one order.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from penstock import rng
 from penstock.errors import UsageError
 from penstock.kernels.permute import cpu as permute_kernels
 from penstock.kernels.permute.reference import choose_network
+from penstock.threads import Guard
 
 
 class Order(Protocol):
@@ -139,7 +139,7 @@ class GivenOrder:
         self._is_told = any(hasattr(each, "set_epoch") for each in (sampler, batch_sampler, inner))
         self._foreseen: GivenPass | None = None
         self._is_taken = False
-        self._lock = threading.Lock()
+        self._guard = Guard()
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
         """Number of batches in an epoch: what the sampler's length says now. One without a length is read."""
@@ -160,14 +160,14 @@ class GivenOrder:
         return self._foresee().batch(epoch, index, batch_size)
 
     def _foresee(self) -> GivenPass:
-        with self._lock:
+        with self._guard.lock:
             if self._foreseen is None:
                 self._foreseen = self._read()
             return self._foreseen
 
     def begin(self) -> GivenPass:
         """Return the order of one pass."""
-        with self._lock:
+        with self._guard.lock:
             foreseen = None if self._is_told or self._is_taken else self._foreseen
             self._is_taken = True
         return self._read() if foreseen is None else foreseen

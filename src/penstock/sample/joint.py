@@ -19,12 +19,13 @@ import numpy as np
 from penstock.kernels.move_rows import cpu
 from penstock.store.budget import require_room
 from penstock.store.tiers import Tier
+from penstock.threads import Guard
 
 MOST_AT_ONCE = 1 << 20
 """Positions of a common read."""
 _BYTES_PER_POSITION = 80
 """Of its plan at most, a request each, and of what it brings for whom."""
-_FORKED = threading.Lock()
+_FORKED = Guard()
 """Of threads of a forked child, one makes it anew."""
 LINGER_S = 0.05, 0.2
 """How long a read waits for the threads that took part in the one before: as long as that one took, within these. They draw the next hop
@@ -64,9 +65,12 @@ class JointReads:
         self._begin()
 
     def _begin(self) -> None:
-        self._changed, self._is_reading, self._linger_s = threading.Condition(), False, LINGER_S[0]
-        self._least_s = LINGER_S[0]
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._linger_s = self._least_s = LINGER_S[0]
         self._wishes: list[_Wish] = []
+        self._reader: _Wish | None = None  # of the thread that reads for all, and
+        self._taken: list[_Wish] = []  # those that it reads for
         self._expected: set[int] = set()
         self._pid = os.getpid()  # last: whoever finds it finds the rest
 
@@ -74,38 +78,35 @@ class JointReads:
         """Read int64[n] `positions` to elements int64[n] `places` of uint8 `out`; returns bytes. BudgetError where so many do not fit into
         the container around this process."""
         if self._pid != os.getpid():  # in a forked child nobody ends the reads of the parent's threads
-            with _FORKED:
+            with _FORKED.lock:
                 if self._pid != os.getpid():
                     self._begin()
         if positions.size > MOST_AT_ONCE:
             what = f"a read of {positions.size:,} neighbours at once"
             require_room(_BYTES_PER_POSITION * positions.size, what, "take smaller fanouts, or more memory")
         wish = _Wish(positions, out, places)
-        together = self._join(wish)
-        if together:
-            self._read_together(together)
+        try:
+            together = self._join(wish)
+            if together:
+                self._read_together(together)
+        except BaseException:  # this thread is interrupted
+            self._leave(wish)
+            raise
         if wish.error is not None:
             raise copy.copy(wish.error) from wish.error  # each says of its own where it happened
         return wish.num_bytes
 
     def _join(self, wish: _Wish) -> list[_Wish]:
         """Wait until the wish is fulfilled by another thread, or return those that this thread is to fulfil."""
-        with self._changed:
+        with self._lock:
             self._wishes.append(wish)
             self._changed.notify_all()
-            is_mine = False
-            try:
-                self._changed.wait_for(lambda: wish.is_over or not self._is_reading)
-                if wish.is_over:
-                    return []
-                self._is_reading = is_mine = True
-                have_come = self._changed.wait_for(lambda: self._expected <= {each.thread for each in self._wishes}, self._linger_s)
-                self._least_s = min(1.25 * self._least_s, LINGER_S[0]) if have_come else max(self._least_s / 2, _IN_VAIN_S)
-            except BaseException:  # this thread is interrupted: nobody is to wait for it, or to write to what was its memory
-                self._wishes = [each for each in self._wishes if each is not wish]
-                self._is_reading = self._is_reading and not is_mine
-                self._changed.notify_all()
-                raise
+            self._changed.wait_for(lambda: wish.is_over or self._reader is None)
+            if wish.is_over:
+                return []
+            self._reader = wish
+            have_come = self._changed.wait_for(lambda: self._expected <= {each.thread for each in self._wishes}, self._linger_s)
+            self._least_s = min(1.25 * self._least_s, LINGER_S[0]) if have_come else max(self._least_s / 2, _IN_VAIN_S)
             taken, count = [wish], wish.positions.size
             for each in self._wishes:
                 if each is not wish and count + each.positions.size <= MOST_AT_ONCE:
@@ -113,19 +114,31 @@ class JointReads:
                     count += each.positions.size
             self._wishes = [each for each in self._wishes if each not in taken]
             self._expected = {each.thread for each in taken}
+            self._taken = taken
             return taken
+
+    def _leave(self, wish: _Wish) -> None:
+        """Nobody is to wait for the thread of this wish, or to write to what was its memory; those it was to read for ask again."""
+        with self._lock:
+            wish.is_over = True
+            self._wishes = [each for each in self._wishes if each is not wish]
+            if self._reader is wish:
+                self._wishes += [each for each in self._taken if not each.is_over]
+                self._reader, self._taken = None, []
+            self._changed.notify_all()
 
     def _read_together(self, wishes: list[_Wish]) -> None:
         started = time.perf_counter()
         try:
             self._read(wishes)
-        except BaseException as error:
+        except Exception as error:
             for wish in wishes:
                 wish.error = error
-        with self._changed:
-            self._is_reading, self._linger_s = False, min(max(time.perf_counter() - started, self._least_s), LINGER_S[1])
+        with self._lock:
+            self._linger_s = min(max(time.perf_counter() - started, self._least_s), LINGER_S[1])
             for wish in wishes:
                 wish.is_over = True
+            self._reader, self._taken = None, []
             self._changed.notify_all()
 
     def _read(self, wishes: list[_Wish]) -> None:

@@ -7,7 +7,6 @@ Source: direct addressing, Ginex 3.2; the prefix, DUCATI (membership is one comp
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from penstock.kernels.cached_lists import cpu
 from penstock.records import CSC, EdgeType, Graph, index_dtype
 from penstock.sample.joint import JointReads
 from penstock.store.tiers import DiskTier, Tier
+from penstock.threads import Guard
 
 _BLOCK = 1 << 16
 """Nodes that a temporary array is made for at a time."""
@@ -39,11 +39,11 @@ class ListStats:
     num_edges: int = 0
     num_bytes: int = 0
     seconds: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _guard: Guard = field(default_factory=Guard, repr=False)
 
     def add(self, num_lists: int, num_edges: int, num_bytes: int, seconds: float) -> None:
         """Count one more read."""
-        with self._lock:
+        with self._guard.lock:
             self.num_reads += 1
             self.num_lists += num_lists
             self.num_edges += num_edges
@@ -52,7 +52,7 @@ class ListStats:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain values."""
-        with self._lock:
+        with self._guard.lock:
             return {name: getattr(self, name) for name in ("num_reads", "num_lists", "num_edges", "num_bytes", "seconds")}
 
 

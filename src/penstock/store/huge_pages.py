@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from penstock.store.files import MappedPages
+from penstock.threads import Guard
 
 HUGE = 2 << 20
 PIECE = 16 * HUGE
@@ -29,7 +29,7 @@ _ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 _MOVE_AND_REPLACE = 1 | 2  # MREMAP_MAYMOVE | MREMAP_FIXED
 _FAILED = ctypes.c_void_p(-1).value
-_one_at_a_time = threading.Lock()
+_one_at_a_time = Guard()
 
 if sys.platform == "linux":
     _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,7 +62,7 @@ def move_to_huge_pages(array: np.ndarray, is_wanted: Callable[[], bool] = lambda
     pages = array.base
     assert isinstance(pages, MappedPages)
     moved = 0
-    with _one_at_a_time:
+    with _one_at_a_time.lock:
         if pages.is_moved:
             return 0
         pages.is_moved = True
@@ -103,7 +103,7 @@ def keep_in_place(array: np.ndarray) -> None:
     while isinstance(owner, np.ndarray):
         owner = owner.base
     if isinstance(owner, MappedPages):
-        with _one_at_a_time:
+        with _one_at_a_time.lock:
             owner.is_moved = True
 
 

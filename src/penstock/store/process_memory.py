@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import re
 import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import psutil
 
 _HEADER = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+\s*(.*)")
@@ -20,6 +22,11 @@ _LIBRARY = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ \S+\s*/.*\.so(\.
 _DONTNEED = 4
 _NO_LIMIT = 1 << 60
 _forgotten_peak = 0
+
+
+def aligned_bytes(num_bytes: int) -> np.ndarray:
+    """uint8[num_bytes] from the beginning of a page on, zeros; given back with the last view of it. A forked child has a copy."""
+    return np.frombuffer(mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 def resident_bytes() -> int:

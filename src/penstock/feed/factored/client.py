@@ -57,7 +57,7 @@ class Client:
         self.connection, self.slots, self._is_child = connection, slots, is_child
         self._lock, self._waiting = threading.Lock(), dict[tuple[int, int], "Future[Any]"]()
         self._broken: Broken | None = None
-        self._number = 0
+        self._number, self._pid = 0, os.getpid()
         threading.Thread(target=self._receive, name="penstock-exchange", daemon=True).start()
 
     def begin(self, epoch: int, first: int) -> int:
@@ -69,6 +69,10 @@ class Client:
 
     def ask(self, number: int, index: int, train_s: float = 0.0) -> Taken | Do | Over:
         """Ask for batch `index` of a pass (-1: anything to do), and wait."""
+        if self._pid != os.getpid():
+            raise PipelineError(
+                "this loader belongs to the process that was forked: who hears the answers is there", stage="sample", batch=index
+            )
         with self._lock:
             future: Future[Any] = Future()
             self._waiting[number, index] = future

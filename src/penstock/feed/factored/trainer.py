@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.errors import NotSupportedError, PipelineError
 from penstock.feed.assemble import Assembler
+from penstock.feed.epoch import Position
 from penstock.feed.factored.client import Client
 from penstock.feed.loader import NeighborLoader
 from penstock.feed.maker import BatchMaker
@@ -96,7 +97,7 @@ class TrainerLoader(NeighborLoader):
         if self._publishes and self._is_marked is None and (directories := self._caches.directories):
             self._is_marked = True
             client.publish(directories, local.sampler.graph)
-        pass_number = client.begin(self._epoch, self._delivered)
+        pass_number = client.begin(self._at.epoch, self._at.delivered)
         return epoch
 
     def _are_ours(self, client: Client) -> bool:
@@ -136,9 +137,7 @@ class SwitchingLoader(NeighborLoader):
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch."""
-        if not self._is_fresh:
-            self._epoch, self._delivered = self._epoch + 1, 0
-        self._is_fresh = False
+        self._at = Position(self._at.epoch + (not self._at.is_fresh), is_fresh=False)
         return _SwitchingPass(self)
 
 
@@ -150,7 +149,7 @@ class _SwitchingPass:
         caches = loader._caches
         self._assembler = Assembler(loader._maker.source, caches, caches.begin())
         self._maker = receiving(loader._maker, self._take)
-        self._number = loader._client.begin(loader._epoch, loader._delivered)
+        self._number = loader._client.begin(loader._at.epoch, loader._at.delivered)
         self._ahead = None if loader._is_sampler else ThreadPoolExecutor(1, thread_name_prefix="penstock")
         self._next: Future[Any] | None = None
         self._got = self._train_s = 0.0

@@ -85,7 +85,7 @@ class DiskStats(TierStats):
 
     def add_requests(self, plan: ReadPlan) -> None:
         """Count reads of the file."""
-        with self._lock:
+        with self._guard.lock:
             self.num_requests += plan.starts.size
             self.read_bytes += plan.num_bytes
             self.num_pages += plan.num_pages

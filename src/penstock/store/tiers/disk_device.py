@@ -7,7 +7,6 @@ closed nothing is written to a job's `out` any more, and what the device still w
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import threading
 from collections.abc import Callable
@@ -187,8 +186,3 @@ class Channels:
             return
         self._pid, self._lock, self._idle, self._num_made = os.getpid(), threading.RLock(), [], 0
         self.device = self._make_device()
-
-
-def aligned_bytes(num_bytes: int) -> np.ndarray:
-    """uint8[num_bytes] at the beginning of a page, zeros; given back with the last view of it."""
-    return np.frombuffer(mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)

@@ -17,7 +17,8 @@ import numpy as np
 from penstock.errors import TierError
 from penstock.kernels.read_pages import cpu
 from penstock.kernels.read_pages.rules import DONE, RUNNING
-from penstock.store.tiers.disk_device import Channel, Job, Outcome, aligned_bytes
+from penstock.store.process_memory import aligned_bytes
+from penstock.store.tiers.disk_device import Channel, Job, Outcome
 from penstock.store.tiers.disk_uring import SLICE_S
 
 Tasks = queue.SimpleQueue["_Threads | None"]

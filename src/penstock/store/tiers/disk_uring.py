@@ -13,7 +13,8 @@ import numpy as np
 
 from penstock.kernels.read_pages import uring
 from penstock.kernels.read_pages.rules import RUNNING
-from penstock.store.tiers.disk_device import Channel, Job, Outcome, aligned_bytes
+from penstock.store.process_memory import aligned_bytes
+from penstock.store.tiers.disk_device import Channel, Job, Outcome
 
 SLICE_S = 0.25
 """A kernel that nothing comes to returns after so long, so that signals are heard and deadlines kept."""
@@ -70,8 +71,7 @@ class _Ring:
             self._buffer = aligned_bytes(self._num_slots * slot_bytes)
             self._register()
         except BaseException:
-            os.close(self._ring)
-            self._ring = -1  # not once more when this is let go: the number may be another file's by then
+            self._close_ring()
             raise
         self.resident_bytes = self._buffer.nbytes
         self._state, self._slots = np.zeros(uring.NUM_STATE, np.int64), np.zeros((uring.NUM_SLOT_ROWS, self._num_slots), np.int64)
@@ -128,13 +128,19 @@ class _Ring:
     def close(self) -> None:
         """Close the ring. What is under way ends in pages that the kernel holds until then, and that are nobody's when it lets go."""
         if self._ring >= 0:
-            os.close(self._ring)
-            self._ring, self._job = -1, None
+            self._close_ring()
+            self._job = None
             del self._ring32, self._ring64, self._sqes, self._buffer
 
+    def _close_ring(self) -> None:
+        """Once: after that the number may be another file's."""
+        ring, self._ring = self._ring, -1
+        if ring >= 0:
+            os.close(ring)
+
     def __del__(self) -> None:
-        if getattr(self, "_ring", -1) >= 0:
-            os.close(self._ring)
+        if hasattr(self, "_ring"):
+            self._close_ring()
 
 
 def _syscall(number: int, *arguments: int) -> int:

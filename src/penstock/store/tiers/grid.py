@@ -9,17 +9,15 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-import mmap
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from penstock.errors import BudgetError, TierError
 from penstock.store.budget import format_bytes
+from penstock.store.process_memory import aligned_bytes
 from penstock.store.tiers.pin import pin
+from penstock.threads import Guard
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +36,7 @@ SPARE = 1 / 5
 """Of the multiprocessors, what a model should have to spare at most."""
 ROW_BYTES = 512
 REPEATS = 3
-_one_at_a_time = threading.Lock()
+_one_at_a_time = Guard()
 MOST_TIMES = 8
 """The programs that saturate the link, where nearly all rows are on the device: a program on each multiprocessor, or thereabouts."""
 
@@ -47,7 +45,7 @@ def programs_over_link(device: torch.device) -> int:
     """Return the programs of a read of the host's memory; measured when a device is first asked for, in a tenth of a second."""
     if device.type == "cpu":  # the interpreter's
         return 1
-    with _one_at_a_time:  # two measurements at once would share the link
+    with _one_at_a_time.lock:  # two measurements at once would share the link
         return _measured_programs(device)
 
 
@@ -99,7 +97,7 @@ def measure_rates(
 
     from penstock.kernels.gather_rows.gpu import gather_rows
 
-    table = pin(np.frombuffer(mmap.mmap(-1, table_bytes), np.uint8), device, "the rate of the link").tensor  # given back at the end
+    table = pin(aligned_bytes(table_bytes), device, "the rate of the link").tensor  # given back at the end
     generator = torch.Generator(device).manual_seed(0)  # its own: the user's random numbers stay what they are
     order, size = torch.randperm(table_bytes // ROW_BYTES, device=device, generator=generator), read_bytes // ROW_BYTES
     sets = itertools.cycle(order[: order.numel() // size * size].view(-1, size))  # other rows each time: none is in a cache of the device

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import mmap
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from penstock.errors import InputError, UsageError
 from penstock.kernels.move_rows import cpu
 from penstock.store.tiers.tier import Deferred, Read, TierStats, check_rows
+from penstock.threads import Threads
 
 LEAST_ROWS = 64
 """That a thread is asked for."""
@@ -72,20 +72,17 @@ class MappedTier(HostTier):
             raise UsageError(f"{name}: a number of threads must not be negative, got {num_threads}")
         super().__init__(arrays, name)
         self.resident_bytes, self.num_threads = 0, num_threads
-        self._executor: ThreadPoolExecutor | None = None
-        self._pid = 0
+        self._threads = Threads(num_threads, "penstock-map")
 
     def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
         count = min(self.num_threads, rows.size // LEAST_ROWS)
         if count < 2:
             super()._move(rows, outs, places)
             return
-        if self._executor is None or self._pid != os.getpid():  # threads do not come along into a forked child
-            self._executor, self._pid = ThreadPoolExecutor(self.num_threads, thread_name_prefix="penstock-map"), os.getpid()
         copy = super()._move
         pieces = [(rows[i::count], places[i::count]) for i in range(count)]
-        for done in [self._executor.submit(copy, np.ascontiguousarray(r), outs, np.ascontiguousarray(p)) for r, p in pieces]:
-            done.result()
+        for piece in [self._threads.submit(partial(copy, np.ascontiguousarray(r), outs, np.ascontiguousarray(p))) for r, p in pieces]:
+            piece.result()
 
 
 def advise_random(array: np.ndarray) -> bool:

@@ -8,7 +8,6 @@ made up: the rows come from the tier beneath.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,17 +15,18 @@ import numpy as np
 
 from penstock.errors import TierError, UsageError
 from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats, check_rows
+from penstock.threads import Guard
 
 
 class Link:
     """What reads queue for; tiers that share one play one device."""
 
     def __init__(self) -> None:
-        self._lock, self._free_at = threading.Lock(), 0.0
+        self._guard, self._free_at = Guard(), 0.0
 
     def take(self, busy_s: float) -> float:
         """Queue for so many seconds. Returns the moment at which they are over, by the monotonic clock."""
-        with self._lock:
+        with self._guard.lock:
             self._free_at = max(self._free_at, time.monotonic()) + busy_s
             return self._free_at
 
@@ -69,7 +69,7 @@ class SlowTier:
         self._tier, self._delay_s, self._bytes_per_s = tier, delay_s, bytes_per_s
         self._rows_per_request, self._depth, self._block_bytes = rows_per_request, depth, block_bytes
         self._fail, self._short = fail, short
-        self._link, self._lock, self._num_submitted = link or Link(), threading.Lock(), 0
+        self._link, self._guard, self._num_submitted = link or Link(), Guard(), 0
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read: the device starts now, whenever the read is waited for."""
@@ -81,7 +81,7 @@ class SlowTier:
             num_requests = sum(count_blocks(rows, self.num_rows, width, self._block_bytes) for width in self.row_bytes)
             num_moved = num_requests * self._block_bytes
         busy_s = max(num_moved / self._bytes_per_s, math.ceil(num_requests / self._depth) * self._delay_s)
-        with self._lock:
+        with self._guard.lock:
             number, self._num_submitted = self._num_submitted, self._num_submitted + 1
             ready_at = self._link.take(busy_s)
         if self._short(number):

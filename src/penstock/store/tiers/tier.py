@@ -8,7 +8,6 @@ A tier may hold several fields of a type; one read brings all of them. Reads may
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.errors import TierError
+from penstock.threads import Guard
 
 
 @dataclass(slots=True)
@@ -34,11 +34,11 @@ class TierStats:
     seconds: float = 0.0
     decide_s: float = 0.0
     update_s: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _guard: Guard = field(default_factory=Guard, repr=False)
 
     def add(self, num_rows: int, num_bytes: int, seconds: float) -> None:
         """Count one more read."""
-        with self._lock:
+        with self._guard.lock:
             self.num_reads += 1
             self.num_rows += num_rows
             self.num_bytes += num_bytes
@@ -46,23 +46,23 @@ class TierStats:
 
     def count(self, num_rows: int, num_bytes: int) -> None:
         """Count rows of reads that were counted before."""
-        with self._lock:
+        with self._guard.lock:
             self.num_rows += num_rows
             self.num_bytes += num_bytes
 
     def add_deciding(self, seconds: float) -> None:
         """Count the time of one more decision."""
-        with self._lock:
+        with self._guard.lock:
             self.decide_s += seconds
 
     def add_updating(self, seconds: float) -> None:
         """Count the time of one more update."""
-        with self._lock:
+        with self._guard.lock:
             self.update_s += seconds
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain values."""
-        with self._lock:
+        with self._guard.lock:
             return {name: getattr(self, name) for name in ("num_reads", "num_rows", "num_bytes", "seconds", "decide_s", "update_s")}
 
 
