@@ -31,6 +31,7 @@ import torch
 from bench.contenders import arrays
 from bench.gpu_common import cores, synchronize
 from bench.gpu_model import penstock_step, pyg_step
+from penstock.feed.layers import note_edges
 from penstock.kernels._triton import tensor_device
 from penstock.store.tiers.grid import programs_over_link
 
@@ -115,7 +116,9 @@ class Penstock:
         return iter(self._loader) if self._is_made_there else map(self._copy, self._loader)
 
     def _copy(self, batch: Any) -> Any:
-        return batch.to(self.device, non_blocking=True)
+        moved = batch.to(self.device, non_blocking=True)
+        note_edges(moved)  # else layers would be compared with the edges of the host, once more over the link
+        return moved
 
     def prepare(self) -> None:
         """There is nothing to choose."""

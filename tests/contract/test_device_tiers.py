@@ -15,6 +15,7 @@ import torch
 
 from penstock.errors import BudgetError, InputError, TierError
 from penstock.kernels import _cuda, _triton
+from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import DeviceTier, PinnedTier
 from penstock.store.tiers import pin as pinning
 from penstock.store.tiers.host import row_bytes_of
@@ -102,6 +103,7 @@ class Driver:
         monkeypatch.setattr(_cuda, "unregister", lambda address, device: self.registered.pop(address))
         monkeypatch.setattr(_cuda, "wait", self.waited.append)
         monkeypatch.setattr(_cuda, "is_registered", lambda address, num_bytes: False)
+        monkeypatch.setattr(pinning, "OWN_BYTES", 0)
 
     def register(self, address, num_bytes, flags):
         if self.refuses(flags):
@@ -223,7 +225,7 @@ def test_a_refused_map_is_copied_and_said_so(mapped, monkeypatch, caplog):
     monkeypatch.setattr(pinning, "SAID_BYTES", 2400)
     with caplog.at_level(logging.WARNING, "penstock"):
         found = pinning.pin(mapped, CUDA, "features")
-    assert "features: the driver does not register the map (operation not supported" in caplog.text
+    assert "features: the map is not registered where it lies (operation not supported" in caplog.text
     assert asked == [1 | 2 | 8, 1 | 2], "read-only first: pages of a file are not to be written"
     assert found.copied_bytes == 2400
     assert "copied into pinned memory" in found.how
@@ -244,6 +246,21 @@ def test_where_nothing_is_registered_the_driver_gives_memory(mapped, monkeypatch
     assert not freed
     del view
     assert freed == [space.ctypes.data]
+
+
+def test_what_shares_its_pages_is_copied_without_a_word(monkeypatch, caplog):
+    """Registered, its pages would make copies of what lies beside it fail."""
+    driver, array = Driver(monkeypatch, lambda flags: False), np.arange(1 << 18)
+    monkeypatch.setattr(pinning, "OWN_BYTES", array.nbytes + 1)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        found = pinning.pin(array, CUDA, "x")
+    assert found.how == "copied into pinned memory, not registered where it lies: its pages hold other memory too"
+    assert found.copied_bytes == array.nbytes
+    assert found.tensor.numpy().tobytes() == array.tobytes()
+    assert list(driver.registered) == [found.tensor.data_ptr()]
+    assert found.tensor.data_ptr() % mmap.PAGESIZE == 0
+    assert pinning.pin(copy_to_own_pages(array), CUDA, "x").how == "registered memory, read where it lies"
+    assert not caplog.text
 
 
 def test_small_copies_are_not_worth_a_warning(mapped, monkeypatch, caplog):

@@ -15,12 +15,11 @@ import torch
 from tests import ptx
 from tests.cuda import guard, streams
 from tests.cuda.streams import current, device_of, here, index_of
-from tests.cuda.tensors import DeviceTensor, Mode, allocated, is_pinned, memories, memories_at, pinned, reduce_shared
+from tests.cuda.tensors import DeviceTensor, Mode, allocated, is_pinned, memories, memories_at, pages_of, pinned, reduce_shared, registered
 from tests.ptx.words import TYPES
 
 OK, INVALID, NO_CONTEXT, REGISTERED, NOT_REGISTERED = 0, 1, 201, 712, 713
 ADDRESS, BEGIN, SIZE = 3, 11, 12
-PAGE = mmap.PAGESIZE
 PROPERTIES = SimpleNamespace(
     name="pretended", multi_processor_count=132, total_memory=8 << 30, L2_cache_size=50 << 20, major=9, minor=0, uuid="pretended"
 )
@@ -30,7 +29,7 @@ class Driver:
     """The driver's library, as far as it is asked. A thread has a context once it has asked something of the device."""
 
     def __init__(self):
-        self._registered, self._given, self._kept, self._handle = set(), {}, {}, 1 << 40
+        self._given, self._kept, self._handle = {}, {}, 1 << 40
         for name in [each for each in dir(self) if each.startswith("cu")]:
             setattr(self, name, partial(self._call, getattr(self, name)))  # can be told types of its arguments, as a function of ctypes
 
@@ -38,20 +37,15 @@ class Driver:
         return function(*(getattr(each, "value", each) for each in arguments)) if has_context() else NO_CONTEXT
 
     def cuMemHostRegister_v2(self, address, num_bytes, flags):
-        def pages(begin, size):
-            return begin // PAGE, (begin + size - 1) // PAGE
-
-        first, last = pages(address, num_bytes)
-        if any(low <= last and first <= high for low, high in (pages(begin, size) for begin, [size] in list(pinned.items()))):
+        first, last = pages_of(address, num_bytes)
+        if any(low <= last and first <= high for low, high in (pages_of(begin, size) for begin, [size] in list(pinned.items()))):
             return REGISTERED
-        pinned[address] = [num_bytes]
-        self._registered.add(address)
+        pinned[address], registered[address] = [num_bytes], num_bytes
         return OK
 
     def cuMemHostUnregister(self, address):
-        if address not in self._registered:
+        if registered.pop(address, None) is None:
             return NOT_REGISTERED
-        self._registered.remove(address)
         del pinned[address]
         return OK
 

@@ -6,6 +6,7 @@ holds nonsense. Memory that is let go stays until its stream has done what was a
 
 import bisect
 import ctypes
+import mmap
 import weakref
 from functools import partial
 
@@ -26,6 +27,8 @@ memories = {}
 """Address -> memory of the device."""
 pinned = {}
 """Address -> [size] of memory of the host that the device reads."""
+registered = {}
+"""Address -> size of what of it the driver was told of; it takes whole pages."""
 
 
 class DeviceTensor(torch.Tensor):
@@ -197,8 +200,26 @@ def dispatch(function, arguments, options):
         return _compute(function, name, arguments, dict(options), ours)
 
 
+def pages_of(first, num_bytes):
+    """The first page of a range of addresses, and the last."""
+    return first // mmap.PAGESIZE, (first + num_bytes - 1) // mmap.PAGESIZE
+
+
+def _check_pages(tensor):
+    """A driver copies no memory of which some is registered and some is not."""
+    if not tensor.numel():
+        return
+    span = (sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True)) + 1) * tensor.element_size()
+    low, high = pages_of(tensor.data_ptr(), span)
+    for first, last in (pages_of(address, size) for address, size in list(registered.items())):
+        if low <= last and first <= high and not (first <= low and high <= last):
+            raise RuntimeError(f"CUDA error: invalid argument: a copy of memory of which some is registered, by {doing()}")
+
+
 def _copy(target, source, is_late):
     is_from_host, is_to_host = not isinstance(source, DeviceTensor), not isinstance(target, DeviceTensor)
+    for host in (source,) * is_from_host + (target,) * is_to_host:
+        _check_pages(host)
     begin = _inner(source)
     if is_from_host and not is_pinned(source.data_ptr()):
         begin = source.clone()  # what is pageable has been read when it returns

@@ -3,7 +3,10 @@
 import itertools
 import json
 import re
+import sys
+import time
 
+import psutil
 import pytest
 import torch
 from bench import (
@@ -181,8 +184,7 @@ def test_a_round_of_a_slow_contender_ends_after_few_batches(monkeypatch):
 
 def test_all_benchmarks_in_the_order_of_what_they_tell(tmp_path, monkeypatch, capsys):
     ran, codes = [], iter([0, 3, *[0] * 10])
-    monkeypatch.setattr(gpu_all.subprocess, "run", lambda command, **how: ran.append(command[2:]) or Done(next(codes)))
-    Done = type("Done", (), {"__init__": lambda self, code: setattr(self, "returncode", code)})
+    monkeypatch.setattr(gpu_all, "run", lambda command, patience_s: ran.append(command[2:]) or next(codes))
     with pytest.raises(SystemExit, match=f"^failed: gpu_sampling {tmp_path} --graphs ten-128$"):
         gpu_all.main([str(tmp_path), "--minutes", "20", "--out", str(tmp_path / "out"), "--memory", "120"])
     assert [command[0] for command in ran[:4]] == ["bench.gpu_link", "bench.gpu_sampling", "bench.gpu_recipes", "bench.gpu_busy"]
@@ -194,6 +196,21 @@ def test_all_benchmarks_in_the_order_of_what_they_tell(tmp_path, monkeypatch, ca
     gpu_all.main([str(tmp_path), "--minutes", "0.5"])
     assert not ran
     assert "gpu_link: not begun" in capsys.readouterr().out
+
+
+def test_a_benchmark_that_takes_too_long_is_ended_with_all_that_it_has_begun(tmp_path):
+    script = "import os, time; os.fork(); print(os.getpid(), file=open(f'pid{os.getpid()}', 'w'), flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {script}"]
+    assert gpu_all.run(command, 3) == 1
+    begun = [int(path.name.removeprefix("pid")) for path in tmp_path.iterdir()]
+    assert len(begun) == 2
+    for _ in range(100):
+        left = [pid for pid in begun if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+        if not left:
+            break
+        time.sleep(0.05)
+    assert not left
+    assert gpu_all.run([sys.executable, "-c", "raise SystemExit(3)"], 20) == 3
 
 
 @pytest.mark.parametrize("kind", ["sage", "gat"])
@@ -223,7 +240,7 @@ def test_contenders_share_memory():
 def test_nothing_begins_that_would_end_too_late(results, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_recipes, "Contender", None)
     gpu_recipes.main(["--toy", "--out", str(tmp_path), "--minutes", "0.1"])
-    assert "not begun, 180 s expected and 6 s left; run the command again for it" in capsys.readouterr().out
+    assert "not begun, 300 s expected and 6 s left; run the command again for it" in capsys.readouterr().out
     assert not (tmp_path / "gpu_recipes.json").exists()
 
 

@@ -63,7 +63,10 @@ _held: dict[int, int] = {}
 _registering = threading.Lock()
 _PATIENCE_S = 60.0
 SAID_BYTES = 1 << 20
-"""Of a copy that the user is told of. Small arrays lie on pages with others, and a driver registers no page twice."""
+"""Of a copy that the user is told of, where the driver refuses what is there."""
+OWN_BYTES = 64 << 20
+"""Memory of the heap from here on has pages to itself. Smaller pieces share those at their ends, which are registered as a whole: a copy to
+or from a device whose memory begins on such a page and goes on beyond it, whoever asks for it, is an invalid value to the driver."""
 
 
 def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
@@ -108,8 +111,8 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     kind = "map" if _is_map(array) else "memory"
     if kind == "map":  # anything else has its memory already
         _need_room(array.nbytes, name)
-    refused = ""
-    for flags in _flags_for(array):
+    refused = "" if kind == "map" or _has_own_pages(array) else "its pages hold other memory too"
+    for flags in _flags_for(array) if not refused else ():
         found = _register(array, device, flags)
         if not isinstance(found, str):
             return Pinned(found, f"registered {kind}, read where it lies")
@@ -122,12 +125,13 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
             "`ulimit -l`, or use the CPU"
         )
     copy.numpy()[:] = array.reshape(-1).view(np.uint8)
+    is_said = array.nbytes >= SAID_BYTES and (kind == "map" or _has_own_pages(array))
     logger.log(
-        logging.WARNING if array.nbytes >= SAID_BYTES else logging.INFO,
-        "%s: the driver does not register the %s (%s): copied once into %s of pinned memory",
+        logging.WARNING if is_said else logging.INFO,
+        "%s: the %s is not registered where it lies (%s): copied once into %s of pinned memory",
         *(name, kind, refused, format_bytes(array.nbytes)),
     )
-    return Pinned(copy, f"copied into pinned memory, for the driver refused the {kind}: {refused}", array.nbytes)
+    return Pinned(copy, f"copied into pinned memory, not registered where it lies: {refused}", array.nbytes)
 
 
 def _flags_for(array: np.ndarray) -> Sequence[int]:
@@ -163,11 +167,19 @@ def _is_near_ours(first: int, end: int) -> bool:
     return any(first // page <= (over - 1) // page and at // page <= (end - 1) // page for at, over in list(_held.items()))
 
 
-def _is_map(array: np.ndarray) -> bool:
+def _owner(array: np.ndarray) -> Any:
     owner: Any = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
-    return isinstance(owner, mmap.mmap) and not isinstance(owner, OwnPages)
+    return owner
+
+
+def _is_map(array: np.ndarray) -> bool:
+    return isinstance(owner := _owner(array), mmap.mmap) and not isinstance(owner, OwnPages)
+
+
+def _has_own_pages(array: np.ndarray) -> bool:
+    return isinstance(_owner(array), mmap.mmap) or array.nbytes >= OWN_BYTES
 
 
 def _register(array: np.ndarray, device: torch.device, flags: int) -> torch.Tensor | str:
