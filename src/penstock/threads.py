@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from penstock.errors import PipelineError
@@ -80,11 +80,16 @@ class Threads:
 
     def submit(self, work: Callable[[], T]) -> Pending[T]:
         """Have one of the threads do it, in the order of the calls. PipelineError where no thread can be started."""
+        pending = Pending(work)
+        if _are_ending:
+            pending.run()
+            return pending
         if self._crew is None or self._pid != os.getpid():
             self._crew, self._pid = _Crew(self.num_threads, self._name), os.getpid()
             weakref.finalize(self, self._crew.dismiss)
-        pending = Pending(work)
         self._crew.tasks.put(pending)
+        if _are_ending:  # since just now: it may have come behind the word to end
+            self._crew.finish()
         return pending
 
 
@@ -110,6 +115,19 @@ class _Crew:
     def dismiss(self) -> None:
         """Let the threads end."""
         for _ in range(len(self.threads) + 1):  # one more: of the thread whose start was interrupted
+            self.tasks.put(None)
+
+    def finish(self) -> None:
+        """Do on this thread what the others have not begun."""
+        num_words = 0
+        with suppress(Empty):
+            while True:
+                task = self.tasks.get_nowait()
+                if task is None:
+                    num_words += 1
+                else:
+                    task.run()
+        for _ in range(num_words):
             self.tasks.put(None)
 
     def _work(self) -> None:

@@ -265,6 +265,22 @@ def test_results_and_errors_of_threads():
     assert not any(each.is_alive() for each in before)
 
 
+def test_at_exit_threads_that_ask_others_get_an_answer():
+    script = """
+import time
+from penstock.threads import Threads
+one, other, third = Threads(1, "one"), Threads(1, "other"), Threads(1, "third")
+def ask():
+    time.sleep(0.5)  # the others are told to end meanwhile
+    print(sum(threads.submit(lambda: 1).result() for threads in (other, third) for _ in range(3)), flush=True)
+other.submit(lambda: 1).result()
+one.submit(ask)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("6\n", "")
+
+
 SCRIPT = """
 import numpy, torch, time, penstock
 from torch_geometric.data import Data
