@@ -13,6 +13,7 @@ from penstock.errors import BudgetError, NotSupportedError, UsageError
 from penstock.feed import drawing
 from penstock.plan import Plan, make_plan
 from penstock.store import budget, ingest
+from penstock.store.tiers import pin
 from tests.feed.inputs import homogeneous_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3, input_nodes="train")
@@ -74,7 +75,7 @@ def test_same_batches_within_a_budget(plan, tiers, parts, store, expected, devic
     assert (stats.lists != {}) == (plan.neighbor_policy is not None and loader._maker.device_sampler is None)
 
 
-def test_pinned_memory_is_in_the_sum(store, device):
+def test_pinned_memory_is_in_the_sum(store, device, monkeypatch):
     rows = sum(store.node_field("node", name).nbytes for name in store.node_fields("node"))
     edges = sum(store.edge_field(("node", "to", "node"), name).nbytes for name in store.edge_fields(("node", "to", "node")))
     counted = []
@@ -83,6 +84,7 @@ def test_pinned_memory_is_in_the_sum(store, device):
         loader = penstock.NeighborLoader(store, **{**OPTIONS, "shuffle": False}, plan=plan, device=device)
         counted.append(loader._caches.fitted.memory.needs.pinned)
     assert counted == [rows + edges, rows + edges, rows + edges + 3000 * (4 + 4)]
+    monkeypatch.setattr(pin, "OWN_BYTES", 0)
     in_memory = penstock.NeighborLoader(homogeneous_data(), **OPTIONS, plan=Plan(host_memory=BUDGET, policy="degree"), device=device)
     assert in_memory._caches.fitted.memory.needs.pinned == 0  # it is the process' anyway
 

@@ -10,6 +10,7 @@ from penstock.feed.profile import Profile
 from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import Plan
 from penstock.records import CSC, EDGE, NODE, Graph
+from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import HostTier, PinnedTier, pinned
 from penstock.store.tiers.pin import Pinned
 
@@ -29,7 +30,8 @@ def caches_of(array, reader):
 
 def test_maps_that_a_device_reads_must_stay_and_arrays_are_there_anyway(mapped, reader):
     assert device_use(Plan(), caches_of(mapped, reader), topology="host", is_mapped=True).pinned_bytes == 1600
-    assert device_use(Plan(), caches_of(np.zeros((100, 2)), reader), topology="host", is_mapped=False).pinned_bytes == 0
+    array = copy_to_own_pages(np.zeros((100, 2)))
+    assert device_use(Plan(), caches_of(array, reader), topology="host", is_mapped=False).pinned_bytes == 0
 
 
 def test_copies_are_counted_once(mapped, reader, monkeypatch):
