@@ -102,6 +102,7 @@ def test_passes_that_are_left_half_way_block_nobody():
             iterator = iter(loader)
             next(iterator)
             del iterator
+        assert sum(batch.batch_size for batch in loader) == 300
     finally:
         sys.setswitchinterval(interval)
 

@@ -1,11 +1,13 @@
 """Seeds, fanouts, weights and devices that a loader refuses."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import HeteroData
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
 from penstock.errors import BudgetError, InputError, NotSupportedError, StateError, UsageError
@@ -113,6 +115,35 @@ def test_positions_of_a_sampler(num_workers, store):
     assert "ended after 0" in first(batch_sampler=Longer())
     loader = NeighborLoader(store, [2], "train", batch_sampler=[torch.tensor([1, 0]), [torch.tensor(2)], [], np.array([3])])
     assert [batch.input_id.tolist() for batch in loader] == [[1, 0], [2], [], [3]]
+
+
+def test_data_that_pyg_takes(store):
+    """And gives wrong batches of, or none."""
+    data = make_data()
+    refused(UsageError, NeighborLoader, data, [2], (torch.arange(400) < 9).to(torch.uint8))
+    refused(UsageError, NeighborLoader(store, [2], "train"), [0.5])
+    learned = make_data()
+    learned.x.requires_grad_()
+    assert "x wants gradients" in refused(UsageError, iter, NeighborLoader(learned, [2], num_workers=1))
+    data.adj_t = torch.eye(400).to_sparse()
+    assert "delete it" in refused(NotSupportedError, NeighborLoader, data, [2])
+    del data.edge_index
+    assert "to_edge_index" in refused(NotSupportedError, NeighborLoader, data, [2])
+    features, graph = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(torch.zeros(3, 1), group_name=None, attr_name="x", index=None)
+    for row, indptr in (([0, 1], [0, 1, 1, 3]), ([0, 3], [0, 1, 1, 2])):
+        graph.put_edge_index((torch.tensor(row), torch.tensor(indptr)), edge_type=None, layout="csc", size=(3, 3))
+        refused(InputError, NeighborLoader, (features, graph), [2], torch.arange(3))
+
+
+def test_an_iterator_that_another_thread_asks(store):
+    def ask(batch):
+        with ThreadPoolExecutor(1) as other:
+            batch.said = other.submit(refused, UsageError, next, iterator).result()
+        return batch
+
+    iterator = iter(NeighborLoader(store, [2], "train", num_workers=1, transform=ask))
+    assert "another thread asks this iterator" in next(iterator).said
 
 
 def test_labels_of_another_length(recwarn):
