@@ -213,6 +213,38 @@ def test_a_handler_that_is_there_stays():
             faulthandler.enable(sys.__stderr__)
 
 
+MET_BY_TWO = """
+import os, signal, threading, time
+from penstock.kernels.bus_error import explain_bus_errors
+assert explain_bus_errors()
+os.set_blocking(2, False)
+try:
+    while True:
+        os.write(2, b"x" * 4096)
+except BlockingIOError:
+    os.set_blocking(2, True)
+threads = [threading.Thread(target=time.sleep, args=(60,), daemon=True) for _ in range(2)]
+for each in threads:
+    each.start()
+for each in threads:
+    signal.pthread_kill(each.ident, signal.SIGBUS)
+print("met", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_bus_error_that_two_threads_meet_is_said_once():
+    """Nobody reads what is said until both are at it."""
+    with subprocess.Popen([sys.executable, "-c", MET_BY_TWO], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"met\n"
+        time.sleep(0.3)
+        assert process.stderr.read().count(b"penstock: ") == 1
+    assert process.returncode == 2
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("name", ["nodes/node/x.npy", "edges/node__to__node/indices.npy", "edges/node__to__node/indptr.npy"])
 def test_a_map_beyond_the_end_of_its_file_has_a_last_word(name, origin, store, tmp_path):

@@ -25,6 +25,7 @@ LINE = (
 
 _write: Any = types.ExternalFunction("write", types.int64(types.int32, types.intp, types.int64))
 _exit: Any = types.ExternalFunction("_exit", types.void(types.int32))
+_pause: Any = types.ExternalFunction("pause", types.int32())
 
 
 @intrinsic
@@ -38,7 +39,21 @@ def _line_address(typing_context):
     return types.intp(), generate
 
 
+@intrinsic
+def _is_first(typing_context):
+    """Whether no other thread has asked before: threads that read one file meet its end at the same time."""
+
+    def generate(context, builder, signature, arguments):
+        number = ir.IntType(32)
+        asked = ir.GlobalVariable(builder.module, number, "penstock_bus_error")
+        asked.initializer, asked.linkage = ir.Constant(number, 0), "internal"
+        return builder.icmp_unsigned("==", builder.atomic_rmw("xchg", asked, ir.Constant(number, 1), "seq_cst"), ir.Constant(number, 0))
+
+    return types.boolean(), generate
+
+
 _address_of_line: Any = _line_address
+_has_the_word: Any = _is_first
 _NUM_BYTES = len(LINE.encode()) + 1
 
 
@@ -46,6 +61,9 @@ _NUM_BYTES = len(LINE.encode()) + 1
 def _handler() -> Any:
     @numba.cfunc(types.void(types.int32))
     def say_and_leave(number):
+        if not _has_the_word():
+            while True:
+                _pause()  # until the one that has it leaves
         _write(types.int32(2), _address_of_line(), _NUM_BYTES)
         _exit(types.int32(EXIT_CODE))
 
