@@ -45,7 +45,7 @@ def _is_first(typing_context):
 
     def generate(context, builder, signature, arguments):
         number = ir.IntType(32)
-        asked = ir.GlobalVariable(builder.module, number, "penstock_bus_error")
+        asked: Any = ir.GlobalVariable(builder.module, number, "penstock_bus_error")
         asked.initializer, asked.linkage = ir.Constant(number, 0), "internal"
         return builder.icmp_unsigned("==", builder.atomic_rmw("xchg", asked, ir.Constant(number, 1), "seq_cst"), ir.Constant(number, 0))
 
