@@ -5,6 +5,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import signal
 from unittest import mock
 
@@ -17,6 +18,7 @@ from penstock.report.page import write_report
 from penstock.store import ingest
 from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, train
 from penstock.train.folder import lock_folder
+from penstock.train.run import _Run
 from penstock.train.task import Task
 from tests.train.stores import make_data, make_store, make_typed_store, multi_labels
 
@@ -233,6 +235,31 @@ def test_control_c_saves_where_it_stands(number, before, usual_handlers, store, 
     assert [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGHUP)] == [before, before]
 
 
+@pytest.mark.parametrize("moment", ["_save", "_check_store", "_count_feed", "_check_bytes", "_is_due"])
+def test_control_c_between_two_epochs(moment, usual_handlers, store, tmp_path, monkeypatch):
+    whole, notes, calls = run(tmp_path / "whole", store), [], []
+
+    class Notes(Observer):
+        def note(self, message):
+            notes.append(message)
+
+    usual = getattr(_Run, moment)
+
+    def interrupted(self, *arguments):
+        calls.append(self.record.epoch)
+        if calls.count(1) == 1 and self.record.epoch == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return usual(self, *arguments)
+
+    monkeypatch.setattr(_Run, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", store, observer=Notes())
+    assert re.fullmatch(r"saved at epoch \d, batch \d+: --resume goes on from there", notes[-1])
+    saved = notes[-1].split(":")[0].removeprefix("saved at ")
+    assert run(tmp_path / "stopped", store, resume=True, observer=Notes()).weights_digest == whole.weights_digest
+    assert notes[-1] == f"resumed at {saved}"
+
+
 def test_control_c_while_it_evaluates(store, tmp_path):
     notes = []
 
@@ -253,11 +280,12 @@ def test_control_c_while_it_evaluates(store, tmp_path):
     whole = run(tmp_path / "whole", store, epochs=2)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "stopped", store, epochs=2, observer=ControlC())
-    assert notes == ["saved at epoch 2, before its evaluation: --resume goes on from there"]
+    assert re.fullmatch(r"saved at (epoch 2, batch \d+): --resume goes on from there", notes[-1])
+    saved = notes[-1].split(":")[0].removeprefix("saved at ")
     observer = ControlC()
     observer.num_evaluated = 9
     result = run(tmp_path / "stopped", store, epochs=2, resume=True, observer=observer)
-    assert notes[-1].startswith("resumed at epoch 2, batch ")
+    assert notes[-1] == f"resumed at {saved}"
     assert (result.weights_digest, result.val, result.test) == (whole.weights_digest, whole.val, whole.test)
 
 

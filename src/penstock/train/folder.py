@@ -51,8 +51,8 @@ def _is_store(path: Path) -> bool:
 
 @contextmanager
 def interrupts_wait() -> Iterator[list[int]]:
-    """Give a list that Ctrl-C, SIGTERM or SIGHUP puts something into, so that the step at work can end; the second one ends it at once.
-    Where somebody else looks after one of them, it is his."""
+    """Give a list that Ctrl-C, SIGTERM or SIGHUP puts something into, so that the step at work can end; the second one ends it at once,
+    and the end of the block raises what the first one would have. Where somebody else looks after one of them, it is his."""
     interrupted: list[int] = []
 
     def remember(number: int, frame: Any) -> None:
@@ -71,6 +71,8 @@ def interrupts_wait() -> Iterator[list[int]]:
     finally:
         for number, before in ours.items():
             signal.signal(number, before)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -97,6 +97,7 @@ class _Run:
         self.config, self.folder, self.observer = config, folder, observer
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
         self.plan = config.plan().resolved(has_device=config.device != "cpu")
+        self._saved = ""  # where the checkpoint stands
         self.store = Store.open(config.store)
         self.data: TrainingData = read_training_data(self.store, config)
         self.learner = Learner(config, self.data, device)
@@ -147,6 +148,15 @@ class _Run:
             self._restore()
             write_json(settings, self.config.as_dict())
         self.observer.started(self.describe(), self.config.epochs)
+        try:
+            self._train()
+        except KeyboardInterrupt:
+            if self._saved:
+                self.observer.note(f"saved at {self._saved}: --resume goes on from there")
+            raise
+        return self._result()
+
+    def _train(self) -> None:
         while self.record.epoch < self.config.epochs and not self._is_over():
             if self.record.num_batches < len(self.loader):  # else the checkpoint stood between the last batch and the evaluation
                 self._train_epoch()
@@ -157,7 +167,6 @@ class _Run:
             self.observer.epoch_done(self.record, is_best)
             self.record = EpochRecord(self.record.epoch + 1)
             self._save()
-        return self._result()
 
     def describe(self) -> dict[str, Any]:
         """What is trained on what, as plain values."""
@@ -205,11 +214,12 @@ class _Run:
                     self._save()
                     saved_at = time.monotonic()
                 if interrupted:
-                    self.observer.note(f"saved at epoch {record.epoch + 1}, batch {record.num_batches}: --resume goes on from there")
                     raise KeyboardInterrupt
             self._catch_up()
             record.train_s = seconds_before + time.perf_counter() - started
-        self._count_feed(before)
+            self._count_feed(before)
+            if interrupted:  # since the last batch
+                self._save()
 
     def _check_bytes(self) -> None:
         """Raise if a file of the store was written to: what was read since the last checkpoint is not to be trusted, nor saved."""
@@ -226,8 +236,7 @@ class _Run:
             check_place(self.store)
         except StoreError as error:
             self._save()
-            saved = f"saved at epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
-            raise StoreError(f"{error}: {saved}; put the store back, and {argument('resume', True)} goes on") from error
+            raise StoreError(f"{error}: saved at {self._saved}; put the store back, and {argument('resume', True)} goes on") from error
 
     def _step(self, batch: Any) -> None:
         loss, logits, labels = self.learner.loss(batch)
@@ -281,11 +290,7 @@ class _Run:
         task, num_val, labels_of = self.data.task, parts["val"].size, self.data.labels_of
         started = time.perf_counter()
         self._save()  # all nodes' neighbours may take longer than the epoch did
-        try:
-            digests = self._infer(np.concatenate([parts["val"], parts["test"]]), finish=task.digest)
-        except KeyboardInterrupt:
-            self.observer.note(f"saved at epoch {record.epoch + 1}, before its evaluation: --resume goes on from there")
-            raise
+        digests = self._infer(np.concatenate([parts["val"], parts["test"]]), finish=task.digest)
         if num_val:
             record.val = _known(task.score_digest(digests[:num_val], labels_of(parts["val"])))
         if parts["test"].size:
@@ -342,6 +347,10 @@ class _Run:
 
     def _save(self) -> None:
         checkpoint.save(self.folder / CHECKPOINT, self._state())
+        self._saved = self._position()
+
+    def _position(self) -> str:
+        return f"epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
 
     def _restore(self) -> None:
         state = checkpoint.load(self.folder / CHECKPOINT)
@@ -365,7 +374,8 @@ class _Run:
         self.loader.load_state_dict(state["loader"])
         self.history = [_record(values) for values in state["history"]]
         self.record, self.best = _record(state["record"]), state["best"]
-        self.observer.note(f"resumed at epoch {self.record.epoch + 1}, batch {self.record.num_batches}")
+        self._saved = self._position()
+        self.observer.note(f"resumed at {self._saved}")
 
     def _result(self) -> Result:
         if not self.history:
