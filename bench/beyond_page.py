@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import product
 from statistics import median
 from typing import Any
 
 from bench.beyond_stores import FAR, GROUP, IN_STEP, NEAR, STORES
+from bench.common import fold, fold_all
 
 Table = Callable[[list[str], list[list[str]]], list[str]]
 CONTENDERS = ("mmap", "ali+pg", "ginex", "ours")
@@ -17,27 +19,35 @@ DEVICE_TARGET = 1.3
 
 HEAD = """# Stores beyond memory
 
-`ginex` (look-ahead, direct reads) against the baselines of Ginex 5: `mmap` (PyG+: features and lists from maps, read-ahead off, read by
-many threads at once) and `ali+pg` (over the same maps, a static cache of lists by out/in ratio and one of rows by degree). {tuned} `ours`
-is what we would take: where each row is a request by itself ({far}), rows spooled (`Plan(spool=...)`: {group} batches' rows read at once,
-in the order of the file, and kept on the disk until their turn); on {near} `ginex` in community order, which gives other batches of the
-same seeds; else `ginex`. Lists are read for all threads that sample together: {threads} of them for `ours` where rows are not spooled and
-lie far apart, four where they are spooled, two for everybody else. Every run is a process in a control group whose limit is, from the
-first batch on, a tenth of the store and counts the page cache; row pointers are in that memory too. Ranking nodes and filling static
-caches comes before that, as in Ginex. Caches get what is left of the limit after the same run without caches; 12 % are kept in reserve
-for maps, 6 % where reads go past the page cache. Each store is read in order before anything of it is measured, the disk being virtual,
-and the page cache emptied before each run. Batches are warmed up until what fills by and by is full, then {batches} or more, for 5 s at
-least, are timed from end to end: waiting and the step of the model, which is 64 wide and takes one thread, there being no GPU and two
-cores. Where rows are spooled two whole groups are warmed up and two timed. Labels are made of node numbers. The seeds timed are none of
-those that were sampled to find out what is hot. Contenders alternate and read the same batches. `python -m bench.beyond_memory FOLDER
-DATA` makes it, `bench/results/beyond_memory.json` holds every run.
+Samples per second where the store is ten times as large as memory, against the baselines of Ginex 5. `python -m bench.beyond_memory FOLDER
+DATA` makes it; `bench/results/beyond_memory.json` holds every run.
 
-The stores are a twentieth of Ginex's, and so is the memory, so a batch of 1,000 seeds would take most of it: GraphSAGE with fanouts 10,
-10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}. All of it was measured within a day on one machine, in
-pieces. "Samples per second" and the curve over the dimension are of one code; "Beyond Ginex" and the other curves of the code before rows
-were read in the place of a batch that is given up. The splits of `ali+pg` were tried on another machine. Where a cell has no spread it
-is one run.
-"""
+- `mmap` (PyG+): features and lists from mapped files, read-ahead off, read by many threads at once.
+- `ali+pg`: the same maps, under a static cache of lists by out/in ratio and one of rows by degree.
+- `ginex`: reads past the page cache, under Belady's cache of rows, which looks ahead, and a static one of lists.
+- `ours`: what we would take. Where each row is a request by itself ({far}), rows spooled (`Plan(spool=...)`): those of {group} batches are
+  read at once, in the order of the file, and kept on the disk until their turn. On {near}, `ginex` in community order, which gives other
+  batches of the same seeds. Else `ginex`, with {threads} sampling threads.
+
+Neighbour lists are read for all threads that sample at the same time: four with a spool, {threads} for `ours` where rows lie far apart and
+are not spooled, two for everybody else.
+
+How it was measured:
+
+- Every run is a process in a control group. From the first batch on its limit is a tenth of the store, page cache and row pointers
+  included; ranking nodes and filling static caches comes before that, as in Ginex.
+- Caches get what the same run without caches leaves of the limit, less a reserve: 12 % for maps, 6 % where reads go past the page cache.
+- Each store is read in order before anything of it is measured, since the disk is virtual; the page cache is emptied before each run.
+- A run warms up until its caches are full. Then {batches} batches or more, for 5 s at least, are timed from end to end: waiting and the
+  step of the model, which is 64 wide and takes one thread (two cores, no GPU). With a spool, two whole groups warm up and two are timed.
+- The seeds timed are none of those that were sampled to find out what is hot. Contenders alternate and read the same batches. Labels
+  are made of node numbers.
+- The stores are a twentieth of Ginex's, and so is the memory; a batch of 1,000 seeds would take most of it. So GraphSAGE with fanouts 10,
+  10, 10 is trained by batches of {sage} seeds, GCN with 10, 10 by batches of {gcn}.
+- All of it was measured within a day on one machine, in pieces. "Samples per second" and the curve over the dimension are of one code;
+  "Beyond Ginex" and the other curves are of the code before rows were read in the place of a batch that is given up. The splits of `ali+pg`
+  were tried on another machine. Where a cell has no spread it is one run.
+{tuned}"""
 
 
 REMARKS = """## Remarks
@@ -84,8 +94,8 @@ REMARKS = """## Remarks
   up to a window of 32 and fall from there, where the batches held ahead take the room of rows; speed hardly falls, since a longer window
   has more reads to hide one behind the other. Dimension: the paper's curve falls from 128 to 512, ours rises: at 128 the step of the
   model is half of the time of `mmap`, at 768 a third. Memory: all three gain, `mmap` 1.5 times from three quarters of a tenth to two,
-  `ginex` 1.6 times. Measured before with eight batches of warm-up, `ginex` did less with one and a half than with one: a cache that fills
-  by and by was timed while it filled. It now has 48, and three halves of the window where that is more.
+  `ginex` 1.6 times. With eight batches of warm-up `ginex` did less with one and a half than with one: a cache that fills
+  by and by was timed while it filled. So it has 48 of them, and three halves of the window where that is more.
 """.splitlines()
 
 
@@ -100,13 +110,13 @@ def render(result: dict[str, Any], table: Table, where: str) -> str:
         batches=min(len(run["batch_s"]) for run in every),
         sage=some["settings"]["batch_size"],
         gcn=seeds,
-        tuned=tuned(stores),
         group=GROUP,
         threads=IN_STEP,
         far=" and ".join(FAR),
         near=" and ".join(NEAR),
+        tuned="\n".join(tuned(stores)),
     )
-    lines = [*head.splitlines(), ""]
+    lines = fold_all(head)
     lines += ["## The stores", "", *table(["store", "", "nodes", "edges", "features", "GB", "memory, MiB"], store_rows(stores)), ""]
     lines += ["## Samples per second", "", *verdict(stores), *missing(stores), "", *table(SPEED, speed_rows(stores)), ""]
     lines += ["![Samples per second](../pictures/disk-main.png)", "", "Ginex 5.2: 1.83 to 2.67 times PyG+, 1.23 to 1.57 times Ali+PG.", ""]
@@ -117,24 +127,24 @@ def render(result: dict[str, Any], table: Table, where: str) -> str:
     lines += ours_lines(stores, table)
     loads = result.get("foreign_load_percent", [])
     lines += [*REMARKS, ""]
-    lines += [f"`{result['command']}`; {where}. Other load at the starts: {', '.join(f'{load:g}' for load in loads)} %.", ""]
+    lines += [*fold(f"`{result['command']}`; {where}. Other load at the starts: {', '.join(f'{load:g}' for load in loads)} %."), ""]
     return "\n".join(lines)
 
 
-def tuned(stores: dict[str, Any]) -> str:
-    """How the baselines were tuned."""
-    words = []
+def tuned(stores: dict[str, Any]) -> list[str]:
+    """How the baselines were tuned: points of a list."""
+    threads, splits = defaultdict(list), defaultdict(list)
     for name, store in stores.items():
         tried = {
             what: [key for key in store.get(f"pilot {what}", {}) if runs_of(store, f"pilot {what}", key)] for what in ("mmap", "ali+pg")
         }
         if len(tried["mmap"]) > 1:
-            words.append(f"Threads of the maps: {', '.join(sorted(tried['mmap'], key=int))} tried on {name}.")
+            threads[" and ".join(sorted(tried["mmap"], key=int))].append(name)
         if runs_of(store, "main", "sage", "ali+pg"):
             number = len(tried["ali+pg"])
-            how = f"the best of {number} tried" if number > 1 else "not tuned"
-            words.append(f"Split of {name}: {how}.")
-    return " ".join(words)
+            splits[f"the best of {number} tried" if number > 1 else "not tuned"].append(name)
+    words = [f"- Threads of the maps: {tried} were tried on {', '.join(names)}." for tried, names in threads.items()]
+    return words + [f"- Split of the caches of `ali+pg` into lists and rows: {how} on {', '.join(names)}." for how, names in splits.items()]
 
 
 def runs_of(store: dict[str, Any], *keys: str) -> list[dict[str, Any]]:
@@ -372,8 +382,8 @@ PAPER = {
     "memory": "Ginex, figure 18: half the memory leaves little between the two caches, both poor; twice the memory brings both forward.",
     "batch size": "Ginex, figure 19: faster than Ali+PG at every size from 500 on, not at 250.",
     "dimension": (
-        "Ginex, figure 17: the wider the rows, the less there is between the three, from 128 over 256 to 512; more again at 768, where a "
-        "row lies on two pages."
+        "Ginex, figure 17: the wider the rows, the less there is between the three contenders, from 128 over 256 to 512; more again at "
+        "768, where a row lies on two pages."
     ),
 }
 
@@ -385,7 +395,7 @@ def sensitivity_lines(stores: dict[str, Any], table: Table) -> list[str]:
         rows = sensitivity_rows(stores, what)
         if rows:
             names = ["ginex", "rows that hit"] if what == "window" else [*CONTENDERS[:3], "over mmap", "over ali+pg"]
-            lines += [f"### {what.capitalize()}", "", PAPER[what], "", *table(["store", label, *names], rows), ""]
+            lines += [f"### {what.capitalize()}", "", *fold(PAPER[what]), "", *table(["store", label, *names], rows), ""]
     if any(what in store for store in stores.values() for what in SENSITIVITIES):
         lines += ["![What it depends on](../pictures/disk-sensitivity.png)", ""]
     return lines
@@ -421,7 +431,7 @@ def ours_lines(stores: dict[str, Any], table: Table) -> list[str]:
         return []
     head = ["store", "with", "samples/s", "over ginex", "rows that hit", "lists that hit", "requests a batch"]
     words = (
-        'GraphSAGE; least and most in brackets. Each line is `ginex` changed by what it says, but the first; with "and", by what the line '
-        "above it says too. Hits were copied while the disk is waited for in all of them."
+        "GraphSAGE; least and most in brackets. Each line but the first is `ginex` changed by what it says. In all of them hits were "
+        "copied while the disk was waited for."
     )
-    return ["## Beyond Ginex", "", words, "", *table(head, rows), ""]
+    return ["## Beyond Ginex", "", *fold(words), "", *table(head, rows), ""]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
+
+from bench.common import fold
 
 WIDE, TENTH, FEW, DEEP = "10,10 of 65%", "10,10 of 10%", "10,10 of 1%", "15,10,5 of 1%"
 GATHERED = "15,10,5 of 1%, gathered"
@@ -122,11 +123,6 @@ def render(result: dict[str, Any], claims: list[Claim], table: Callable[..., lis
         ]
         lines += [f"## {claim.title}", "", *fold(claim.says), "", *table(heads, rows), "", *fold(claim.explains(cells)), ""]
     return "\n".join(lines)
-
-
-def fold(text: str) -> list[str]:
-    """Lines of at most 140 characters."""
-    return textwrap.wrap(" ".join(text.split()), 140, break_long_words=False, break_on_hyphens=False)
 
 
 def verdict(claim: Claim, cells: dict[str, Cells]) -> str:

@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 import subprocess
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,18 @@ def foreign_load(seconds: float = 1.0) -> float:
     time.sleep(seconds)
     total, idle, own = (later - earlier for later, earlier in zip(_jiffies(), before, strict=True))
     return max(0.0, 100.0 * (total - idle - own) / max(total, 1))
+
+
+def fold(text: str) -> list[str]:
+    """Lines of at most 140 characters, for a page: a paragraph, or a point of a list."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.wrap(" ".join(text.split()), 140, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def fold_all(text: str) -> list[str]:
+    """The same of several paragraphs and lists, with an empty line after each."""
+    paragraphs = [text.replace("\n- ", "\n\0- ").split("\0") for text in text.split("\n\n")]
+    return [line for points in paragraphs for line in (*(line for point in points for line in fold(point)), "")]
 
 
 def _jiffies() -> tuple[int, int, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bench.common import fold
+
 HEAD = """# Neighbour lists from a slow place
 
 Training where the adjacency is read from a device that is played: 1 GB/s, 100 us per request of a block of 4 KiB (`indptr` is in memory).
@@ -42,7 +44,7 @@ def render(
                 ],
             ),
             "",
-            source(lists, machine),
+            *fold(source(lists, machine)),
             "",
             f"## One budget for lists and rows: {budget.get('budget', '')}".rstrip(": "),
             "",
@@ -62,7 +64,7 @@ def render(
                 ],
             ),
             "",
-            source(budget, machine),
+            *fold(source(budget, machine)),
             "",
         ]
     )
