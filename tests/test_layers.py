@@ -50,7 +50,7 @@ FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__in
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_upwards(path):
     room = room_of(path)
-    assert room in HOUSE, f"{room} has no place in the house; add it to HOUSE and to docs/design/spine.md"
+    assert room in HOUSE, f"{room} has no place in the house; add it to HOUSE and to docs/tour.md"
     below = {other for other in imports_of(path) if HOUSE.index(other) > HOUSE.index(room)}
     assert not below, f"{path.name} is in {room} and imports from {sorted(below)}, further down the house"
 
