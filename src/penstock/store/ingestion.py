@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -121,10 +121,18 @@ def ingest(
 
 
 def forecast(source: Any, *, memory: str | int | None = None, **options: Any) -> Forecast:
-    """Tell what `ingest` with the same arguments will take, without doing it."""
-    opened = open_source(source)
+    """Tell what `ingest` will take, without doing it.
+
+    Args:
+        source, memory: as for `ingest`.
+        **options: the others of `ingest`, but for `dest`, `progress` and `overwrite`; which columns and which split, too.
+    Raises:
+        InputError, BudgetError: as `ingest`, of what shows before the data are read.
+    """
+    rules = IngestOptions(**{each.name: options.pop(each.name) for each in fields(IngestOptions) if each.name in options})
+    opened = open_source(source, **options)
     budget = _declare(memory, opened)
-    return Ingestion(opened, IngestOptions(**options), budget, limits_of(budget), Quiet()).forecast()
+    return Ingestion(opened, rules, budget, limits_of(budget), Quiet()).forecast()
 
 
 def _declare(memory: str | int | None, source: Source) -> Budget:

@@ -99,6 +99,17 @@ def test_forecast_of_a_length_that_only_reading_tells(tmp_path):
     assert 0.02 < told.seconds < 2
 
 
+def test_forecast_takes_the_arguments_of_ingest(tmp_path):
+    """Columns and splits as well as rules."""
+    pyarrow.csv.write_csv(pa.table({"w": [0.5, 1.0, 2.0], "from": [0, 1, 2], "to": [1, 2, 0]}), tmp_path / "edges.csv")
+    options = dict(src="from", dst="to", edge_fields={"weight": "w"}, num_nodes=3, undirected=True, memory="64GiB")
+    told, made = forecast(tmp_path / "edges.csv", **options), ingest(tmp_path / "edges.csv", tmp_path / "store", **options)
+    assert told.num_edges == pytest.approx(sum(made.num_edges.values()), rel=0.5)
+    assert told.disk_bytes >= made.num_bytes / 2
+    with pytest.raises(UsageError, match="duplicates must be 'keep' or 'drop'"):
+        forecast(tmp_path / "edges.csv", **options, duplicates="often")
+
+
 def test_forecast_does_not_refuse_a_disk_by_an_estimate(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     with pytest.raises(StoreError, match="and the disk has 1 B free"):
