@@ -67,7 +67,12 @@ class Seat:
 
 
 def shard_seats(num_ranks: int, *, timeout_s: float = 300.0) -> list[Seat]:
-    """Return a seat per rank: one loader in each of `num_ranks` processes of this machine, made at the same time."""
+    """Return a seat per rank: one loader in each of `num_ranks` processes of this machine, made at the same time.
+
+    Args:
+        num_ranks: processes, 1 or more. Hand seat r to rank r.
+        timeout_s: how long a loader waits for the others' to be made.
+    """
     if num_ranks < 1:
         raise UsageError(f"a cache is shared by 1 rank or more, got {num_ranks}")
     token = secrets.token_bytes(32)
@@ -78,6 +83,12 @@ def shard_seat_of_group(group: Any = None, *, timeout_s: float = 300.0) -> Seat:
     """Return this rank's seat, for one loader: the ranks of a `torch.distributed` group (default: all) that are on this machine share.
 
     Called by all ranks of the group at the same point.
+
+    Args:
+        group: its ranks; None: all.
+        timeout_s: how long a loader waits for the others' to be made.
+    Raises:
+        UsageError: `torch.distributed` is not initialised.
     """
     import torch.distributed as dist
 

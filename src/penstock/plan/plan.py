@@ -35,17 +35,19 @@ class Plan:
 
     Attributes:
         recipe: name it came from, for reports.
-        order: of the seeds.
+        order: of the seeds: "random", "sequential", or near seeds in batches that follow each other: "proximity", "community".
         features: where rows are read from: "given" leaves them (a store's are mapped files), "memory" reads them in at the start, "disk"
             reads them past the page cache, by many requests at once (see `store.tiers.DiskTier`).
-        policy: which rows are kept in memory above that; None keeps none.
+        policy: which rows are kept in memory above that; None keeps none. Chosen once: "degree", "ratio", "presample", "inclusion",
+            "random"; by the batches so far: "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo"; by those to come: "belady".
         cache: how many: "10%" of the rows of each type, "2GiB" with all that the policy needs, or "5000 rows".
         window: batches that a policy which looks ahead is told of.
         presample_epochs: epochs sampled to find out what is hot.
         slow: a device to be played beneath the cache: "1GB/s,100us" (see `slow_options`); None for none.
         topology: where neighbour lists are read from: "given" leaves them (a store's are mapped files), "memory" reads them in, "disk"
             reads them past the page cache; row pointers stay where they are.
-        neighbor_policy: whose neighbour lists are kept in memory above that: the best by value per edge; None keeps none.
+        neighbor_policy: whose neighbour lists are kept in memory above that: the best by value per edge, "ratio", "presample", "degree" or
+            "random"; None keeps none.
         neighbor_cache: how many: "10%" of all edges, "2GiB" with the table that finds them, "5000 lists"; or "shared": `cache` is then one
             budget for rows and lists, divided by what a byte of each saves.
         neighbor_layout: how kept lists are found: "direct", by a table of offsets, or "prefix", by rank.
@@ -78,6 +80,8 @@ class Plan:
             None: the first of these that can be. Lists that `neighbor_policy` keeps are on the device then, over pinned ones.
         huge_pages: move a store's maps that are read as they are into huge pages of memory, beside the batches, where they take no more
             than an eighth of what is free. False leaves them to the page cache, which several processes share.
+    Raises:
+        UsageError: values that are none of these, or that do not go together.
     """
 
     recipe: str = "custom"

@@ -155,6 +155,11 @@ class NeighborSampler:
             epoch, batch: place in the run, part of the random counter.
             workspace: of this thread.
             allocate: gives the arrays of the result.
+        Returns:
+            See `Sample`: nodes of each type in first-seen order, seeds first, and the sampled edges by batch positions; int64.
+        Raises:
+            NodeIdError: a seed that is no node of its type.
+            UsageError: no such node type; a number of the batch from 2**32 on; disjoint trees of more than 2**20 seeds.
         """
         if batch >= rng.MAX_BATCHES:
             raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")

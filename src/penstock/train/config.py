@@ -34,7 +34,8 @@ class TrainConfig:
         target: node type to classify; None: the one that has labels.
         num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all.
         weight: edge field to draw neighbours by in training; None draws uniformly. Evaluation takes all neighbours.
-        batch_size, epochs, lr, weight_decay, hidden, heads: as usual.
+        batch_size, epochs: seeds per batch, passes over the train nodes. lr, weight_decay: of Adam. hidden: width of the hidden layers.
+            heads: of gat and hgt, a divisor of `hidden`.
         dropout: of the hidden layers. input_dropout: of the features; costs more than the rest of the step on wide or many rows.
         seed: of everything: order, samples, initial weights, dropout.
         split: name of the split; None: the only one, or the first.
@@ -50,6 +51,8 @@ class TrainConfig:
             another; its weights then differ in the last bits.
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
         checkpoint_every_s: seconds between checkpoints within an epoch.
+    Raises:
+        UsageError: values that cannot work.
     """
 
     store: str

@@ -66,8 +66,12 @@ def train(
         resume: go on from the folder's checkpoint, if there is one.
         observer: hears what happens.
         predictions: file for the class of every node by the best weights, `.npy` or `.csv`; see `penstock.train.predictions`.
+    Returns:
+        What the run came to, scores and history; the folder has the checkpoint.
     Raises:
-        StoreBusyError: another process trains in this folder.
+        UsageError, InputError: settings that cannot work, or a store without what they need.
+        StoreError: the store or the folder cannot be read or written; the store changed meanwhile. StoreBusyError: another process trains
+            in this folder.
         StateError: the folder's checkpoint belongs to another configuration.
         DivergedError: the loss became NaN or infinite.
     """
