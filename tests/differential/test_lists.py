@@ -6,7 +6,7 @@ import pytest
 from penstock.kernels.cached_lists import cpu, reference
 from penstock.kernels.sample_neighbors import reference as draw
 from penstock.plan import plan_lists
-from penstock.records import EDGE
+from penstock.records import CSC, EDGE
 from penstock.sample import NeighborSampler
 from penstock.sample.lists import DirectLists, PrefixLists, TierLists, with_lists
 from penstock.store.tiers import HostTier, SlowTier
@@ -75,21 +75,43 @@ def test_a_full_cache_asks_nothing_of_the_slow_tier():
     assert lists.stats["cache"].num_edges == sample.edges[edge_type].positions.size
 
 
+class Recorded(HostTier):
+    """Remembers which rows it was asked for."""
+
+    def __init__(self, arrays):
+        super().__init__(arrays)
+        self.asked = []
+
+    def submit(self, rows, outs, places):
+        self.asked.append(rows)
+        return super().submit(rows, outs, places)
+
+
+@pytest.mark.parametrize("layout", [DirectLists, PrefixLists])
+def test_the_list_of_a_hub_is_taken_in_by_pieces(layout):
+    """At once, one of 50M neighbours took 2.4 GB beside its 200 MB, and a budget of 1 GiB."""
+    ends = np.cumsum([0, 3, 0, 1_000_000, 2])
+    csc = CSC(ends, np.arange(ends[-1], dtype=np.int32))
+    tier = Recorded([csc.indices])
+    lists = layout(csc, np.array([2, 1, 3]), tier)
+    assert max(rows.size for rows in tier.asked) <= 1 << 18
+    assert (tier.stats.num_rows, lists.stats[tier.name].num_lists) == (1_000_002, 2)
+    positions, found = np.arange(3, ends[-1]), np.empty(ends[-1] - 3, np.int32)
+    lists.read(np.array([2, 3]), np.array([0, 1_000_000, 1_000_002]), positions, found)
+    assert_same_bytes(found, csc.indices[3:])
+    assert tier.stats.num_rows == 1_000_002
+
+
 @pytest.mark.parametrize("layout", [DirectLists, PrefixLists])
 def test_kept_lists_are_read_in_the_order_of_the_file(layout):
     """However they are ranked: in the order of their rank a disk would be read from end to end for every piece."""
     random = np.random.default_rng(8)
-    csc, asked = random_csc(random, 200_000, 150_000, 1_500_000), []
-
-    class Recorded(HostTier):
-        def submit(self, rows, outs, places):
-            asked.append(rows)
-            return super().submit(rows, outs, places)
-
+    csc = random_csc(random, 200_000, 150_000, 1_500_000)
+    tier = Recorded([csc.indices])
     chosen = random.permutation(150_000)[:100_000]
-    layout(csc, chosen, Recorded([csc.indices]))
-    positions = np.concatenate(asked)
-    assert len(asked) > 2
+    layout(csc, chosen, tier)
+    positions = np.concatenate(tier.asked)
+    assert len(tier.asked) > 2
     assert positions.size == np.diff(csc.indptr)[chosen].sum()
     assert (np.diff(positions) > 0).all()
 

@@ -23,6 +23,8 @@ from penstock.threads import Guard
 
 _BLOCK = 1 << 16
 """Nodes that a temporary array is made for at a time."""
+_PIECE = 1 << 18
+"""Neighbours that are read at a time where lists are taken in."""
 
 
 @dataclass(slots=True)
@@ -223,22 +225,16 @@ def _count_edges(csc: CSC, chosen: np.ndarray) -> int:
 
 
 def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray, begins: np.ndarray) -> None:
-    """Read the list of nodes[i] to cached[begins[i]:]. Nodes ascend, so that a disk is read in the order of its file."""
+    """Read the list of nodes[i] to cached[begins[i]:]. Nodes ascend, so that a disk is read in the order of its file. A list that is longer
+    than a piece is read in several."""
     starts, degrees = csc.indptr[nodes], csc.degrees(nodes)
-    for first, last in list_pieces(np.concatenate([[0], np.cumsum(degrees)])):
-        counts = degrees[first:last]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        positions, places = (np.repeat(each[first:last], counts) + within for each in (starts, begins))
-        slow.read_at(positions, cached, places, int(np.count_nonzero(counts)))
-
-
-def list_pieces(ends: np.ndarray, most: int = 1 << 18) -> Iterator[tuple[int, int]]:
-    """Yield ranges of lists of at most so many elements together, but one list at least; list i ends at ends[i + 1]."""
-    first = 0
-    while first < ends.size - 1:
-        last = max(first + 1, int(np.searchsorted(ends, ends[first] + most, side="right")) - 1)
-        yield first, last
-        first = last
+    ends = np.cumsum(degrees)
+    for first in range(0, int(ends[-1]), _PIECE):
+        numbers = np.arange(first, min(first + _PIECE, int(ends[-1])))
+        lists = np.searchsorted(ends, numbers, side="right")
+        numbers -= (ends - degrees)[lists]
+        num_ended = int(np.count_nonzero(numbers == degrees[lists] - 1))
+        slow.read_at(starts[lists] + numbers, cached, begins[lists] + numbers, num_ended)
 
 
 def _count_lists(row_ptr: np.ndarray, missed: np.ndarray) -> tuple[int, int]:
