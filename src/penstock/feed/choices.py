@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.cache.belady import Belady
 from penstock.cache.choose import BY_VISITS, STATIC, Choice, Workload, belady_choice, choose_policy, fixed_choice, list_values, plan_beneath
+from penstock.cache.policy import MAX_NODES
 from penstock.cache.presample import NUM_THREADS
 from penstock.cache.shard import plan_shards
 from penstock.errors import UsageError, argument
@@ -71,6 +72,7 @@ def make_caches(
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
         return bottom
     over, drawn_on = bottom.of_nodes, access.reader if is_drawn_on_device else None
+    _check_nodes(plan, over)
     _check_levels(plan, over, access.reader)
     _check_spool(plan, over)
     if plan.host_memory is None:
@@ -147,6 +149,18 @@ def _spooled(plan: Plan, tier: Tier, share: float) -> Tier:
         return tier
     folder = tier.folder if plan.spool_folder is None else Path(plan.spool_folder)
     return SpooledTier(tier, folder, int(share * parse_bytes(plan.spool)), max(1, plan.window // 2))
+
+
+def _check_nodes(plan: Plan, over: Mapping[NodeType, TieredTable]) -> None:
+    """Refuse more nodes than a cache can tell apart, before anything is ranked: that takes memory, and time, of every node."""
+    values = {"host_memory": plan.host_memory, "policy": plan.policy, "device_policy": plan.device_policy}
+    asked = next((argument(name, value) for name, value in values.items() if value is not None), None)
+    for node_type, table in over.items() if plan.policy is not None or plan.device_policy is not None else ():
+        if table.num_rows > MAX_NODES:
+            raise UsageError(
+                f"{asked} keeps rows of at most {MAX_NODES:,} nodes of a type, and of {node_type!r} there are {table.num_rows:,}: "
+                "leave it out"
+            )
 
 
 def _check_spool(plan: Plan, over: Mapping[NodeType, TieredTable]) -> None:

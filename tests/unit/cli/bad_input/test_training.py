@@ -222,7 +222,7 @@ def test_more_than_a_container_has(store, capfd, monkeypatch):
     assert "has counted on" in train("--host-memory", "2GiB")
 
 
-def test_plans(store, capfd):
+def test_plans(store, capfd, monkeypatch):
     def train(*options):
         return said(capfd, "train", store, *TRAIN, *options)
 
@@ -254,3 +254,7 @@ def test_plans(store, capfd):
     assert "holds no rows" in train("--spool", "1KiB", "--host-memory", "4GiB")
     assert "give --spool too" in train("--spool-folder", "nowhere")
     assert "(--spool-folder)" in train(*spooled, "1GiB", "--spool-folder", "nowhere")
+    monkeypatch.setattr("penstock.feed.choices.MAX_NODES", 399)
+    monkeypatch.setattr("penstock.cache.choose.degree_hotness", None)  # nothing is ranked before
+    assert "--policy degree keeps rows of at most 399 nodes" in train("--policy", "degree", "--cache", "10%")
+    assert "--host-memory 4GiB keeps rows of at most 399 nodes" in train("--host-memory", "4GiB")
