@@ -16,6 +16,7 @@ from rich.console import Console
 
 from penstock.report.live import Panel
 from penstock.report.timeline import LANES, stack
+from penstock.report.words import count, num_bytes
 from penstock.store import ingest
 from tests.train.stores import make_data, make_store
 
@@ -55,6 +56,13 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+
+
+def test_numbers_in_words():
+    """Three digits, of which 999,700 once made 1e+03k."""
+    numbers = 0, 999, 1000, 123_456, 999_700, 1_234_567, 999_499_999, 5_414_118_795, 1.8e12
+    assert [count(number) for number in numbers] == ["0", "999", "1k", "123k", "1M", "1.23M", "999M", "5.41G", "1.8T"]
+    assert [num_bytes(number) for number in (0, 1023, 1536, 3 << 40)] == ["0 B", "1023 B", "1.5 KiB", "3 TiB"]
 
 
 def test_the_page_needs_no_network_and_fits_a_phone(finished):

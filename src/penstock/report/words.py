@@ -7,15 +7,15 @@ from typing import Any
 
 def count(value: float) -> str:
     """1234567 -> '1.23M'."""
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit:
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * limit:  # what three digits round up to it
             return f"{value / limit:.3g}{unit}"
     return f"{value:.0f}"
 
 
 def num_bytes(value: float) -> str:
     """1610612736 -> '1.5 GiB'."""
-    for limit, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+    for limit, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if value >= limit:
             return f"{value / limit:.0f} {unit}" if value >= 100 * limit else f"{value / limit:.3g} {unit}"
     return f"{value:.0f} B"
