@@ -265,7 +265,9 @@ def test_capacities():
     rows, widths = {"a": 1000, "b": 3000}, {"a": 100, "b": 4}
     assert plan_rows("10%", rows, widths) == {"a": 100, "b": 300}
     assert plan_rows("40 rows", rows, widths) == {"a": 10, "b": 30}
-    assert plan_rows("1GiB", rows, widths) == rows
+    assert plan_rows("1GiB", rows, widths) == plan_rows("9" * 30 + " rows", rows, widths) == rows
+    with pytest.raises(UsageError, match="cannot read cache="):
+        parse_capacity("9" * 400 + " rows")
     for budget in (40_000, 60_000, 100_000):
         kept = plan_rows(str(budget), rows, widths)
         assert 8 * 4000 + sum(kept[t] * (widths[t] + 24) for t in rows) <= budget

@@ -28,7 +28,7 @@ def parse_capacity(text: str, name: str = "cache", unit: str = "rows") -> tuple[
         if float(match[1]) > 100:
             raise UsageError(f"{argument(name, text)}: more than all {unit}")
         return "share", float(match[1]) / 100
-    if match := re.fullmatch(rf"\s*(\d+)\s*{unit}?\s*", text):
+    if match := re.fullmatch(rf"\s*(\d{{1,30}})\s*{unit}?\s*", text):
         return unit, float(match[1])
     try:
         return "bytes", float(parse_bytes(text))

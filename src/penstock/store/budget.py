@@ -28,7 +28,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10,
 
 def parse_bytes(text: str | int) -> int:
     """Parse a number of bytes: 1024, "512MiB", "16GiB", "1.5 GB"."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", str(text), re.IGNORECASE)
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", str(text), re.IGNORECASE)
     if not match or match[2].lower() not in _UNITS:
         raise UsageError(f"cannot read {text!r} as a number of bytes: write for instance 768MiB, 16GiB or 2GB")
     return int(float(match[1]) * _UNITS[match[2].lower()])
