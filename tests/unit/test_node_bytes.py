@@ -16,7 +16,9 @@ from penstock.plan import make_plan, plan_lists, plan_shared
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample.lists import DirectLists
+from penstock.sources.generate import generate as generate_source
 from penstock.store import generate
+from penstock.store.splits import refuse_overlap, sorted_part
 from penstock.store.tiers import HostTier
 
 NUM_NODES = 1_500_000
@@ -123,3 +125,18 @@ def many_nodes(tmp_path_factory):
     return generate(
         "rmat", path, num_nodes=NUM_NODES, num_edges=2 * NUM_NODES, feature_dim=1, feature_dtype="float16", train=0.01, memory="4GiB"
     )
+
+
+def test_splits_that_ascend():
+    """They are in memory before a bound is declared: copies of them would come on top."""
+    parts = {part: np.arange(first, NUM_NODES, 3) for first, part in enumerate(("train", "val", "test"))}
+
+    def check():
+        refuse_overlap({part: sorted_part(ids, part, NUM_NODES) for part, ids in parts.items()}, "split")
+
+    assert peak_per_node(check) < 2  # copies and their unions were 16
+
+
+def test_splits_that_are_drawn(monkeypatch):
+    monkeypatch.setattr("penstock.sources.generate.options.SPLIT_TILE", 1 << 14)
+    assert peak_per_node(lambda: generate_source("zipf", num_nodes=NUM_NODES, train=0.5, val=0.5)) < 8 + 2

@@ -41,6 +41,13 @@ def part_name(word: str) -> str | None:
     return _PART_OF.get(word.strip().lower())
 
 
+def append(ids: np.ndarray, more: np.ndarray) -> None:
+    """Make an array longer where it lies: pieces that are joined at the end are in memory twice."""
+    size = ids.size
+    ids.resize(size + more.size, refcheck=False)
+    ids[size:] = more
+
+
 def index_part(indices: np.ndarray, num_nodes: int | None, name: str) -> np.ndarray:
     """Check node numbers of one part and return them ascending, int64."""
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
@@ -69,7 +76,7 @@ def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, nam
         num_nodes: rows of each mask.
         name: for messages.
     """
-    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    found: dict[str, Split] = {}
     num_splits = max((mask.shape[1] for mask in masks.values() if len(mask.shape) == 2), default=1)
     split_names = [DEFAULT] if num_splits == 1 else [str(i) for i in range(num_splits)]
     for part, mask in masks.items():
@@ -81,8 +88,9 @@ def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, nam
         for first, rows in _mask_chunks(mask):
             rows = rows.reshape(len(rows), width)
             for i, split in enumerate(split_names):
-                found.setdefault(split, {}).setdefault(part, []).append(first + np.flatnonzero(rows[:, i if width > 1 else 0]))
-    return {split: {part: np.concatenate(pieces) for part, pieces in parts.items()} for split, parts in found.items()}
+                ids = found.setdefault(split, {}).setdefault(part, np.empty(0, np.int64))
+                append(ids, first + np.flatnonzero(rows[:, i if width > 1 else 0]))
+    return found
 
 
 def _mask_chunks(mask: np.ndarray | ArrayFile) -> Iterable[tuple[int, np.ndarray]]:
@@ -98,7 +106,7 @@ def column_split(table: Table, column: str) -> Split:
     words = [*_PART_OF, *_NO_PART]
     value_set = pa.array(words)
     part_number = np.array([PARTS.index(_PART_OF[word]) if word in _PART_OF else len(PARTS) for word in words])
-    found: list[list[np.ndarray]] = [[] for _ in PARTS]
+    found = {part: np.empty(0, np.int64) for part in PARTS}
     for chunk in table.chunks(CHUNK_ROWS, (column,)):
         values = pc.utf8_lower(pc.utf8_trim_whitespace(pc.fill_null(chunk.columns[column], "")))
         index = pc.index_in(values, value_set=value_set)
@@ -108,9 +116,9 @@ def column_split(table: Table, column: str) -> Split:
                 f"{table.where(chunk.first_row + at)}: {values[at].as_py()!r} is no part of a split; use train, val, test, or nothing"
             )
         numbers = part_number[index.to_numpy()]
-        for i, rows in enumerate(found):
-            rows.append(chunk.first_row + np.flatnonzero(numbers == i))
-    return {part: np.concatenate(rows) for part, rows in zip(PARTS, found, strict=True) if any(len(piece) for piece in rows)}
+        for i, rows in enumerate(found.values()):
+            append(rows, chunk.first_row + np.flatnonzero(numbers == i))
+    return {part: rows for part, rows in found.items() if rows.size}
 
 
 def find_rows(wanted: Mapping[str, pa.Array], table: Table, names: Mapping[str, str]) -> Split:

@@ -139,6 +139,7 @@ def _declare(memory: str | int | None, source: Source) -> Budget:
     _warm_kernels()
     tables = [one.table for one in (*source.nodes.values(), *source.edges.values()) if one.table is not None]
     readers_bytes = max(map(reader_bytes, tables), default=0)
+    release_memory()
     baseline_bytes = resident_bytes()
     left_bytes = max(0, free_bytes() - own_file_bytes())
     return plan_budget(default_bound(baseline_bytes, left_bytes) if memory is None else parse_bytes(memory), baseline_bytes, readers_bytes)

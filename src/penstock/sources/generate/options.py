@@ -22,7 +22,7 @@ from penstock.kernels.shuffle_ids.cpu import shuffle_ids, unshuffle_ids
 from penstock.kernels.shuffle_ids.reference import half_bits
 from penstock.records import EDGE, NODE
 from penstock.sources.source import Column, EdgeTable, NodeTable, Source, Table
-from penstock.sources.splits import DEFAULT, Split
+from penstock.sources.splits import DEFAULT, Split, append
 from penstock.sources.tables import ComputedTable
 
 TILE = 1 << 13
@@ -111,14 +111,14 @@ class GeneratorOptions:
         """Let every node fall into a part by one random word."""
         shares = {"train": self.train, "val": self.val, "test": self.test}
         ends = np.minimum(np.round(np.cumsum(list(shares.values())) * 2.0**32), 2.0**32).astype(np.uint64)
-        pieces: dict[str, list[np.ndarray]] = {part: [] for part, share in shares.items() if share > 0}
-        for first in range(0, num_nodes if pieces else 0, SPLIT_TILE):
+        split: Split = {part: np.empty(0, np.int64) for part, share in shares.items() if share > 0}
+        for first in range(0, num_nodes if split else 0, SPLIT_TILE):
             word = draw_words(self.key, first, min(SPLIT_TILE, num_nodes - first), SPLIT)[0]
             number = np.searchsorted(ends, word, side="right")
             for i, part in enumerate(shares):
-                if part in pieces:
-                    pieces[part].append(first + np.flatnonzero(number == i))
-        return {part: np.concatenate(each) for part, each in pieces.items() if each}
+                if part in split:
+                    append(split[part], first + np.flatnonzero(number == i))
+        return split
 
 
 def need_at_least(name: str, value: int, least: int) -> None:
