@@ -57,6 +57,8 @@ class GeneratorOptions:
         rng.derive_key(self.seed, 0, rng.GENERATE)
         need_at_least("feature_dim", self.feature_dim, 0)
         need_at_least("num_classes", self.num_classes, 0)
+        if self.num_classes > 1 << 32:  # drawn by words of 32 bits
+            raise UsageError(f"{argument('num_classes')} must be at most 2**32, got {self.num_classes}")
         for name in ("train", "val", "test"):
             need_share(name, getattr(self, name))
         if self.train + self.val + self.test > 1 + 1e-9:

@@ -13,6 +13,7 @@ import numpy as np
 from penstock.errors import UsageError, argument
 from penstock.kernels.rmat.cpu import rmat_edges
 from penstock.kernels.rmat.reference import LEVELS, alias_table
+from penstock.rng import MAX_NODES
 from penstock.sources.generate.options import (
     EDGES,
     TILE,
@@ -27,6 +28,7 @@ from penstock.sources.generate.options import (
 from penstock.sources.source import Source
 from penstock.sources.tables import ComputedTable
 
+MAX_SCALE = MAX_NODES.bit_length() - 1
 MIN_A = 0.01
 """Just above a power of two of nodes, only edges that start in the first quadrant are kept."""
 
@@ -57,6 +59,8 @@ class RMat(GeneratorOptions):
             raise UsageError(f"give either {argument('num_nodes')} or {argument('scale')}")
         if self.scale is not None:
             need_at_least("scale", self.scale, 0)
+            if self.scale > MAX_SCALE:
+                raise UsageError(f"{argument('scale')} must be at most {MAX_SCALE}, got {self.scale}")
         need_size(self._size, self._length)
         for name in ("a", "b", "c"):
             need_share(name, getattr(self, name))

@@ -29,6 +29,15 @@ def test_a_kind_of_graph_without_what_it_needs(tmp_path, capfd):
     assert "'--base'" in said(capfd, "generate", "kronecker", tmp_path / "store")
 
 
+def test_a_generated_graph_that_is_too_large(tmp_path, capfd):
+    def generate(*options):
+        return said(capfd, "generate", *options, "store")
+
+    assert "--num-nodes must be at most 2**40" in generate("zipf", "--num-nodes", 1 << 41)
+    assert "--scale must be at most 40, got 1000000" in generate("rmat", "--scale", 1_000_000)  # no number of a million bits was made
+    assert "--num-classes must be at most 2**32" in generate("rmat", "--scale", 4, "--num-classes", 1 << 33)
+
+
 @pytest.mark.parametrize(
     ("columns", "fault"), [("a:zzz", "ends at 'zzz'"), ("q:b", "starts at 'q'"), ("b:9", "ends at '9'"), ("b:a", "backwards")]
 )
