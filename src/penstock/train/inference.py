@@ -35,13 +35,13 @@ Finish = Callable[[np.ndarray], np.ndarray]
 
 @contextmanager
 def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
-    """A float32 array [rows, width]: in memory, or in a file that goes with the block."""
+    """A float32 array [rows, width]: in memory, or in a file without a name, which goes with the block or the process."""
     if rows * width * 4 <= MEMORY_BYTES:
         yield np.empty((rows, width), dtype=np.float32)
         return
     num_bytes = rows * width * 4
     try:
-        file = tempfile.NamedTemporaryFile(dir=folder, prefix=".inference-")  # noqa: SIM115 (closed below)
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed below)
     except OSError as error:
         raise StoreError(f"cannot write in {folder}: {error.strerror or error}") from error
     with file:
@@ -52,7 +52,7 @@ def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
                 f"evaluation keeps a layer of {num_bytes / 2**30:.1f} GiB in {folder}: {error.strerror}; free some space and go on by "
                 f"{argument('resume', True)}"
             ) from error
-        yield np.memmap(file.name, dtype=np.float32, mode="r+", shape=(rows, width))
+        yield np.memmap(file, dtype=np.float32, mode="r+", shape=(rows, width))
 
 
 def degrees_of(adjacency: CSC, nodes: torch.Tensor) -> torch.Tensor:
