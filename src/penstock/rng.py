@@ -32,6 +32,9 @@ MAX_COPIES = 1 << 20
 MAX_DRAWS = 1 << 21
 """Draws per node and hop: 2**20 blocks of at least two draws."""
 
+MAX_DEGREE = 1 << 32
+"""Of a list that draws are made of."""
+
 WIDE_BOUND = 4096
 """From this bound on a draw takes 64 random bits: the relative bias of a bounded draw stays at or below 2**-20."""
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from penstock import rng
-from penstock.errors import CorruptStoreError, NodeIdError, UsageError, argument, damaged_list, damaged_neighbor
+from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, argument, damaged_list, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_weighted import cpu as weighted
@@ -257,6 +257,10 @@ class _Run:
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
         if count < 0:
             raise damaged_list(edge_type, frontier[longest], csc.num_edges)
+        if longest > rng.MAX_DEGREE and fanout > 0:
+            raise NotSupportedError(
+                f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {rng.MAX_DEGREE:,}: take all of them (-1)"
+            )
         bitmap = self.workspace.bitmap(longest) if fanout > draw.TILE_FANOUT and not replace else _NO_BITMAP
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
         hop, number, copies = place

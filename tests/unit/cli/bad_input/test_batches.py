@@ -157,6 +157,17 @@ def test_labels_of_another_length(recwarn):
     assert warning.filename == __file__
 
 
+def test_more_neighbours_than_a_draw_reaches(monkeypatch):
+    """Of 2**32 + 2**31 the last third was never drawn."""
+    monkeypatch.setattr("penstock.rng.MAX_DEGREE", 5)
+    data = HeteroData({"a": {"num_nodes": 9}, ("a", "to", "a"): {"edge_index": torch.stack([torch.arange(6), torch.zeros(6).long()])}})
+    for fanout in (2, 100):
+        loader = NeighborLoader(data, [fanout], "a", replace=True)
+        assert "edges a/to/a: a node has 6 neighbours" in refused(NotSupportedError, next, iter(loader))
+    (batch,) = NeighborLoader(data, [-1], ("a", [0]))
+    assert batch["a"].num_nodes == 6
+
+
 def test_fanouts_of_unequal_length():
     uneven = {edge_type: [2] * (1 + i) for i, edge_type in enumerate(typed_data().edge_types)}
     refused(penstock.errors.UsageError, NeighborLoader, typed_data(), uneven, input_nodes="paper")
