@@ -154,6 +154,20 @@ def test_manifest_cut_anywhere(store):
         lambda d: d["nodes"]["node"]["fields"]["x"].update(dtype="object"),
         lambda d: d["nodes"]["node"]["fields"]["x"].update(file="../../etc/passwd"),
         lambda d: d["nodes"]["node"]["fields"]["x"].update(file="/etc/passwd"),
+        lambda d: d["nodes"]["node"]["fields"]["x"].update(file="nodes/node/../../x.npy"),
+        lambda d: d["nodes"]["node"]["fields"]["x"].update(file="nodes/node/x\0.npy"),
+        lambda d: d["nodes"]["node"]["fields"]["x"].update(file="nodes/node/x\n.npy"),
+        lambda d: d["nodes"]["node"]["fields"]["x"].update(file=7),
+        lambda d: d["nodes"]["node"]["fields"]["x"].update(xxh3=[{}]),
+        lambda d: d["nodes"]["node"]["fields"]["x"].update(xxh3=["\ud800"]),
+        lambda d: d["nodes"]["node"]["fields"]["y"]["properties"].update(num_classes="5"),
+        lambda d: d["nodes"]["node"]["fields"]["y"]["properties"].update(class_names=300),
+        lambda d: d["nodes"]["node"]["fields"]["y"]["properties"].update(class_names=["a"]),
+        lambda d: d["nodes"]["node"]["fields"].update({"\ud800": d["nodes"]["node"]["fields"]["x"]}),
+        lambda d: d["nodes"].update(paper={"num_nodes": 1, "fields": {}, "splits": {}}),
+        lambda d: d["nodes"]["node"]["fields"].update(z=d["nodes"]["node"]["fields"]["x"]),
+        lambda d: d["nodes"]["node"]["splits"]["default"]["val"].update(shape=[0, 10**30], xxh3=[]),
+        lambda d: d["nodes"]["node"]["splits"]["default"]["val"].update(shape=[0, *[1] * 40], xxh3=[]),
         lambda d: d["nodes"]["node"]["fields"]["x"].update(shape=[300, 10**30]),
         lambda d: d["nodes"]["node"]["fields"]["x"].update(shape=[]),
         lambda d: d["nodes"]["node"]["fields"]["x"].update(xxh3=[]),
@@ -161,6 +175,8 @@ def test_manifest_cut_anywhere(store):
         lambda d: d["nodes"]["node"]["ids"]["arrays"].pop("id_rows"),
         lambda d: d["edges"][0].update(type=["node", "to"]),
         lambda d: d["edges"][0].update(type=["node", "to", "paper"]),
+        lambda d: d["edges"][0].update(type=["node", 7, "node"]),
+        lambda d: d["edges"].append(d["edges"][0]),
         lambda d: d["edges"][0].update(num_edges=1),
         lambda d: d["edges"][0]["indices"].update(dtype="float32"),
         lambda d: d.update(edges={}),
@@ -171,6 +187,19 @@ def test_inconsistent_manifest(store, change):
     rewrite_manifest(store, change)
     with pytest.raises(CorruptStoreError):
         Store(store)
+
+
+def test_a_name_that_is_there_twice(store):
+    text = (store / "manifest.json").read_text()
+    (store / "manifest.json").write_text(text.replace(' "provenance": {', ' "edges": [],\n "provenance": {'))
+    with pytest.raises(CorruptStoreError, match="an object has a name twice"):
+        Store(store)
+
+
+def test_numbers_that_json_does_not_have_are_kept_as_text(store):
+    rewrite_manifest(store, lambda d: d["provenance"].update(share=float("nan"), most=float("inf"), least=0.5))
+    provenance = Store(store).manifest.provenance
+    assert (provenance["share"], provenance["most"], provenance["least"]) == ("NaN", "Infinity", 0.5)
 
 
 def replace_values(path, name, change):

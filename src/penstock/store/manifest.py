@@ -7,19 +7,24 @@ In: entries per node and edge type. Out: bytes, and back. Invariant: whatever by
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 import xxhash
 
 from penstock.errors import MAKE_AGAIN, CorruptStoreError, FormatVersionError, NotAStoreError
-from penstock.records import EdgeType, NodeType
-from penstock.store.format import BLOCK_BYTES, DTYPES, FORMAT, FORMAT_VERSION, MANIFEST, ArraySpec
+from penstock.records import EDGE, NODE, EdgeType, NodeType
+from penstock.store.format import BLOCK_BYTES, DTYPES, FORMAT, FORMAT_VERSION, MANIFEST, ArraySpec, row_bytes
 
 _CHECKSUM_KEY = '\n "manifest_xxh3": "'
 _END = '"\n}\n'
+_FILE = re.compile(r"(nodes|edges)(/(?!\.)[\w.~%+,=@ -]+)+\.npy", re.ASCII)
+"""What `file_name` makes of any names: within the store, and nothing but text."""
+_MAX_BYTES = 1 << 62
+"""Of an array, lengths of zero taken as one: NumPy counts in 63 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +138,7 @@ def parse_manifest(raw: bytes, store: object) -> Manifest:
     """
     where = f"{store}: {MANIFEST}"
     try:
-        document = json.loads(raw)
+        document = json.loads(raw, parse_float=_number, parse_constant=_number, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise CorruptStoreError(f"{where} is not readable as JSON ({error}): the store is damaged; {MAKE_AGAIN}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -193,14 +198,20 @@ def _edge_to_json(entry: EdgeEntry) -> dict[str, Any]:
 def _from_json(document: dict[str, Any]) -> Manifest:
     _demand(document["checksum_block_bytes"] == BLOCK_BYTES, f"checksum_block_bytes must be {BLOCK_BYTES}")
     _demand(isinstance(document["edges"], list), "edges must be a list")
-    _demand(isinstance(document["is_homogeneous"], bool), "is_homogeneous must be true or false")
+    is_homogeneous = document["is_homogeneous"]
+    _demand(isinstance(is_homogeneous, bool), "is_homogeneous must be true or false")
     nodes = {name: _node_from_json(name, entry) for name, entry in document["nodes"].items()}
     edges = {}
     for entry in document["edges"]:
-        source, relation, destination = entry["type"]
+        source, _, destination = edge_type = tuple(_texts(entry["type"]))
         _demand(source in nodes, f"edges start at the node type {source!r}, which is not there")
-        edges[source, relation, destination] = _edge_from_json(entry, nodes[destination].num_nodes)
-    return Manifest(is_homogeneous=document["is_homogeneous"], nodes=nodes, edges=edges, provenance=dict(document["provenance"]))
+        _demand(edge_type not in edges, f"edges {edge_type} are there twice")
+        edges[edge_type] = _edge_from_json(entry, nodes[destination].num_nodes)
+    _demand(not is_homogeneous or ([*nodes], [*edges]) == ([NODE], [EDGE]), "is_homogeneous must be false for such types")
+    manifest = Manifest(is_homogeneous=is_homogeneous, nodes=nodes, edges=edges, provenance=dict(document["provenance"]))
+    files = [spec.file for spec in manifest.all_arrays()]
+    _demand(len(files) == len({*files}), "a file holds two arrays")
+    return manifest
 
 
 def _node_from_json(name: NodeType, document: dict[str, Any]) -> NodeEntry:
@@ -264,22 +275,46 @@ def _edge_from_json(document: dict[str, Any], num_dst: int) -> EdgeEntry:
 
 def _spec_from_json(document: dict[str, Any], num_rows: int | None = None) -> ArraySpec:
     spec = ArraySpec(
-        file=str(document["file"]),
-        dtype=str(document["dtype"]),
+        file=document["file"],
+        dtype=document["dtype"],
         shape=tuple(_count(length) for length in document["shape"]),
-        checksums=tuple(document["xxh3"]),
+        checksums=tuple(_texts(document["xxh3"])),
         properties=dict(document.get("properties", {})),
     )
-    path = PurePosixPath(spec.file)
-    _demand(not path.is_absolute() and ".." not in path.parts, f"{spec.file} leads out of the store")
-    _demand(spec.dtype in DTYPES and len(spec.shape) >= 1, f"{spec.file} has dtype {spec.dtype} and shape {spec.shape}")
+    _demand(_FILE.fullmatch(spec.file) is not None, f"{spec.file!r} is no file of an array of a store")
+    _demand(spec.dtype in DTYPES and 1 <= len(spec.shape) <= 32, f"{spec.file} has dtype {spec.dtype} and shape {spec.shape}")
+    _demand(row_bytes(spec.storage_dtype, tuple(n or 1 for n in spec.shape)) <= _MAX_BYTES, f"{spec.file} has shape {spec.shape}")
     _demand(num_rows in (None, *spec.shape[:1]), f"{spec.file} has shape {spec.shape} for {num_rows} rows")
     _demand(len(spec.checksums) == -(-spec.data_bytes // BLOCK_BYTES), f"{spec.file} has {len(spec.checksums)} checksums")
+    if "num_classes" in spec.properties or "class_names" in spec.properties:
+        num_classes = _count(spec.properties["num_classes"])
+        names = _texts(spec.properties.get("class_names", []))
+        _demand(len(names) in (0, num_classes), f"{spec.file} has {len(names)} names for {num_classes} classes")
     return spec
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; which of two values of one name counts would be the reader's choice."""
+    document = dict(pairs)
+    _demand(len(document) == len(pairs), "an object has a name twice")
+    "".join(document).encode()  # raises for half a character
+    return document
+
+
+def _number(text: str) -> Any:
+    """A number of JSON with a point or exponent; what is none there (NaN) or infinite stays text, for it could not be written again."""
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+def _texts(value: Any) -> list[str]:
+    _demand(isinstance(value, list) and all(isinstance(each, str) for each in value), f"{value!r:.60} is no list of texts")
+    "".join(value).encode()  # raises for half a character
+    return value
+
+
 def _count(value: Any) -> int:
-    _demand(isinstance(value, int) and not isinstance(value, bool) and value >= 0, f"{value!r} is not a count")
+    _demand(isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62, f"{value!r} is not a count")
     return value
 
 
