@@ -18,6 +18,7 @@ import typer
 from penstock.cli import check, doctor, generate, info, ingest, layout, study, train
 from penstock.cli.console import as_typed
 from penstock.errors import DivergedError, InputError, PenstockError, StateError, StoreError, UsageError
+from penstock.report.words import printable
 
 COMMANDS = {
     "ingest": ingest.ingest, "generate": generate.app, "info": info.info, "check": check.check, "layout": layout.layout,
@@ -113,7 +114,7 @@ def _report(error: Exception, arguments: list[str]) -> int:
 
 
 def _say(message: str, kind: str, code: int, arguments: list[str]) -> int:
-    line = " ".join(message.split())
+    line = printable(" ".join(message.split()))
     print(f"penstock: {line}", file=sys.stderr)
     if "--json" in arguments:
         print(json.dumps({"error": {"type": kind, "message": line, "exit_code": code}}))

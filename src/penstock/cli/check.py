@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.console import AsJson, make_progress, show
+from penstock.report.words import printable
 
 
 def check(
@@ -22,5 +23,5 @@ def check(
     report = check_store(store, deep, make_progress() if deep else None)
     show({**asdict(report), "is_ok": report.is_ok}, lambda: str(report), as_json)
     if not report.is_ok:
-        typer.echo(f"penstock: {store} is damaged: ingest it again, or restore it from a copy", err=True)
+        typer.echo(printable(f"penstock: {store} is damaged: ingest it again, or restore it from a copy"), err=True)
     return 0 if report.is_ok else 2

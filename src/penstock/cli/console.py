@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.report.words import printable
+
 if TYPE_CHECKING:
     from penstock.store import Progress
 
@@ -36,7 +38,7 @@ def as_typed(name: str, value: str | None) -> str:
 
 def show(result: dict[str, Any], text: Callable[[], str], as_json: bool) -> None:
     """Print a result on standard output."""
-    typer.echo(json.dumps(result, default=str) if as_json else text())
+    typer.echo(json.dumps(result, default=str) if as_json else printable(text()))
 
 
 def make_progress() -> Progress:
@@ -52,7 +54,7 @@ class Lines:
 
     def note(self, message: str) -> None:
         """Print a message."""
-        print(message, file=sys.stderr)
+        print(printable(message), file=sys.stderr)
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
         """Begin a stage."""
@@ -64,7 +66,7 @@ class Lines:
 
     def end(self) -> None:
         """Print the stage that ends."""
-        print(f"{self._stage}: {self._count:,} {self._unit} in {time.perf_counter() - self._start:.1f} s", file=sys.stderr)
+        print(f"{printable(self._stage)}: {self._count:,} {self._unit} in {time.perf_counter() - self._start:.1f} s", file=sys.stderr)
 
 
 class Bars:
@@ -75,7 +77,12 @@ class Bars:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         self._columns = (
-            *(TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("{task.fields[unit]}")),
+            *(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=30),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[unit]}"),
+            ),
             *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
         )
         self._console, self._make, self._bars = Console(stderr=True), Progress, None
@@ -83,12 +90,12 @@ class Bars:
 
     def note(self, message: str) -> None:
         """Print a message."""
-        self._console.print(message, highlight=False, markup=False)
+        self._console.print(printable(message), highlight=False, markup=False)
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
         """Show a bar."""
         self._bars = self._make(*self._columns, console=self._console, refresh_per_second=5)
-        self._task = self._bars.add_task(stage, total=total, unit=unit)
+        self._task = self._bars.add_task(printable(stage), total=total, unit=unit)
         self._bars.start()
 
     def advance(self, amount: int) -> None:

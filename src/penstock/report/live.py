@@ -109,7 +109,7 @@ class Lines(Observer):
 
     def note(self, message: str) -> None:
         """Print it."""
-        print(message, file=sys.stderr, flush=True)
+        print(words.printable(message), file=sys.stderr, flush=True)
         self._said_at = time.monotonic()
 
     def batch_done(self, record: EpochRecord, batches_per_epoch: int) -> None:
@@ -151,7 +151,7 @@ class Panel(Observer):
 
     def note(self, message: str) -> None:
         """Print above the panel."""
-        self._console.print(message, highlight=False, markup=False)
+        self._console.print(words.printable(message), highlight=False, markup=False)
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Open the panel."""

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def printable(text: str) -> str:
+    """'a\x1b[2Jb' -> 'a\\x1b[2Jb': what moves a cursor or turns letters round is spelled out, whoever named a type, class or path."""
+    return "".join(each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text)
+
+
 def count(value: float) -> str:
     """1234567 -> '1.23M'."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -92,7 +92,11 @@ def open_npz_graph(path: Path) -> Source:
             source = family(archive)
             left_out = sorted(archive.left)
             if left_out:
-                logger.warning("%s: left out, for this layout has no place for such names and shapes: %s", path, ", ".join(left_out))
+                logger.warning(
+                    "%s: left out, for this layout has no place for such names and shapes: %s",
+                    path,
+                    ", ".join(repr(name)[1:-1] for name in left_out),
+                )
             source.provenance = {"kind": "npz", "files": [path.name], **notes, "left_out": left_out}
             return source
     raise InputError(
