@@ -129,13 +129,18 @@ class PipelineError(PenstockError, RuntimeError):
 def damaged_neighbor(edge_type: tuple[str, str, str], num_src: int, position: int, neighbor: int) -> CorruptStoreError:
     """What to raise where a neighbour is no node."""
     where = f"the edge at position {position} comes from node {neighbor}"
-    return _damaged(edge_type, f"{where}, but '{edge_type[0]}' has {num_src} nodes")
+    return damaged(_edges(edge_type), f"{where}, but '{edge_type[0]}' has {num_src} nodes")
 
 
 def damaged_list(edge_type: tuple[str, str, str], node: int, num_edges: int) -> CorruptStoreError:
     """What to raise where a list lies outside the edges."""
-    return _damaged(edge_type, f"the list of node {node} of '{edge_type[2]}' lies outside its {num_edges} edges")
+    return damaged(_edges(edge_type), f"the list of node {node} of '{edge_type[2]}' lies outside its {num_edges} edges")
 
 
-def _damaged(edge_type: tuple[str, str, str], what: str) -> CorruptStoreError:
-    return CorruptStoreError(f"edges {'/'.join(edge_type)} are damaged: {what}. Look with `penstock check --deep`, and ingest again")
+def damaged(where: object, what: str) -> CorruptStoreError:
+    """What to raise where the values of arrays say what cannot be."""
+    return CorruptStoreError(f"{where} are damaged: {what}. Look with `penstock check --deep`, and ingest again")
+
+
+def _edges(edge_type: tuple[str, str, str]) -> str:
+    return f"edges {'/'.join(edge_type)}"

@@ -11,6 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.errors import damaged_list
+
+_BLOCK = 1 << 18
+
 NodeType = str
 EdgeType = tuple[str, str, str]
 """(source node type, relation, destination node type)."""
@@ -93,6 +97,16 @@ class Graph:
     def edge_types(self) -> list[EdgeType]:
         """Edge types in their order."""
         return list(self.adjacency)
+
+    def check_lists(self) -> None:
+        """Raise CorruptStoreError where a list lies outside the edges; for whoever is about to follow all of them. One pass over the row
+        pointers."""
+        for edge_type, csc in self.adjacency.items():
+            for first in range(0, csc.num_dst, _BLOCK):
+                ends = csc.indptr[first : first + _BLOCK + 1]
+                bad = np.flatnonzero((ends[:-1] < 0) | (ends[1:] < ends[:-1]) | (ends[1:] > csc.num_edges))
+                if bad.size:
+                    raise damaged_list(edge_type, first + int(bad[0]), csc.num_edges)
 
 
 @dataclass(slots=True)

@@ -92,8 +92,11 @@ def test_asymmetry(seed, is_mirrored):
     if is_mirrored:
         src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
     indptr, indices, _ = build.build_csc(src, dst, 30)
-    total = cpu.sum_asymmetry(indptr, indices, 3, 3)
-    assert int(total) == int(reference.sum_asymmetry(indptr, indices, 3, 3))
+    total, bad = cpu.sum_asymmetry(indptr, indices, 30, 3, 3)
+    assert (total, bad) == reference.sum_asymmetry(indptr, indices, 30, 3, 3)
+    assert bad == -1
+    for num_src in random.integers(0, 30, 3):
+        assert cpu.sum_asymmetry(indptr, indices, num_src, 3, 3) == reference.sum_asymmetry(indptr, indices, num_src, 3, 3)
     pairs = np.bincount(src * 30 + dst, minlength=900).reshape(30, 30)
     assert (int(total) == 0) == bool((pairs == pairs.T).all())
 

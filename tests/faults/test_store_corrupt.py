@@ -166,6 +166,7 @@ def test_manifest_cut_anywhere(store):
         lambda d: d["nodes"]["node"]["fields"].update({"\ud800": d["nodes"]["node"]["fields"]["x"]}),
         lambda d: d["nodes"].update(paper={"num_nodes": 1, "fields": {}, "splits": {}}),
         lambda d: d["nodes"]["node"]["fields"].update(z=d["nodes"]["node"]["fields"]["x"]),
+        lambda d: d["nodes"]["node"]["splits"]["default"]["val"].update(dtype="float64"),
         lambda d: d["nodes"]["node"]["splits"]["default"]["val"].update(shape=[0, 10**30], xxh3=[]),
         lambda d: d["nodes"]["node"]["splits"]["default"]["val"].update(shape=[0, *[1] * 40], xxh3=[]),
         lambda d: d["nodes"]["node"]["fields"]["x"].update(shape=[300, 10**30]),
@@ -255,6 +256,21 @@ def test_broken_invariants_with_right_checksums(store, name, change, message):
     report = check(store, deep=True)
     assert not report.is_ok
     assert any(re.search(message, finding.message) for finding in report.findings), str(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("nodes/node/id_bytes.npy", assign(slice(None), 0xFF)),
+        ("nodes/node/id_cells.npy", assign(slice(None, None, 2), 2**62)),
+        ("nodes/node/id_rows.npy", assign(slice(None), 10**6)),
+    ],
+)
+def test_ids_that_lead_nowhere(store, name, change):
+    replace_values(store, name, change)
+    opened = Store(store)
+    with pytest.raises(CorruptStoreError, match=r"ids of 'node' in .* are damaged: .*check --deep"):
+        opened.find(NODE, opened.original_ids(NODE, range(300)) if "bytes" in name else [f"node {i}" for i in range(350)])
 
 
 def test_paths_that_hold_no_store(tmp_path):

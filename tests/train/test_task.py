@@ -58,5 +58,5 @@ def test_which_nodes_have_a_label(is_matrix, monkeypatch):
     if is_matrix:
         labels = np.array([[0, 1], [np.nan, 1], [1, 1], [0, 0], [1, -1], [0, 1], [1, 0]])
     ids = np.array([6, 4, 3, 1, 0, 1, 2])
-    assert has_label(labels, ids).tolist() == [True, False, True, False, True, False, True]
-    assert has_label(labels, ids[:0]).size == 0
+    assert has_label(labels, ids, 10).tolist() == [True, False, True, False, True, False, True]
+    assert has_label(labels, ids[:0], 10).size == 0

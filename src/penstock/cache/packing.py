@@ -178,6 +178,7 @@ def choose_companions(
         fanouts: per edge type; -1 draws all.
         firsts: node type -> added to a node of it.
     """
+    graph.check_lists()
     dtype = index_dtype(sum(graph.num_nodes.values()))
     best, companions = np.zeros(graph.num_nodes[node_type], np.float32), np.full(graph.num_nodes[node_type], -1, dtype)
     for edge_type, csc in graph.adjacency.items():

@@ -71,6 +71,8 @@ def make_caches(
     bottom = lay_out(plan, fields, workload.sampler.graph, features, access, edge_fields)
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
         return bottom
+    if plan.neighbor_policy is not None:
+        workload.sampler.graph.check_lists()
     over, drawn_on = bottom.of_nodes, access.reader if is_drawn_on_device else None
     _check_nodes(plan, over)
     _check_levels(plan, over, access.reader)

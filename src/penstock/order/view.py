@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.errors import damaged_neighbor
 from penstock.kernels.breadth_first import cpu as kernels
 from penstock.records import Graph, NodeType, index_dtype
 from penstock.store.process_memory import free_bytes
@@ -60,6 +61,7 @@ def view_undirected(graph: Graph) -> UndirectedView:
         graph: topology; its arrays may be memory-mapped.
     Cost: one pass over all edges; where some edge has no reverse 4 bytes a node and up to 4 * PICKED per node and edge type, else nothing.
     """
+    graph.check_lists()
     starts = np.cumsum([0, *graph.num_nodes.values()]).tolist()
     first_ids, num_nodes = dict(zip(graph.num_nodes, starts, strict=False)), starts[-1]
     firsts = np.array([[first_ids[src], first_ids[dst]] for src, _, dst in graph.adjacency], dtype=np.int64).reshape(-1, 2)
@@ -68,14 +70,19 @@ def view_undirected(graph: Graph) -> UndirectedView:
     indices = tuple(_read_only(csc.indices, dtype) for csc in graph.adjacency.values())
     nothing = np.empty(0, dtype=index_dtype(PICKED * sum(csc.num_dst for csc in graph.adjacency.values())))
     view = UndirectedView(num_nodes, first_ids, indptrs, indices, firsts, nothing, np.empty(0, dtype=np.int32))
-    return view if is_symmetric(view) else _with_outgoing(view)
+    return view if _is_symmetric(view, graph) else _with_outgoing(view)
 
 
-def is_symmetric(view: UndirectedView) -> bool:
-    """Whether every edge has its reverse, by a sum of hashes over all edges; wrong with probability 2**-64."""
+def _is_symmetric(view: UndirectedView, graph: Graph) -> bool:
+    """Whether every edge has its reverse, by a sum of hashes over all edges; wrong with probability 2**-64. Raises CorruptStoreError where
+    a source is no node: the kernels that follow the view write to wherever it says."""
     total = 0
-    for indptr, indices, (first_src, first_dst) in zip(view.indptrs, view.indices, view.firsts, strict=True):
-        total += int(kernels.sum_asymmetry(indptr, indices, first_src, first_dst))
+    for edge_type, indptr, indices, (first_src, first_dst) in zip(graph.adjacency, view.indptrs, view.indices, view.firsts, strict=True):
+        num_src = graph.num_nodes[edge_type[0]]
+        asymmetry, bad = kernels.sum_asymmetry(indptr, indices, num_src, first_src, first_dst)
+        if bad >= 0:
+            raise damaged_neighbor(edge_type, num_src, bad, int(indices[bad]))
+        total += int(asymmetry)
     return total % (1 << 64) == 0
 
 

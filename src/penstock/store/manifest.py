@@ -221,10 +221,16 @@ def _node_from_json(name: NodeType, document: dict[str, Any]) -> NodeEntry:
     return NodeEntry(
         num_nodes=num_nodes,
         fields=fields,
-        splits={split: {part: _spec_from_json(spec) for part, spec in parts.items()} for split, parts in document["splits"].items()},
+        splits={split: {part: _part_from_json(spec) for part, spec in parts.items()} for split, parts in document["splits"].items()},
         ids=ids,
         packed=_packed_from_json(document["packed"], fields, num_nodes) if "packed" in document else None,
     )
+
+
+def _part_from_json(document: dict[str, Any]) -> ArraySpec:
+    spec = _spec_from_json(document)
+    _demand(spec.dtype == "int64" and len(spec.shape) == 1, f"{spec.file} must be int64, a list")
+    return spec
 
 
 def _packed_from_json(document: dict[str, Any], fields: dict[str, ArraySpec], num_nodes: int) -> PackedEntry:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import xxhash
 
-from penstock.errors import MAKE_AGAIN, CorruptStoreError, MissingFieldError, NotAStoreError, StoreError, UsageError
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, MissingFieldError, NotAStoreError, PenstockError, StoreError, UsageError, damaged
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.format import MANIFEST, ArraySpec
@@ -226,6 +227,16 @@ class Store:
             self._id_maps[key] = IdMap(entry.ids, {name: self.map(spec) for name, spec in entry.ids.arrays.items()})
         return self._id_maps[key]
 
+    @contextmanager
+    def _damaged_ids(self, node_type: NodeType | None) -> Iterator[None]:
+        """Say so where the arrays of ids lead nowhere."""
+        try:
+            yield
+        except PenstockError:
+            raise
+        except (IndexError, UnicodeDecodeError) as error:
+            raise damaged(f"ids of '{node_type or self.node_types[0]}' in {self.path}", str(error)) from error
+
     def original_ids(self, node_type: NodeType | None, ids: Any) -> Any:
         """Return the user's ids of nodes: int64[n], or a list of n strings.
 
@@ -235,7 +246,8 @@ class Store:
         Raises:
             MissingFieldError: ids of this type were not mapped (see `has_original_ids`).
         """
-        return self._id_map(node_type).originals(ids)
+        with self._damaged_ids(node_type):
+            return self._id_map(node_type).originals(ids)
 
     def find(self, node_type: NodeType | None, original_ids: Any) -> np.ndarray:
         """Return int64[n]: the nodes with these ids of the user's, -1 where there is none.
@@ -246,7 +258,8 @@ class Store:
         Raises:
             MissingFieldError: ids of this type were not mapped (see `has_original_ids`).
         """
-        return self._id_map(node_type).find(original_ids)
+        with self._damaged_ids(node_type):
+            return self._id_map(node_type).find(original_ids)
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{name}: {count:,}" for name, count in self.num_nodes.items())

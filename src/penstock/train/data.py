@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from penstock.errors import InputError, MissingFieldError, UsageError, argument
+from penstock.errors import InputError, MissingFieldError, UsageError, argument, damaged
 from penstock.feed.array_input import ArrayInput, FindPacked, find_packed, no_packed
 from penstock.records import NODE, Graph, NodeType
 from penstock.sample.weights import store_weights, with_weights
@@ -120,7 +120,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     if parts["train"].size == 0:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
     task = define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'", y.properties.get("num_classes"))
-    labelled = {part: has_label(labels, parts[part]) for part in ("val", "test")}
+    labelled = {part: has_label(labels, parts[part], task.num_outputs) for part in ("val", "test")}
     parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
     return TrainingData(
         graph=graph,
@@ -174,6 +174,11 @@ def _type_with_labels(store: Store) -> NodeType:
 
 def _part(store: Store, part: str, split: str | None, target: NodeType) -> np.ndarray:
     try:
-        return store.split(part, split, target)  # mapped: eight bytes a node that the system may drop
+        ids = store.split(part, split, target)  # mapped: eight bytes a node that the system may drop
     except MissingFieldError:
         return np.empty(0, dtype=np.int64)
+    if ids.size and not 0 <= ids.min() <= ids.max() < store.num_nodes[target]:
+        raise damaged(
+            f"splits of {store.path}", f"split {split or 'default'!r} has {part} nodes outside the {store.num_nodes[target]} of '{target}'"
+        )
+    return ids

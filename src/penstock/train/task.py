@@ -65,12 +65,12 @@ class Task:
         return float((digest == labels).mean())  # micro-F1 of single labels is the accuracy
 
 
-def has_label(labels: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """bool[n]: which of int64[n] nodes have one, a class from 0 on or a row of 0 and 1."""
+def has_label(labels: np.ndarray, ids: np.ndarray, num_classes: int) -> np.ndarray:
+    """bool[n]: which of int64[n] nodes have one, a class in [0, num_classes) or a row of 0 and 1."""
     found = np.empty(ids.size, np.bool_)
     for start in range(0, ids.size, _BLOCK):
         some = np.asarray(labels[ids[start : start + _BLOCK]])
-        found[start : start + _BLOCK] = some >= 0 if some.ndim == 1 else ((some == 0) | (some == 1)).all(axis=1)
+        found[start : start + _BLOCK] = (some >= 0) & (some < num_classes) if some.ndim == 1 else ((some == 0) | (some == 1)).all(axis=1)
     return found
 
 
@@ -89,13 +89,14 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
             raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, micro-f1 does")
     elif labels.dtype.kind not in "iu":
         raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype}")
-    missing = train_ids[~has_label(labels, train_ids)]
+    if num_classes is None or labels.ndim == 2:
+        num_classes = 2 if labels.ndim == 2 else int(labels.max()) + 1
+    missing = train_ids[~has_label(labels, train_ids, num_classes)]
     if missing.size:
         no_label = "no label" if labels.ndim == 1 else "something else than 0 and 1"
         raise InputError(f"{missing.size} of {train_ids.size} train nodes have {no_label} in {name}; first is node {missing[0]}")
     if labels.ndim == 2:
         return Task(labels.shape[1], True, "micro-f1")
-    num_classes = int(labels.max()) + 1 if num_classes is None else num_classes
     if num_classes < 2:
         raise InputError(f"{name}: {num_classes} class in all, there is nothing to learn")
     if metric == "auc" and num_classes != 2:

@@ -25,15 +25,19 @@ def _hash_pair(u, v):
 
 
 @kernel
-def sum_asymmetry(indptr, indices, first_src, first_dst):
-    """Return uint64: sum over the edges u -> v of hash(u, v) - hash(v, u); see `reference.sum_asymmetry`."""
+def sum_asymmetry(indptr, indices, num_src, first_src, first_dst):
+    """Return (uint64: sum over the edges u -> v of hash(u, v) - hash(v, u), position of the first source outside or -1); see
+    `reference.sum_asymmetry`."""
     total = np.uint64(0)
     for v in range(indptr.size - 1):
         right = np.uint64(v + first_dst)
         for i in range(load(indptr, v), load(indptr, v + 1)):
-            left = np.uint64(np.int64(load(indices, i)) + first_src)
+            source = np.int64(load(indices, i))
+            if not 0 <= source < num_src:
+                return total, i
+            left = np.uint64(source + first_src)
             total += _hash_pair(left, right) - _hash_pair(right, left)
-    return total
+    return total, -1
 
 
 @kernel

@@ -26,21 +26,24 @@ def hash_pair(u, v):
     return word ^ (word >> 32)
 
 
-def sum_asymmetry(indptr, indices, first_src, first_dst):
-    """Return uint64: sum over the edges u -> v of hash(u, v) - hash(v, u), modulo 2**64.
+def sum_asymmetry(indptr, indices, num_src, first_src, first_dst):
+    """Return (uint64: sum over the edges u -> v of hash(u, v) - hash(v, u), modulo 2**64; -1). Where a source lies outside: the sum over
+    the edges before the first such, and its position.
 
     Over all edge types it is 0 where every edge has its reverse, as often; else with probability 2**-64.
 
     Args:
-        indptr, indices: in-neighbour lists of one edge type.
+        indptr, indices: in-neighbour lists of one edge type, each within the edges. num_src: nodes that may be sources.
         first_src, first_dst: where the ids of its ends begin in the common space.
     """
     total = 0
     for v in range(indptr.size - 1):
-        for u in indices[indptr[v] : indptr[v + 1]]:
-            left, right = int(u) + first_src, v + first_dst
+        for i in range(indptr[v], indptr[v + 1]):
+            if not 0 <= indices[i] < num_src:
+                return np.uint64(total & _WORD), i
+            left, right = int(indices[i]) + first_src, v + first_dst
             total += hash_pair(left, right) - hash_pair(right, left)
-    return np.uint64(total & _WORD)
+    return np.uint64(total & _WORD), -1
 
 
 def pick_slots(degree, limit):

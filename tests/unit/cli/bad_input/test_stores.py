@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from penstock.cli import run
@@ -33,6 +34,37 @@ def test_truncated_file(tmp_path, capfd):
     line = said(capfd, "train", tmp_path / "store")
     assert "indices.npy is truncated: 5000 bytes, the manifest says" in line
     assert "put the file back or make the store again" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "arguments"),
+    [
+        ("edges/node__to__node/indices.npy", -5, ("train", "--order", "community")),
+        ("edges/node__to__node/indices.npy", 1 << 20, ("train", "--order", "proximity")),
+        ("edges/node__to__node/indptr.npy", 1 << 40, ("train", "--order", "proximity")),
+        ("edges/node__to__node/indptr.npy", -1, ("train", "--neighbor-policy", "degree", "--neighbor-cache", "50%")),
+        ("edges/node__to__node/indptr.npy", 1 << 40, ("train", "--neighbor-policy", "degree", "--neighbor-cache", "50%")),
+        ("edges/node__to__node/indices.npy", -5, ("layout", "--by", "community")),
+        ("nodes/node/splits/default/train.npy", -3, ("train",)),
+        ("nodes/node/splits/default/val.npy", 400, ("train",)),
+    ],
+)
+def test_arrays_whose_values_lead_nowhere(name, value, arguments, tmp_path, capfd):
+    array = np.load(make_store(tmp_path / "store").path / name, mmap_mode="r+")
+    array[array.size // 2] = value
+    array.flush()
+    command, *options = arguments
+    line = said(capfd, command, "store", *options, "--num-neighbors", "3,2", "--batch-size", "32")
+    assert "are damaged: " in line
+    assert name.split("/")[1].replace("__", "/") in line or "splits of" in line
+
+
+def test_a_label_that_is_no_class(tmp_path, capfd):
+    labels = np.load(make_store(tmp_path / "store").path / "nodes/node/y.npy", mmap_mode="r+")
+    labels[Store("store").split("train")[3]] = 1 << 40
+    labels.flush()
+    assert "1 of" in (line := said(capfd, "train", "store", *TRAIN))
+    assert "have no label in" in line
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "nodes/node/x.npy"])
