@@ -202,7 +202,7 @@ def saved_settings(folder: Path) -> dict[str, Any]:
         return json.loads((folder / "config.json").read_text())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StateError(
             f"{folder / 'config.json'} cannot be read ({error}): give all settings again, in a new {argument('out')}"
         ) from error

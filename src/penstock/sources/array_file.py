@@ -9,6 +9,7 @@ Source: the NPY format, numpy.lib.format; APPNOTE.TXT 4.3.7 for where a stored m
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import numpy as np
 from penstock.errors import InputError
 
 _SKIP_BYTES = 1 << 20
+_MAX_DIMENSIONS = 32
 _LOCAL_HEADER_BYTES = 30
 
 
@@ -129,7 +131,7 @@ class _InflatingStream:
     def _read(self, num_bytes: int) -> bytes:
         try:
             return self._file.read(num_bytes)
-        except (zipfile.BadZipFile, OSError, EOFError) as error:
+        except Exception as error:  # of a damaged one zipfile and zlib raise nearly anything
             raise InputError(f"{self._source.name}: damaged archive ({error}); fetch or write the file again") from error
 
     def skip(self, count: int) -> None:
@@ -148,8 +150,12 @@ class _InflatingStream:
 
 def _checked(array: np.ndarray, count: int, source: ArrayFile) -> np.ndarray:
     if array.size != count:
-        raise InputError(f"{source.name}: truncated, it should hold {math.prod(source.shape)} elements; fetch or write the file again")
+        raise _truncated(source)
     return array.astype(source.dtype, copy=False)
+
+
+def _truncated(source: ArrayFile) -> InputError:
+    return InputError(f"{source.name}: truncated, it should hold {math.prod(source.shape)} elements; fetch or write the file again")
 
 
 def _read_header(file, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -157,19 +163,23 @@ def _read_header(file, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, is_fortran, dtype = read(file)
-    except (ValueError, KeyError, EOFError) as error:
-        raise InputError(f"{name}: not a .npy array that can be read ({str(error).splitlines()[0]})") from error
+    except Exception as error:  # of a damaged one NumPy raises nearly anything
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{name}: not a .npy array that can be read ({reason})") from error
+    if min(shape, default=0) < 0 or len(shape) > _MAX_DIMENSIONS or dtype.itemsize == 0:
+        raise InputError(f"{name}: not a .npy array that can be read (it would have shape {list(shape)} and dtype {dtype})")
     if dtype.hasobject:
         raise InputError(f"{name}: holds Python objects (a pickle), which are never loaded; save it as numbers, or strings of dtype '<U'")
     return shape, is_fortran, dtype
 
 
-def _describe(file, path: Path, member: str, data_offset: int | None) -> ArrayFile:
-    """Read the header at the file's position; `data_offset` is the position of the header in the file, or None."""
+def _describe(file, path: Path, member: str, data_offset: int | None, num_bytes: int) -> ArrayFile:
+    """Read the header at the file's position; `data_offset` is the position of the header in the file, or None. Header and elements have
+    `num_bytes`."""
     start = file.tell()
     name = f"{path}:{member}" if member else str(path)
     shape, is_fortran, dtype = _read_header(file, name)
-    return ArrayFile(
+    array = ArrayFile(
         path=path,
         member=member,
         dtype=dtype.newbyteorder("="),
@@ -178,29 +188,37 @@ def _describe(file, path: Path, member: str, data_offset: int | None) -> ArrayFi
         data_offset=None if data_offset is None else data_offset + file.tell() - start,
         stored_dtype=dtype,
     )
+    if file.tell() - start + math.prod(shape) * dtype.itemsize > num_bytes:  # what a false header asks for is not tried
+        raise _truncated(array)
+    return array
 
 
 def open_npy(path: Path) -> ArrayFile:
     """Describe the array in a `.npy` file."""
     with open(path, "rb") as file:
-        return _describe(file, path, "", 0)
+        return _describe(file, path, "", 0, os.fstat(file.fileno()).st_size)
 
 
 def open_npz(path: Path) -> dict[str, ArrayFile]:
     """Describe every array in a `.npz` archive, by its key."""
-    try:
-        with open(path, "rb") as raw, zipfile.ZipFile(raw) as archive:
-            arrays = {}
-            for info in archive.infolist():
-                if not info.filename.endswith(".npy"):
-                    continue
-                offset = _stored_offset(raw, info) if info.compress_type == zipfile.ZIP_STORED else None
-                member = info.filename.removesuffix(".npy")
-                with archive.open(info) as file:
-                    arrays[member] = _describe(file, path, member, offset)
-    except zipfile.BadZipFile as error:
-        raise InputError(f"{path}: not a .npz archive, or a damaged one ({error}); fetch or write the file again") from error
-    return arrays
+    with open(path, "rb") as raw:
+        try:
+            with zipfile.ZipFile(raw) as archive:
+                return {
+                    info.filename.removesuffix(".npy"): _describe_member(raw, archive, info, path)
+                    for info in archive.infolist()
+                    if info.filename.endswith(".npy")
+                }
+        except InputError:
+            raise
+        except Exception as error:  # of a damaged one zipfile raises nearly anything
+            raise InputError(f"{path}: not a .npz archive, or a damaged one ({error}); fetch or write the file again") from error
+
+
+def _describe_member(raw: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ArrayFile:
+    offset = _stored_offset(raw, info) if info.compress_type == zipfile.ZIP_STORED else None
+    with archive.open(info) as file:
+        return _describe(file, path, info.filename.removesuffix(".npy"), offset, info.file_size)
 
 
 def _stored_offset(raw: BinaryIO, info: zipfile.ZipInfo) -> int:

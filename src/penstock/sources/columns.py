@@ -7,6 +7,7 @@ record batches. Shared by both kinds of file, so that one rule holds for both.
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -91,8 +92,9 @@ def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str,
             hint = f": name it by {argument(request.name)}" if request.is_default else ""
             raise MissingFieldError(f"{file}: {_fault(item, request.name, available)}; the columns are {shown}{hint}")
         found += matches
+    counts = Counter(available)
     for column in found:
-        if list(available).count(column) > 1:
+        if counts[column] > 1:
             raise InputError(f"{file}: column {column!r}, wanted for {request.name!r}, is there more than once")
     return tuple(found)
 

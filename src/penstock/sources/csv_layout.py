@@ -19,6 +19,7 @@ from penstock.errors import InputError, MissingFieldError, UsageError, argument
 from penstock.sources.columns import Request, resolve
 
 COMPRESSED = (".gz", ".bz2", ".zst")
+MAX_LINE_BYTES = 64 << 20
 _DELIMITERS = "\t,;| "
 _COMMENTS = ("#", "%")
 NUMBER = re.compile(r"\s*([+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)|)\s*", re.IGNORECASE)
@@ -66,21 +67,30 @@ def count_rows_roughly(path: Path, num_bytes: int) -> int:
 
 def read_lines(path: Path) -> Iterator[str]:
     """Read a file line by line, decompressed; bytes that are not UTF-8 become question marks."""
-    with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=None) as text:
-        yield from text
+    try:
+        with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=None) as text:
+            while line := text.readline(MAX_LINE_BYTES):
+                if len(line) == MAX_LINE_BYTES:
+                    raise InputError(f"{path}: has a line of more than {MAX_LINE_BYTES} bytes")
+                yield line
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); fetch or write the file again") from error
 
 
 def is_blank(path: Path) -> bool:
     """Whether a file has no lines but blank ones; not where it cannot be read, which is for its reader to say."""
     try:
         return not any(line.strip() for line in read_lines(path))
-    except OSError:
+    except InputError:
         return False
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
     """Split one line at its delimiters, quotes removed."""
-    return next(csv.reader([line], delimiter=delimiter), [])
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # a cell of more than 128 KiB, or a carriage return in one
+        return line.split(delimiter)
 
 
 def find_layout(path: Path, requests: Sequence[Request], delimiter: str | None, has_header: bool | None) -> CsvLayout:
@@ -93,14 +103,11 @@ def find_layout(path: Path, requests: Sequence[Request], delimiter: str | None, 
         has_header: None to look for it.
     """
     num_comments, first = 0, ""
-    try:
-        for line in read_lines(path):
-            if line.strip() and not line.startswith(_COMMENTS):
-                first = line
-                break
-            num_comments += 1
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
+    for line in read_lines(path):
+        if line.strip() and not line.startswith(_COMMENTS):
+            first = line
+            break
+        num_comments += 1
     if not first:
         raise InputError(f"{path}: empty, it has no rows")
     if delimiter is None:

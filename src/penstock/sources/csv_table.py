@@ -20,12 +20,12 @@ import pyarrow.csv
 
 from penstock.errors import InputError, argument
 from penstock.sources.columns import Field, Request, make_chunk, make_field, pc, resolve
-from penstock.sources.csv_layout import NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
+from penstock.sources.csv_layout import MAX_LINE_BYTES, NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
 from penstock.sources.source import DST, ID, SRC, Chunk, Column
 
 _BLOCK_BYTES = 1 << 20
-_MAX_LINE_BYTES = 64 << 20
 _SHOWN_CHARACTERS = 60
+_MAX_DIGITS = 1000
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*")
 _DEFAULT_POSITIONS = {SRC: "0", DST: "1", ID: "0"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -90,8 +90,8 @@ class CsvTable:
                         block, to_skip = block.partition(b"\n")[2], to_skip - 1
                     if block and not block.isspace():
                         yield block
-                    if len(rest) > _MAX_LINE_BYTES:
-                        raise InputError(f"{self.name}: has a line of more than {_MAX_LINE_BYTES} bytes")
+                    if len(rest) > MAX_LINE_BYTES:
+                        raise InputError(f"{self.name}: has a line of more than {MAX_LINE_BYTES} bytes")
         except (OSError, EOFError) as error:
             raise InputError(f"{self.name}: cannot be read ({error}); fetch or write the file again") from error
         if to_skip and b"\r" in rest:
@@ -209,7 +209,8 @@ def _fits(cell: str, arrow_type: pa.DataType) -> bool:
         return True
     if pa.types.is_integer(arrow_type):
         limit = 1 << (arrow_type.bit_width - pa.types.is_signed_integer(arrow_type))
-        return _INTEGER.fullmatch(cell) is not None and -limit * pa.types.is_signed_integer(arrow_type) <= int(cell) < limit
+        is_whole = len(cell) <= _MAX_DIGITS and _INTEGER.fullmatch(cell) is not None
+        return is_whole and -limit * pa.types.is_signed_integer(arrow_type) <= int(cell) < limit
     if pa.types.is_floating(arrow_type):
         return NUMBER.fullmatch(cell) is not None
     return True

@@ -84,14 +84,18 @@ def _counts(path: Path) -> Any:
         return _load_torch(path / "meta.pt")
     try:
         return json.loads((path / "num_nodes.json").read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path / 'num_nodes.json'}: not a JSON file that can be read ({error})") from error
 
 
 def _read_split(path: Path) -> dict[str, np.ndarray]:
     if (path / "split").is_dir():
         return {file.stem: open_npy(file).load() for file in sorted((path / "split").glob("*.npy"))}
-    return {name: np.asarray(indices) for name, indices in _load_torch(path / "split_dict.pt").items()}
+    splits = _load_torch(path / "split_dict.pt")
+    try:
+        return {str(name): np.asarray(indices) for name, indices in splits.items()}
+    except (AttributeError, ValueError) as error:
+        raise InputError(f"{path / 'split_dict.pt'}: must give each part its node numbers, got {splits!r:.60}") from error
 
 
 def _load_torch(path: Path) -> dict[str, Any]:

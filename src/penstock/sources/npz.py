@@ -38,6 +38,8 @@ logger = logging.getLogger("penstock")
 
 MAX_NOTED_NAMES = 1000
 """Names of classes and relations are kept in the provenance up to this many."""
+MAX_NOTED_BYTES = 1 << 16
+"""Of a scalar or a name: a compressed one may be gigabytes of nothing."""
 
 _FEATURES_AND_LABELS = ("x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "y_multi")
 
@@ -112,7 +114,7 @@ def _notes(archive: Archive) -> dict[str, Any]:
         is_name_list = key in ("class_names", "relation_names") and len(array.shape) == 1
         if array.shape == () or is_name_list:
             archive.find(key)
-            if array.shape == () or array.shape[0] <= MAX_NOTED_NAMES:
+            if math.prod(array.shape) <= MAX_NOTED_NAMES and array.stored_dtype.itemsize <= MAX_NOTED_BYTES:
                 notes[key] = array.load().tolist()
     return notes
 

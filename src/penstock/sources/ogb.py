@@ -159,7 +159,7 @@ def _rows(path: Path, width: int | None) -> list[list[str]]:
 
 
 def _count(cells: list[str], path: Path) -> int:
-    if len(cells) != 1 or not cells[0].isdecimal():
+    if len(cells) != 1 or not cells[0].isdecimal() or len(cells[0]) > 18:
         raise InputError(f"{path}: holds {','.join(cells)[:60]!r}; expected the number of nodes of one graph")
     return int(cells[0])
 

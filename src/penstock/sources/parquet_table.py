@@ -8,7 +8,7 @@ many columns take is said (`reader_bytes`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -46,12 +46,14 @@ class ParquetTable:
             self._fields[request.name] = make_field(request, columns, types, self.name, self._list_width)
         self.columns: Mapping[str, Column] = {name: field.column for name, field in self._fields.items()}
 
-    def _open(self, num_columns: int = 1) -> pq.ParquetFile:
+    @contextmanager
+    def _open(self, num_columns: int = 1) -> Iterator[pq.ParquetFile]:
         buffer_bytes = min(max(_BUFFERS_BYTES // max(1, num_columns), _BUFFER_BYTES[0]), _BUFFER_BYTES[1])
         try:
-            return pq.ParquetFile(self._path, pre_buffer=False, buffer_size=buffer_bytes)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InputError(f"{self.name}: not a Parquet file that can be read ({str(error).splitlines()[0]})") from error
+            with pq.ParquetFile(self._path, pre_buffer=False, buffer_size=buffer_bytes) as file:
+                yield file
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{self.name}: not a Parquet file that can be read ({_reason(error)})") from error
 
     def _list_width(self, column: str) -> int:
         with self._open() as file:
@@ -69,7 +71,7 @@ class ParquetTable:
         probed, pool = columns[:: -(-len(columns) // _PROBED_COLUMNS)], pa.default_memory_pool()
         with self._open(len(columns)) as file:
             before, batches = pool.bytes_allocated(), file.iter_batches(1, columns=probed, use_threads=False)
-            with suppress(pa.ArrowInvalid, OSError):  # said when the rows are read
+            with suppress(pa.ArrowException, OSError):  # said when the rows are read
                 next(batches)
             return (pool.bytes_allocated() - before) * len(columns) // len(probed)
 
@@ -85,7 +87,7 @@ class ParquetTable:
         return max(_PROBED_ROWS, int(max_rows * min(1, TEXT_BYTES / max(1, text_bytes))))
 
     def _first(self, num_rows: int, columns: Sequence[str]) -> pa.RecordBatch | None:
-        with self._open() as file, suppress(pa.ArrowInvalid, OSError):  # said when they are read
+        with self._open() as file, suppress(pa.ArrowException, OSError):  # said when they are read
             return next(file.iter_batches(num_rows, columns=columns, use_threads=False), None)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
@@ -98,8 +100,8 @@ class ParquetTable:
             while True:
                 try:
                     batch = next(batches, None)
-                except (pa.ArrowInvalid, OSError) as error:
-                    raise InputError(f"{self.where(first)}: damaged Parquet file ({str(error).splitlines()[0]})") from error
+                except (pa.ArrowException, OSError) as error:
+                    raise InputError(f"{self.where(first)}: damaged Parquet file ({_reason(error)})") from error
                 if batch is None:
                     return
                 yield make_chunk(fields, batch, first, self.where)
@@ -108,3 +110,7 @@ class ParquetTable:
     def where(self, row: int) -> str:
         """Name the file and the row."""
         return f"{self.name}, row {row}"
+
+
+def _reason(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -105,7 +105,7 @@ def open_description(path: Path) -> Source:
     """Open the typed graph that a JSON file describes."""
     try:
         description = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON file that can be read ({error})") from error
     if not isinstance(description, dict):
         raise InputError(f'{path}: a description of a graph is an object with "edges" and "nodes"')

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from tests.tables import assert_same_columns, check_table, read_all
 
 from penstock.errors import InputError, MissingFieldError, UsageError
 from penstock.records import EDGE
-from penstock.sources import csv_table, open_source
-from penstock.sources.columns import Request
+from penstock.sources import csv_layout, csv_table, open_source
+from penstock.sources.columns import Request, resolve
 from penstock.sources.csv_table import CsvTable
 
 ENDS = [Request(name="src", columns="src", kind="id", is_default=True), Request(name="dst", columns="dst", kind="id", is_default=True)]
@@ -166,9 +167,32 @@ def test_a_line_longer_than_a_block(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 100)
     text = "src,dst\nann,bob\n" + "b" * 500 + ",eve\n"
     assert pairs(read_all(table(tmp_path, text))) == [("ann", "bob"), ("b" * 500, "eve")]
-    monkeypatch.setattr(csv_table, "_MAX_LINE_BYTES", 300)
+    monkeypatch.setattr(csv_table, "MAX_LINE_BYTES", 300)
     with pytest.raises(InputError, match=r"e\.csv: has a line of more than 300 bytes"):
         read_all(table(tmp_path, text))
+
+
+def test_a_first_line_without_an_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_layout, "MAX_LINE_BYTES", 300)
+    with pytest.raises(InputError, match=r"e\.csv: has a line of more than 300 bytes"):
+        table(tmp_path, "src,dst," + "a" * 1000)
+
+
+def test_a_cell_longer_than_the_csv_module_takes(tmp_path):
+    long = "a" * 200_000
+    assert pairs(read_all(table(tmp_path, f"src,dst,{long}\n0,1,2\n"))) == [(0, 1)]
+    with pytest.raises(InputError, match="line 3: 2 fields where 3 are expected"):
+        read_all(table(tmp_path, f"src,dst,x\n0,1,2\n0,{long}\n"))
+
+
+def test_a_number_of_more_digits_than_python_reads(tmp_path):
+    with pytest.raises(InputError, match=r"line 3: column 'dst' holds '9{60}', which is not of type int64"):
+        read_all(table(tmp_path, f"src,dst\n0,1\n0,{'9' * 5000}\n", ends=[replace(end, dtype=np.dtype(np.int64)) for end in ENDS]))
+
+
+def test_a_hundred_thousand_columns():
+    names = [f"f{i}" for i in range(100_000)]
+    assert resolve(Request(name="x", columns="f0:"), names, "e.csv") == tuple(names)
 
 
 def test_row_numbers_become_line_numbers(tmp_path):

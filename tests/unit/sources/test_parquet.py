@@ -1,6 +1,7 @@
 """Parquet files as tables."""
 
 import datetime
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +128,17 @@ def test_not_a_parquet_file(tmp_path):
     (tmp_path / "e.parquet").write_bytes(b"src,dst\n0,1\n")
     with pytest.raises(InputError, match="not a Parquet file that can be read"):
         ParquetTable(tmp_path / "e.parquet", ENDS)
+
+
+def test_damaged_lists(tmp_path):
+    pq.write_table(pa.table({"id": range(1000), "x": [[1.0, 2.0]] * 1000}), tmp_path / "n.parquet")
+    whole = (tmp_path / "n.parquet").read_bytes()
+    requests, end = [Request(name="id", columns="id", kind="id"), Request(name="x", columns="x")], len(whole) - 8
+    end -= int.from_bytes(whole[-8:-4], "little")
+    for first in range(4, end, 40):
+        (tmp_path / "n.parquet").write_bytes(whole[:first] + b"\xff" * 8 + whole[first + 8 :])
+        with suppress(InputError):
+            read_all(ParquetTable(tmp_path / "n.parquet", requests))
 
 
 def test_damaged_page(tmp_path):

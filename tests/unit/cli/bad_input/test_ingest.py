@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import re
+import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +117,11 @@ def test_arrays_of_an_archive(tmp_path, capfd, caplog):
     assert_in_table(record.getMessage())
 
 
+def test_a_description_too_deep_to_read(tmp_path, capfd):
+    (tmp_path / "graph.json").write_text("[" * 100_000)
+    assert "not a JSON file that can be read" in said(capfd, "ingest", "graph.json", "store")
+
+
 def test_descriptions(tmp_path, capfd):
     (tmp_path / "e.csv").write_text("src,dst\n0,1\n")
 
@@ -157,12 +165,40 @@ def test_folders_with_broken_lists(tmp_path, capfd):
     mag = tmp_path / "mag"
     (mag / "processed" / "a___b___c").mkdir(parents=True)
     np.save(mag / "processed" / "a___b___c" / "edge_index.npy", np.zeros((2, 1), int))
-    for text in ("{paper", "[30]"):
+    for text in ("{paper", "[30]", "[" * 100_000):
         (mag / "num_nodes.json").write_text(text)
         assert "num_nodes.json" in said(capfd, "ingest", mag, "store")
     (mag / "num_nodes.json").write_text("{}")
+    torch.save([3], mag / "split_dict.pt")
+    assert "split_dict.pt: must give" in said(capfd, "ingest", mag, "store")
+    (mag / "split_dict.pt").unlink()
     (mag / "processed" / "a___b___c___d").mkdir()
     assert "a___b___c___d" in said(capfd, "ingest", mag, "store")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 41), }", "truncated"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4611686018427387904), }", "truncated"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (3, -4), }", "can be read"),
+        ("{'descr': '|V0', 'fortran_order': False, 'shape': (3, 4), }", "can be read"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (3" + ", 1" * 70 + "), }", "can be read"),
+        ("(" * 3000, "can be read"),
+        ("{[]: 1}", "can be read"),
+    ],
+)
+def test_arrays_with_false_headers(save, header, message, tmp_path, capfd):
+    save("plain.npz", edge_index=np.zeros((2, 4), int), num_nodes=np.array(3), x=np.zeros((3, 4)), y=np.zeros(3, int))
+    text = header.encode() + b"\n"
+    with zipfile.ZipFile("plain.npz") as plain, zipfile.ZipFile("false.npz", "w", plain.infolist()[0].compress_type) as false:
+        for name in plain.namelist():
+            data = plain.read(name)
+            head = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+            false.writestr(name, head + data[128:] if name == "x.npy" else data)
+    assert re.search(message, line := said(capfd, "ingest", "false.npz", "store"))
+    assert "false.npz:x" in line
 
 
 def test_memory_that_does_not_suffice(tmp_path, capfd):
