@@ -1,26 +1,29 @@
 """How kernels are compiled: Numba, without the GIL, cached on disk in a folder that changes whenever any kernel source changes.
 
 In: a Python function. Out: a compiled one. Invariant: a cached kernel always equals its source, also when only a helper in another
-module was edited (Numba itself looks at one file only), and an unwritable cache folder costs compile time, never a failure.
+module was edited (Numba itself looks at one file only), and a cache folder that cannot be written, fills its disk or holds damaged files
+costs compile time, never a failure.
 
 Switches, read once at import: `PENSTOCK_CACHE_DIR` chooses the folder, `PENSTOCK_CHECKED_KERNELS=1` compiles with bounds checks.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 from numba.core import config
-from numba.core.caching import NullCache
+from numba.core.caching import FunctionCache, NullCache
 
 logger = logging.getLogger("penstock")
 
@@ -37,25 +40,60 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
+def chosen_folder() -> Path:
+    """Return the folder for this version's compiled kernels, made or not; OSError where there is no home folder to have it in."""
+    chosen = os.environ.get("PENSTOCK_CACHE_DIR")
+    try:
+        base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    except RuntimeError:  # a container's user may have none
+        raise OSError(errno.ENOENT, "HOME is not set", "~/.cache/penstock") from None
+    return base.absolute() / f"kernels-{source_digest()}"
+
+
 @functools.cache
 def cache_folder() -> Path | None:
     """Return the folder of this version's compiled kernels, made on first use; None where none can be written."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    folder = Path(os.environ.get("PENSTOCK_CACHE_DIR") or default) / f"kernels-{source_digest()}"
+    folder: Path | None = None
     try:
+        folder = chosen_folder()
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}-{threading.get_ident()}"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        logger.warning(
-            "cannot write compiled kernels to %s (%s): they are compiled again in every process, which costs some seconds. "
-            "Set PENSTOCK_CACHE_DIR to a writable folder.",
-            folder,
-            error.strerror or error,
-        )
+        _warn(str(folder or error.filename), error.strerror or str(error))
         return None
     return folder
+
+
+@functools.cache
+def _warn(folder: str, reason: str) -> None:
+    logger.warning(
+        "cannot write compiled kernels to %s (%s): they are compiled again in every process, which costs some seconds. "
+        "Set PENSTOCK_CACHE_DIR to a writable folder.",
+        folder,
+        reason,
+    )
+
+
+class _Cache(FunctionCache):
+    """Numba's, and what its disk does is no failure of a kernel."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except OSError:
+            return None
+        except Exception:  # of a damaged file pickle raises nearly anything
+            with suppress(OSError):
+                self.flush()  # an index that cannot be read would be met again when the kernel is saved
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn(os.path.dirname(self.cache_path), error.strerror or str(error))
 
 
 def _enable_cache(dispatcher: Any) -> None:
@@ -68,7 +106,7 @@ def _enable_cache(dispatcher: Any) -> None:
         before = config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue] (set at run time)
         config.CACHE_DIR = str(folder)  # pyright: ignore[reportAttributeAccessIssue]
         try:
-            dispatcher.enable_caching()
+            dispatcher._cache = _Cache(dispatcher.py_func)
         finally:
             config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -94,14 +94,15 @@ def _locked_memory() -> str:
 
 
 def _kernel_cache() -> str:
-    from penstock.kernels._compile import source_digest
+    from penstock.kernels._compile import chosen_folder
 
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    folder = Path(os.environ.get("PENSTOCK_CACHE_DIR") or default)
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        made = chosen_folder()
+    except OSError as error:
+        raise Missing(f"{error.strerror}: set PENSTOCK_CACHE_DIR to a folder that can be written") from None
+    nearest = next(path for path in (made, *made.parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise Missing(f"{nearest} cannot be written: set PENSTOCK_CACHE_DIR to a folder that can")
-    made = folder / f"kernels-{source_digest()}"
     return f"{made}{'' if made.exists() else ', made when a kernel is first used'}"
 
 

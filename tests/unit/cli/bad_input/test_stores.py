@@ -144,12 +144,42 @@ def test_read_only_folder(store, read_only, tmp_path, capfd):
     said(capfd, "train", store, "--out", read_only / "run", *TRAIN)
 
 
-def test_no_place_for_compiled_kernels(read_only):
+def compile_a_kernel(before="", **environment):
+    """Use a kernel in a new process, without what the tests have in their environment unless it is given; returns what it said."""
     code = "from penstock.order import RandomOrder; print(sorted(RandomOrder(5, 0).batch(0, 0, 5).tolist()))"
-    environment = {**os.environ, "PENSTOCK_CACHE_DIR": str(read_only / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
-    assert_in_table(done.stderr.strip())
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    done = subprocess.run([sys.executable, "-c", f"{before}\n{code}"], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[0, 1, 2, 3, 4]", done.stderr
+    return done.stderr.strip()
+
+
+def test_no_place_for_compiled_kernels(read_only):
+    assert_in_table(compile_a_kernel(PENSTOCK_CACHE_DIR=str(read_only / "cache")))
+
+
+def test_a_user_without_a_home():
+    nobody = "import pwd\ndef unknown(uid): raise KeyError(uid)\npwd.getpwuid = unknown"
+    message = compile_a_kernel(nobody)
+    assert message.startswith("cannot write compiled kernels to ~/.cache/penstock (HOME is not set)")
+    assert_in_table(message)
+
+
+def test_a_disk_of_compiled_kernels_that_is_full(tmp_path):
+    full = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+    message = compile_a_kernel(full, PENSTOCK_CACHE_DIR=str(tmp_path))
+    assert message.startswith(f"cannot write compiled kernels to {tmp_path}")
+    assert_in_table(message)
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_compiled_kernels_that_are_damaged_are_compiled_again(kind, tmp_path):
+    assert not compile_a_kernel(PENSTOCK_CACHE_DIR=str(tmp_path))
+    saved = {path: path.read_bytes() for path in tmp_path.rglob(f"*.{kind}")}
+    assert saved
+    for path in saved:
+        path.write_bytes(b"")
+    assert not compile_a_kernel(PENSTOCK_CACHE_DIR=str(tmp_path))
+    assert all(path.stat().st_size for path in saved)
 
 
 def test_json_says_the_same(tmp_path, capfd):
