@@ -2,23 +2,26 @@
 
 In: arguments. Out: a result on standard output, progress on standard error, an exit code: 0 done, 1 failed, 2 bad usage or bad input,
 130 interrupted, by Ctrl-C, SIGTERM or SIGHUP. Invariants: an error is one line that says what to do; with `--json`, standard output is
-exactly one JSON object, also when the command fails. Nothing heavy is imported before a command runs, so that `--help` is instant.
+exactly one JSON object, also when the command fails; standard error that cannot be written ends nothing. Nothing heavy is imported before
+a command runs, so that `--help` is instant.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 
 import typer
 
 from penstock.cli import check, doctor, generate, info, ingest, layout, study, train
 from penstock.cli.console import as_typed
 from penstock.errors import DivergedError, InputError, PenstockError, StateError, StoreError, UsageError
-from penstock.report.words import printable
+from penstock.report import words
 
 COMMANDS = {
     "ingest": ingest.ingest, "generate": generate.app, "info": info.info, "check": check.check, "layout": layout.layout,
@@ -63,7 +66,24 @@ def main(arguments: list[str] | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # and not nohup's
             signal.signal(number, signal.default_int_handler)  # as Ctrl-C: what is half done is cleared up
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    _open_streams()
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # that was said, or cannot be: Python would try once more, and exit with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Have all three, as a service manager may have closed them: the next file that is opened would be standard error to the libraries."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # gets the lowest that is free
+        pass
+    os.close(number)
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a path, a name of a class: not worth a result
 
 
 def run(arguments: list[str]) -> int:
@@ -114,8 +134,10 @@ def _report(error: Exception, arguments: list[str]) -> int:
 
 
 def _say(message: str, kind: str, code: int, arguments: list[str]) -> int:
-    line = printable(" ".join(message.split()))
-    print(f"penstock: {line}", file=sys.stderr)
+    line = words.printable(" ".join(message.split()))
+    with suppress(OSError):  # the exit code says it all the same
+        words.say(f"penstock: {line}")
     if "--json" in arguments:
-        print(json.dumps({"error": {"type": kind, "message": line, "exit_code": code}}))
+        with suppress(OSError):
+            print(json.dumps({"error": {"type": kind, "message": line, "exit_code": code}}), flush=True)
     return code

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.console import AsJson, make_progress, show
-from penstock.report.words import printable
+from penstock.report import words
 
 
 def check(
@@ -23,5 +23,5 @@ def check(
     report = check_store(store, deep, make_progress() if deep else None)
     show({**asdict(report), "is_ok": report.is_ok}, lambda: str(report), as_json)
     if not report.is_ok:
-        typer.echo(printable(f"penstock: {store} is damaged: ingest it again, or restore it from a copy"), err=True)
+        words.say(f"penstock: {store} is damaged: ingest it again, or restore it from a copy")
     return 0 if report.is_ok else 2

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.report.words import printable
+from penstock.errors import PenstockError
+from penstock.report import words
 
 if TYPE_CHECKING:
     from penstock.store import Progress
@@ -38,7 +39,12 @@ def as_typed(name: str, value: str | None) -> str:
 
 def show(result: dict[str, Any], text: Callable[[], str], as_json: bool) -> None:
     """Print a result on standard output."""
-    typer.echo(json.dumps(result, default=str) if as_json else printable(text()))
+    try:
+        typer.echo(json.dumps(result, default=str) if as_json else words.printable(text()))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise PenstockError(f"cannot write to standard output: {error.strerror}") from error
 
 
 def make_progress() -> Progress:
@@ -54,7 +60,7 @@ class Lines:
 
     def note(self, message: str) -> None:
         """Print a message."""
-        print(printable(message), file=sys.stderr)
+        words.say(message)
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
         """Begin a stage."""
@@ -66,7 +72,7 @@ class Lines:
 
     def end(self) -> None:
         """Print the stage that ends."""
-        print(f"{printable(self._stage)}: {self._count:,} {self._unit} in {time.perf_counter() - self._start:.1f} s", file=sys.stderr)
+        words.say(f"{self._stage}: {self._count:,} {self._unit} in {time.perf_counter() - self._start:.1f} s")
 
 
 class Bars:
@@ -90,12 +96,12 @@ class Bars:
 
     def note(self, message: str) -> None:
         """Print a message."""
-        self._console.print(printable(message), highlight=False, markup=False)
+        self._console.print(words.printable(message), highlight=False, markup=False)
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
         """Show a bar."""
         self._bars = self._make(*self._columns, console=self._console, refresh_per_second=5)
-        self._task = self._bars.add_task(printable(stage), total=total, unit=unit)
+        self._task = self._bars.add_task(words.printable(stage), total=total, unit=unit)
         self._bars.start()
 
     def advance(self, amount: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -109,7 +108,7 @@ class Lines(Observer):
 
     def note(self, message: str) -> None:
         """Print it."""
-        print(words.printable(message), file=sys.stderr, flush=True)
+        words.say(message)
         self._said_at = time.monotonic()
 
     def batch_done(self, record: EpochRecord, batches_per_epoch: int) -> None:

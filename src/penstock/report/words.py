@@ -1,13 +1,24 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, and a line on standard error."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 
 def printable(text: str) -> str:
     """'a\x1b[2Jb' -> 'a\\x1b[2Jb': what moves a cursor or turns letters round is spelled out, whoever named a type, class or path."""
     return "".join(each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text)
+
+
+def say(line: str) -> None:
+    """Print a line on standard error. Where its disk is full the line is lost, and the work goes on; nobody at a pipe ends it."""
+    try:
+        print(printable(line), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return
 
 
 def count(value: float) -> str:

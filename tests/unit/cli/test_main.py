@@ -1,6 +1,9 @@
 """What the process of a command begins with."""
 
+import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +12,13 @@ from penstock.cli import main, run
 from penstock.cli.console import Bars
 from penstock.store import manifest
 from tests.stores import build, homogeneous
+
+
+def command(line, cwd, **environment):
+    """Run a line of the shell; returns (exit code, standard output, standard error)."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PENSTOCK": f"{sys.executable} -m penstock", **environment}
+    done = subprocess.run(line, shell=True, cwd=cwd, env=environment, capture_output=True, text=True, errors="surrogateescape", timeout=120)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("given", [None, "ACTIVE"])
@@ -48,3 +58,43 @@ def test_names_that_others_chose_are_no_markup(capfd):
     bars.advance(1)
     bars.end()
     assert "check [/red]a[bold" in capfd.readouterr().err
+
+
+GENERATE = "$PENSTOCK generate communities store --num-nodes 100"
+
+
+@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", ">&-", "2>&-", "2>/dev/full"])
+def test_streams_that_are_closed_or_full_end_nothing(streams, tmp_path):
+    assert command(f"{GENERATE} {streams}", tmp_path)[0] == 0
+    code, out, error = command("$PENSTOCK check --deep store", tmp_path)
+    assert (code, "every checksum" in out) == (0, True), error
+
+
+def test_no_file_takes_the_place_of_a_closed_stream(tmp_path):
+    code = (
+        "import os, sys; from penstock import cli; cli.run = lambda arguments: os.open('found', os.O_CREAT | os.O_WRONLY) < 3; cli.main([])"
+    )
+    assert command(f'{sys.executable} -c "{code}" <&- >&- 2>&-', tmp_path)[0] == 0
+    assert (tmp_path / "found").exists()
+
+
+@pytest.mark.parametrize("options", ["", " --json"])
+def test_a_result_that_cannot_be_written_is_a_failure_in_one_line(options, tmp_path):
+    command(GENERATE, tmp_path)
+    code, _, error = command(f"$PENSTOCK info store{options} >/dev/full", tmp_path)
+    assert (code, error) == (1, "penstock: cannot write to standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("streams", ["2>/dev/full", ">/dev/full"])
+def test_a_refusal_that_cannot_be_written_has_its_exit_code(streams, tmp_path):
+    code, out, error = command(f"$PENSTOCK info nowhere --json {streams}", tmp_path)
+    assert code == 2
+    assert "Traceback" not in error
+    assert not out or json.loads(out)["error"]["exit_code"] == 2
+
+
+def test_a_path_that_standard_output_has_no_letters_for(tmp_path):
+    os.mkdir(os.fsencode(tmp_path) + b"/b\xffd")
+    code, out, error = command("cd b*d && " + GENERATE, tmp_path, PYTHONIOENCODING="latin-1:strict")
+    assert code == 0, error
+    assert "b\\udcffd/store: homogeneous" in out
