@@ -24,7 +24,9 @@ DivergedError, and with 1 for everything else. An argument that a message names 
 
 from __future__ import annotations
 
+import errno
 import re
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +36,19 @@ _ARGUMENT = re.compile("\x01(\\w+)(?:=([^\x02]*))?\x02")
 def argument(name: str, *value: Any) -> str:
     """Name an argument in the message of an error, alone or with a value (`...` for any): marked, for `PenstockError.spelled`."""
     return f"\x01{name}" + (f"={'...' if value[0] is ... else repr(value[0])}" if value else "") + "\x02"
+
+
+def reason_of(error: OSError) -> str:
+    """Say why the system refused: in its words, and what to do where they do not tell."""
+    reason = error.strerror or str(error)
+    if error.errno == errno.EMFILE:
+        return f"{reason} (this process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}: raise the limit by `ulimit -n`)"
+    return reason
+
+
+def line_of(error: OSError) -> str:
+    """Say what the system refused, and why."""
+    return reason_of(error) if error.filename is None else f"{error.filename}: {reason_of(error)}"
 
 
 class PenstockError(Exception):

@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_from_the_start(store, disk, capfd):
 
 def test_a_disk_that_is_full_at_the_first_checkpoint(store, disk, capfd):
     fill(disk, leave=8192)
-    assert "nothing is saved yet" in said(capfd, "train", store, "--out", disk / "run", *COMMAND)
+    assert "No space left on device: nothing is saved yet" in said(capfd, "train", store, "--out", disk / "run", *COMMAND)
     free(disk)
     assert call(capfd, "train", store, "--out", disk / "run", *COMMAND)[0] == 0
 

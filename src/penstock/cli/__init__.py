@@ -20,7 +20,7 @@ import typer
 
 from penstock.cli import check, doctor, generate, info, ingest, layout, study, train
 from penstock.cli.console import as_typed
-from penstock.errors import DivergedError, InputError, PenstockError, StateError, StoreError, UsageError
+from penstock.errors import DivergedError, InputError, PenstockError, StateError, StoreError, UsageError, line_of
 from penstock.report import words
 
 COMMANDS = {
@@ -90,6 +90,7 @@ def run(arguments: list[str]) -> int:
     """Run a command; returns the exit code."""
     try:
         _refuse_empty(arguments)
+        _refuse_lost_folder()
         code = make_app()(arguments, prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
@@ -112,6 +113,14 @@ def _refuse_empty(arguments: list[str]) -> None:
             raise UsageError(f"an argument is empty{' (' + of + ')' if of else ''}: give it a value, or leave it out")
 
 
+def _refuse_lost_folder() -> None:
+    """Raise where the current folder was deleted: no relative path means anything there, and torch cannot be loaded."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"the current folder cannot be used ({error.strerror}): it was deleted or unmounted; cd to another") from error
+
+
 def _report(error: Exception, arguments: list[str]) -> int:
     """Print an error as one line and choose the exit code."""
     if isinstance(error, _CLICK_ERROR) and not error.format_message():  # type: ignore[attr-defined]
@@ -125,6 +134,8 @@ def _report(error: Exception, arguments: list[str]) -> int:
     if isinstance(error, (PenstockError, OSError, MemoryError)):
         code = REFUSED if isinstance(error, _REFUSALS) else FAILED
         message = error.spelled(as_typed) if isinstance(error, PenstockError) else str(error)
+        if isinstance(error, OSError) and error.errno is not None:
+            message = line_of(error)
         return _say(message or type(error).__name__, type(error).__name__, code, arguments)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("penstock"):
         message = f"{error.name} cannot be imported: `penstock doctor` says what is missing and how to install it"

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.console import AsJson, make_progress, show
 from penstock.cli.train import parse_fanouts
-from penstock.errors import StoreError, UsageError
+from penstock.errors import StoreError, UsageError, reason_of
 
 app = typer.Typer(help="Measure what a choice would do, without training.", no_args_is_help=True)
 
@@ -76,7 +76,7 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
     try:
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        raise StoreError(f"cannot write {path}: {reason_of(error)}") from error
     return [path, *write_pictures(result, folder)]
 
 
@@ -85,7 +85,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another --out") from error
+        raise StoreError(f"cannot write in {folder}: {reason_of(error)}; choose another --out") from error
 
 
 def parse_windows(text: str) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.errors import PenstockError, PipelineError, UsageError
+from penstock.errors import PenstockError, PipelineError, UsageError, line_of
 from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool, Loan
 from penstock.feed.delivery import Delivery
@@ -85,7 +85,8 @@ def locate(error: Exception, stage: str, index: int) -> Exception:
     if isinstance(error, PenstockError):
         error.args = (f"{error} (stage {stage}, batch {index})",)
         return error
-    return PipelineError(f"{type(error).__name__} in stage {stage} of batch {index}: {error}", stage=stage, batch=index)
+    what = line_of(error) if isinstance(error, OSError) else error
+    return PipelineError(f"{type(error).__name__} in stage {stage} of batch {index}: {what}", stage=stage, batch=index)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.errors import TierError, UsageError, argument
+from penstock.errors import TierError, UsageError, argument, reason_of
 from penstock.store.budget import format_bytes
 from penstock.store.process_memory import aligned_bytes
 from penstock.store.tiers import DiskOptions, DiskTier, RowFile
@@ -81,7 +81,7 @@ class SpoolFile:
                 space = os.statvfs(folder)
                 room = f": {format_bytes(space.f_bavail * space.f_frsize)} are free"
             raise UsageError(
-                f"{argument('spool')} of {format_bytes(num_bytes)} cannot be made in {folder}: {os.strerror(error.errno or 0)}{room}; give "
+                f"{argument('spool')} of {format_bytes(num_bytes)} cannot be made in {folder}: {reason_of(error)}{room}; give "
                 f"less, or a folder on another disk ({argument('spool_folder')})"
             ) from None
         self.tier = DiskTier(files, 2 * self.half_rows, name, DiskOptions(gap_bytes=GAP_BYTES, block_bytes=BLOCK))
@@ -104,7 +104,7 @@ class SpoolFile:
                     done = os.pwrite(descriptor, left, at)
                 except OSError as error:
                     raise TierError(
-                        f"{self._name}: it cannot be written in {self._folder}: {os.strerror(error.errno or 0)}; give less "
+                        f"{self._name}: it cannot be written in {self._folder}: {reason_of(error)}; give less "
                         f"{argument('spool')}, or a folder on another disk ({argument('spool_folder')})"
                     ) from error
                 left, at = left[done:], at + done

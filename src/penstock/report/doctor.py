@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import reason_of
 from penstock.report import words
 
 
@@ -113,7 +114,7 @@ def _io_uring() -> str:
         UringDevice(1, 4096).close()
     except OSError as error:
         raise Missing(
-            f"the kernel refuses it ({error.strerror}): allow it, or disks are read by pread on threads, at three times the CPU"
+            f"the kernel refuses it ({reason_of(error)}): allow it, or disks are read by pread on threads, at three times the CPU"
         ) from None
     return "many requests at once"
 

@@ -35,6 +35,13 @@ def open_source(source: Any, /, **options: Any) -> Source:
             a Source, which is returned as it is.
         **options: of the kind of source.
     """
+    try:
+        return _open(source, options)
+    except PermissionError as error:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+
+def _open(source: Any, options: dict[str, Any]) -> Source:
     if isinstance(source, Source):
         return _call(lambda: source, options, "a Source")
     if is_pyg(source):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from penstock.errors import MAKE_AGAIN, CorruptStoreError, StoreError
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, StoreError, reason_of
 from penstock.store.files import MappedPages, WriteBehind, as_bytes, forget_pages, read_at, write_at
 from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, DTYPES, ArraySpec, npy_header, row_bytes
 
@@ -120,7 +120,7 @@ class ArrayFile:
             message = f"{self._store}: {self.spec.file} is missing: the store is damaged, or was replaced since it was opened; {MAKE_AGAIN}"
             raise CorruptStoreError(message) from None
         except OSError as error:
-            raise StoreError(f"{self._store}: cannot read {self.spec.file}: {error.strerror}") from None
+            raise StoreError(f"{self._store}: cannot read {self.spec.file}: {reason_of(error)}") from None
 
     def check_shape(self) -> None:
         """Compare size and header with the manifest."""
@@ -133,7 +133,7 @@ class ArrayFile:
         except IsADirectoryError:
             raise CorruptStoreError(f"{self._store}: {spec.file} is a folder: the store is damaged; {MAKE_AGAIN}") from None
         except OSError as error:
-            raise StoreError(f"{self._store}: cannot read {spec.file}: {error.strerror}") from None
+            raise StoreError(f"{self._store}: cannot read {spec.file}: {reason_of(error)}") from None
         finally:
             os.close(descriptor)
         if size != expected_bytes:
@@ -155,6 +155,8 @@ class ArrayFile:
             found = os.fstat(descriptor)
         except ValueError:
             raise CorruptStoreError(f"{self._store}: {self.spec.file} is shorter than the manifest says; {MAKE_AGAIN}") from None
+        except OSError as error:
+            raise StoreError(f"{self._store}: cannot map {self.spec.file}: {reason_of(error)}") from None
         finally:
             os.close(descriptor)
         pages.path, pages.inode = Path(str(self._store), self.spec.file), (found.st_dev, found.st_ino)
@@ -179,7 +181,7 @@ class ArrayFile:
             count = read_at(descriptor, as_bytes(rows), offset)
             forget_pages(descriptor, offset, rows.nbytes)
         except OSError as error:
-            raise StoreError(f"{self._store}: cannot read {spec.file}: {error.strerror}") from None
+            raise StoreError(f"{self._store}: cannot read {spec.file}: {reason_of(error)}") from None
         finally:
             os.close(descriptor)
         if count < rows.nbytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import tempfile
@@ -18,7 +19,7 @@ from typing import IO
 
 import numpy as np
 
-from penstock.errors import StoreError
+from penstock.errors import StoreError, reason_of
 
 WINDOW_BYTES = 8 << 20
 _WAIT_BEFORE, _WRITE = 1, 2
@@ -138,6 +139,16 @@ class Scratch:
         self._files.clear()
 
 
+def lock_file(descriptor: int) -> None:
+    """Take the lock of an open file, which is gone with it; raises BlockingIOError where another process has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, f"its file system has no locks ({error.strerror}), mount it with them") from error
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder last."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -177,4 +188,4 @@ def explained(path: Path, verb: str) -> Iterator[None]:
         }
         if error.errno is None:  # an error of ours
             raise
-        raise StoreError(f"cannot {verb} {path}: {reasons.get(error.errno, error.strerror)}") from error
+        raise StoreError(f"cannot {verb} {path}: {reasons.get(error.errno) or reason_of(error)}") from error

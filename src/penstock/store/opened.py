@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import xxhash
 
-from penstock.errors import MAKE_AGAIN, CorruptStoreError, MissingFieldError, NotAStoreError, PenstockError, StoreError, UsageError, damaged
+from penstock.errors import (
+    MAKE_AGAIN,
+    CorruptStoreError,
+    MissingFieldError,
+    NotAStoreError,
+    PenstockError,
+    StoreError,
+    UsageError,
+    damaged,
+    reason_of,
+)
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.format import MANIFEST, ArraySpec
@@ -49,7 +59,7 @@ class Store:
         except NotADirectoryError:
             raise NotAStoreError(f"{path} is a file: a store is a folder (made by `penstock ingest`)") from None
         except OSError as error:
-            raise StoreError(f"cannot open {path}: {error.strerror}") from None
+            raise StoreError(f"cannot open {path}: {reason_of(error)}") from None
         self._finalizer = weakref.finalize(self, os.close, self._folder)
         self.manifest = parse_manifest(self._read_manifest(), self.path)
         self.num_nodes = MappingProxyType({name: entry.num_nodes for name, entry in self.manifest.nodes.items()})
@@ -81,7 +91,7 @@ class Store:
         except IsADirectoryError:
             raise CorruptStoreError(f"{self.path}: {MANIFEST} is a folder: the store is damaged; {MAKE_AGAIN}") from None
         except OSError as error:
-            raise StoreError(f"cannot read {self.path / MANIFEST}: {error.strerror}") from None
+            raise StoreError(f"cannot read {self.path / MANIFEST}: {reason_of(error)}") from None
 
     @property
     def node_types(self) -> list[NodeType]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from penstock.errors import StoreError
+from penstock.errors import StoreError, reason_of
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def replacing(path: Path, hint: str = "", *, what: str = "") -> Iterator[Path]:
         yield aside
         os.replace(aside, path)
     except OSError as error:
-        message = f"cannot write {what}{path}: {error.strerror or error}"
+        message = f"cannot write {what}{path}: {reason_of(error)}"
         raise StoreError(f"{message}: {hint}" if hint else message) from error
     finally:
         with suppress(OSError):

@@ -9,7 +9,7 @@ the making. Where the file system cannot swap two folders, the old store passes 
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import re
 import shutil
@@ -20,7 +20,7 @@ from typing import Self
 
 from penstock.errors import CorruptStoreError, FormatVersionError, NotAStoreError, StoreBusyError, StoreError, UsageError, argument
 from penstock.store.arrays import ArrayWriter
-from penstock.store.files import Scratch, exchange, explained, sync_folder
+from penstock.store.files import Scratch, exchange, explained, lock_file, sync_folder
 from penstock.store.format import MANIFEST
 from penstock.store.manifest import Manifest
 from penstock.store.opened import Store
@@ -47,7 +47,7 @@ class WriterLock:
         while True:
             self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(self._lock)
                 if self._path.exists() and os.path.samestat(os.fstat(self._lock), os.stat(self._path)):
                     self._sign()
                     return
@@ -59,6 +59,11 @@ class WriterLock:
                 ) from None
             except FileNotFoundError:
                 pass
+            except OSError as error:
+                if error.errno != errno.ENOLCK:  # nobody can have it
+                    self._path.unlink(missing_ok=True)
+                self._close()
+                raise
             self._close()
 
     def _sign(self) -> None:
@@ -98,10 +103,10 @@ class StoreWriter:
         self._open_arrays: list[ArrayWriter] = []
 
     def __enter__(self) -> Self:
-        if not self._parent.is_dir():
-            raise UsageError(f"cannot write {self.destination}: the folder {self._parent} does not exist")
-        self._check_destination()
         with explained(self.destination, "write"):
+            if not self._parent.is_dir():
+                raise UsageError(f"cannot write {self.destination}: the folder {self._parent} does not exist")
+            self._check_destination()
             self._lock.acquire()
             try:
                 self._check_destination()

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.cache.policy import MAX_NODES
 from penstock.cache.presample import distinct_nodes, iterate_samples, oracle_hotness
-from penstock.errors import StoreError, UsageError, argument
+from penstock.errors import StoreError, UsageError, argument, reason_of
 from penstock.order import Order
 from penstock.records import Graph, NodeType
 from penstock.sample import NeighborSampler
@@ -53,7 +53,7 @@ class Trace:
             self._file = self._file or tempfile.TemporaryFile(prefix="penstock-study-")  # noqa: SIM115
             ids.tofile(self._file)
         except OSError as error:
-            where = f"{tempfile.gettempdir()}: {error.strerror or error}"
+            where = f"{tempfile.gettempdir()}: {reason_of(error)}"
             raise StoreError(f"cannot write the accesses to {where}; give more {argument('memory')}, or free space") from error
 
     def finish(self) -> None:

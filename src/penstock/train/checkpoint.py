@@ -27,8 +27,9 @@ def save(path: Path, state: dict[str, Any]) -> None:
     with replacing(path, hint, what="the checkpoint ") as aside, open(aside, "wb") as file:
         try:
             torch.save(state, file)
-        except RuntimeError as error:  # of a full disk, too
-            raise OSError(str(error).splitlines()[0]) from error
+        except RuntimeError as error:  # of a full disk too, which torch does not name
+            cause = error.__context__
+            raise cause if isinstance(cause, OSError) else OSError(str(error).splitlines()[0]) from error
         file.flush()
         os.fsync(file.fileno())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -12,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from penstock.errors import NotAStoreError, StoreBusyError, StoreError, UsageError, argument
+from penstock.errors import NotAStoreError, StoreBusyError, StoreError, UsageError, argument, reason_of
 from penstock.store import Store
+from penstock.store.files import lock_file
 from penstock.store.format import MANIFEST
 from penstock.store.whole_file import replacing
 
@@ -79,32 +79,47 @@ def interrupts_wait() -> Iterator[list[int]]:
 def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the folder of a run; made if need be. What was made is gone again where nothing came of it."""
     was_locked, made = os.path.exists(folder / _LOCK), [path for path in (folder, *folder.parents) if not os.path.exists(path)]
-    with _locked(folder):
+
+    def clear() -> None:
+        with suppress(OSError):
+            if not was_locked and os.listdir(folder) == [_LOCK]:
+                os.unlink(folder / _LOCK)
+                for path in made:
+                    path.rmdir()
+
+    try:
+        file = _locked(folder)
+    except StoreBusyError:
+        raise
+    except StoreError:
+        clear()
+        raise
+    with file:
         try:
             yield
         finally:
-            with suppress(OSError):
-                if not was_locked and os.listdir(folder) == [_LOCK]:
-                    os.unlink(folder / _LOCK)
-                    for path in made:
-                        path.rmdir()
+            clear()
 
 
 def _locked(folder: Path) -> IO[str]:
     """Make a folder, and the file whose lock is that of the folder."""
+    advice = f"choose another {argument('out')}"
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = open(folder / _LOCK, "w")  # noqa: SIM115 (closed by the caller)
         except OSError as error:
-            raise StoreError(f"cannot write in {folder}: {error.strerror or error}; choose another {argument('out')}") from error
+            raise StoreError(f"cannot write in {folder}: {reason_of(error)}; {advice}") from error
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file.fileno())
             if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / _LOCK)):
                 return file
+            file.close()
         except FileNotFoundError:  # who had it took it away meanwhile: once more
-            pass
+            file.close()
         except BlockingIOError:
             file.close()
-            raise StoreBusyError(f"another process trains in {folder}; choose another {argument('out')}") from None
-        file.close()
+            raise StoreBusyError(f"another process trains in {folder}; {advice}") from None
+        except OSError as error:
+            file.close()
+            raise StoreError(f"cannot write in {folder}: {reason_of(error)}; {advice}") from error

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import StoreError, argument
+from penstock.errors import StoreError, argument, reason_of
 from penstock.feed import NeighborLoader, layers
 from penstock.feed.array_input import ArrayInput
 from penstock.feed.layers import note_edges
@@ -43,13 +43,13 @@ def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
     try:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise StoreError(f"cannot write in {folder}: {error.strerror or error}") from error
+        raise StoreError(f"cannot write in {folder}: {reason_of(error)}") from error
     with file:
         try:
             os.posix_fallocate(file.fileno(), 0, num_bytes)  # a map that the disk has no room for would end the process without a word
         except OSError as error:
             raise StoreError(
-                f"evaluation keeps a layer of {num_bytes / 2**30:.1f} GiB in {folder}: {error.strerror}; free some space and go on by "
+                f"evaluation keeps a layer of {num_bytes / 2**30:.1f} GiB in {folder}: {reason_of(error)}; free some space and go on by "
                 f"{argument('resume', True)}"
             ) from error
         yield np.memmap(file, dtype=np.float32, mode="r+", shape=(rows, width))

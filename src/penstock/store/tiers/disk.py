@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import MAKE_AGAIN, TierError, UsageError
+from penstock.errors import MAKE_AGAIN, TierError, UsageError, reason_of
 from penstock.kernels.read_pages import rules
 from penstock.store.tiers.disk_device import Channel, Channels, Device, Job, Outcome, logger
 from penstock.store.tiers.disk_files import OpenRows, RowFile
@@ -300,9 +300,9 @@ def _choose_device(options: DiskOptions, name: str) -> Device:
             return UringDevice(options.depth, options.max_read_bytes)
         except OSError as error:
             if options.device == "io_uring":
-                raise TierError(f"{name}: the kernel refuses io_uring ({error.strerror}): allow it, or read by pread") from None
+                raise TierError(f"{name}: the kernel refuses io_uring ({reason_of(error)}): allow it, or read by pread") from None
             logger.warning(
-                "%s: the kernel refuses io_uring (%s): reading by pread on threads, at three times the CPU", name, error.strerror
+                "%s: the kernel refuses io_uring (%s): reading by pread on threads, at three times the CPU", name, reason_of(error)
             )
     return PreadDevice(min(_NUM_THREADS, options.depth), options.max_read_bytes)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from penstock.errors import TierError
+from penstock.errors import TierError, reason_of
 from penstock.store.tiers.disk_plan import ReadPlan
 
 logger = logging.getLogger("penstock")
@@ -147,7 +147,7 @@ class Channels:
             try:
                 return self._make()
             except OSError as error:
-                raise TierError(f"the system has no more rings or memory to read with ({error.strerror}): read less at a time") from error
+                raise TierError(f"the system has no more rings or memory to read with ({reason_of(error)}): read less at a time") from error
 
     def give_back(self, channel: Channel) -> None:
         """Take a channel back whose job is done."""

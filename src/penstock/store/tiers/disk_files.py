@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import MAKE_AGAIN, TierError
+from penstock.errors import MAKE_AGAIN, TierError, reason_of
 from penstock.store.files import MappedPages
 
 BLOCKS = (512, 4096)
@@ -84,7 +84,7 @@ class OpenRows:
             raise TierError(f"{name}: {file.path} is not there: it was moved, or the store was replaced; open the store again") from None
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                raise TierError(f"{name}: cannot open {file.path}: {error.strerror}") from None
+                raise TierError(f"{name}: cannot open {file.path}: {reason_of(error)}") from None
             self.refusal = f"the file system of {file.path} takes no direct reads"
             self.descriptor, block = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC), BUFFERED_BLOCK
         self.is_direct = direct and self.refusal is None

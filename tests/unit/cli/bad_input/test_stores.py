@@ -1,7 +1,9 @@
 """Paths and stores that are not what a command needs; disks that are full or cannot be written."""
 
+import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 
@@ -9,8 +11,9 @@ import numpy as np
 import pytest
 
 from penstock.cli import run
+from penstock.errors import StoreError
 from penstock.store import Store
-from tests.refusals import TRAIN, assert_in_table, call, said
+from tests.refusals import TRAIN, assert_in_table, call, refused, said
 from tests.train.stores import make_store
 
 
@@ -77,6 +80,77 @@ def test_a_folder_in_place_of_a_file(name, tmp_path, capfd):
     assert run(["check", "store"]) == 2
     out, _ = capfd.readouterr()
     assert f"{name}: is a folder" in out or f"store: {name} is a folder" in out
+
+
+@pytest.fixture
+def closed(tmp_path):
+    """Call it for the path of a folder that may not be looked into, by a user for whom that holds."""
+    folder, me = tmp_path / "closed", os.geteuid()
+    folder.mkdir()
+
+    def close():
+        folder.chmod(0)
+        if me == 0:
+            os.seteuid(65534)
+        return folder
+
+    yield close
+    os.seteuid(me)
+    folder.chmod(0o700)
+
+
+def test_a_destination_in_a_folder_that_may_not_be_looked_into(closed, tmp_path, capfd):
+    command = ["generate", "communities", "--num-nodes", "50"]
+    assert call(capfd, *command, tmp_path / "store")[0] == 0  # loads what that user cannot
+    assert "no permission: choose another folder" in said(capfd, *command, closed() / "store")
+
+
+def test_a_source_in_a_folder_that_may_not_be_looked_into(closed, tmp_path, capfd):
+    (tmp_path / "closed" / "edges.csv").write_text("src,dst\n0,1\n")
+    assert call(capfd, "ingest", tmp_path / "closed", "store")[0] == 0
+    assert "edges.csv: cannot be read (Permission denied)" in said(capfd, "ingest", closed() / "edges.csv", "other")
+
+
+def test_a_current_folder_that_was_deleted(tmp_path, monkeypatch, capfd):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    said(capfd, "generate", "communities", "store", "--num-nodes", "50")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(number, store, tmp_path, monkeypatch, capfd):
+    def no_locks(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    assert "has no locks" in said(capfd, "generate", "communities", "store", "--num-nodes", "50")
+    assert "has no locks" in said(capfd, "train", store, *TRAIN)
+    assert "has no locks" in said(capfd, "train", store, *TRAIN, "--out", "new/run")
+    assert not list(tmp_path.iterdir()), "a refused command left something behind"
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_too_many_open_files(spare, store, capfd):
+    assert call(capfd, "info", store)[0] == 0
+    lowest, limits = os.dup(0), resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, limits[1]))
+    try:
+        code, error = call(capfd, "info", store)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert code == 2, error
+    assert f"Too many open files (this process may have {lowest + spare}: raise the limit by `ulimit -n`)" in error
+    assert_in_table(error.strip())
+
+
+def test_a_file_system_that_maps_no_files(store, monkeypatch):
+    def no_maps(*_, **__):
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr("penstock.store.arrays.MappedPages", no_maps)
+    refused(StoreError, Store.open(store).graph)
 
 
 def test_a_destination_that_is_there(store, tmp_path, capfd):
