@@ -98,6 +98,17 @@ def test_threads_do_not_matter(model, store, tmp_path):
     assert len(digests) == 1
 
 
+def test_torch_has_no_more_threads_than_a_container_has_cores(store, tmp_path, monkeypatch):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        monkeypatch.setattr("penstock.train.run.usable_cores", lambda: 3)
+        assert run(tmp_path / "few", store).description["torch_threads"] == 3
+        assert run(tmp_path / "told", store, torch_threads=5).description["torch_threads"] == 5
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_seed_decides_the_weights(store, tmp_path):
     digests = [run(tmp_path / str(i), store, seed=seed).weights_digest for i, seed in enumerate((1, 1, 2))]
     assert digests[0] == digests[1] != digests[2]

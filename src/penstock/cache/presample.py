@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,9 +19,9 @@ from penstock.kernels.placement import cpu as placement
 from penstock.order import Order
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler, Workspace
-from penstock.store.process_memory import free_bytes
+from penstock.store.process_memory import free_bytes, usable_cores
 
-NUM_THREADS = min(8, os.cpu_count() or 1)
+NUM_THREADS = min(8, usable_cores())
 """To find out what is hot by, when nothing else goes on. One counts what the others sample, which takes it an eighth of their time."""
 BATCHES_AGAIN = 4
 """That are drawn twice: of some thousands of rows each, they tell a share to a percent."""

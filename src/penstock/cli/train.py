@@ -120,7 +120,7 @@ def _lists(
 
 def _machine(
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
-    torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0 leaves it to torch.")] = 0,
+    torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0: one for each core that may be used.")] = 0,
     map_threads: Annotated[
         int | None, typer.Option(help="Threads that read mapped files at once, read-ahead off: for stores beyond memory.")
     ] = None,

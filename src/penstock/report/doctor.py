@@ -79,10 +79,11 @@ def _version(package: str, extra: str = "") -> str:
 
 
 def _machine() -> str:
-    from penstock.store.process_memory import free_bytes
+    from penstock.store.process_memory import free_bytes, usable_cores
 
-    memory = words.num_bytes(free_bytes())
-    return f"{os.cpu_count()} cores, {memory} of memory free, Python {sys.version.split()[0]} on {sys.platform}"
+    memory, usable, cores = words.num_bytes(free_bytes()), usable_cores(), os.cpu_count() or 1
+    usable_of = f"{usable} of " if usable < cores else ""
+    return f"{usable_of}{cores} cores, {memory} of memory free, Python {sys.version.split()[0]} on {sys.platform}"
 
 
 def _locked_memory() -> str:

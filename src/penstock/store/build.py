@@ -10,7 +10,6 @@ hubs), random writes into a mapped file (they thrash as soon as the page cache i
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,6 +30,7 @@ from penstock.store.format import file_name, folder_of_edges
 from penstock.store.histogram import DegreeHistogram
 from penstock.store.manifest import EdgeEntry
 from penstock.store.place import INDICES, Columns, PlacedLists, Records, drop_repeats, place_records
+from penstock.store.process_memory import usable_cores
 from penstock.store.progress import Progress
 from penstock.store.spill import Buckets, Spill, plan_buckets, spill_records
 from penstock.store.writer import StoreWriter
@@ -38,7 +38,7 @@ from penstock.store.writer import StoreWriter
 MAX_BUCKET_BYTES = 64 * MIB
 """Larger buckets place no faster: their lists are out of the processor's caches."""
 MAX_WORKERS = 2
-NUM_WORKERS = min(MAX_WORKERS, os.cpu_count() or 1)
+NUM_WORKERS = min(MAX_WORKERS, usable_cores())
 """Buckets in memory at the same time: being placed, or waiting to be written."""
 MAX_CELLS = 1 << 20
 PLAN_CELL_BYTES = 32

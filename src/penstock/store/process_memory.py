@@ -1,6 +1,7 @@
-"""What this process holds and what is left, looked at from within: for budgets that cover all of it.
+"""What this process holds and what is left, looked at from within: for budgets that cover all of it, and as many threads as have cores.
 
-In: nothing, or a piece of work. Out: bytes. Linux says them exactly; elsewhere the figures are the coarser ones that the system has.
+In: nothing, or a piece of work. Out: bytes, or cores. Linux says them exactly; elsewhere the figures are the coarser ones that the system
+has.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import os
 import re
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -56,6 +58,17 @@ def free_in_container() -> int | None:
     limit. Beyond it a process is killed."""
     left = min(_container_limits(), default=None)
     return None if left is None else left + psutil.swap_memory().free
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may keep busy: those that it may run on, or the time that its container is given on them."""
+    counts = [len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1]
+    for folder, is_new in _groups("cpu"):
+        names = ("cpu.max",) if is_new else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quota = [word for name in names for line in _read_lines(folder / name) for word in line.split()]
+        if len(quota) == 2 and quota[0].isdigit():  # else max or -1: none
+            counts.append(-(-int(quota[0]) // int(quota[1])))
+    return max(1, min(counts))
 
 
 def own_file_bytes() -> int:
@@ -124,28 +137,31 @@ def _current_peak() -> int | None:
 
 
 def _container_limits() -> list[int]:
-    """Limits of control groups, this process' and those around it, less what is in use; page cache counts as free, it gives way, but for
-    files in memory (tmpfs), which are in its sum."""
-    root = Path("/sys/fs/cgroup")
+    """Limits of control groups, less what is in use; page cache counts as free, it gives way, but for files in memory (tmpfs), which are in
+    its sum."""
     found = []
+    for folder, is_new in _groups("memory"):
+        if is_new:
+            names, kinds, shmem = ("memory.max", "memory.current"), ("file", "slab_reclaimable"), "shmem"
+        else:
+            names, kinds, shmem = ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("total_cache",), "total_shmem"
+        limit, used = (next(iter(_read_lines(folder / name)), "") for name in names)
+        counts = dict(line.split()[:2] for line in _read_lines(folder / "memory.stat"))
+        cache = sum(int(counts.get(kind, 0)) for kind in kinds)
+        if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
+            found.append(max(0, int(limit) - int(used) + cache - int(counts.get(shmem, 0))))
+    return found
+
+
+def _groups(controller: str) -> Iterator[tuple[Path, bool]]:
+    """Yield the folders of this process' control groups and those around them, and whether they are of version 2."""
+    root = Path("/sys/fs/cgroup")
     for line in _read_lines(Path("/proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)
-        if controllers == "memory":
-            base, names, kinds = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("total_cache",)
-            shmem = "total_shmem"
-        elif controllers == "":
-            base, names, kinds = root, ("memory.max", "memory.current"), ("file", "slab_reclaimable")
-            shmem = "shmem"
-        else:
-            continue
-        for path in (PurePosixPath(group), *PurePosixPath(group).parents):
-            folder = base / str(path).lstrip("/")
-            limit, used = (next(iter(_read_lines(folder / name)), "") for name in names)
-            counts = dict(line.split()[:2] for line in _read_lines(folder / "memory.stat"))
-            cache = sum(int(counts.get(kind, 0)) for kind in kinds)
-            if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
-                found.append(max(0, int(limit) - int(used) + cache - int(counts.get(shmem, 0))))
-    return found
+        if not controllers or controller in controllers.split(","):
+            base = root / controller if controllers else root
+            for path in (PurePosixPath(group), *PurePosixPath(group).parents):
+                yield base / str(path).lstrip("/"), not controllers
 
 
 def _read_lines(path: Path) -> list[str]:

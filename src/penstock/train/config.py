@@ -49,7 +49,7 @@ class TrainConfig:
             `penstock.Plan`; None takes what the recipe says. Only the order has a say in the weights.
         device: where the model computes, evaluation too, and where batches are delivered: "cpu", "cuda", "cuda:1". A run may be resumed on
             another; its weights then differ in the last bits.
-        num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default.
+        num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default, or the cores of a container.
         checkpoint_every_s: seconds between checkpoints within an epoch.
     Raises:
         UsageError: values that cannot work.

@@ -27,7 +27,7 @@ from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.store import Store
 from penstock.store.device_memory import peak_device_bytes
-from penstock.store.process_memory import peak_resident_bytes
+from penstock.store.process_memory import peak_resident_bytes, usable_cores
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
@@ -96,8 +96,8 @@ class _Run:
 
     def __init__(self, config: TrainConfig, folder: Path, observer: Observer) -> None:
         keep_freed_memory()
-        if config.torch_threads:
-            torch.set_num_threads(config.torch_threads)
+        if config.torch_threads or usable_cores() < torch.get_num_threads():  # torch counts cores, whatever time a container has on them
+            torch.set_num_threads(config.torch_threads or usable_cores())
         self.config, self.folder, self.observer = config, folder, observer
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
         self.plan = config.plan().resolved(has_device=config.device != "cpu")

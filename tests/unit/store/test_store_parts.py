@@ -118,6 +118,23 @@ def test_limits_of_containers_are_those_of_the_groups_around(version, monkeypatc
     assert process_memory.free_in_container() is None
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("quota", "cores"), [(150000, 2), (50000, 1), (800000, 8), (6400000, 16), (None, 16)])
+def test_cores_are_those_that_the_time_of_a_container_comes_to(version, quota, cores, monkeypatch):
+    """A pod's limit, say, on a machine of which it sees all cores."""
+    folder = "/sys/fs/cgroup/cpu/pod" if version == 1 else "/sys/fs/cgroup/pod"
+    files = {"/proc/self/cgroup": ["2:cpu,cpuacct:/pod/container"] if version == 1 else ["0::/pod/container"]}
+    if version == 1:
+        files |= {f"{folder}/cpu.cfs_quota_us": [str(quota or -1)], f"{folder}/cpu.cfs_period_us": ["100000"]}
+    else:
+        files |= {f"{folder}/cpu.max": [f"{quota or 'max'} 100000"], f"{folder}/container/cpu.max": ["max 100000"]}
+    monkeypatch.setattr(process_memory, "_read_lines", lambda path: files.get(str(path), []))
+    monkeypatch.setattr(process_memory.os, "sched_getaffinity", lambda process: set(range(16)))
+    assert process_memory.usable_cores() == cores
+    files.clear()
+    assert process_memory.usable_cores() == 16
+
+
 @given(st.lists(st.lists(st.integers(0, 500), max_size=20), max_size=10), st.sampled_from([2, 3, 16, 1000]), st.booleans())
 def test_histogram_folds_as_ids_grow(batches, max_cells, knows_keys):
     histogram = DegreeHistogram(501 if knows_keys else None, max_cells)

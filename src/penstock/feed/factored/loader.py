@@ -8,7 +8,6 @@ Source: GNNLab (EuroSys'22): samplers that hold the topology, trainers that hold
 
 from __future__ import annotations
 
-import os
 import weakref
 from typing import Any
 
@@ -19,6 +18,7 @@ from penstock.feed.factored.schedule import Schedule
 from penstock.feed.factored.spec import Devices, check_counts, check_plan, device_of, make_specs, path_of, plan_of_rows
 from penstock.feed.factored.trainer import TrainerLoader
 from penstock.plan import Plan, Times, make_plan, plan_samplers_beside
+from penstock.store.process_memory import usable_cores
 
 
 class FactoredLoader(TrainerLoader):
@@ -53,7 +53,7 @@ class FactoredLoader(TrainerLoader):
         if num_samplers is None:
             if options.get("step") is None:
                 raise UsageError("give num_samplers, or step, to find out by a few batches how many are needed")
-            num_samplers = plan_samplers_beside(1, measure_times(self, options["step"]), max(1, (os.cpu_count() or 2) - 1))
+            num_samplers = plan_samplers_beside(1, measure_times(self, options["step"]), max(1, usable_cores() - 1))
         check_counts(num_samplers, 1, queue_depth)
         of_samplers, _ = make_specs(self, num_neighbors, plan, options)
         batches = range(self.rank, self._num_batches, self.num_ranks)
