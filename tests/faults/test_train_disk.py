@@ -5,13 +5,14 @@ import os
 import subprocess
 
 import pytest
+import torch
 from tests.faults import disturbed
 from tests.refusals import assert_in_table, call, refused, said
 from tests.train.stores import make_store
 
 from penstock.cli.console import as_typed
 from penstock.errors import StoreError
-from penstock.train import TrainConfig, train
+from penstock.train import TrainConfig, checkpoint, train
 
 SETTINGS = dict(
     num_neighbors=(4, 3), batch_size=32, hidden=8, epochs=3, num_workers=2, lr=0.01, torch_threads=1, recipe="ginex", window=3
@@ -94,6 +95,12 @@ def test_a_disk_that_is_full_at_the_first_checkpoint(store, disk, capfd):
     assert "No space left on device: nothing is saved yet" in said(capfd, "train", store, "--out", disk / "run", *COMMAND)
     free(disk)
     assert call(capfd, "train", store, "--out", disk / "run", *COMMAND)[0] == 0
+
+
+def test_a_full_disk_is_named_though_torch_does_not(disk):
+    fill(disk, leave=4096)
+    message = refused(StoreError, checkpoint.save, disk / "checkpoint.pt", {"model": torch.ones(100_000)})
+    assert "No space left on device: nothing is saved yet" in message
 
 
 def test_a_disk_that_is_full_at_the_report(store, disk, capfd):
