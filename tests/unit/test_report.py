@@ -15,9 +15,11 @@ import pytest
 from rich.console import Console
 
 from penstock.report.live import Panel
+from penstock.report.plots import draw_scores
 from penstock.report.timeline import LANES, stack
 from penstock.report.words import count, num_bytes
 from penstock.store import ingest
+from penstock.train import EpochRecord
 from tests.train.stores import make_data, make_store
 
 TRAIN = ["--num-neighbors", "3,2", "--batch-size", "32", "--epochs", "3", "--num-workers", "1", "--torch-threads", "1"]
@@ -174,3 +176,7 @@ def test_a_panel_shows_paths_as_they_are():
     console = Console(file=io.StringIO(), force_terminal=True, width=200)
     Panel(console).note("out/g [/x] [v2]")
     assert "out/g [/x] [v2]" in console.file.getvalue()
+
+
+def test_a_run_without_any_score_is_drawn_without_a_word():
+    assert "svg" in draw_scores([EpochRecord(epoch=0)], "auc")

@@ -67,7 +67,8 @@ def draw_scores(history: list[EpochRecord], metric: str) -> str:
         points = [(record.epoch + 1, 100 * getattr(record, name)) for record in history if getattr(record, name) is not None]
         if points:
             axes.plot(*zip(*points, strict=True), color=colour, label=label, **marker)
-    axes.legend(frameon=False, fontsize=8)
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=8)
     _style(axes, f"{metric}, %")
     return as_svg(figure)
 
