@@ -30,6 +30,8 @@ def predictions_path(path: str | os.PathLike[str] | None) -> Path | None:
     target = _target(path)
     if not target.parent.is_dir():
         raise UsageError(f"{argument('predictions')}: the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{argument('predictions')}: the folder {target.parent} cannot be written")
     if path.is_dir():
         raise UsageError(f"{argument('predictions')}: {path} is a folder: name a file in it")
     refuse_in_store(target.parent, "predictions")

@@ -256,6 +256,11 @@ def test_compiled_kernels_that_are_damaged_are_compiled_again(kind, tmp_path):
     assert all(path.stat().st_size for path in saved)
 
 
+def test_predictions_into_a_folder_that_cannot_be_written(read_only, store, tmp_path, capfd):
+    said(capfd, "train", store, *TRAIN, "--predictions", read_only / "classes.csv")
+    assert not (tmp_path / "runs").exists(), "it was trained first"
+
+
 def test_json_says_the_same(tmp_path, capfd):
     assert run(["info", str(tmp_path / "nowhere"), "--json"]) == 2
     out, _ = capfd.readouterr()
