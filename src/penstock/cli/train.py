@@ -199,7 +199,10 @@ train = with_groups(
 def saved_settings(folder: Path) -> dict[str, Any]:
     """What the run of a folder was told; nothing where there is none."""
     try:
-        return json.loads((folder / "config.json").read_text())
+        saved = json.loads((folder / "config.json").read_text())
+        if not isinstance(saved, dict):
+            raise ValueError(f"settings have names, got {saved!r:.60}")
+        return saved
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:

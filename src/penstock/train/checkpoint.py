@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 import torch
 import xxhash
 
-from penstock.errors import CorruptStoreError, argument
+from penstock.errors import CorruptStoreError, PenstockError, argument
 from penstock.store.whole_file import replacing
 
 _PARTS = {"config", "model", "loader", "record", "history", "best"}
@@ -40,19 +42,26 @@ def load(path: Path) -> dict[str, Any]:
     Raises:
         CorruptStoreError: it is damaged, or no checkpoint.
     """
-    try:
+    with trusted_by_nobody(path):
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():  # torch compares no checksum
                 raise zipfile.BadZipFile(f"{damaged} is damaged")
         state = torch.load(path, weights_only=True, map_location="cpu")  # where a device has written it, too
         if not isinstance(state, dict) or not state.keys() >= _PARTS:
             raise ValueError("it is not a checkpoint of penstock train")
-    except MemoryError:
+    return state
+
+
+@contextmanager
+def trusted_by_nobody(path: Path) -> Iterator[None]:
+    """Say that a checkpoint cannot be read, whatever is raised while it is: of a damaged one torch raises nearly anything."""
+    try:
+        yield
+    except (MemoryError, PenstockError):
         raise
-    except Exception as error:  # of a damaged file torch raises nearly anything
+    except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CorruptStoreError(f"cannot read the checkpoint {path}: {reason}") from error
-    return state
 
 
 def weights_digest(state: dict[str, torch.Tensor]) -> str:

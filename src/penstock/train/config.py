@@ -20,6 +20,7 @@ MODELS = {
 EVALUATIONS = ("auto", "full", "sampled")
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
+_KINDS = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), "None": (type(None),)}
 PLAN_SETTINGS = tuple(each.name for each in fields(Plan) if each.name not in ("recipe", "presample_epochs"))
 """Fields of a plan that a run may be told; `recipe` is one of its own."""
 
@@ -104,6 +105,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
+        for each in fields(self):
+            _check_kind(each.name, str(each.type), getattr(self, each.name))
         _one_of("model", self.model, ("auto", *MODELS))
         _one_of("metric", self.metric, METRICS)
         _one_of("evaluation", self.evaluation, EVALUATIONS)
@@ -157,7 +160,21 @@ class TrainConfig:
         unknown = sorted(values.keys() - {field.name for field in fields(cls)})
         if unknown:
             raise UsageError(f"unknown setting {unknown[0]!r} in the saved configuration")
-        return cls(**{**values, "num_neighbors": tuple(values["num_neighbors"])})
+        if "store" not in values:
+            raise UsageError("the saved configuration names no store")
+        neighbors = values.get("num_neighbors")
+        return cls(**{**values, **({"num_neighbors": tuple(neighbors)} if isinstance(neighbors, list) else {})})
+
+
+def _check_kind(name: str, kind: str, value: Any) -> None:
+    """Refuse a value that is not of the kind that a setting is annotated with; those that were saved may say anything."""
+    if kind.startswith("tuple"):
+        is_fine = isinstance(value, (tuple, list)) and all(type(each) is int for each in value)
+    else:
+        kinds = tuple(one for word in kind.split(" | ") for one in _KINDS[word])
+        is_fine = isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
+    if not is_fine or (isinstance(value, int) and name != "seed" and abs(value) >= 1 << 63):
+        raise UsageError(f"{argument(name)} must be of the kind {kind}, got {value!r:.60}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

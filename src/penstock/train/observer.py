@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
@@ -49,6 +50,17 @@ class EpochRecord:
         """Return plain values."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read what `as_dict` wrote; raises ValueError where values are of another kind."""
+        values = {"num_scored": values["num_seeds"], **values}  # runs of before have none
+        record = cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})
+        for each in fields(cls):
+            value, kind = getattr(record, each.name), str(each.type)
+            if isinstance(value, dict) != kind.startswith("dict") or (value is None and "None" not in kind) or not _is_plain(value):
+                raise ValueError(f"{each.name} of an epoch is {value!r:.60}")
+        return record
+
     @property
     def seeds_per_s(self) -> float:
         """Seeds trained per second, evaluation left out."""
@@ -63,6 +75,13 @@ class EpochRecord:
     def list_hit_rate(self) -> float | None:
         """Share of the neighbour lists that a cache held; None where there is none."""
         return _share_of_caches(self.lists, "num_lists")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether these are finite numbers, by names or not."""
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
+    return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
 
 
 def sources_of(tiers: dict[str, T]) -> dict[str, T]:

@@ -12,7 +12,6 @@ import os
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +357,12 @@ class _Run:
 
     def _restore(self) -> None:
         state = checkpoint.load(self.folder / CHECKPOINT)
+        with checkpoint.trusted_by_nobody(self.folder / CHECKPOINT):
+            self._take(state)
+        self._saved = self._position()
+        self.observer.note(f"resumed at {self._saved}")
+
+    def _take(self, state: dict[str, Any]) -> None:
         saved, now = TrainConfig.from_dict(state["config"]).as_dict(), self.config.as_dict()  # of an older run: with the defaults
         free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", "device", *PLAN_SETTINGS}
         differing = [name for name in now if name not in free and _plain(saved.get(name)) != _plain(now[name])]
@@ -376,10 +381,9 @@ class _Run:
             )
         self.learner.restore(state)
         self.loader.load_state_dict(state["loader"])
-        self.history = [_record(values) for values in state["history"]]
-        self.record, self.best = _record(state["record"]), state["best"]
-        self._saved = self._position()
-        self.observer.note(f"resumed at {self._saved}")
+        self.history = [EpochRecord.from_dict(values) for values in state["history"]]
+        self.record, best = EpochRecord.from_dict(state["record"]), state["best"]
+        self.best = {"epoch": int(best["epoch"]), **{part: _score(best[part]) for part in ("val", "test")}, "model": dict(best["model"])}
 
     def _result(self) -> Result:
         if not self.history:
@@ -409,6 +413,5 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _record(values: dict[str, Any]) -> EpochRecord:
-    values = {"num_scored": values["num_seeds"], **values}  # runs of before have none
-    return EpochRecord(**{field.name: values[field.name] for field in fields(EpochRecord) if field.name in values})
+def _score(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -4,11 +4,13 @@ import errno
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import torch
 
 from penstock.cli import run
 from penstock.errors import StoreError
@@ -265,3 +267,64 @@ def test_json_says_the_same(tmp_path, capfd):
     assert run(["info", str(tmp_path / "nowhere"), "--json"]) == 2
     out, _ = capfd.readouterr()
     assert json.loads(out)["error"]["exit_code"] == 2
+
+
+@pytest.fixture(scope="module")
+def finished(store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert run(["train", str(store), *TRAIN, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"torch_threads": ".."},
+        {"target": [[]]},
+        {"weight": [1]},
+        {"map_threads": "x"},
+        {"presample_batches": ["x"]},
+        {"num_neighbors": None},
+        {"num_neighbors": ["3"]},
+        {"epochs": True},
+        {"batch_size": 10**30},
+        {"lr": {}},
+    ],
+)
+def test_settings_that_say_anything(settings, finished, store, tmp_path, capfd):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    saved = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(saved | settings))
+    line = said(capfd, "train", store, "--out", folder, "--resume")
+    assert f"--{next(iter(settings)).replace('_', '-')} must be of the kind " in line
+
+
+@pytest.mark.parametrize("text", ["[3]", "[" * 100_000, "7"])
+def test_settings_that_are_none(text, finished, store, tmp_path, capfd):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    (folder / "config.json").write_text(text)
+    assert "config.json cannot be read (" in said(capfd, "train", store, "--out", folder, "--resume")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state["history"].append(True),
+        lambda state: state["history"][0].update(wait_s=torch.zeros(4)),
+        lambda state: state["history"][0].update(num_nodes=None),
+        lambda state: state["history"][0].update(loss=float("nan")),
+        lambda state: state["history"][0].update(tiers=[]),
+        lambda state: state["best"].update(test=[[]]),
+        lambda state: state.update(history=torch.zeros(3, 3)),
+        lambda state: state.update(optimizer=1.5),
+        lambda state: state["config"].update(batch_size=torch.zeros(2)),
+        lambda state: state["model"].update(dict.fromkeys(state["model"], "")),
+    ],
+)
+def test_a_checkpoint_that_says_anything(change, finished, store, tmp_path, capfd):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    state = torch.load(folder / "checkpoint.pt", weights_only=True)
+    change(state)
+    torch.save(state, folder / "checkpoint.pt")
+    line = said(capfd, "train", store, "--out", folder, "--resume")
+    assert "cannot read the checkpoint" in line or "must be of the kind int" in line
