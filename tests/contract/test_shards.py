@@ -1,6 +1,8 @@
 """Caches shared by ranks (BGL 3.2.3) keep the contract of tiers, whichever rank reads; threads of one process play the ranks."""
 
 import gc
+import os
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ from penstock.cache import FIFO, LRU, Belady, Static
 from penstock.cache.shard import num_ids_of, plan_shards
 from penstock.errors import InputError, TierError, UsageError
 from penstock.gather import CachedTier, ShardedCache, ShardGroup, open_shards, shard_peers, shard_seats
-from penstock.gather.shard_owner import Export
+from penstock.gather.shard_owner import Export, Owner
 from penstock.gather.stack import around
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
 from tests.contract.test_device_tiers import OnDevice
@@ -261,6 +263,21 @@ def test_ranks_that_do_not_meet(reader):
         shard_seats(0)
     with pytest.raises(UsageError, match="policy belady looks ahead"):
         ShardedCache(lambda: Belady(30, 3, 2), slows[0], reader=reader, group=alone)
+
+
+def test_another_user_is_told_nothing_and_not_listened_to(monkeypatch):
+    seat, other = shard_seats(2)
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    owner = Owner(seat, {}, {})
+    try:
+        with pytest.raises(OSError, match="another user"):
+            other.connect(0)
+        with socket.socket(socket.AF_UNIX) as end:
+            end.settimeout(10)
+            end.connect(other._address(0))
+            assert end.recv(1) == b""
+    finally:
+        owner.close()
 
 
 def test_memory_that_other_processes_are_not_given(reader, monkeypatch):

@@ -1,6 +1,7 @@
 """Truncated, altered and foreign files: a clear error from open or check, never a crash, and a flipped byte is found wherever it is."""
 
 import json
+import os
 import re
 import shutil
 
@@ -106,6 +107,18 @@ def test_missing_file(store):
     with pytest.raises(CorruptStoreError, match=r"nodes/node/y.npy is missing"):
         Store(store)
     assert [finding.file for finding in check(store, deep=True).findings] == ["nodes/node/y.npy"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "nodes/node/x.npy"])
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_a_pipe_or_a_device_in_place_of_a_file(store, name, is_pipe):
+    (store / name).unlink()
+    if is_pipe:
+        os.mkfifo(store / name)
+    else:
+        (store / name).symlink_to("/dev/zero")
+    with pytest.raises(StoreError, match=rf"cannot read .*{name}: it is no file"):
+        Store(store)
 
 
 def test_every_finding_is_reported(store):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import secrets
 import socket
+import struct
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -55,6 +57,8 @@ class Seat:
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             end.connect(self._address(rank))
+            if not is_ours(end):  # somebody has taken the name since that rank ended: it is told nothing, and not listened to
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "another user listens there")
             connection = Connection(end.detach())
         finally:
             end.close()
@@ -64,6 +68,12 @@ class Seat:
     def _address(self, rank: int) -> bytes:
         """A name that does not tell the token: everybody on the machine can list such names."""
         return b"\0penstock-shard-" + hashlib.sha256(self.token + b"%d" % rank).hexdigest()[:24].encode()
+
+
+def is_ours(end: socket.socket) -> bool:
+    """Whether the process at the other end is of the same user, by the system's word: known before anything is said."""
+    _, user, _ = struct.unpack("iII", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
+    return user == os.geteuid()
 
 
 def shard_seats(num_ranks: int, *, timeout_s: float = 300.0) -> list[Seat]:

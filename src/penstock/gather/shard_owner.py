@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.cache.shard import Shard, Verdicts
-from penstock.gather.seats import Seat
+from penstock.gather.seats import Seat, is_ours
 
 if TYPE_CHECKING:
     import torch
@@ -120,7 +120,9 @@ class Owner:
 
     def _take(self, one: Any) -> None:
         if one is self._door:
-            self._strangers.add(Connection(self._door.accept()[0].detach()))
+            with self._door.accept()[0] as end:
+                if is_ours(end):  # anybody else could keep this thread waiting for the rest of a token
+                    self._strangers.add(Connection(end.detach()))
         elif one is self._bell:
             self._bell.recv_bytes()
             self._closing_at = time.monotonic()

@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from penstock.errors import MAKE_AGAIN, CorruptStoreError, StoreError, reason_of
-from penstock.store.files import MappedPages, WriteBehind, as_bytes, forget_pages, read_at, write_at
+from penstock.store.files import MappedPages, WriteBehind, as_bytes, forget_pages, open_file, read_at, write_at
 from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, DTYPES, ArraySpec, npy_header, row_bytes
 
 
@@ -115,7 +115,7 @@ class ArrayFile:
 
     def _open(self) -> int:
         try:
-            return os.open(self.spec.file, os.O_RDONLY, dir_fd=self._folder)
+            return open_file(self.spec.file, dir_fd=self._folder)
         except FileNotFoundError:
             message = f"{self._store}: {self.spec.file} is missing: the store is damaged, or was replaced since it was opened; {MAKE_AGAIN}"
             raise CorruptStoreError(message) from None

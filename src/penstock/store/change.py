@@ -69,7 +69,8 @@ class StoreChange:
         root, named = self.store.path, _named(manifest)
         (root / PARTIAL).unlink(missing_ok=True)
         for path in sorted(root.glob("nodes/*/*.npy")):
-            if OF_CHANGES.fullmatch(path.name) and path.relative_to(root).as_posix() not in named:
+            is_here = path.parent.resolve().is_relative_to(root.resolve())  # and not where a link leads
+            if is_here and OF_CHANGES.fullmatch(path.name) and path.relative_to(root).as_posix() not in named:
                 path.unlink()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

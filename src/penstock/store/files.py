@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,16 @@ class MappedPages(mmap.mmap):
     inode: tuple[int, int]
     written_ns: int
     is_moved: bool = False
+
+
+def open_file(name: str, flags: int = os.O_RDONLY, *, dir_fd: int) -> int:
+    """Open a file that was named by somebody else: a pipe or a device of that name would be waited for, or read without an end."""
+    descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=dir_fd)
+    kind = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file")
+    return descriptor
 
 
 def as_bytes(array: np.ndarray) -> memoryview:

@@ -30,6 +30,7 @@ from penstock.errors import (
 )
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
+from penstock.store.files import open_file
 from penstock.store.format import MANIFEST, ArraySpec
 from penstock.store.manifest import EdgeEntry, NodeEntry, parse_manifest
 
@@ -84,7 +85,7 @@ class Store:
 
     def _read_manifest(self) -> bytes:
         try:
-            with open(MANIFEST, "rb", opener=lambda name, flags: os.open(name, flags, dir_fd=self._folder)) as file:
+            with open(MANIFEST, "rb", opener=lambda name, flags: open_file(name, flags, dir_fd=self._folder)) as file:
                 return file.read()
         except FileNotFoundError:
             raise NotAStoreError(f"{self.path} is not a store: it has no {MANIFEST}") from None

@@ -25,6 +25,7 @@ def replacing(path: Path, hint: str = "", *, what: str = "") -> Iterator[Path]:
     """
     aside = path.with_name(f".{path.name}.partial")
     try:
+        aside.unlink(missing_ok=True)  # what a link of that name leads to is not to be written to
         yield aside
         os.replace(aside, path)
     except OSError as error:

@@ -45,7 +45,7 @@ class WriterLock:
     def acquire(self) -> None:
         """Take it; raises StoreBusyError where another process holds it."""
         while True:
-            self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
                 lock_file(self._lock)
                 if self._path.exists() and os.path.samestat(os.fstat(self._lock), os.stat(self._path)):

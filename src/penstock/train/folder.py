@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -106,20 +106,20 @@ def _locked(folder: Path) -> IO[str]:
     advice = f"choose another {argument('out')}"
     while True:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = open(folder / _LOCK, "w")  # noqa: SIM115 (closed by the caller)
-        except OSError as error:
-            raise StoreError(f"cannot write in {folder}: {reason_of(error)}; {advice}") from error
-        try:
-            lock_file(file.fileno())
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / _LOCK)):
-                return file
-            file.close()
-        except FileNotFoundError:  # who had it took it away meanwhile: once more
-            file.close()
+            with ExitStack() as opened:
+                folder.mkdir(parents=True, exist_ok=True)
+                file = opened.enter_context(open(folder / _LOCK, "w", opener=_open_no_link))
+                lock_file(file.fileno())
+                with suppress(FileNotFoundError):  # who had it took it away meanwhile: once more
+                    if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / _LOCK)):
+                        opened.pop_all()
+                        return file
         except BlockingIOError:
-            file.close()
             raise StoreBusyError(f"another process trains in {folder}; {advice}") from None
         except OSError as error:
-            file.close()
             raise StoreError(f"cannot write in {folder}: {reason_of(error)}; {advice}") from error
+
+
+def _open_no_link(name: str, flags: int) -> int:
+    """What a link leads to is not this run's to empty."""
+    return os.open(name, flags | os.O_NOFOLLOW, 0o666)

@@ -269,6 +269,41 @@ def test_json_says_the_same(tmp_path, capfd):
     assert json.loads(out)["error"]["exit_code"] == 2
 
 
+def test_a_pipe_in_place_of_a_file(tmp_path, capfd):
+    path = make_store(tmp_path / "store").path / "nodes" / "node" / "x.npy"
+    path.unlink()
+    os.mkfifo(path)
+    assert "cannot read nodes/node/x.npy: it is no file" in said(capfd, "train", "store", *TRAIN)
+
+
+def test_links_in_the_folder_of_a_run_are_not_written_through(finished, store, tmp_path, capfd):
+    folder, precious = shutil.copytree(finished, tmp_path / "run"), tmp_path / "precious"
+    precious.write_text("diary")
+    for name in ("checkpoint.pt", "config.json", "report.html", "report.json"):
+        (folder / f".{name}.partial").symlink_to(precious)
+    assert run(["train", str(store), "--out", str(folder), "--resume", "--epochs", "2"]) == 0
+    (folder / ".lock").unlink()
+    (folder / ".lock").symlink_to(precious)
+    capfd.readouterr()
+    assert "cannot write in" in said(capfd, "train", store, "--out", folder, "--resume")
+    assert precious.read_text() == "diary"
+
+
+def test_links_beside_a_store_and_in_it_are_not_followed(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "precious").write_text("diary")
+    (tmp_path / ".new.lock").symlink_to(tmp_path / "precious")
+    assert "cannot write" in said(capfd, "ingest", "edges.csv", "new")
+    assert (tmp_path / "precious").read_text() == "diary"
+    make_store(tmp_path / "theirs")
+    kept = make_store(tmp_path / "mine").path / "nodes" / "node"
+    (kept / "x.packed.npy").write_text("mine")
+    shutil.rmtree(tmp_path / "theirs" / "nodes" / "node")
+    (tmp_path / "theirs" / "nodes" / "node").symlink_to(kept)
+    assert run(["layout", "theirs", "--drop"]) == 0
+    assert (kept / "x.packed.npy").exists()
+
+
 @pytest.fixture(scope="module")
 def finished(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
