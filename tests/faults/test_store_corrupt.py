@@ -191,6 +191,7 @@ def test_manifest_cut_anywhere(store):
         lambda d: d["edges"][0].update(type=["node", "to", "paper"]),
         lambda d: d["edges"][0].update(type=["node", 7, "node"]),
         lambda d: d["edges"].append(d["edges"][0]),
+        lambda d: d["edges"][0]["edge_id"].update(dtype="float64"),
         lambda d: d["edges"][0].update(num_edges=1),
         lambda d: d["edges"][0]["indices"].update(dtype="float32"),
         lambda d: d.update(edges={}),

@@ -39,6 +39,7 @@ def test_kinds_of_labels():
     [
         (np.array([0, -1, 1, 2]), "auto", "1 of 4 train nodes have no label in y; first is node 1"),
         (np.array([0.5, 1, 1, 1]), "auto", "must be integer classes"),
+        (np.zeros((4, 2, 1), int), "auto", "must be integer classes"),
         (np.array([0, 0, 0, 0]), "auto", "1 class"),
         (np.array([0, 1, 2, 0]), "auc", "auc takes two: choose another metric"),
         (np.zeros((4, 2), np.uint8), "auc", "multi-label"),

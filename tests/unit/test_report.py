@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
+from penstock.report import plots
 from penstock.report.live import Panel
-from penstock.report.plots import draw_scores
 from penstock.report.timeline import LANES, stack
 from penstock.report.words import count, num_bytes
 from penstock.store import ingest
@@ -179,4 +179,9 @@ def test_a_panel_shows_paths_as_they_are():
 
 
 def test_a_run_without_any_score_is_drawn_without_a_word():
-    assert "svg" in draw_scores([EpochRecord(epoch=0)], "auc")
+    assert "svg" in plots.draw_scores([EpochRecord(epoch=0)], "auc")
+
+
+def test_names_that_others_chose_are_no_formulas():
+    counts = {"num_rows": 1, "num_reads": 1, "num_bytes": 8, "seconds": 0.0}
+    assert "<svg" in plots.draw_tiers([EpochRecord(0, tiers={"$\\frac$: host": counts})])

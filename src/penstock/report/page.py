@@ -71,19 +71,24 @@ def render(result: Result) -> str:
         ("What was trained on what", _table(_facts(result))),
         ("Settings", _table([(name, _plain(value)) for name, value in description["config"].items() if value is not None])),
     ]
-    cards = "".join(f'<div class="figure"><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>' for value, name in figures)
+    cards = "".join(f'<div class="figure"><b>{_text(value)}</b><span>{_text(name)}</span></div>' for value, name in figures)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><main>"
-        f'<h1>{html.escape(title)}</h1><p class="sub">{html.escape(description["store"])}</p><div class="figures">{cards}</div>'
-        + "".join(f"<section><h2>{html.escape(name)}</h2>{body}</section>" for name, body in sections)
+        f"<title>{_text(title)}</title><style>{_STYLE}</style></head><body><main>"
+        f'<h1>{_text(title)}</h1><p class="sub">{_text(description["store"])}</p><div class="figures">{cards}</div>'
+        + "".join(f"<section><h2>{_text(name)}</h2>{body}</section>" for name, body in sections)
         + f'<p class="sub">Penstock {penstock.__version__}, weights {result.weights_digest}</p></main></body></html>\n'
     )
 
 
+def _text(value: str) -> str:
+    """Text for the page, whoever has named what it names."""
+    return html.escape(words.printable(value))
+
+
 def _timeline(result: Result) -> str:
     shown = result.timeline or {}
-    return timeline.draw_timeline(shown) + f"<p>{html.escape(timeline.describe(shown, result.history))}</p>"
+    return timeline.draw_timeline(shown) + f"<p>{_text(timeline.describe(shown, result.history))}</p>"
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:
@@ -163,7 +168,7 @@ def _tier_table(result: Result, kind: str) -> str:
     names += ["requests", "read", "per byte asked"] * any("read_bytes" in one for one in sums.values())
     heads = "".join(f'<th class="number">{name}</th>' for name in names)
     rows = "".join(
-        f"<tr><th>{html.escape(tier)}</th>"
+        f"<tr><th>{_text(tier)}</th>"
         + "".join(
             f'<td class="number">{cell}</td>'
             for cell in (
@@ -202,7 +207,7 @@ def _batch_table(result: Result) -> str:
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
-    return f"<table>{''.join(f'<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>' for a, b in rows)}</table>"
+    return f"<table>{''.join(f'<tr><th>{_text(a)}</th><td>{_text(b)}</td></tr>' for a, b in rows)}</table>"
 
 
 def _plain(value: Any) -> str:

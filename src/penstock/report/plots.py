@@ -82,7 +82,7 @@ def draw_tiers(history: list[EpochRecord], kind: str = "tiers") -> str:
     epochs, below = [record.epoch + 1 for record in history], [0.0] * len(history)
     for tier, colour in zip(counts[-1], (GREEN, GREY, BLUE, ORANGE, PURPLE, RED) * 4, strict=False):
         shares = [100 * each.get(tier, 0) / (sum(each.values()) or 1) for each in counts]
-        axes.bar(epochs, shares, bottom=below, color=colour, label=tier, width=0.8)
+        axes.bar(epochs, shares, bottom=below, color=colour, label=tier.replace("$", r"\$"), width=0.8)
         below = [low + share for low, share in zip(below, shares, strict=True)]
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     _style(axes, f"{counted.removeprefix('num_')} by tier, %")

@@ -166,6 +166,7 @@ def _read_header(file, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     except Exception as error:  # of a damaged one NumPy raises nearly anything
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"{name}: not a .npy array that can be read ({reason})") from error
+    shape = tuple(map(int, shape))  # NumPy takes True for a length
     if min(shape, default=0) < 0 or len(shape) > _MAX_DIMENSIONS or dtype.itemsize == 0:
         raise InputError(f"{name}: not a .npy array that can be read (it would have shape {list(shape)} and dtype {dtype})")
     if dtype.hasobject:

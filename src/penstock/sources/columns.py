@@ -100,7 +100,7 @@ def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str,
 
 
 def _position(item: str, available: Sequence[str]) -> list[str]:
-    return [available[int(item)]] if item.isdecimal() and int(item) < len(available) else []
+    return [available[int(item)]] if item.isdecimal() and len(item) < 10 and int(item) < len(available) else []
 
 
 def _range(item: str, available: Sequence[str]) -> list[str]:

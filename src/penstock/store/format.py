@@ -100,5 +100,8 @@ def file_name(name: str) -> str:
     """Turn the name of a type, field or split into a file name; unusual characters are percent-encoded, as in addresses."""
     if not name or len(name) > 80:
         raise InputError(f"names of types, fields and splits have 1 to 80 characters, got {len(name)}: {name[:100]!r}")
-    encoded = quote(name, safe=" +,=@")
+    try:
+        encoded = quote(name, safe=" +,=@")
+    except UnicodeEncodeError:
+        raise InputError(f"names of types, fields and splits are text, got {name!r}: half a character") from None
     return "%2E" + encoded[1:] if encoded.startswith(".") else encoded

@@ -38,6 +38,7 @@ def _base_options(base: Store | str | os.PathLike[str]) -> dict[str, Any]:
     store = base if isinstance(base, Store) else Store.open(base)
     if not store.is_homogeneous:
         raise UsageError(f"{store.path} has several types; only a homogeneous graph can be expanded")
+    store.graph().check_lists()
     fields = store.node_fields()
     wanted = {name: store.node_field(None, name) for name in ("x", "y") if name in fields and fields[name].dtype != "bfloat16"}
     words = fields["y"].properties.get("class_names", ()) if "y" in wanted else ()

@@ -269,12 +269,14 @@ def _edge_from_json(document: dict[str, Any], num_dst: int) -> EdgeEntry:
     indptr = _spec_from_json(document["indptr"], num_dst + 1)
     indices = _spec_from_json(document["indices"], num_edges)
     _demand(indptr.dtype == "int64" and indptr.shape == (num_dst + 1,), f"{indptr.file} must be int64 [{num_dst + 1}]")
-    _demand(indices.dtype in ("int32", "int64") and len(indices.shape) == 1, f"{indices.file} must be int32 or int64 [{num_edges}]")
+    edge_id = _spec_from_json(document["edge_id"], num_edges) if "edge_id" in document else None
+    for spec in (indices, *([edge_id] if edge_id else [])):
+        _demand(spec.dtype in ("int32", "int64") and len(spec.shape) == 1, f"{spec.file} must be int32 or int64 [{num_edges}]")
     return EdgeEntry(
         num_edges=num_edges,
         indptr=indptr,
         indices=indices,
-        edge_id=_spec_from_json(document["edge_id"], num_edges) if "edge_id" in document else None,
+        edge_id=edge_id,
         fields={key: _spec_from_json(spec, num_edges) for key, spec in document["fields"].items()},
     )
 

@@ -125,6 +125,12 @@ class Learner:
         if self.device.type != "cpu" and "device_random" in state:
             torch.cuda.set_rng_state(state["device_random"], self.device)
 
+    def check_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Raise ValueError where these could not be those of the model; none are fine."""
+        shapes = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
+        if weights and {name: getattr(tensor, "shape", None) for name, tensor in weights.items()} != shapes:
+            raise ValueError("its best weights are those of another model")
+
     def _labels(self, batch: Any) -> torch.Tensor:
         """Of the seeds of a batch of train nodes."""
         target = batch if self.data.graph.is_homogeneous else batch[self.data.target]

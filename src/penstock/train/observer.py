@@ -80,7 +80,7 @@ class EpochRecord:
 def _is_plain(value: Any) -> bool:
     """Whether these are finite numbers, by names or not."""
     if isinstance(value, dict):
-        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
+        return all(isinstance(name, str) and each is not None and _is_plain(each) for name, each in value.items())
     return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
 
 

@@ -383,6 +383,9 @@ class _Run:
         self.loader.load_state_dict(state["loader"])
         self.history = [EpochRecord.from_dict(values) for values in state["history"]]
         self.record, best = EpochRecord.from_dict(state["record"]), state["best"]
+        if [record.epoch for record in (*self.history, self.record)] != list(range(len(self.history) + 1)):
+            raise ValueError("its epochs do not follow each other")
+        self.learner.check_weights(best["model"])
         self.best = {"epoch": int(best["epoch"]), **{part: _score(best[part]) for part in ("val", "test")}, "model": dict(best["model"])}
 
     def _result(self) -> Result:

@@ -87,8 +87,8 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
     if labels.ndim == 2:
         if metric not in ("auto", "micro-f1"):
             raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, micro-f1 does")
-    elif labels.dtype.kind not in "iu":
-        raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype}")
+    elif labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
     if num_classes is None or labels.ndim == 2:
         num_classes = 2 if labels.ndim == 2 else int(labels.max()) + 1
     missing = train_ids[~has_label(labels, train_ids, num_classes)]

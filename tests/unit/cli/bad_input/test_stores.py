@@ -50,6 +50,7 @@ def test_truncated_file(tmp_path, capfd):
         ("edges/node__to__node/indptr.npy", -1, ("train", "--neighbor-policy", "degree", "--neighbor-cache", "50%")),
         ("edges/node__to__node/indptr.npy", 1 << 40, ("train", "--neighbor-policy", "degree", "--neighbor-cache", "50%")),
         ("edges/node__to__node/indices.npy", -5, ("layout", "--by", "community")),
+        ("edges/node__to__node/indptr.npy", -1, ("generate", "kronecker", "grown", "--base")),
         ("nodes/node/splits/default/train.npy", -3, ("train",)),
         ("nodes/node/splits/default/val.npy", 400, ("train",)),
     ],
@@ -59,7 +60,8 @@ def test_arrays_whose_values_lead_nowhere(name, value, arguments, tmp_path, capf
     array[array.size // 2] = value
     array.flush()
     command, *options = arguments
-    line = said(capfd, command, "store", *options, "--num-neighbors", "3,2", "--batch-size", "32")
+    options += ["store"] if command == "generate" else ["--num-neighbors", "3,2", "--batch-size", "32", "store"]
+    line = said(capfd, command, *options)
     assert "are damaged: " in line
     assert name.split("/")[1].replace("__", "/") in line or "splits of" in line
 
@@ -350,6 +352,9 @@ def test_settings_that_are_none(text, finished, store, tmp_path, capfd):
         lambda state: state["history"][0].update(loss=float("nan")),
         lambda state: state["history"][0].update(tiers=[]),
         lambda state: state["best"].update(test=[[]]),
+        lambda state: state["best"]["model"].update(dict.fromkeys(state["best"]["model"], "")),
+        lambda state: state.update(history=[]),
+        lambda state: state["history"][0]["stage_s"].update(sample=None),
         lambda state: state.update(history=torch.zeros(3, 3)),
         lambda state: state.update(optimizer=1.5),
         lambda state: state["config"].update(batch_size=torch.zeros(2)),
