@@ -173,3 +173,15 @@ def test_a_digest_of_an_element_with_a_stride():
     data = homogeneous_data()
     data.scale = torch.rand(2)[::2]
     assert penstock.digest(data) == penstock.digest(data.clone())
+
+
+def test_a_type_called_as_the_only_one_of_other_graphs_is():
+    data = HeteroData()
+    data["node"].x, data["tag"].x = torch.arange(20.0)[:, None], torch.arange(5.0)[:, None]
+    data["tag", "of", "node"].edge_index = torch.stack([torch.arange(20) % 5, torch.arange(20)])
+    data["node", "to", "node"].edge_index = torch.stack([torch.arange(20), torch.arange(20).roll(1)])
+    batch = next(iter(NeighborLoader(data, [2, 2], ("node", torch.tensor([3, 7])), batch_size=2)))
+    assert batch["node"].n_id[:2].tolist() == [3, 7]
+    assert batch["node"].batch_size == 2
+    assert batch["node"].x.squeeze().tolist() == batch["node"].n_id.tolist()
+    assert batch["node", "to", "node"].edge_index.shape[1] > 0

@@ -153,24 +153,24 @@ class Assembler:
         """Put a batch together."""
         batch = self._source.new_batch()
         for field, value in rows:
-            self._store(batch, field.key, None)[field.name] = value
+            self._store(batch, field.key)[field.name] = value
         if isinstance(self._source, RemoteInput):
             self._source.fetch(batch, {t: ids.cpu() for t, ids in subgraph.nodes.items()})
         for node_type in self._source.graph.num_nodes:
             nodes = subgraph.nodes.get(node_type)
-            self._set_nodes(self._store(batch, node_type, NODE), node_type, nodes, subgraph)
+            self._set_nodes(self._store(batch, node_type), node_type, nodes, subgraph)
         for edge_type in self._source.graph.adjacency:
             edges = subgraph.edges.get(edge_type)
             if edges is None:
                 nothing = torch.empty(0, dtype=torch.int64, device="cpu")
                 edges = SubgraphEdges(nothing.view(2, 0), None, nothing, nothing, None)
-            self._set_edges(self._store(batch, edge_type, EDGE), edges)
-        seeds = self._store(batch, seed_type, NODE)
+            self._set_edges(self._store(batch, edge_type), edges)
+        seeds = self._store(batch, seed_type)
         seeds.input_id, seeds.batch_size = input_id, input_id.numel()
         return batch
 
-    def _store(self, batch: Any, key: Any, homogeneous_key: Any) -> Any:
-        return batch if self._is_homogeneous or key == homogeneous_key else batch[key]
+    def _store(self, batch: Any, key: Any) -> Any:
+        return batch if self._is_homogeneous or key is None else batch[key]
 
     def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor | None, subgraph: Subgraph) -> None:
         nodes = torch.empty(0, dtype=torch.int64, device="cpu") if nodes is None else nodes
