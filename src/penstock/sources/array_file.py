@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,6 +78,8 @@ class ArrayFile:
         """Read the whole array; for small ones."""
         with self.stream() as stream:
             array = stream.take(math.prod(self.shape))
+        if self.dtype.kind == "U" and array.size and array.view(np.uint32).max() > sys.maxunicode:
+            raise InputError(f"{self.name}: damaged, it holds text of what are no letters; fetch or write the file again")
         return array.reshape(self.shape, order="F" if self.is_fortran else "C")
 
 

@@ -78,7 +78,6 @@ def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, nam
     """
     found: dict[str, Split] = {}
     num_splits = max((mask.shape[1] for mask in masks.values() if len(mask.shape) == 2), default=1)
-    split_names = [DEFAULT] if num_splits == 1 else [str(i) for i in range(num_splits)]
     for part, mask in masks.items():
         shape: tuple[int, ...] = mask.shape
         width = 1 if len(shape) == 1 else shape[-1]
@@ -87,9 +86,9 @@ def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, nam
             raise InputError(f"{name}: the {part} mask has shape {list(shape)} and dtype {mask.dtype}; expected {expected}")
         for first, rows in _mask_chunks(mask):
             rows = rows.reshape(len(rows), width)
-            for i, split in enumerate(split_names):
-                ids = found.setdefault(split, {}).setdefault(part, np.empty(0, np.int64))
-                append(ids, first + np.flatnonzero(rows[:, i if width > 1 else 0]))
+            for i in range(num_splits):
+                parts = found.setdefault(DEFAULT if num_splits == 1 else str(i), {})
+                append(parts.setdefault(part, np.empty(0, np.int64)), first + np.flatnonzero(rows[:, i if width > 1 else 0]))
     return found
 
 

@@ -344,6 +344,19 @@ def test_truncated_archive(tmp_path, save, cut):
         open_source(path)
 
 
+def test_a_mask_of_any_number_of_splits_over_nothing(tmp_path):
+    mask = np.lib.stride_tricks.as_strided(np.zeros(1, np.bool_), (0, 10**14))
+    with pytest.raises(InputError, match=r"the train mask has shape \[0, 100000000000000\] and dtype bool"):
+        open_source(small(tmp_path, np.savez, train_mask=mask))
+
+
+def test_text_of_what_are_no_letters(tmp_path):
+    names = np.array(["a", "b"])
+    names.view(np.uint32)[1] = 0x7FFFFFFF
+    with pytest.raises(InputError, match=r"g\.npz:class_names: damaged, it holds text of what are no letters"):
+        open_source(small(tmp_path, class_names=names))
+
+
 def test_flipped_byte_in_an_archive(tmp_path):
     path = small(tmp_path, x=np.random.default_rng(0).standard_normal((3, 2000)))
     data = bytearray(path.read_bytes())
