@@ -220,7 +220,7 @@ def test_what_else_was_read_for_a_group_that_failed_is_dropped(tmp_path, monkeyp
 
 def test_a_spool_that_cannot_be_written(tmp_path, monkeypatch):
     def full(*_):
-        raise OSError(errno.ENOSPC, "full")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     tier, _ = make(tmp_path)
     monkeypatch.setattr(os, "pwrite", full)
@@ -279,7 +279,7 @@ def test_no_room_no_folder_too_little(tmp_path, monkeypatch):
         SpooledTier(HostTier([np.zeros((9, 512), np.uint8)]), tmp_path, 1024, 2)
 
     def full(*_):
-        raise OSError(errno.ENOSPC, "full")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(UsageError, match=r"No space left on device: .* are free; give less, or a folder on another disk \(spool_folder\)"):
@@ -293,7 +293,7 @@ def test_what_is_free_is_said_without_the_files_that_were_made(tmp_path, monkeyp
 
     def allocate_once(descriptor, offset, size):
         if sizes:
-            raise OSError(errno.ENOSPC, "full")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         sizes.append(size)
         allocate(descriptor, offset, size)
 
