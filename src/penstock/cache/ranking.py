@@ -73,7 +73,7 @@ def _walk(keys: _Keys, prefix: int, shift: int, most: int) -> Iterator[np.ndarra
     low = shift - _DIGIT
     counts = np.zeros(1 << _DIGIT, np.int64)
     for _, some in keys.blocks(prefix, shift):
-        counts += np.bincount((some >> some.dtype.type(low)) & some.dtype.type(0xFFFF), minlength=counts.size)
+        counts += np.bincount((some >> some.dtype.type(low)).astype(np.uint16), minlength=counts.size)
     for first, last in _ranges(counts, most):
         if last - first > 1 or counts[first] <= most:
             found = [_within(*block, low, first, last) for block in keys.blocks(prefix, shift)]

@@ -138,7 +138,7 @@ def _numpy_dtype(arrow_type: pa.DataType, column: str, name: str, file: str) -> 
     if pa.types.is_temporal(arrow_type) or pa.types.is_null(arrow_type):  # null: no rows, or the first is refused
         return np.dtype(np.int64)
     if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
-        return np.dtype(arrow_type.to_pandas_dtype())
+        return pa.array([], arrow_type).to_numpy(zero_copy_only=False).dtype
     hint = "; number the words, or leave the column out" if is_text(arrow_type) else ""
     raise InputError(f"{file}: column {column!r}, wanted for {name!r}, holds {arrow_type}; fields are numbers{hint}")
 
