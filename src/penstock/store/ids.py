@@ -83,7 +83,8 @@ def read_ids(table: Table, values: Any, first_row: int, name: str) -> IdBatch:
 
 def as_arrow(values: Any) -> pa.Array:
     """Return strings as an Arrow array of type string or large_string."""
-    array = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values, type=pa.large_string())
+    is_arrow = isinstance(values, (pa.Array, pa.ChunkedArray))
+    array = values if is_arrow else pa.array(values, type=pa.string()).cast(pa.large_string())  # at once, only PyArrow 20 can
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
