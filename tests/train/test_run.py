@@ -7,6 +7,7 @@ import math
 import os
 import re
 import signal
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -269,6 +270,12 @@ def test_control_c_between_two_epochs(moment, usual_handlers, store, tmp_path, m
     saved = notes[-1].split(":")[0].removeprefix("saved at ")
     assert run(tmp_path / "stopped", store, resume=True, observer=Notes()).weights_digest == whole.weights_digest
     assert notes[-1] == f"resumed at {saved}"
+
+
+def test_settings_are_plain_values(store):
+    given = TrainConfig(store=Path(store), num_neighbors=[np.int64(4), 3], lr=np.float32(0.5), device=torch.device("cpu"))
+    assert given == TrainConfig(store=store, num_neighbors=(4, 3), lr=0.5, device="cpu")
+    assert TrainConfig.from_dict(json.loads(json.dumps(given.as_dict()))) == given
 
 
 def test_control_c_while_it_evaluates(store, tmp_path):

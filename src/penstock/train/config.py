@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
+from pathlib import PurePath
 from typing import Any
+
+import numpy as np
+import torch
 
 from penstock.errors import UsageError, argument
 from penstock.plan import Plan, make_plan
@@ -106,7 +110,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         for each in fields(self):
-            _check_kind(each.name, str(each.type), getattr(self, each.name))
+            value = _plain(getattr(self, each.name))
+            _check_kind(each.name, str(each.type), value)
+            object.__setattr__(self, each.name, value)
         _one_of("model", self.model, ("auto", *MODELS))
         _one_of("metric", self.metric, METRICS)
         _one_of("evaluation", self.evaluation, EVALUATIONS)
@@ -162,14 +168,22 @@ class TrainConfig:
             raise UsageError(f"unknown setting {unknown[0]!r} in the saved configuration")
         if "store" not in values:
             raise UsageError("the saved configuration names no store")
-        neighbors = values.get("num_neighbors")
-        return cls(**{**values, **({"num_neighbors": tuple(neighbors)} if isinstance(neighbors, list) else {})})
+        return cls(**values)
+
+
+def _plain(value: Any) -> Any:
+    """Paths, NumPy's numbers and devices as what is written to a file of settings."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_plain, value))
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, (PurePath, torch.device)) else value
 
 
 def _check_kind(name: str, kind: str, value: Any) -> None:
     """Refuse a value that is not of the kind that a setting is annotated with; those that were saved may say anything."""
     if kind.startswith("tuple"):
-        is_fine = isinstance(value, (tuple, list)) and all(type(each) is int for each in value)
+        is_fine = isinstance(value, tuple) and all(type(each) is int for each in value)
     else:
         kinds = tuple(one for word in kind.split(" | ") for one in _KINDS[word])
         is_fine = isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
