@@ -1,20 +1,23 @@
-"""One contender of a comparison, in a process of its own: Penstock, PyG or DGL over the same arrays.
+"""One contender of a comparison, in a process of its own: Penstock, PyG, DGL or its GraphBolt over the same arrays.
 
     python contenders.py NAME STORE MODE WORKERS
 
-Runs in the contender's own environment and imports nothing else. Reads the arrays of a store made by `penstock generate zipf`; then, for
-every line `run WARMUP BATCHES` on standard input, starts an epoch, skips the warm-up, times the batches and prints one JSON object.
+Runs in the contender's own environment and imports nothing else. Reads the arrays of a store made by `penstock generate zipf` and says the
+versions of what it runs on; then, for every line `run WARMUP BATCHES` on standard input, starts an epoch, skips the warm-up, times the
+batches and prints one JSON object.
 
 MODE: sample (neighbourhoods only), features (with x and y), train (with the step of a 3-layer GraphSAGE of width 128).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import resource
 import sys
 import time
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +42,8 @@ def arrays(store: str, *names: str) -> list[np.ndarray]:
 
 class Penstock:
     """`penstock.NeighborLoader` over the store on disk, and PyG's layers over `penstock.layers`."""
+
+    packages = ("torch", "numba", "torch_geometric")
 
     def __init__(self, store: str, mode: str, workers: int) -> None:
         import torch
@@ -83,13 +88,11 @@ class Penstock:
 
 
 class PyG:
-    """`torch_geometric.loader.NeighborLoader` on pyg-lib, or on torch-sparse where that hides pyg-lib."""
+    """`torch_geometric.loader.NeighborLoader`, on pyg-lib where that is installed, else on torch-sparse."""
 
-    hide_pyg_lib = False
+    packages = ("torch", "torch_geometric", "pyg_lib", "torch_sparse")
 
     def __init__(self, store: str, mode: str, workers: int) -> None:
-        if self.hide_pyg_lib:
-            sys.modules["pyg_lib"] = None  # type: ignore[assignment]
         import torch
         from torch_geometric.data import Data
         from torch_geometric.loader import NeighborLoader
@@ -130,14 +133,10 @@ class PyG:
         self.optimizer.step()
 
 
-class PyGSparse(PyG):
-    """PyG without pyg-lib."""
-
-    hide_pyg_lib = True
-
-
 class DGL:
     """Classic `dgl.dataloading.DataLoader` with `NeighborSampler`."""
+
+    packages = ("torch", "dgl")
 
     def __init__(self, store: str, mode: str, workers: int) -> None:
         import dgl
@@ -158,10 +157,13 @@ class DGL:
             **({"persistent_workers": True} if workers else {}),
         )  # fmt: skip
         if mode == "train":
-            torch.manual_seed(0)
-            width = graph.ndata["x"].shape[1]
-            self.convs = torch.nn.ModuleList([SAGEConv(a, b, "mean") for a, b in ((width, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, CLASSES))])
-            self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
+            self._model(graph.ndata["x"].shape[1], SAGEConv)
+
+    def _model(self, width: int, layer) -> None:
+        self.torch.manual_seed(0)
+        sizes = ((width, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, CLASSES))
+        self.convs = self.torch.nn.ModuleList([layer(a, b, "mean") for a, b in sizes])
+        self.optimizer = self.torch.optim.Adam(self.convs.parameters(), lr=3e-3)
 
     def epoch(self):
         return iter(self.loader)
@@ -177,17 +179,56 @@ class DGL:
 
     def step(self, batch) -> None:
         _, _, blocks = batch
-        x = blocks[0].srcdata["x"]
+        self._step(blocks, blocks[0].srcdata["x"], blocks[-1].dstdata["y"])
+
+    def _step(self, blocks, x, y) -> None:
         for i, (conv, block) in enumerate(zip(self.convs, blocks)):  # noqa: B905
             x = conv(block, x)
             x = x.relu() if i < 2 else x
-        loss = self.torch.nn.functional.cross_entropy(x, blocks[-1].dstdata["y"])
+        loss = self.torch.nn.functional.cross_entropy(x, y)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
 
 
-CONTENDERS = {"penstock": Penstock, "pyg": PyG, "pyg-sparse": PyGSparse, "dgl": DGL}
+class GraphBolt(DGL):
+    """`dgl.graphbolt.DataLoader` over a `FusedCSCSamplingGraph`; 32-bit neighbours, as the store has them, its faster way."""
+
+    packages = ("torch", "dgl", "torchdata")
+
+    def __init__(self, store: str, mode: str, workers: int) -> None:
+        import dgl.graphbolt as gb
+        import torch
+        from dgl.nn import SAGEConv
+
+        self.torch, self.mode = torch, mode
+        indptr, indices, train = map(torch.from_numpy, arrays(store, "indptr", "indices", "train"))
+        graph = gb.fused_csc_sampling_graph(indptr, indices)
+        train = train.to(indices.dtype)
+        features: dict = {}
+        if mode == "sample":
+            items = gb.ItemSet(train, names="seed_nodes")
+        else:
+            x, y = map(torch.from_numpy, arrays(store, "x", "y"))
+            items = gb.ItemSet((train, y[train.long()]), names=("seed_nodes", "labels"))
+            features = {("node", None, "x"): gb.TorchBasedFeature(x)}
+        stages = gb.ItemSampler(items, batch_size=BATCH_SIZE, shuffle=True).sample_neighbor(graph, FANOUTS[::-1])  # input layer first
+        stages = stages.fetch_feature(gb.BasicFeatureStore(features), node_feature_keys=["x"] if features else None)
+        self.loader = gb.DataLoader(stages, num_workers=workers)
+        if mode == "train":
+            self._model(x.shape[1], SAGEConv)
+
+    def count(self, batch) -> tuple[int, int, int, int]:
+        edges = sum(graph.sampled_csc.indices.numel() for graph in batch.sampled_subgraphs)
+        features = batch.node_features.get("x") if batch.node_features else None
+        bytes_ = 0 if features is None else features.numel() * features.element_size()
+        return batch.sampled_subgraphs[-1].original_column_node_ids.numel(), edges, batch.input_nodes.numel(), bytes_
+
+    def step(self, batch) -> None:
+        self._step(batch.blocks, batch.node_features["x"], batch.labels)
+
+
+CONTENDERS = {"penstock": Penstock, "pyg": PyG, "dgl": DGL, "graphbolt": GraphBolt}
 
 
 def measure(contender, mode: str, warmup: int, num_batches: int) -> dict[str, float]:
@@ -219,11 +260,16 @@ def measure(contender, mode: str, warmup: int, num_batches: int) -> dict[str, fl
     }  # fmt: skip
 
 
+def versions(packages: tuple[str, ...]) -> dict[str, str]:
+    """Of those that are installed."""
+    return {name: version(name) for name in packages if importlib.util.find_spec(name)}
+
+
 def main() -> None:
     """Serve rounds until standard input ends."""
     name, store, mode, workers = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     contender = CONTENDERS[name](store, mode, workers)
-    print(json.dumps({"ready": name}), flush=True)
+    print(json.dumps({"versions": versions(contender.packages)}), flush=True)
     for line in sys.stdin:
         warmup, num_batches = map(int, line.split()[1:])
         print(json.dumps(measure(contender, mode, warmup, num_batches)), flush=True)

@@ -1,11 +1,11 @@
-"""Penstock against PyG and DGL: complete batches through the public interfaces, on the same arrays, in alternation.
+"""Penstock against PyG, DGL and its GraphBolt: complete batches through the public interfaces, on the same arrays, in alternation.
 
     python -m bench.peers STORE --mode sample|features|train [--pyg PYTHON] [--dgl PYTHON] [--before CHECKOUT] [--workers 2] [--rounds 7]
 
 STORE is made by `python -m bench.graphs small|large FOLDER`. PYTHON is the interpreter of an environment that holds the peer (for PyG:
-torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2). CHECKOUT is an older one of Penstock: it runs between
-two of this one, whose difference is what the place in the order makes. Each contender runs in a process of its own; rounds alternate, so
-that a noisy machine is noisy for all; what counts is the ratio of medians.
+torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2 and torchdata 0.7). CHECKOUT is an older one of
+Penstock: it runs between two of this one, whose difference is what the place in the order makes. Each contender runs in a process of its
+own; rounds alternate, so that a noisy machine is noisy for all; what counts is the ratio of medians.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.common import ROOT, foreign_load, spread, write_result
 
@@ -34,11 +35,11 @@ class Contender:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._read()
+        self.versions = self._read()["versions"]
         self.ready_s = time.perf_counter() - started
         self.rounds: list[dict[str, float]] = []
 
-    def _read(self) -> dict[str, float]:
+    def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -77,6 +78,7 @@ def compare(contenders: list[Contender], rounds: int, warmup: int, num_batches: 
             **{name: spread([r[name] for r in contender.rounds]) for name in ("seeds_per_s", "batch_ms", "step_ms", "features_gb_per_s")},
             **{name: round(contender.rounds[-1][name]) for name in ("edges_per_batch", "nodes_per_batch", "peak_mib")},
             "ready_s": round(contender.ready_s, 2),
+            "versions": contender.versions,
         }
         for contender in contenders
     }
@@ -100,7 +102,7 @@ def main() -> None:
     if options.pyg:
         wanted += [("pyg", options.pyg, 0), ("pyg", options.pyg, options.workers)]
     if options.dgl:
-        wanted += [("dgl", options.dgl, 0)]
+        wanted += [("dgl", options.dgl, 0), ("graphbolt", options.dgl, 0), ("graphbolt", options.dgl, options.workers)]
     load_before = foreign_load()
     contenders = [Contender(name, python, store, options.mode, workers) for name, python, workers in wanted]
     if options.before:

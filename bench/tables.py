@@ -19,6 +19,8 @@ PEERS = {
     "pyg, 0 workers": "PyG",
     "pyg, 2 workers": "PyG, 2 workers",
     "dgl, 0 workers": "DGL classic",
+    "graphbolt, 0 workers": "GraphBolt",
+    "graphbolt, 2 workers": "GraphBolt, 2 workers",
 }
 
 
@@ -111,8 +113,8 @@ def speed_page() -> str:
         "",
         "Complete batches through the public interfaces, the same arrays, fanouts 15, 10, 5, batches of 1,024 seeds, without",
         "replacement; one run per row, contenders in alternation, medians of the rounds. In brackets: how many times faster Penstock",
-        "is. `python -m bench.peers STORE --mode MODE --pyg PYTHON --dgl PYTHON` makes them. DGL samples the whole frontier again at",
-        "each hop, so its batches hold other edges.",
+        "is. `python -m bench.peers STORE --mode MODE --pyg PYTHON --dgl PYTHON` makes them. DGL and GraphBolt sample the whole",
+        "frontier again at each hop, so their batches hold other edges.",
         "",
         "Graphs: small has 1M nodes, 16M edges, 128 features; large 8M, 128M, 64; power laws (`python -m bench.graphs`).",
         "",
@@ -120,7 +122,7 @@ def speed_page() -> str:
         "",
         *table(["graph", "what", *PEERS.values()], speed_rows()),
         "",
-        f"Measured at {measured_at()}; a later version may be faster or slower.",
+        f"Measured at {measured_at()}; a later version may be faster or slower. {peers_versions()}",
         "",
     ]
     rows = []
@@ -205,6 +207,16 @@ def measured_at() -> str:
     """The commits at which the peers were compared."""
     results = [read(path.stem) for path in sorted(RESULTS.glob("peers-*.json"))]
     return "commit " + ", ".join(sorted({result["commit"] for result in results if result}))
+
+
+def peers_versions() -> str:
+    """What the peers ran on."""
+    said = {}
+    for path in sorted(RESULTS.glob("peers-*.json")):
+        for label, row in json.loads(path.read_text())["contenders"].items():
+            if label in PEERS and "versions" in row and not label.startswith("penstock"):
+                said[PEERS[label].split(",")[0]] = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
+    return " ".join(f"{peer}: {numbers}." for peer, numbers in said.items())
 
 
 def spread(values: dict[str, float]) -> str:
