@@ -89,8 +89,8 @@ def gpu_page_of() -> str:
     return gpu_page.render({name: read(name) for name in gpu_page.FILES}, table)
 
 
-def speed_rows() -> list[list[str]]:
-    """Rows graph, what, then seeds per second and ratio per contender."""
+def speed_rows(spreads: bool = False) -> list[list[str]]:
+    """Rows graph, what, then seeds per second, wanted with the least and the most, and ratio per contender."""
     rows = []
     for graph in ("small", "large"):
         for mode, words in MODES.items():
@@ -101,7 +101,12 @@ def speed_rows() -> list[list[str]]:
             for label in PEERS:
                 cell = result["contenders"].get(label)
                 ratio = result["penstock_is_faster_by"].get(label)
-                row.append("-" if cell is None else f"{cell['seeds_per_s']['median']:,.0f}" + (f" ({ratio:.1f}x)" if ratio != 1 else ""))
+                if cell is None:
+                    row.append("-")
+                    continue
+                rate = cell["seeds_per_s"]
+                said = f"{rate['median']:,.0f}" + (f" ({ratio:.1f}x)" if label != "penstock, 2 workers" else "")
+                row.append(said + (f"; {rate['min']:,.0f} to {rate['max']:,.0f}" if spreads else ""))
             rows.append(row)
     return rows
 
@@ -113,16 +118,17 @@ def speed_page() -> str:
         "",
         "Complete batches through the public interfaces, the same arrays, fanouts 15, 10, 5, batches of 1,024 seeds, without",
         "replacement; one run per row, contenders in alternation, medians of the rounds. In brackets: how many times faster Penstock",
-        "is. `python -m bench.peers STORE --mode MODE --pyg PYTHON --dgl PYTHON` makes them. DGL and GraphBolt sample the whole",
-        "frontier again at each hop, so their batches hold other edges.",
+        "is; then the least and the most. `python -m bench.peers STORE --mode MODE --pyg PYTHON --dgl PYTHON` makes them.",
+        "DGL and GraphBolt sample the whole frontier again at each hop, so their batches hold other edges.",
         "",
         "Graphs: small has 1M nodes, 16M edges, 128 features; large 8M, 128M, 64; power laws (`python -m bench.graphs`).",
         "",
         "Seeds per second:",
         "",
-        *table(["graph", "what", *PEERS.values()], speed_rows()),
+        *table(["graph", "what", *PEERS.values()], speed_rows(spreads=True)),
         "",
-        f"Measured at {measured_at()}; a later version may be faster or slower. {peers_versions()}",
+        f"Measured at {measured_at()}; a later version may be faster or slower.",
+        *peers_versions(),
         "",
     ]
     rows = []
@@ -136,7 +142,7 @@ def speed_page() -> str:
                 if label in PEERS
             ]
     lines += [
-        "Sampling + features, further. The arrays of large alone take 3,052 MiB with 64-bit ids, as the peers hold them, 2,564 MiB in a",
+        "Sampling + features, further. The arrays of large alone take 3,052 MiB with 64-bit ids, as PyG and DGL hold them, 2,564 MiB in a",
         "store. On small Penstock holds more than the peers: it has three batches in flight where they have one per process, and the peak",
         "of a contender is that of its main process, without PyG's workers:",
         "",
@@ -209,14 +215,14 @@ def measured_at() -> str:
     return "commit " + ", ".join(sorted({result["commit"] for result in results if result}))
 
 
-def peers_versions() -> str:
-    """What the peers ran on."""
+def peers_versions() -> list[str]:
+    """What the peers ran on, a line each."""
     said = {}
     for path in sorted(RESULTS.glob("peers-*.json")):
         for label, row in json.loads(path.read_text())["contenders"].items():
             if label in PEERS and "versions" in row and not label.startswith("penstock"):
                 said[PEERS[label].split(",")[0]] = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
-    return " ".join(f"{peer}: {numbers}." for peer, numbers in said.items())
+    return ["", *(f"- {peer}: {numbers}" for peer, numbers in said.items())]
 
 
 def spread(values: dict[str, float]) -> str:
