@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import PenstockError, argument
 from penstock.feed.caches import Caches
-from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken
+from penstock.feed.fields import ROW_PTR, row_ptr_is_taken
 from penstock.feed.inputs import Input
 from penstock.feed.remote_input import RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
@@ -27,15 +27,11 @@ from penstock.store.budget import format_bytes, require_room
 _NO_IDS = torch.empty(0, dtype=torch.int64, device="cpu")
 
 
-class Place(NamedTuple):
-    """Where in the batch the rows of a field go that lives in tiers."""
-
-    key: NodeType | EdgeType | None
-    name: str
-
-
 UnderWay = list[tuple[Any, RowsUnderWay | None]]
 """Reads begun: (key of the table, its rows; None: the batch has none of that type)."""
+
+Gathered = list[tuple[Any, str, Any]]
+"""Fields cut to the batch: (node type, edge type, or None in a homogeneous graph; name; rows)."""
 
 
 class Assembler:
@@ -92,8 +88,8 @@ class Assembler:
 
     def gather(
         self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay, spans: list[Span], num_threads: int = 1
-    ) -> tuple[list[tuple[Field | Place, Any]], int]:
-        """Return ([(its place, rows)], bytes moved), and append what was done to `spans`. `num_threads` share plain fields."""
+    ) -> tuple[Gathered, int]:
+        """Return (all fields, bytes moved), and append what was done to `spans`. `num_threads` share plain fields."""
         try:
             started = time.perf_counter()
             rows, num_bytes = self._gather_plain(subgraph, allocate, num_threads)
@@ -105,7 +101,7 @@ class Assembler:
                 found = [None] * len(kinds) if pending is None else pending.wait()
                 for kind, values in zip(kinds, found, strict=True):
                     value = None if values is None else _as_tensor(kind, values)
-                    rows.append((Place(None if self._is_homogeneous else key, kind.name), value))
+                    rows.append((None if self._is_homogeneous else key, kind.name, value))
                     num_bytes += 0 if value is None else value.nbytes
                 spans += [] if pending is None else pending.spans
         except BaseException:
@@ -113,20 +109,20 @@ class Assembler:
             raise
         return rows, num_bytes
 
-    def _gather_plain(self, subgraph: Subgraph, allocate: Allocator, num_threads: int) -> tuple[list[tuple[Field | Place, Any]], int]:
+    def _gather_plain(self, subgraph: Subgraph, allocate: Allocator, num_threads: int) -> tuple[Gathered, int]:
         """The fields that do not live in tiers."""
         rows, num_bytes, on_host = [], 0, {}
         for field in self.node_fields:
             key = field.key or NODE
             if (key, field.name) not in self._served:
                 ids = on_host[key] = on_host[key] if key in on_host else self.host_ids_of(subgraph, key)
-                rows.append((field, field.source.gather(ids, allocate, num_threads)))
+                rows.append((field.key, field.name, field.source.gather(ids, allocate, num_threads)))
                 num_bytes += ids.size * field.source.row_bytes
         for field in self.edge_fields:
             if (field.key or EDGE, field.name) not in self._served:
                 key = cast(EdgeType, field.key or EDGE)
                 ids = self.ids_of(subgraph, key) if key in subgraph.edges else _NO_IDS
-                rows.append((field, None if ids is None else field.source.gather(as_numpy(ids), allocate, num_threads)))
+                rows.append((field.key, field.name, None if ids is None else field.source.gather(as_numpy(ids), allocate, num_threads)))
                 num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
 
@@ -147,13 +143,11 @@ class Assembler:
         ids = self.ids_of(subgraph, key)
         return np.empty(0, np.int64) if ids is None else as_numpy(ids)
 
-    def assemble(
-        self, subgraph: Subgraph, rows: list[tuple[Field | Place, Any]], seed_type: NodeType, input_id: torch.Tensor
-    ) -> Data | HeteroData:
+    def assemble(self, subgraph: Subgraph, rows: Gathered, seed_type: NodeType, input_id: torch.Tensor) -> Data | HeteroData:
         """Put a batch together."""
         batch = self._source.new_batch()
-        for field, value in rows:
-            self._store(batch, field.key)[field.name] = value
+        for key, name, value in rows:
+            self._store(batch, key)[name] = value
         if isinstance(self._source, RemoteInput):
             self._source.fetch(batch, {t: ids.cpu() for t, ids in subgraph.nodes.items()})
         for node_type in self._source.graph.num_nodes:
