@@ -5,8 +5,6 @@ In: a subgraph as sampled. Out: the same, smaller, and back again, bit for bit. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from penstock.feed.subgraph import Subgraph, number_edges, subgraph_of
@@ -17,20 +15,8 @@ _UNTOLD = ""
 """A subgraph does not know the type of its seeds, nor asks it of a sample."""
 
 
-@dataclass(slots=True)
-class HeldSubgraph:
-    """What a subgraph is made of, see `Packed`."""
-
-    data: np.ndarray
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that it takes."""
-        return self.data.nbytes
-
-
-def hold(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> HeldSubgraph | Subgraph:
-    """Make a subgraph smaller; one that is not as the sampler makes them stays."""
+def hold(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> np.ndarray | Subgraph:
+    """Make a subgraph smaller: uint8[n], see `Packed`; one that is not as the sampler makes them stays."""
     edges: dict[EdgeType, SampledEdges] = {}
     for edge_type, one in subgraph.edges.items():
         if one.row_ptr is None or one.positions is None or one.original is not None:
@@ -40,15 +26,15 @@ def hold(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> HeldSubgraph 
         return subgraph
     nodes = {t: ids.numpy() for t, ids in subgraph.nodes.items()}
     packed = Packed(Sample(_UNTOLD, 0, nodes, edges, subgraph.num_nodes_per_hop or {t: [] for t in nodes}), graph)
-    held = HeldSubgraph(allocate(packed.num_bytes, np.uint8))
-    packed.write(held.data)
+    held = allocate(packed.num_bytes, np.uint8)
+    packed.write(held)
     return held
 
 
-def release(held: HeldSubgraph | Subgraph, graph: Graph, allocate: Allocator) -> Subgraph:
+def release(held: np.ndarray | Subgraph, graph: Graph, allocate: Allocator) -> Subgraph:
     """Make it whole again."""
     if isinstance(held, Subgraph):
         return held
-    subgraph = subgraph_of(unpack(held.data, _UNTOLD, graph, disjoint=False, allocate=allocate))
+    subgraph = subgraph_of(unpack(held, _UNTOLD, graph, disjoint=False, allocate=allocate))
     number_edges(subgraph, graph, allocate)
     return subgraph

@@ -22,7 +22,7 @@ from penstock.errors import PenstockError, PipelineError, UsageError, line_of
 from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool, Loan
 from penstock.feed.delivery import Delivery
-from penstock.feed.held import HeldSubgraph, hold, release
+from penstock.feed.held import hold, release
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.layers import note_edges
 from penstock.feed.state import describe_graph, fingerprint
@@ -124,7 +124,7 @@ class HeldSample(NamedTuple):
     """A sample that waits for its turn: all but its subgraph, and that in a smaller form."""
 
     sampled: Sampled
-    subgraph: HeldSubgraph | Subgraph
+    subgraph: np.ndarray | Subgraph
 
 
 @dataclass(slots=True, kw_only=True)

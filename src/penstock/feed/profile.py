@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.cache.presample import distinct_nodes, draw_apart, lists_read
 from penstock.errors import UsageError
-from penstock.feed.held import HeldSubgraph, hold
+from penstock.feed.held import hold
 from penstock.feed.maker import BatchMaker
 from penstock.feed.subgraph import subgraph_of
 from penstock.records import EdgeType, NodeType, Sample
@@ -101,7 +101,7 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
     whole = sample.num_bytes + numbered
     held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
-    profile.held_bytes = max(profile.held_bytes, held.num_bytes if isinstance(held, HeldSubgraph) else whole)
+    profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
     profile.num_edges = max(profile.num_edges, sum(one.positions.size for one in sample.edges.values()))
     for t, ids in sample.nodes.items():
         profile.num_nodes[t] = max(profile.num_nodes.get(t, 0), ids.size)
