@@ -200,9 +200,10 @@ def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num
     from functools import partial
 
     from penstock.cache.choose import fixed_choice
-    from penstock.feed.device_slopes import measure_device_slopes, place_lists
+    from penstock.feed.device_slopes import measure_device_slopes
     from penstock.gather import DeviceTable, FusedCache, RowKind
     from penstock.records import CSC
+    from penstock.sample.device_graph import device_sampler
     from penstock.store.tiers import PinnedTier
 
     csc, x = store.csc(), store.node_field(NODE, "x")
@@ -218,7 +219,7 @@ def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num
         seconds: dict[str, list[float]] = {name: [] for name in kept}
         for number in range(rounds + 1):
             for name, (lists, rows) in kept.items():
-                ours, choice = place_lists(sampler, device, {EDGE: lists}), fixed_choice(csc.num_dst, rows)
+                ours, choice = device_sampler(sampler, device, "pinned", {EDGE: lists}), fixed_choice(csc.num_dst, rows)
                 cache = FusedCache(choice.make, pinned, choice.content)
                 run = partial(run_batches, workload, ours, cache, device)
                 run(range(1))

@@ -16,7 +16,7 @@ from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample import device as device_sampling
 from penstock.sample.device import DeviceSampler
-from penstock.sample.device_graph import place_graph
+from penstock.sample.device_graph import device_sampler, place_graph
 from tests.devices import DEVICES
 from tests.graphs import assert_same_sample, homogeneous_graph, random_csc, typed_graph
 
@@ -27,10 +27,6 @@ FEW = settings(max_examples=max(3, settings.default.max_examples // 5))
 @pytest.fixture
 def device(reader):
     return reader
-
-
-def on_device(sampler, device, topology="device", kept=None):
-    return DeviceSampler(sampler, place_graph(sampler.graph, device, topology, kept))
 
 
 def compare(ours, sampler, seed_type, seeds, workspace, *, epoch=0, batch=0):
@@ -53,7 +49,7 @@ def test_homogeneous(device, seed, fanouts, replace):
     random = np.random.default_rng(seed)
     graph = homogeneous_graph(random, 60, 150, hub_degree=int(random.choice([0, 5000])), dtype=random.choice([np.int32, np.int64]))
     sampler = NeighborSampler(graph, [min(f, 3) if i else f for i, f in enumerate(fanouts)], replace=replace, seed=seed)
-    ours = on_device(sampler, _triton.tensor_device(device), *random.choice(["device", "pinned"], 1))
+    ours = device_sampler(sampler, _triton.tensor_device(device), *random.choice(["device", "pinned"], 1))
     seeds = random.integers(0, 60, int(random.integers(0, 12)))
     compare(ours, sampler, NODE, seeds, ours.workspace(), epoch=seed % 5, batch=seed % 7)
 
@@ -67,7 +63,7 @@ def test_typed_with_the_best_lists_on_the_device(device, seed, seed_type, replac
     fanouts = {edge_type: random.choice([-1, 0, 1, 4], 2).tolist() for edge_type in graph.adjacency}
     fanouts[("paper", "cites", "paper")] = [2, 3]
     sampler = NeighborSampler(graph, fanouts, replace=replace, seed=seed)
-    ours = on_device(sampler, _triton.tensor_device(device), "pinned", random_lists(random, graph))
+    ours = device_sampler(sampler, _triton.tensor_device(device), "pinned", random_lists(random, graph))
     workspace = ours.workspace()
     for batch in range(2):
         compare(ours, sampler, seed_type, random.integers(0, graph.num_nodes[seed_type], 8), workspace, batch=batch)
@@ -80,7 +76,7 @@ def test_workspaces_do_not_matter(uncounted, device, monkeypatch):
     random = np.random.default_rng()
     graph = homogeneous_graph(random, 200, 900)
     sampler = NeighborSampler(graph, [3, 2], seed=9)
-    ours = on_device(sampler, device)
+    ours = device_sampler(sampler, device)
     workspaces = [ours.workspace(), ours.workspace()]
     broken = DeviceSampler(sampler, place_graph(with_indices(graph, np.full(900, 999)), device))
     with pytest.raises(CorruptStoreError):
@@ -96,7 +92,7 @@ def test_the_processor_waits_where_sizes_are_unknown(fanouts, uncounted, waits, 
     random = np.random.default_rng()
     graph = homogeneous_graph(random, 200, 2000)
     sampler = NeighborSampler(graph, fanouts, seed=3)
-    ours = on_device(sampler, device)
+    ours = device_sampler(sampler, device)
     workspace = ours.workspace()
     with mock.patch.object(device_sampling._Run, "_look", autospec=True, side_effect=device_sampling._Run._look) as look:
         for batch in range(2):
@@ -115,7 +111,7 @@ def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, 
     graph = typed_graph(random, hub_degree=300)
     fanouts = {edge_type: random.choice([0, 2, 4], 3).tolist() for edge_type in graph.adjacency} | {("paper", "cites", "paper"): [3, 2, 2]}
     sampler = NeighborSampler(graph, fanouts, replace=replace, seed=5)
-    ours = on_device(sampler, device, topology, random_lists(random, graph) if topology == "pinned" else None)
+    ours = device_sampler(sampler, device, topology, random_lists(random, graph) if topology == "pinned" else None)
     workspace = ours.workspace()
     sizes = [20, 20, 20, 20, 7, 0, 20, 1]
     with mock.patch.object(Recording, "ask", autospec=True, side_effect=Recording.ask) as ask:
@@ -153,7 +149,7 @@ def test_a_driver_that_makes_no_graphs(refuses, device, monkeypatch):
         pytest.skip("there is no driver")
     monkeypatch.setattr(_cuda.graphs(), refuses, lambda *_: 801)
     sampler = NeighborSampler(homogeneous_graph(np.random.default_rng(), 200, 900), [3, 2], seed=9)
-    ours = on_device(sampler, device)
+    ours = device_sampler(sampler, device)
     workspace = ours.workspace()
     for batch in range(4):
         compare(ours, sampler, NODE, np.arange(20), workspace, batch=batch)
@@ -164,7 +160,7 @@ def test_the_table_is_filled_anew_when_its_numbers_end(device):
     random = np.random.default_rng()
     graph = homogeneous_graph(random, 300, 3000)
     sampler = NeighborSampler(graph, [4, 4], seed=1)
-    ours = on_device(sampler, device)
+    ours = device_sampler(sampler, device)
     workspace = ours.workspace()
     table = workspace.tables[NODE]
     seeds = np.array([5, 5, *range(20)])
@@ -198,7 +194,7 @@ def test_damaged_lists_are_the_errors_of_the_cpu(uncounted, device, monkeypatch)
         broken.append(Graph(graph.num_nodes, {EDGE: CSC(indptr, csc.indices)}, True))
     for each in broken:
         sampler, messages = NeighborSampler(each, [3, 3], seed=0), []
-        for sample in (sampler, on_device(sampler, device)):
+        for sample in (sampler, device_sampler(sampler, device)):
             with pytest.raises(CorruptStoreError) as caught:
                 sample.sample(NODE, seeds, epoch=0, batch=0, workspace=sample.workspace())
             messages.append(str(caught.value))
@@ -233,7 +229,7 @@ def test_a_mapped_graph(topology, device, tmp_path):
         np.save(tmp_path / f"{name}.npy", getattr(csc, name))
     maps = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices")]
     sampler = NeighborSampler(Graph({NODE: 90}, {EDGE: CSC(*maps)}, True), [3, -1])
-    ours = on_device(sampler, device, topology)
+    ours = device_sampler(sampler, device, topology)
     compare(ours, sampler, NODE, np.arange(9), ours.workspace())
 
 

@@ -22,13 +22,12 @@ from penstock.feed.slopes import NUM_BATCHES, SHARES, Line, time_rows
 from penstock.gather import TieredTable
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler
+from penstock.sample.device_graph import device_sampler
 from penstock.store.device_memory import settle
 from penstock.store.tiers.pinned import to_device
 
 if TYPE_CHECKING:
     import torch
-
-    from penstock.sample.device import DeviceSampler
 
 LINE_BYTES = 128
 """That the link carries at a time."""
@@ -61,14 +60,6 @@ def measure_device_slopes(
     return of_lists, {t: line.slope() for t, line in of_rows.items()}
 
 
-def place_lists(sampler: NeighborSampler, device: torch.device, kept: Mapping[EdgeType, np.ndarray]) -> DeviceSampler:
-    """A sampler of the device over pinned lists, some of them kept on it."""
-    from penstock.sample.device import DeviceSampler
-    from penstock.sample.device_graph import place_graph
-
-    return DeviceSampler(sampler, place_graph(sampler.graph, device, "pinned", kept))
-
-
 def _list_slope(
     apart: NeighborSampler,
     seed_type: NodeType,
@@ -83,7 +74,7 @@ def _list_slope(
     reads = [lists_read(sample, edge_type) for sample in samples]
     for share in SHARES:
         is_missed = random.random(csc.num_dst) < share
-        ours = place_lists(apart, device, {edge_type: np.flatnonzero(~is_missed & (lines > 0))})
+        ours = device_sampler(apart, device, "pinned", {edge_type: np.flatnonzero(~is_missed & (lines > 0))})
         workspace = ours.workspace()
         for number, sample in enumerate((*WARMING * samples[:1], *samples)):
             seeds, batch = np.ascontiguousarray(sample.nodes[seed_type][: sample.num_seeds]), max(0, number - WARMING)

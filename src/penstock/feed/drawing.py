@@ -6,18 +6,15 @@ are drawn. A device reads neighbour lists out of its own memory (GNNLab) or, ove
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import BudgetError, NotSupportedError, UsageError, argument
 from penstock.feed.maker import BatchMaker
 from penstock.plan import Plan
-from penstock.records import EdgeType
-from penstock.sample.device_graph import on_cpu_only, place_graph, topology_bytes
+from penstock.sample.device_graph import on_cpu_only, topology_bytes
 from penstock.store.budget import format_bytes, parse_bytes
 from penstock.store.device_memory import look_at_device_memory
 from penstock.store.process_memory import free_bytes, resident_bytes_outside
@@ -70,13 +67,6 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
         best = "" if plan.neighbor_policy is None else ", the best lists in its own"
         return Drawing(place, f"by {device}, a topology of {size} in pinned memory{best}")
     return Drawing(place, f"by the CPU: a topology of {size} fits neither {device} nor the free memory of the host")
-
-
-def draw_on_device(maker: BatchMaker, device: torch.device, topology: str, kept: Mapping[EdgeType, np.ndarray]) -> None:
-    """Have a device draw the samples of a maker; `kept`: edge type -> nodes whose lists are on the device while all are pinned."""
-    from penstock.sample.device import DeviceSampler
-
-    maker.device_sampler = DeviceSampler(maker.sampler, place_graph(maker.sampler.graph, device, topology, kept))
 
 
 def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str:

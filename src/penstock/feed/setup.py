@@ -19,7 +19,7 @@ from penstock.feed.bottoms import Access
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.choices import make_caches, workload_of
-from penstock.feed.drawing import Drawing, draw_on_device
+from penstock.feed.drawing import Drawing
 from penstock.feed.fit import Fitted, fit_memory
 from penstock.feed.fit_device import device_use
 from penstock.feed.inputs import Input
@@ -30,6 +30,7 @@ from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
+from penstock.sample.device_graph import device_sampler
 from penstock.sample.weights import with_weights
 from penstock.store.process_memory import give_back_freed_memory
 
@@ -118,7 +119,7 @@ def fill_caches(
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if drawing.is_on_device:
             assert access.reader is not None
-            draw_on_device(maker, access.reader, drawing.topology, caches.kept)
+            maker.device_sampler = device_sampler(maker.sampler, access.reader, drawing.topology, caches.kept)
             maker.looked_at = caches.looked_at
             caches.kept = {} if plan.host_memory else caches.kept
     maker.delivery.settle()

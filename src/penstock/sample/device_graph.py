@@ -21,6 +21,7 @@ from penstock.store.tiers.pin import pin
 
 if TYPE_CHECKING:
     from penstock.kernels.sample_neighbors.gpu import Kept
+    from penstock.sample.device import DeviceSampler
     from penstock.sample.neighbor import NeighborSampler
 
 PLACES = ("device", "pinned")
@@ -91,6 +92,15 @@ def place_graph(
     offsets, lists = topology_bytes(graph)
     near, far = (offsets + lists, 0) if topology == "device" else (offsets, lists)
     return DeviceGraph(device, adjacency, near + kept_bytes, far)
+
+
+def device_sampler(
+    sampler: NeighborSampler, device: torch.device, topology: str = "device", kept: Mapping[EdgeType, np.ndarray] | None = None
+) -> DeviceSampler:
+    """A sampler's work done by a device, over its graph placed there; arguments as in `place_graph`."""
+    from penstock.sample.device import DeviceSampler
+
+    return DeviceSampler(sampler, place_graph(sampler.graph, device, topology, kept))
 
 
 def on_cpu_only(sampler: NeighborSampler) -> str | None:

@@ -89,12 +89,9 @@ class SampleMaker:
         self._batches, self._on_device, self.graph = batches, None, batches.sampler.graph
         if device is not None and device != "cpu":
             from penstock.kernels._triton import tensor_device
+            from penstock.sample.device_graph import device_sampler
 
-            where = tensor_device(device)
-            from penstock.sample.device import DeviceSampler
-            from penstock.sample.device_graph import place_graph
-
-            self._on_device = DeviceSampler(batches.sampler, place_graph(batches.sampler.graph, where))
+            self._on_device = device_sampler(batches.sampler, tensor_device(device))
         self._workspace: Any = (self._on_device or batches.sampler).workspace()
         self.directories: Directories = {}
         """Of the caches whose slots samples are marked with."""
