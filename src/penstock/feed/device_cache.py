@@ -43,13 +43,8 @@ class CacheToCome:
     def __init__(self, plan: Plan, maker: BatchMaker, caches: Caches) -> None:
         assert plan.device_policy is not None
         assert maker.delivery.device is not None
-        self._plan, self._policy, self._delivery, self._device, self._caches = (
-            plan,
-            plan.device_policy,
-            maker.delivery,
-            maker.delivery.device,
-            caches,
-        )
+        self._plan, self._policy, self._caches = plan, plan.device_policy, caches
+        self._delivery, self._device = maker.delivery, maker.delivery.device
         self._workload = workload_of(plan, maker)
         self._over = caches.of_nodes
         self._fixed_bytes = maker.device_topology_bytes
@@ -98,8 +93,3 @@ class CacheToCome:
 
     def _choose(self, node_type: NodeType, num_rows: int) -> Choice:
         return choose_policy(self._policy, self._workload, node_type, num_rows, num_epochs=self._plan.presample_epochs)
-
-
-def cache_to_come(plan: Plan, maker: BatchMaker, caches: Caches) -> CacheToCome | None:
-    """What a plan leaves to be found out; None where it leaves nothing."""
-    return CacheToCome(plan, maker, caches) if plan.is_device_cache_found else None

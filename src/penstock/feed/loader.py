@@ -24,7 +24,7 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.errors import StateError, UsageError
 from penstock.feed.arguments import as_positions, check_kinds, choose_subgraph, refuse_unsupported, warn_of_overrides
 from penstock.feed.delivery import choose_device
-from penstock.feed.device_cache import cache_to_come
+from penstock.feed.device_cache import CacheToCome
 from penstock.feed.drawing import choose_drawing
 from penstock.feed.epoch import Epoch, Position
 from penstock.feed.huge_pages import HugePages, read_at_random
@@ -175,7 +175,7 @@ class NeighborLoader:
             )
         self._drawing = choose_drawing(plan, self._maker)
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step, shards)
-        self._cache_to_come = cache_to_come(plan, self._maker, self._caches)
+        self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
         if self._caches.fitted is None:
             in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)
             self._options = dataclasses.replace(self._options, max_in_flight=in_flight)
