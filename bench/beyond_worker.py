@@ -172,6 +172,8 @@ def is_full(loader: Any, began: dict[str, Any], limit_bytes: int) -> bool:
 
 def counts(loader: Any) -> dict[str, float]:
     """What was asked of whom, so far."""
+    from penstock.gather import SpooledTier
+
     stats = loader.stats()
     found: dict[str, float] = {"rows": 0, "row_hits": 0, "lists": 0, "list_hits": 0, "requests": 0, "pages": 0, "tier_read_bytes": 0}
     found |= {f"{name}_s": seconds for name, seconds in stats.stage_s.items() if name in ("sample", "gather", "assemble")}
@@ -188,7 +190,7 @@ def counts(loader: Any) -> dict[str, float]:
                 found["pages"] += counted.get("num_pages", 0)
                 found["tier_read_bytes"] += counted["read_bytes"]
                 found["row_requests"] = found.get("row_requests", 0) + counted["num_requests"]
-    found["written_bytes"] = sum(spool.written_bytes for spool in loader._caches.spools)
+    found["written_bytes"] = sum(spool.written_bytes for spool in loader._caches.tiers_of(SpooledTier))
     found["decide_s"] = sum(counted["decide_s"] for counted in stats.tiers.values())
     for tier in loader._caches.beneath.values():
         if hasattr(tier.stats, "num_requests"):

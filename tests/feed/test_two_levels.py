@@ -153,7 +153,7 @@ def test_the_recipe_has_one_level_or_two(stores, device):
         loader = loader_of(stores["node"], where, plan=make_plan(plan, **changes), num_workers=2)
         assert digests(loader) == expected
         assert [name for name in loader.stats().tiers if "node/to/node" not in name] == names
-        capacities = [level.policy.capacity for level in loader._caches.levels]
+        capacities = [level.policy.capacity for level in loader._caches.tiers_of(CachedTier)]
         assert capacities == ([15, 60] if len(names) == 4 else [60])
     assert (RECIPES["bgl"].policy, RECIPES["bgl"].device_policy) == ("fifo", "same")
 

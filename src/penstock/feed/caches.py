@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from penstock.threads import Guard
 
 if TYPE_CHECKING:
     from penstock.feed.fit import Fitted
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -71,15 +73,9 @@ class Caches:
         """Node type -> int32[num_nodes], slot of each node in a topmost cache whose content stays, negative where there is none."""
         return {t: cache.policy.slots for t, cache in self.top.items() if isinstance(t, str) and cache.is_static}
 
-    @property
-    def levels(self) -> list[CachedTier]:
-        """All caches, those beneath others too."""
-        return [tier for table in self.tables.values() for tier in stack_of(table.tier) if isinstance(tier, CachedTier)]
-
-    @property
-    def spools(self) -> list[SpooledTier]:
-        """What is read ahead onto a disk."""
-        return [tier for table in self.tables.values() for tier in stack_of(table.tier) if isinstance(tier, SpooledTier)]
+    def tiers_of(self, *kinds: type[T]) -> list[T]:
+        """All tiers of rows that are of these kinds, those beneath others too."""
+        return [tier for table in self.tables.values() for tier in stack_of(table.tier) if isinstance(tier, kinds)]
 
     def begin(self) -> int:
         """A new pass begins. Returns its number; what was announced in the one before and not asked for is forgotten."""
@@ -128,14 +124,14 @@ class Caches:
         others = [one for one in self.tables if isinstance(one, str) or isinstance(key, tuple)]
         return "" if others == [key] else f"{'/'.join(key) if isinstance(key, tuple) else key} "
 
+    def _named(self) -> dict[str, Tier]:
+        """All tiers of rows, by what they hold."""
+        return {f"features, {self._label(key)}{tier.name}": tier for key, table in self.tables.items() for tier in stack_of(table.tier)}
+
     @property
     def disks(self) -> dict[str, Any]:
         """Tiers on disks, by what they hold."""
-        tiers: dict[str, Tier] = {
-            f"features, {self._label(key)}{tier.name}": getattr(tier, "kept", tier)
-            for key, table in self.tables.items()
-            for tier in stack_of(table.tier)
-        }
+        tiers = {name: getattr(tier, "kept", tier) for name, tier in self._named().items()}
         tiers |= {
             f"neighbour lists, {'/'.join(e)} disk" if len(self.beneath) > 1 else "neighbour lists, disk": t for e, t in self.beneath.items()
         }
@@ -144,13 +140,12 @@ class Caches:
     @property
     def devices(self) -> dict[str, str]:
         """How rows reach a device, by what they are."""
-        found = {f"features, {self._label(key)}{t.name}": t for key, table in self.tables.items() for t in stack_of(table.tier)}
-        return {name: tier.describe() for name, tier in found.items() if isinstance(tier, PinnedTier)}
+        return {name: tier.describe() for name, tier in self._named().items() if isinstance(tier, PinnedTier)}
 
     @property
     def device_bytes(self) -> int:
         """Memory of a device that kept rows and their tables take."""
-        return sum(cache.device_bytes for cache in self.levels)
+        return sum(cache.device_bytes for cache in self.tiers_of(CachedTier))
 
     def most_disk_bytes(self, num_readers: int) -> int:
         """What the buffers of disks may come to with so many threads that read rows; of lists, one reads for all."""
@@ -180,5 +175,5 @@ class Caches:
     @property
     def resident_bytes(self) -> int:
         """Memory of all that is kept: rows, directories and states; neighbour lists and tables; buffers of disks."""
-        pinned = [t for table in self.tables.values() for t in stack_of(table.tier) if isinstance(t, PinnedTier)]
-        return self.list_bytes + sum(tier.resident_bytes for tier in (*self.levels, *self.spools, *self.disks.values(), *pinned))
+        kept = self.tiers_of(CachedTier, SpooledTier, PinnedTier)
+        return self.list_bytes + sum(tier.resident_bytes for tier in (*kept, *self.disks.values()))

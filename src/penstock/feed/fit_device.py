@@ -60,7 +60,7 @@ def device_use(plan: Plan, caches: Caches, *, topology: str, is_mapped: bool) ->
         is_mapped: the graph and the arrays are files; what the device reads of those is not in the process' memory otherwise.
     """
     assert caches.graph is not None
-    pinned = [tier for table in caches.tables.values() for tier in stack_of(table.tier) if isinstance(tier, PinnedTier)]
+    pinned = caches.tiers_of(PinnedTier)
     lists = topology_bytes(caches.graph)[1] if topology == "pinned" and is_mapped and plan.topology == "given" else 0
     copied = sum(tier.resident_bytes for tier in pinned)
     return DeviceUse(
