@@ -42,6 +42,14 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
     return RandomOrder(num_seeds, seed) if options.shuffle else SequentialOrder(num_seeds)
 
 
+def choose_seeds(source: Input, input_nodes: Any, input_id: torch.Tensor | None = None) -> Seeds:
+    """The set of seeds; there must be some."""
+    seeds = source.seeds(input_nodes, input_id)
+    if seeds.ids.size == 0:
+        raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
+    return seeds
+
+
 def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:
     """Fanouts as a list or by edge type: PyG's own wrapper keeps those as strings ("author__writes__paper"), and takes them so."""
     if isinstance(num_neighbors, NumNeighbors):

@@ -22,7 +22,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import StateError, UsageError
-from penstock.feed.arguments import as_positions, check_kinds, choose_subgraph, refuse_unsupported, warn_of_overrides
+from penstock.feed.arguments import as_positions, check_kinds, choose_seeds, choose_subgraph, refuse_unsupported, warn_of_overrides
 from penstock.feed.delivery import choose_device
 from penstock.feed.device_cache import CacheToCome
 from penstock.feed.drawing import choose_drawing
@@ -310,9 +310,7 @@ class NeighborLoader:
             input_nodes: as for a loader. Batches are those that a new loader over these seeds would give.
         """
         other, maker = copy.copy(self), self._maker
-        seeds = maker.source.seeds(input_nodes, None)
-        if seeds.ids.size == 0:
-            raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
+        seeds = choose_seeds(maker.source, input_nodes)
         maker.sampler.check_seeds(seeds.node_type, seeds.ids)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(seeds.ids.size))
         other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1

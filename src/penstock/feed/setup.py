@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.errors import UsageError
-from penstock.feed.arguments import as_fanouts, choose_order, order_of
+from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds, order_of
 from penstock.feed.bottoms import Access
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
@@ -53,9 +52,7 @@ def make_maker(
 ) -> BatchMaker:
     """Make what decides the batches: seeds, their order, and a sampler; `others` are passed on to the `BatchMaker`."""
     source.fields()  # refuses what does not fit the graph now rather than at the first batch
-    seeds = source.seeds(input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
-    if seeds.ids.size == 0:
-        raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
+    seeds = choose_seeds(source, input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
     sampler = NeighborSampler(
         source.graph if weight_attr is None else with_weights(source.graph, source.weights(weight_attr)),
         as_fanouts(num_neighbors, source.graph.edge_types),
