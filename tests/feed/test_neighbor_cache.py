@@ -186,17 +186,17 @@ def test_values_of_lists():
     for graph, seed_type in ((homogeneous_graph(np.random.default_rng(2)), NODE), (typed_graph(np.random.default_rng(2)), "paper")):
         seeds = np.arange(50)
         sampler = NeighborSampler(graph, [4, 3], seed=1)
-        workload = Workload(sampler, seed_type, seeds, RandomOrder(50, 1), 16)
+        workload = Workload(sampler, seed_type, seeds, RandomOrder(50, 1), 16, num_epochs=2)
         reads = {e: np.zeros(csc.num_dst) for e, csc in graph.adjacency.items()}
         for sample in iterate_samples(draw_apart(sampler), seed_type, seeds, RandomOrder(50, 1), batch_size=16, epochs=range(2)):
             for e in graph.adjacency:
                 np.add.at(reads[e], lists_read(sample, e), 0.5)
-        counted = list_values("presample", workload, num_epochs=2)
+        counted = list_values("presample", workload)
         ratio = list_values("ratio", workload)
         for e, csc in graph.adjacency.items():
             lengths = np.maximum(np.diff(csc.indptr), 1)
-            np.testing.assert_array_equal(workload.visits(2).lists[e], reads[e] * 2)
-            np.testing.assert_allclose(counted[e] * lengths, workload.list_visits(e, 2) / 2, rtol=1e-6)
+            np.testing.assert_array_equal(workload.visits().lists[e], reads[e] * 2)
+            np.testing.assert_allclose(counted[e] * lengths, workload.list_visits(e) / 2, rtol=1e-6)
             sources = sum(np.bincount(c.indices, minlength=csc.num_dst) for t, c in graph.adjacency.items() if t[0] == e[2])
             np.testing.assert_allclose(ratio[e], sources / lengths, rtol=1e-6)
     with pytest.raises(UsageError, match="neighbor_policy must be one of"):

@@ -45,7 +45,8 @@ class Workload:
         seed_type, seeds: node type and int64 ids of the set of seeds.
         order: of the seeds.
         batch_size: seeds per batch.
-        max_batches: that are sampled of an epoch to find out what is hot, spread evenly over it; None: all.
+        num_epochs: sampled to find out what is hot.
+        max_batches: of each of them, spread evenly over it; None: all.
         num_threads: that sample for it at most.
         by_inclusion: whether visits to expect may go by inclusion probabilities, where draws are uniform: a pass over the edges per hop,
             and 24 bytes a node while they are calculated, which must be little of the free memory.
@@ -59,19 +60,21 @@ class Workload:
     max_batches: int | None = None
     num_threads: int = 1
     by_inclusion: bool = True
-    _visits: dict[int, Visits] = field(default_factory=dict, init=False, repr=False, compare=False)
+    num_epochs: int = 1
+    _visits: list[Visits] = field(default_factory=list, init=False, repr=False, compare=False)
     _degrees: dict[NodeType, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
     _again: dict[NodeType | EdgeType, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     _inclusion: dict[int, dict[NodeType, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def visits(self, num_epochs: int = 1) -> Visits:
+    def visits(self) -> Visits:
         """Visits of every row and list; sampled once."""
-        if num_epochs not in self._visits:
-            self._visits[num_epochs] = presample_visits(
+        if not self._visits:
+            counted = presample_visits(
                 self.sampler, self.seed_type, self.seeds, self.order,
-                batch_size=self.batch_size, num_epochs=num_epochs, max_batches=self.max_batches, num_threads=self.num_threads,
+                batch_size=self.batch_size, num_epochs=self.num_epochs, max_batches=self.max_batches, num_threads=self.num_threads,
             )  # fmt: skip
-        return self._visits[num_epochs]
+            self._visits.append(counted)
+        return self._visits[0]
 
     def degree(self, node_type: NodeType) -> np.ndarray:
         """Out-degrees, `degree_hotness`; counted once."""
@@ -89,13 +92,13 @@ class Workload:
             self._inclusion[num_hops] = {t: probability.astype(np.float32) for t, probability in found.items()}
         return self._inclusion[num_hops][node_type]
 
-    def row_visits(self, node_type: NodeType, num_epochs: int = 1) -> np.ndarray:
+    def row_visits(self, node_type: NodeType) -> np.ndarray:
         """float32[num_nodes]: visits to expect of each row."""
-        return self.expected_rows(self.visits(num_epochs).nodes[node_type], node_type, self.max_batches)
+        return self.expected_rows(self.visits().nodes[node_type], node_type, self.max_batches)
 
-    def list_visits(self, edge_type: EdgeType, num_epochs: int = 1) -> np.ndarray:
+    def list_visits(self, edge_type: EdgeType) -> np.ndarray:
         """float32[num_dst]: visits to expect of each neighbour list."""
-        return self.expected_lists(self.visits(num_epochs).lists[edge_type], edge_type, self.max_batches)
+        return self.expected_lists(self.visits().lists[edge_type], edge_type, self.max_batches)
 
     def expected_rows(self, visits: np.ndarray, node_type: NodeType, num_batches: int | None) -> np.ndarray:
         """Return float32[n]: visits of the rows of a type to expect after those counted in so many batches of an epoch; None: in all."""
@@ -118,14 +121,14 @@ class Workload:
         return self._again
 
 
-def hotness_by_name(name: str, workload: Workload, node_type: NodeType, *, num_epochs: int = 1) -> np.ndarray:
+def hotness_by_name(name: str, workload: Workload, node_type: NodeType) -> np.ndarray:
     """Return the hotness of each node of a type: a number per node, higher is hotter."""
     graph = workload.sampler.graph
     makers: dict[str, Callable[[], np.ndarray]] = {
         "random": lambda: random_hotness(graph.num_nodes[node_type], workload.sampler.seed),
         "degree": lambda: degree_hotness(graph, node_type),
         "ratio": lambda: in_out_ratio(graph, node_type),
-        "presample": lambda: workload.row_visits(node_type, num_epochs),
+        "presample": lambda: workload.row_visits(node_type),
         "inclusion": lambda: inclusion_probability(
             workload.sampler, workload.seed_type, workload.seeds, batch_size=workload.batch_size
         )[node_type],
@@ -142,20 +145,19 @@ POLICIES = (*STATIC, *DYNAMIC, Belady.name)
 LIST_POLICIES = ("random", "degree", "ratio", "presample")
 
 
-def list_values(name: str, workload: Workload, *, num_epochs: int = 1) -> dict[EdgeType, np.ndarray]:
+def list_values(name: str, workload: Workload) -> dict[EdgeType, np.ndarray]:
     """Return what keeping each neighbour list is worth, per edge in it: edge type -> numbers[num_dst], higher is better.
 
     Args:
         name: one of LIST_POLICIES: "ratio" is out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI),
             "degree" out-neighbours whatever the length.
         workload: what will be sampled.
-        num_epochs: sampled where the value is by sampling.
     """
     graph = workload.sampler.graph
 
     def presampled(e: EdgeType, csc: CSC) -> np.ndarray:
-        values = list_ratio(workload.list_visits(e, num_epochs), [csc.indptr])
-        values /= num_epochs
+        values = list_ratio(workload.list_visits(e), [csc.indptr])
+        values /= workload.num_epochs
         return values
 
     makers: dict[str, Callable[[EdgeType, CSC], np.ndarray]] = {
@@ -196,7 +198,6 @@ def choose_policy(
     capacity: int,
     *,
     window: int = 1,
-    num_epochs: int = 1,
     above: np.ndarray | None = None,
 ) -> Choice:
     """Choose by name.
@@ -206,15 +207,14 @@ def choose_policy(
         workload, node_type: whose rows.
         capacity: rows to keep.
         window: of a policy that looks ahead.
-        num_epochs: sampled where hotness is by sampling.
         above: int64 ids that a cache above this one always has; a static policy keeps others.
     """
     num_nodes = workload.sampler.graph.num_nodes[node_type]
     if name in DYNAMIC:
         return Choice(lambda: DYNAMIC[name](num_nodes, capacity))
     if name == Belady.name:
-        return belady_choice(workload.row_visits(node_type, num_epochs), capacity, window, above)
-    return fixed_choice(num_nodes, plan_beneath(hotness_by_name(name, workload, node_type, num_epochs=num_epochs), capacity, above))
+        return belady_choice(workload.row_visits(node_type), capacity, window, above)
+    return fixed_choice(num_nodes, plan_beneath(hotness_by_name(name, workload, node_type), capacity, above))
 
 
 def belady_choice(hotness: np.ndarray, capacity: int, window: int, above: np.ndarray | None = None) -> Choice:

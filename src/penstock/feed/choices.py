@@ -105,7 +105,7 @@ def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
     """What a loader will sample, to find out what is hot."""
     return Workload(
         maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches,
-        1 if plan.host_memory else NUM_THREADS, plan.is_by_inclusion,
+        1 if plan.host_memory else NUM_THREADS, plan.is_by_inclusion, plan.presample_epochs,
     )  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def _within_budget(
 
     def choose(name: str, t: NodeType, num_rows: int, above: np.ndarray | None = None) -> Choice:
         if name not in BY_VISITS:
-            return choose_policy(name, workload, t, num_rows, num_epochs=plan.presample_epochs, above=above)
+            return choose_policy(name, workload, t, num_rows, above=above)
         hotness = workload.expected_rows(fitted.visits[t], t, fitted.num_sampled)
         if name == Belady.name:
             return belady_choice(hotness, num_rows, plan.window, above)
@@ -231,7 +231,7 @@ def _kept_lists(
     """Edge type -> nodes whose neighbour lists are kept, best first."""
     if plan.neighbor_policy is None:
         return {}
-    values = list_values(plan.neighbor_policy, workload, num_epochs=plan.presample_epochs)
+    values = list_values(plan.neighbor_policy, workload)
     if is_drawn_on_device and plan.neighbor_policy in BY_VISITS:
         values = {e: reads * lines_per_read(workload.sampler, e) for e, reads in values.items()}
     return plan_lists(plan.neighbor_cache, values, {e: workload.sampler.graph.adjacency[e] for e in bottoms}, plan.neighbor_layout)
@@ -249,8 +249,8 @@ def _share_out(
     if plan.neighbor_cache == SHARED:
         adjacency = {e: workload.sampler.graph.adjacency[e] for e in bottoms}
         per_list, per_row = measure_slopes(workload, over, bottoms) if drawn_on is None else measure_device_slopes(workload, over, drawn_on)
-        of_lists = {e: workload.list_visits(e, plan.presample_epochs) for e in adjacency}
-        of_rows = {t: workload.row_visits(t, plan.presample_epochs) for t in over}
+        of_lists = {e: workload.list_visits(e) for e in adjacency}
+        of_rows = {t: workload.row_visits(t) for t in over}
         kept, rows = plan_shared(
             plan.cache, of_lists, of_rows, sizes_of(over)[1], adjacency, plan.neighbor_layout,
             seconds_per_list_hit=per_list, seconds_per_row_hit=per_row,
@@ -279,8 +279,7 @@ def _choose_rows(
     num_rows, row_bytes = sizes_of(over)
     capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)
     there = {t: above[t].always_kept for t in over if t in above}
-    options: dict[str, Any] = {"window": plan.window, "num_epochs": plan.presample_epochs}
     if num_shards == 1 or policy not in STATIC:
-        return {t: choose_policy(policy, workload, t, capacity[t], **options, above=there.get(t)) for t in over}
-    ranked = {t: choose_policy(policy, workload, t, num_rows[t], **options).content for t in over}
+        return {t: choose_policy(policy, workload, t, capacity[t], window=plan.window, above=there.get(t)) for t in over}
+    ranked = {t: choose_policy(policy, workload, t, num_rows[t]).content for t in over}
     return {t: fixed_choice(num_rows[t], plan_shards(best, capacity[t], num_shards)) for t, best in ranked.items() if best is not None}

@@ -92,4 +92,4 @@ class CacheToCome:
         return fixed_choice(self._over[node_type].num_rows, best[:num_rows])
 
     def _choose(self, node_type: NodeType, num_rows: int) -> Choice:
-        return choose_policy(self._policy, self._workload, node_type, num_rows, num_epochs=self._plan.presample_epochs)
+        return choose_policy(self._policy, self._workload, node_type, num_rows)

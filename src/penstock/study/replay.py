@@ -7,7 +7,7 @@ Static rankings take one pass for all capacities; dynamic policies begin empty a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Replay:
             if name == ORACLE:
                 self.hotness[name] = self.trace.visits(self.warm_epochs, self.trace.num_epochs)
             elif name == TWICE:
-                self.hotness[name] = hotness_by_name("presample", self.workload, self.node_type, num_epochs=2)
+                self.hotness[name] = hotness_by_name("presample", replace(self.workload, num_epochs=2), self.node_type)
             else:
                 self.hotness[name] = hotness_by_name(name, self.workload, self.node_type)
         return self.hotness[name]

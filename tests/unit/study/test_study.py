@@ -196,7 +196,7 @@ def test_a_study_by_weight_samples_by_weight(weighted):
     sampler, order_of_seeds = NeighborSampler(graph, (4, 3), seed=3), RandomOrder(seeds.size, 3)
     given = list(sample_batches(sampler, "node", seeds, order_of_seeds, batch_size=20, epochs=(1, 2)))
     for name, num_epochs in (("presample", 1), ("presample-2", 2)):
-        hot = Workload(sampler, "node", seeds, order_of_seeds, 20).row_visits("node", num_epochs)
+        hot = Workload(sampler, "node", seeds, order_of_seeds, 20, num_epochs=num_epochs).row_visits("node")
         policy = Static(1000, 200)
         policy.fill(plan_static(hot, 200))
         hits, asked = simulate(policy, [nodes["node"] for nodes in given])
