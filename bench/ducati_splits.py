@@ -142,7 +142,7 @@ def make_workload(graph: Graph, num_train: int, seed: int = 0) -> Workload:
 
 def epochs_of(workload: Workload, sampler: NeighborSampler, num_epochs: int) -> list[Sample]:
     """All samples of so many epochs."""
-    return list(iterate_samples(sampler, NODE, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=range(num_epochs)))
+    return list(iterate_samples(replace(workload, sampler=sampler), epochs=range(num_epochs)))
 
 
 def compare(graph: Graph, dim: int, budgets: list[str], num_epochs: int = 1) -> dict[str, Any]:

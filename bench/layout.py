@@ -59,6 +59,7 @@ def measure(graph: Graph, setting: dict[str, Any], order_name: str) -> dict[str,
     from penstock.cache.packing import LAYOUTS, RANDOM, Layouts, count_pages, record_accesses
     from penstock.order.orders import permutation
     from penstock.sample import NeighborSampler
+    from penstock.sample.batches import SampledBatches
     from penstock.study.layout import make_policy, play
     from penstock.study.orders import Seeds, make_order
 
@@ -67,7 +68,7 @@ def measure(graph: Graph, setting: dict[str, Any], order_name: str) -> dict[str,
     seeds = np.sort(permutation(num_nodes, 0, count, rng.derive_key(0, 0, rng.PRESAMPLE)))
     order = make_order(order_name, Seeds(graph, "node", seeds, None, batch_size, 0))
     sampler, num_kept = NeighborSampler(graph, setting["num_neighbors"], seed=0), round(CACHE * num_nodes)
-    accesses = record_accesses(sampler, "node", seeds, order, batch_size=batch_size)
+    accesses = record_accesses(SampledBatches(sampler, "node", seeds, order, batch_size))
     started = time.perf_counter()
     layouts = Layouts(graph, "node", accesses, sampler.fanouts, num_hot=num_kept)
     rows = {"original": np.arange(num_nodes, dtype=np.int32)}

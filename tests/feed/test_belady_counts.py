@@ -16,6 +16,7 @@ from penstock.order import RandomOrder
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
 from penstock.store import ingest
 from penstock.train import TrainConfig, train
 from tests.feed.inputs import typed_data
@@ -42,10 +43,11 @@ def new_policy(visits, capacity, window):
 def hotness_of(graph, node_type, workload, presample_batches=None, *, by_inclusion=True):
     """Visits that a loader without a budget expects."""
     sampler = NeighborSampler(graph, FANOUTS, seed=SEED)
-    visits = presample_visits(sampler, **workload, max_batches=presample_batches).nodes[node_type]
+    batches = SampledBatches(sampler, **workload)
+    visits = presample_visits(batches, max_batches=presample_batches).nodes[node_type]
     inclusion = inclusion_probability(sampler, workload["seed_type"], workload["seeds"], batch_size=BATCH_SIZE)[node_type]
     likely = inclusion.astype(np.float32) if by_inclusion else None
-    again = reads_again(sampler, **workload)[node_type] if presample_batches is None else 0.0
+    again = reads_again(batches)[node_type] if presample_batches is None else 0.0
     return expected_visits(visits, degree_hotness(graph, node_type), likely, again=again)
 
 

@@ -1,5 +1,7 @@
 """Loaders whose neighbour lists live in tiers: the same batches bit for bit, whatever is kept where; and what is counted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -188,7 +190,7 @@ def test_values_of_lists():
         sampler = NeighborSampler(graph, [4, 3], seed=1)
         workload = Workload(sampler, seed_type, seeds, RandomOrder(50, 1), 16, num_epochs=2)
         reads = {e: np.zeros(csc.num_dst) for e, csc in graph.adjacency.items()}
-        for sample in iterate_samples(draw_apart(sampler), seed_type, seeds, RandomOrder(50, 1), batch_size=16, epochs=range(2)):
+        for sample in iterate_samples(replace(workload, sampler=draw_apart(sampler)), epochs=range(2)):
             for e in graph.adjacency:
                 np.add.at(reads[e], lists_read(sample, e), 0.5)
         counted = list_values("presample", workload)

@@ -15,6 +15,7 @@ from penstock.order import RandomOrder, proximity_order
 from penstock.plan import make_plan, plan_lists, plan_shared
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
 from penstock.sample.lists import DirectLists
 from penstock.sources.generate import generate as generate_source
 from penstock.store import generate
@@ -91,7 +92,7 @@ def test_orders_of_seeds(graph, by_community):
 
 def test_layouts(graph, workload):
     sampler = workload.sampler
-    accesses = record_accesses(sampler, NODE, SEEDS, RandomOrder(SEEDS.size, 0), batch_size=1000)
+    accesses = record_accesses(SampledBatches(sampler, NODE, SEEDS, RandomOrder(SEEDS.size, 0), 1000))
     layouts = Layouts(graph, NODE, accesses, sampler.fanouts, num_hot=1000)
     layouts.make("hot-coaccess")
     again = Layouts(graph, NODE, accesses, sampler.fanouts, num_hot=1000)

@@ -26,9 +26,8 @@ from penstock.cache.s3fifo import S3FIFO
 from penstock.cache.sieve import SIEVE
 from penstock.cache.static import Static
 from penstock.errors import UsageError
-from penstock.order import Order
 from penstock.records import CSC, EdgeType, NodeType
-from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
 from penstock.store.process_memory import free_bytes
 
 INCLUSION_BYTES = 24
@@ -37,14 +36,10 @@ DYNAMIC = {policy.name: policy for policy in (FIFO, LRU, LFU, CLOCK, SIEVE, S3FI
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(SampledBatches):
     """What will be sampled: hotness is about it.
 
     Attributes:
-        sampler: gives graph, fanouts and seed.
-        seed_type, seeds: node type and int64 ids of the set of seeds.
-        order: of the seeds.
-        batch_size: seeds per batch.
         num_epochs: sampled to find out what is hot.
         max_batches: of each of them, spread evenly over it; None: all.
         num_threads: that sample for it at most.
@@ -52,11 +47,6 @@ class Workload:
             and 24 bytes a node while they are calculated, which must be little of the free memory.
     """
 
-    sampler: NeighborSampler
-    seed_type: NodeType
-    seeds: np.ndarray
-    order: Order
-    batch_size: int
     max_batches: int | None = None
     num_threads: int = 1
     by_inclusion: bool = True
@@ -69,11 +59,8 @@ class Workload:
     def visits(self) -> Visits:
         """Visits of every row and list; sampled once."""
         if not self._visits:
-            counted = presample_visits(
-                self.sampler, self.seed_type, self.seeds, self.order,
-                batch_size=self.batch_size, num_epochs=self.num_epochs, max_batches=self.max_batches, num_threads=self.num_threads,
-            )  # fmt: skip
-            self._visits.append(counted)
+            how = {"num_epochs": self.num_epochs, "max_batches": self.max_batches, "num_threads": self.num_threads}
+            self._visits.append(presample_visits(self, **how))
         return self._visits[0]
 
     def degree(self, node_type: NodeType) -> np.ndarray:
@@ -112,12 +99,12 @@ class Workload:
     def _expected(
         self, visits: np.ndarray, node_type: NodeType, inclusion: np.ndarray | None, num_batches: int | None, key: NodeType | EdgeType
     ) -> np.ndarray:
-        is_whole = num_batches is None or num_batches >= self.order.num_batches(self.batch_size, False)
+        is_whole = num_batches is None or num_batches >= self.num_batches
         return expected_visits(visits, self.degree(node_type), inclusion, again=self._reads_again()[key] if is_whole else 0.0)
 
     def _reads_again(self) -> dict[NodeType | EdgeType, float]:
         if not self._again:
-            self._again.update(reads_again(self.sampler, self.seed_type, self.seeds, self.order, batch_size=self.batch_size))
+            self._again.update(reads_again(self))
         return self._again
 
 

@@ -13,7 +13,7 @@ same blocks by partitioning a hypergraph. What was tried and refused, with figur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,12 +23,11 @@ from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples
 from penstock.errors import UsageError, damaged_neighbor
 from penstock.kernels.companions import cpu as companion_kernels
 from penstock.kernels.count_pages import cpu as page_kernels
-from penstock.order import Order
 from penstock.order.communities import place_nodes
 from penstock.order.grouping import BLOCK, group_by, invert
 from penstock.order.orders import permutation
 from penstock.records import EdgeType, Graph, NodeType, index_dtype
-from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
 from penstock.store.format import DATA_OFFSET
 
 HOTNESS, RANDOM, COMMUNITY, COACCESS, IDS, HOT, BANDS = "hotness", "random", "community", "coaccess", "coaccess-ids", "hot-", "bands-"
@@ -53,15 +52,12 @@ class Accesses:
     readings: dict[NodeType, np.ndarray]
 
 
-def record_accesses(
-    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int,
-    advance: Callable[[int], None] = lambda batches: None,
-) -> Accesses:  # fmt: skip
-    """Sample an epoch with other draws than training's and count; arguments as in `presample_visits`, `advance` is told of batches."""
-    dtype = np.min_scalar_type(order.num_batches(batch_size, False))  # a batch counts once
-    found = Accesses(*({name: np.zeros(count, dtype) for name, count in sampler.graph.num_nodes.items()} for _ in range(2)))
-    apart = draw_apart(sampler)
-    for sample in iterate_samples(apart, seed_type, seeds, order, batch_size=batch_size, epochs=range(1)):
+def record_accesses(batches: SampledBatches, advance: Callable[[int], None] = lambda batches: None) -> Accesses:
+    """Sample an epoch with other draws than training's and count; `advance` is told of batches."""
+    dtype = np.min_scalar_type(batches.num_batches)  # a batch counts once
+    found = Accesses(*({name: np.zeros(count, dtype) for name, count in batches.sampler.graph.num_nodes.items()} for _ in range(2)))
+    apart = draw_apart(batches.sampler)
+    for sample in iterate_samples(replace(batches, sampler=apart), epochs=range(1)):
         for node_type, ids in distinct_nodes(apart, sample).items():
             found.visits[node_type][ids] += 1
         for node_type, counts in sample.num_nodes_per_hop.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import starmap
 from queue import SimpleQueue
 
@@ -19,6 +19,7 @@ from penstock.kernels.placement import cpu as placement
 from penstock.order import Order
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler, Workspace
+from penstock.sample.batches import SampledBatches
 from penstock.store.process_memory import free_bytes, usable_cores
 
 NUM_THREADS = min(8, usable_cores())
@@ -42,42 +43,31 @@ def sample_batches(
     Yields:
         per batch: node type -> int64[n], distinct ids in first-seen order.
     """
-    for sample in iterate_samples(sampler, seed_type, seeds, order, batch_size=batch_size, epochs=epochs):
+    for sample in iterate_samples(SampledBatches(sampler, seed_type, seeds, order, batch_size), epochs=epochs):
         yield distinct_nodes(sampler, sample)
 
 
 def iterate_samples(
-    sampler: NeighborSampler,
-    seed_type: NodeType,
-    seeds: np.ndarray,
-    order: Order,
-    *,
-    batch_size: int,
-    epochs: Iterable[int],
-    max_batches: int | None = None,
-    num_threads: int = 1,
+    batches: SampledBatches, *, epochs: Iterable[int], max_batches: int | None = None, num_threads: int = 1
 ) -> Iterator[Sample]:
-    """Sample epochs and yield every batch in order, or `max_batches` spread evenly over each epoch; other arguments as in `sample_batches`.
+    """Sample epochs and yield every batch in order, or `max_batches` spread evenly over each epoch.
 
     Up to `num_threads` sample ahead, each with a workspace: as many as `ROOM` of the free memory holds what they work with.
     """
-    if order.num_seeds != len(seeds):
-        raise UsageError(f"the order is over {order.num_seeds} seeds, given are {len(seeds)}")
+    sampler, order, num_seeds = batches.sampler, batches.order, len(batches.seeds)
+    if order.num_seeds != num_seeds:
+        raise UsageError(f"the order is over {order.num_seeds} seeds, given are {num_seeds}")
     idle, workspace = SimpleQueue[Workspace](), sampler.workspace()
     idle.put(workspace)
 
     def draw(epoch: int, batch: int, chosen: np.ndarray) -> Sample:
         workspace = idle.get()
         try:
-            return sampler.sample(seed_type, chosen, epoch=epoch, batch=batch, workspace=workspace)
+            return sampler.sample(batches.seed_type, chosen, epoch=epoch, batch=batch, workspace=workspace)
         finally:
             idle.put(workspace)
 
-    places = (
-        (epoch, batch, np.ascontiguousarray(seeds[order.batch(epoch, batch, batch_size)], dtype=np.int64))
-        for epoch in epochs
-        for batch in _spread(order.num_batches(batch_size, False), max_batches)
-    )
+    places = ((epoch, batch, batches.seeds_of(epoch, batch)) for epoch in epochs for batch in _spread(batches.num_batches, max_batches))
     if num_threads > 1 and (place := next(places, None)) is not None:
         yield (sample := draw(*place))
         num_threads = min(num_threads, int(ROOM * free_bytes()) // (workspace.num_bytes + 3 * sample.num_bytes))
@@ -127,36 +117,25 @@ class Visits:
     lists: dict[EdgeType, np.ndarray]
 
 
-def presample_visits(
-    sampler: NeighborSampler,
-    seed_type: NodeType,
-    seeds: np.ndarray,
-    order: Order,
-    *,
-    batch_size: int,
-    num_epochs: int = 1,
-    max_batches: int | None = None,
-    num_threads: int = 1,
-) -> Visits:
+def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batches: int | None = None, num_threads: int = 1) -> Visits:
     """Sample `num_epochs` epochs and count visits of rows and of neighbour lists. Other draws than training's.
 
     Args:
-        sampler: gives graph, fanouts and seed; the draws come from another seed, derived from its own.
-        seed_type, seeds, order, batch_size: as in `sample_batches`.
+        batches: of training; the draws come from another seed, derived from its own.
         num_epochs: 1 or 2 are enough (GNNLab).
         max_batches: sampled of each epoch, spread evenly over it, where a whole epoch takes too long; visits are those of these batches.
         num_threads: that sample at most, see `iterate_samples`; the visits are the same with any.
     """
     if num_epochs < 1:
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
-    apart, graph, epochs = draw_apart(sampler), sampler.graph, range(num_epochs)
-    count = num_epochs * len(_spread(order.num_batches(batch_size, False), max_batches))
+    apart, graph = draw_apart(batches.sampler), batches.sampler.graph
+    count = num_epochs * len(_spread(batches.num_batches, max_batches))
     narrow = np.min_scalar_type(count)  # a batch visits a row once; and a list once, unless trees share it
-    wide = np.dtype(np.uint32) if sampler.disjoint else narrow
+    wide = np.dtype(np.uint32) if apart.disjoint else narrow
     nodes = {t: np.zeros(num_nodes, narrow) for t, num_nodes in graph.num_nodes.items()}
     lists = {e: np.zeros(csc.num_dst, wide) for e, csc in graph.adjacency.items()}
-    batches = {"batch_size": batch_size, "epochs": epochs, "max_batches": max_batches, "num_threads": num_threads}
-    for sample in iterate_samples(apart, seed_type, seeds, order, **batches):
+    how = {"epochs": range(num_epochs), "max_batches": max_batches, "num_threads": num_threads}
+    for sample in iterate_samples(replace(batches, sampler=apart), **how):
         for node_type, ids in distinct_nodes(apart, sample).items():
             placement.count_up_to(ids, np.iinfo(narrow).max, nodes[node_type])
         for edge_type in graph.adjacency:
@@ -164,17 +143,15 @@ def presample_visits(
     return Visits(nodes, lists)
 
 
-def reads_again(
-    sampler: NeighborSampler, seed_type: NodeType, seeds: np.ndarray, order: Order, *, batch_size: int
-) -> dict[NodeType | EdgeType, float]:
+def reads_again(batches: SampledBatches) -> dict[NodeType | EdgeType, float]:
     """Draw a few batches of an epoch twice, and return how much of what a batch reads it reads again: a share of the rows of each node
-    type, and of the lists of each edge type. Arguments as in `presample_visits`, whose draws are the first ones."""
-    apart, graph, workspace = draw_apart(sampler), sampler.graph, sampler.workspace()
+    type, and of the lists of each edge type. The first draws are those of `presample_visits`."""
+    apart, graph, workspace = draw_apart(batches.sampler), batches.sampler.graph, batches.sampler.workspace()
     draws = apart, draw_apart(apart)
     same, asked = ({key: 0.0 for key in (*graph.num_nodes, *graph.adjacency)} for _ in range(2))
-    for batch in _spread(order.num_batches(batch_size, False), BATCHES_AGAIN):
-        chosen = np.ascontiguousarray(seeds[order.batch(0, batch, batch_size)], dtype=np.int64)
-        first, second = (_reads(one, one.sample(seed_type, chosen, epoch=0, batch=batch, workspace=workspace)) for one in draws)
+    for batch in _spread(batches.num_batches, BATCHES_AGAIN):
+        chosen = batches.seeds_of(0, batch)
+        first, second = (_reads(one, one.sample(batches.seed_type, chosen, epoch=0, batch=batch, workspace=workspace)) for one in draws)
         for key, ids in first.items():
             same[key] += np.intersect1d(ids, second[key], assume_unique=True).size
             asked[key] += (ids.size + second[key].size) / 2

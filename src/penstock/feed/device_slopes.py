@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,8 +51,7 @@ def measure_device_slopes(
         (edge type -> float32[num_dst], seconds per hit of each list; node type -> seconds per row hit).
     """
     apart, random = draw_apart(workload.sampler), np.random.default_rng(workload.sampler.seed)
-    order = iterate_samples(apart, workload.seed_type, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=[0])
-    samples = [sample for _, sample in zip(range(num_batches), order, strict=False)]
+    samples = list(islice(iterate_samples(replace(workload, sampler=apart), epochs=[0]), num_batches))
     of_lists = {e: _list_slope(apart, workload.seed_type, samples, e, device, random) for e in apart.graph.adjacency}
     of_rows = {t: Line() for t in tables}
     for number, sample in enumerate((samples[0], *samples)):  # the first one twice, as with lists

@@ -32,6 +32,7 @@ from penstock.kernels.edges.cpu import are_distinct
 from penstock.order import Order
 from penstock.records import NodeType, Span
 from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
 
 if TYPE_CHECKING:
     from penstock.feed.caches import Caches
@@ -223,6 +224,11 @@ class BatchMaker:
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
         return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan)
+
+    @property
+    def batches(self) -> SampledBatches:
+        """What decides the samples."""
+        return SampledBatches(self.sampler, self.seeds.node_type, self.seeds.ids, self.order, self.batch_size)
 
     @property
     def device_bytes(self) -> int:

@@ -66,17 +66,16 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
     """Sample batches of the first epoch for a while; rows are followed for some node types."""
     if maker.sampler.induced:
         raise UsageError("a budget is fitted to sampled edges: take subgraph_type='directional', or give the caches' sizes in the plan")
-    graph, sampler, profile = maker.sampler.graph, draw_apart(maker.sampler), Profile()
+    graph, sampler, batches, profile = maker.sampler.graph, draw_apart(maker.sampler), maker.batches, Profile()
     workspace = sampler.workspace()
     profile.row_visits = {t: np.zeros(graph.num_nodes[t], np.uint8) for t in node_types}
     profile.list_visits = {e: np.zeros(csc.num_dst, np.uint8) for e, csc in graph.adjacency.items()}
     chosen: dict[NodeType, list[np.ndarray]] = {t: [] for t in profile.row_visits}
-    started, num_batches = time.perf_counter(), min(MAX_BATCHES, maker.order.num_batches(maker.batch_size, False))
+    started, num_batches = time.perf_counter(), min(MAX_BATCHES, batches.num_batches)
     for index in range(num_batches):
         if index >= MIN_BATCHES and time.perf_counter() - started > MAX_SECONDS:
             break
-        seeds = np.ascontiguousarray(maker.seeds.ids[maker.order.batch(0, index, maker.batch_size)], np.int64)
-        sample = sampler.sample(maker.seeds.node_type, seeds, epoch=0, batch=index, workspace=workspace)
+        sample = sampler.sample(batches.seed_type, batches.seeds_of(0, index), epoch=0, batch=index, workspace=workspace)
         _measure(profile, sample, maker)
         for t, ids in distinct_nodes(sampler, sample).items():
             if t in chosen:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def measure_slopes(
     """
     apart, random = draw_apart(workload.sampler), np.random.default_rng(workload.sampler.seed)
     of_lists, of_rows = {e: Line() for e in workload.sampler.graph.adjacency}, {t: Line() for t in tables}
-    samples = iterate_samples(apart, workload.seed_type, workload.seeds, workload.order, batch_size=workload.batch_size, epochs=[0])
+    samples = iterate_samples(replace(workload, sampler=apart), epochs=[0])
     for _, sample in zip(range(num_batches), samples, strict=False):
         for edge_type, bottom in bottoms.items():
             _time_lists(of_lists[edge_type], bottom, sample, edge_type, random)

@@ -28,6 +28,7 @@ from penstock.errors import BudgetError, StoreError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, plan_rows
 from penstock.records import NodeType, index_dtype
 from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
 from penstock.sample.weights import declare_weights, store_weights, with_weights
 from penstock.store import Progress, Quiet, Store, format_bytes, parse_bytes
 from penstock.store.budget import MIB, RESERVE_BYTES
@@ -186,9 +187,8 @@ class _Work:
         """Sample an epoch with other draws than training's."""
         order = make_order(self.settings.order, self.seeds)
         with stage(progress, "sample", order.num_batches(self.settings.batch_size, False), "batches"):
-            return record_accesses(
-                self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=self.settings.batch_size, advance=progress.advance
-            )  # fmt: skip
+            batches = SampledBatches(self.sampler, self.seeds.node_type, self.seeds.ids, order, self.settings.batch_size)
+            return record_accesses(batches, progress.advance)
 
     @property
     def num_kept(self) -> int:

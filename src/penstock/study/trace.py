@@ -20,6 +20,7 @@ from penstock.errors import StoreError, UsageError, argument, reason_of
 from penstock.order import Order
 from penstock.records import Graph, NodeType
 from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
 
 
 class Trace:
@@ -130,8 +131,9 @@ def record(
     trace = Trace(graph.num_nodes[node_type], num_epochs, memory_bytes)
     reads, entries = (np.zeros(trace.num_nodes, dtype=np.int64) for _ in range(2))
     lists = ListReads(reads, entries, _list_bytes(graph, node_type))
-    warm_batches = measured_from * order.num_batches(batch_size, False)
-    for number, sample in enumerate(iterate_samples(sampler, *seeds, order, batch_size=batch_size, epochs=range(num_epochs))):
+    batches = SampledBatches(sampler, *seeds, order, batch_size)
+    warm_batches = measured_from * batches.num_batches
+    for number, sample in enumerate(iterate_samples(batches, epochs=range(num_epochs))):
         trace.append(distinct_nodes(sampler, sample)[node_type])
         if number >= warm_batches:
             expanded = sample.nodes[node_type][: sum(sample.num_nodes_per_hop[node_type][:-1])]

@@ -16,6 +16,7 @@ from penstock.kernels.inclusion import reference as inclusion_reference
 from penstock.order import RandomOrder, SequentialOrder
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
 from tests.graphs import assert_same_bytes, homogeneous_graph, random_csc, star, typed_graph
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -103,7 +104,7 @@ def test_presample_counts_visits(disjoint):
     sampler = NeighborSampler(graph, [3, 2], seed=5, disjoint=disjoint)
     seeds = np.arange(100, 200)
     order = RandomOrder(seeds.size, 5)
-    twice = presample_visits(sampler, "paper", seeds, order, batch_size=9, num_epochs=2).nodes["author"]
+    twice = presample_visits(SampledBatches(sampler, "paper", seeds, order, 9), num_epochs=2).nodes["author"]
     assert twice.shape == (60,)
     assert 0 < twice.max() <= 24
     batches = list(cache.sample_batches(sampler, "paper", seeds, order, batch_size=9, epochs=range(2)))
@@ -112,7 +113,7 @@ def test_presample_counts_visits(disjoint):
     oracle = cache.oracle_hotness((nodes["author"] for nodes in batches), 60)
     assert oracle.tolist() == [sum(node in nodes["author"] for nodes in batches) for node in range(60)]
     assert (oracle != twice).any(), "presampling must not draw what training draws"
-    papers = presample_visits(sampler, "paper", seeds, order, batch_size=9).nodes["paper"]
+    papers = presample_visits(SampledBatches(sampler, "paper", seeds, order, 9)).nodes["paper"]
     assert (papers[100:200] >= 1).all()
 
 
@@ -123,7 +124,7 @@ def test_repeated_seeds_are_one_visit():
     with pytest.raises(UsageError, match="over 5 seeds"):
         list(cache.sample_batches(sampler, NODE, np.zeros(4, np.int64), SequentialOrder(5), batch_size=4, epochs=[0]))
     with pytest.raises(UsageError, match="epoch"):
-        presample_visits(sampler, NODE, np.zeros(4, np.int64), SequentialOrder(4), batch_size=4, num_epochs=0)
+        presample_visits(SampledBatches(sampler, NODE, np.zeros(4, np.int64), SequentialOrder(4), 4), num_epochs=0)
     with pytest.raises(NodeIdError):
         cache.oracle_hotness([np.array([4])], 4)
 
@@ -190,11 +191,11 @@ def test_presampling_a_part_of_an_epoch():
     graph = homogeneous_graph(np.random.default_rng(5))
     seeds = np.arange(graph.num_nodes[NODE])
     sampler, order = NeighborSampler(graph, [3], seed=1), SequentialOrder(seeds.size)
-    common = dict(seed_type=NODE, seeds=seeds, order=order, batch_size=2)
+    batches = SampledBatches(sampler, NODE, seeds, order, 2)
     num_batches = order.num_batches(2, False)
-    whole = presample_visits(sampler, **common).nodes[NODE]
-    assert (presample_visits(sampler, **common, max_batches=10**6).nodes[NODE] == whole).all()
-    part = presample_visits(sampler, **common, max_batches=3).nodes[NODE]
+    whole = presample_visits(batches).nodes[NODE]
+    assert (presample_visits(batches, max_batches=10**6).nodes[NODE] == whole).all()
+    part = presample_visits(batches, max_batches=3).nodes[NODE]
     assert (part <= whole).all()
     assert 0 < part.sum() < whole.sum()
     middles = [(2 * i + 1) * num_batches // 6 for i in range(3)]
@@ -205,13 +206,13 @@ def test_presampling_by_several_threads(monkeypatch):
     graph = homogeneous_graph(np.random.default_rng(5))
     seeds = np.arange(graph.num_nodes[NODE])
     sampler, order = NeighborSampler(graph, [3, 2], seed=1), RandomOrder(seeds.size, 1)
-    common = dict(seed_type=NODE, seeds=seeds, order=order, batch_size=7)
-    alone, made, make = presample_visits(sampler, **common, num_epochs=2), [], NeighborSampler.workspace
+    batches = SampledBatches(sampler, NODE, seeds, order, 7)
+    alone, made, make = presample_visits(batches, num_epochs=2), [], NeighborSampler.workspace
     monkeypatch.setattr(NeighborSampler, "workspace", lambda self: made.append(0) or make(self))
     for free, num_workspaces in ((1 << 40, 4), (0, 1)):  # with no memory to spare, one thread goes on
         made.clear()
         monkeypatch.setattr(presample, "free_bytes", lambda free=free: free)
-        visits = presample_visits(sampler, **common, num_epochs=2, num_threads=4)
+        visits = presample_visits(batches, num_epochs=2, num_threads=4)
         assert len(made) == num_workspaces
         assert (visits.nodes[NODE] == alone.nodes[NODE]).all()
         assert (visits.lists[EDGE] == alone.lists[EDGE]).all()
@@ -221,9 +222,8 @@ def test_presampling_by_several_threads_ends_at_an_error():
     graph = homogeneous_graph(np.random.default_rng(5))
     graph.adjacency[EDGE].indices[-1] = 1 << 30  # of the last node's list, which a late batch takes
     seeds = np.arange(graph.num_nodes[NODE])
-    samples = iterate_samples(
-        NeighborSampler(graph, [-1]), NODE, seeds, SequentialOrder(seeds.size), batch_size=5, epochs=[0], num_threads=3
-    )
+    batches = SampledBatches(NeighborSampler(graph, [-1]), NODE, seeds, SequentialOrder(seeds.size), 5)
+    samples = iterate_samples(batches, epochs=[0], num_threads=3)
     with pytest.raises(CorruptStoreError):
         list(samples)
     assert not [each for each in threading.enumerate() if "presample" in each.name]

@@ -24,7 +24,7 @@ from penstock.records import Allocator, NodeType, Sample
 from penstock.sample import NeighborSampler
 from penstock.sample.factored.marks import published
 from penstock.sample.factored.messages import Do, Over, Taken
-from penstock.sample.factored.process import SampledBatches, SampleMaker
+from penstock.sample.factored.process import SampleMaker
 from penstock.sample.factored.wire import unpack
 
 _NO_POSITION = "with switching=True batches go to whoever is free, and no process has a position: save the model when an epoch is over"
@@ -123,9 +123,8 @@ class SwitchingLoader(NeighborLoader):
 
     def connect(self, client: Client, device: str | None, *, is_sampler: bool) -> None:
         """Do what a client says from now on. `device`: where this seat samples."""
-        self._client, self._is_sampler, maker = client, is_sampler, self._maker
-        batches = SampledBatches(maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size)
-        self._draw = SampleMaker(batches, device)
+        self._client, self._is_sampler = client, is_sampler
+        self._draw = SampleMaker(self._maker.batches, device)
 
     def state_dict(self) -> dict[str, Any]:
         """There is none: what a process has had is a matter of time."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from penstock.order import Order
 from penstock.records import NodeType, Sample
+from penstock.sample.batches import SampledBatches
 from penstock.sample.factored.marks import Directories, mark, published
 from penstock.sample.factored.messages import Ask, Done, Failed, Job, Keeps, Ready, describe
 from penstock.sample.factored.slots import Slots
@@ -25,22 +26,6 @@ from penstock.sample.factored.wire import Packed
 from penstock.sample.neighbor import NeighborSampler
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class SampledBatches:
-    """The batches of a loader, as far as sampling goes.
-
-    Attributes:
-        sampler: of their neighbourhoods.
-        seed_type, seeds, order, batch_size: which seeds make a batch.
-    """
-
-    sampler: NeighborSampler
-    seed_type: NodeType
-    seeds: np.ndarray
-    order: Order
-    batch_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +89,7 @@ class SampleMaker:
 
     def _draw(self, epoch: int, index: int) -> Sample:
         batches = self._batches
-        seeds = np.ascontiguousarray(batches.seeds[batches.order.batch(epoch, index, batches.batch_size)], np.int64)
+        seeds = batches.seeds_of(epoch, index)
         if self._on_device is not None:
             drawn = self._on_device.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=self._workspace)
             return drawn.for_wire(self.graph)
