@@ -46,6 +46,27 @@ class EpochRecord:
     tiers: dict[str, dict[str, float]] = field(default_factory=dict)
     lists: dict[str, dict[str, float]] = field(default_factory=dict)
 
+    def count_step(self, loss: float, score: float, num_seeds: int) -> None:
+        """Count one more batch: its mean loss, and its score, nan where it has none."""
+        self.loss += (loss - self.loss) * num_seeds / (self.num_seeds + num_seeds)
+        self.num_seeds += num_seeds
+        if not math.isnan(score):
+            self.num_scored += num_seeds
+            before = self.train_score or 0.0
+            self.train_score = before + (score - before) * num_seeds / self.num_scored
+
+    def count_feed(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """Count what a loader did between two looks at its `stats`, as plain values."""
+        for name in ("gathered_bytes", "num_nodes", "num_edges", "wait_s"):
+            setattr(self, name, getattr(self, name) + after[name] - before[name])
+        for stage, seconds in after["stage_s"].items():
+            self.stage_s[stage] = self.stage_s.get(stage, 0.0) + seconds - before["stage_s"].get(stage, 0.0)
+        for kind, known in (("tiers", self.tiers), ("lists", self.lists)):
+            for tier, counts in after[kind].items():
+                sums, earlier = known.setdefault(tier, dict.fromkeys(counts, 0)), before[kind].get(tier, {})
+                for name, value in counts.items():
+                    sums[name] = sums.get(name, 0) + value - earlier.get(name, 0)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return asdict(self)

@@ -211,8 +211,7 @@ class _Run:
                 self.observer.batch_done(record, len(self.loader))
                 if interrupted or time.monotonic() - saved_at >= self.config.checkpoint_every_s:
                     self._catch_up()
-                    self._count_feed(before)
-                    before = self.loader.stats().as_dict()
+                    before = self._count_feed(before)
                     self._check_store()
                     self._save()
                     saved_at = time.monotonic()
@@ -260,26 +259,13 @@ class _Run:
                 f"the loss is {value} at epoch {self.record.epoch + 1}, batch {outcome.batch}: lower "
                 f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
             )
-        num_seeds, score, record = len(labels), self.data.task.score(logits, labels), self.record
-        record.loss += (value - record.loss) * num_seeds / (record.num_seeds + num_seeds)
-        record.num_seeds += num_seeds
-        if not math.isnan(score):
-            record.num_scored += num_seeds
-            before = record.train_score or 0.0
-            record.train_score = before + (score - before) * num_seeds / record.num_scored
+        self.record.count_step(value, self.data.task.score(logits, labels), len(labels))
 
-    def _count_feed(self, before: dict[str, Any]) -> None:
-        """Add what the loader counted since `before` to the record."""
-        after, record = self.loader.stats().as_dict(), self.record
-        for name in ("gathered_bytes", "num_nodes", "num_edges", "wait_s"):
-            setattr(record, name, getattr(record, name) + after[name] - before[name])
-        for stage, seconds in after["stage_s"].items():
-            record.stage_s[stage] = record.stage_s.get(stage, 0.0) + seconds - before["stage_s"].get(stage, 0.0)
-        for kind, known in (("tiers", record.tiers), ("lists", record.lists)):
-            for tier, counts in after[kind].items():
-                sums, earlier = known.setdefault(tier, dict.fromkeys(counts, 0)), before[kind].get(tier, {})
-                for name, value in counts.items():
-                    sums[name] = sums.get(name, 0) + value - earlier.get(name, 0)
+    def _count_feed(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Add what the loader counted since `before` to the record. Returns its counts now."""
+        after = self.loader.stats().as_dict()
+        self.record.count_feed(before, after)
+        return after
 
     def _is_due(self) -> bool:
         """Whether val and test are to be computed now."""
