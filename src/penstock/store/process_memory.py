@@ -22,6 +22,7 @@ import psutil
 _HEADER = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+\s*(.*)")
 _LIBRARY = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ \S+\s*/.*\.so(\.[0-9.]+)?")
 _DONTNEED = 4
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _NO_LIMIT = 1 << 60
 _forgotten_peak = 0
 
@@ -97,6 +98,21 @@ def peak_growth(work: Callable[[], object]) -> int:
         Path("/proc/self/clear_refs").write_text("5")  # the system counts the peak anew from now on
     work()
     return max(0, (_current_peak() or resident_bytes()) - before)
+
+
+def keep_freed_memory() -> bool:
+    """Ask malloc to keep what is freed; the process holds its peak from then on. Returns whether this libc can (glibc).
+
+    Each step of a large model frees hundreds of megabytes and takes them again; else every step has the system map and zero their pages
+    (docs/tuning.md has what that takes).
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
 
 
 def give_back_freed_memory() -> None:

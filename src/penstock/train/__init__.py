@@ -1,7 +1,7 @@
 """Training: the reference loop over the loader, on PyG layers."""
 
+from penstock.store.process_memory import keep_freed_memory
 from penstock.train.config import METRICS, MODELS, TrainConfig
-from penstock.train.memory import keep_freed_memory
 from penstock.train.observer import EpochRecord, Observer
 from penstock.train.result import Result
 from penstock.train.run import DivergedError, train

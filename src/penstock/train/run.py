@@ -26,7 +26,7 @@ from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.store import Store
 from penstock.store.device_memory import peak_device_bytes
-from penstock.store.process_memory import peak_resident_bytes, usable_cores
+from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
@@ -34,7 +34,6 @@ from penstock.train.data import TrainingData, read_training_data
 from penstock.train.folder import interrupts_wait, lock_folder, refuse_in_store, write_json
 from penstock.train.inference import infer, infer_sampled, infer_typed
 from penstock.train.learner import Learner, Outcome
-from penstock.train.memory import keep_freed_memory
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer
 from penstock.train.predictions import predictions_path, write_predictions
