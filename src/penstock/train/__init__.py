@@ -2,8 +2,7 @@
 
 from penstock.store.process_memory import keep_freed_memory
 from penstock.train.config import METRICS, MODELS, TrainConfig
-from penstock.train.observer import EpochRecord, Observer
-from penstock.train.result import Result
+from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.run import DivergedError, train
 
 __all__ = ["METRICS", "MODELS", "DivergedError", "EpochRecord", "Observer", "Result", "TrainConfig", "keep_freed_memory", "train"]

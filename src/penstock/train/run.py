@@ -35,9 +35,8 @@ from penstock.train.folder import interrupts_wait, lock_folder, refuse_in_store,
 from penstock.train.inference import infer, infer_sampled, infer_typed
 from penstock.train.learner import Learner, Outcome
 from penstock.train.models import GNN
-from penstock.train.observer import EpochRecord, Observer
+from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.predictions import predictions_path, write_predictions
-from penstock.train.result import Result
 
 CHECKPOINT = "checkpoint.pt"
 FROM_STATS = (
