@@ -16,10 +16,14 @@ import numpy as np
 import torch
 import xxhash
 
-from penstock.errors import CorruptStoreError, PenstockError, argument
+from penstock.errors import CorruptStoreError, PenstockError, StateError, argument
+from penstock.store import Store
 from penstock.store.whole_file import replacing
+from penstock.train.config import PLAN_SETTINGS, TrainConfig
 
 _PARTS = {"config", "model", "loader", "record", "history", "best"}
+_FREE = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", "device", *PLAN_SETTINGS}
+"""Settings that may differ in a run that goes on; of a plan, only the order of the seeds has a say in the weights."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -62,6 +66,23 @@ def trusted_by_nobody(path: Path) -> Iterator[None]:
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CorruptStoreError(f"cannot read the checkpoint {path}: {reason}") from error
+
+
+def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: str, store: Store) -> None:
+    """Raise StateError where a run that goes on from a state of its folder would not be the same run: other settings, or another store."""
+    saved = TrainConfig.from_dict(state["config"]).as_dict() | {"order": state.get("order", "random")}  # of an older run: with the defaults
+    now = config.as_dict() | {"order": order}
+    for name in (*(name for name in now if name not in _FREE), "order"):
+        if saved[name] != now[name]:
+            raise StateError(
+                f"{folder} was trained with {argument(name, saved[name])}, not with {argument(name, now[name])}: resume with the same, or "
+                f"take a new {argument('out')}"
+            )
+    if state.get("store", store.digest) != store.digest:  # runs of before have none
+        raise StateError(
+            f"{folder} was trained on a store of digest {state['store']}, {store.path} has {store.digest}: put that one back, or take a "
+            f"new {argument('out')}"
+        )
 
 
 def weights_digest(state: dict[str, torch.Tensor]) -> str:

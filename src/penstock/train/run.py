@@ -29,7 +29,7 @@ from penstock.store.device_memory import peak_device_bytes
 from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
-from penstock.train.config import PLAN_SETTINGS, TrainConfig
+from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.folder import interrupts_wait, lock_folder, refuse_in_store, write_json
 from penstock.train.inference import infer, infer_sampled, infer_typed
@@ -347,22 +347,7 @@ class _Run:
         self.observer.note(f"resumed at {self._saved}")
 
     def _take(self, state: dict[str, Any]) -> None:
-        saved, now = TrainConfig.from_dict(state["config"]).as_dict(), self.config.as_dict()  # of an older run: with the defaults
-        free = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", "device", *PLAN_SETTINGS}
-        differing = [name for name in now if name not in free and _plain(saved.get(name)) != _plain(now[name])]
-        saved, now = {**saved, "order": state.get("order", "random")}, {**now, "order": self.plan.order}
-        differing += ["order"] if saved["order"] != now["order"] else []
-        if differing:
-            name = differing[0]
-            raise StateError(
-                f"{self.folder} was trained with {argument(name, saved.get(name))}, not with {argument(name, now[name])}: resume with the "
-                f"same, or take a new {argument('out')}"
-            )
-        if state.get("store", self.store.digest) != self.store.digest:  # runs of before have none
-            raise StateError(
-                f"{self.folder} was trained on a store of digest {state['store']}, {self.store.path} has {self.store.digest}: put that one "
-                f"back, or take a new {argument('out')}"
-            )
+        checkpoint.check_same(state, self.folder, self.config, self.plan.order, self.store)
         self.learner.restore(state)
         self.loader.load_state_dict(state["loader"])
         self.history = [EpochRecord.from_dict(values) for values in state["history"]]
@@ -394,10 +379,6 @@ class _Run:
 def _known(score: float) -> float | None:
     """None for what cannot be said, such as auc over one class."""
     return None if math.isnan(score) else score
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _score(value: Any) -> float | None:
