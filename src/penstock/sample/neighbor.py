@@ -9,94 +9,19 @@ The rule is PyG's: at every hop each node first seen at the hop before is expand
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from penstock import rng
-from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, argument, damaged_list, damaged_neighbor
+from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, damaged_list, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_weighted import cpu as weighted
 from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
-from penstock.sample.compaction import make_table
-
-_NO_BITMAP = np.empty(0, dtype=np.uint64)
-
-
-class _Growing:
-    """A one-dimensional array that grows; `values` is the part in use. Starts at the size that the batch before needed."""
-
-    __slots__ = ("_allocate", "_array", "_hints", "_name", "size")
-
-    def __init__(self, name: object, dtype: type, allocate: Allocator, hints: dict[object, int]) -> None:
-        self._name, self._allocate, self._hints, self.size = name, allocate, hints, 0
-        self._array = allocate(hints.get(name, 0), dtype)
-
-    def room(self, extra: int) -> np.ndarray:
-        """Return the array from the first unused element on, at least `extra` elements long."""
-        needed = self.size + extra
-        if needed > self._array.size:
-            grown = self._allocate(max(needed, self._array.size + self._array.size // 4), self._array.dtype)
-            grown[: self.size] = self.values
-            self._array = grown
-        return self._array[self.size :]
-
-    @property
-    def values(self) -> np.ndarray:
-        """The elements in use."""
-        return self._array[: self.size]
-
-    @property
-    def whole(self) -> np.ndarray:
-        """The array with its unused end."""
-        return self._array
-
-    def finish(self) -> np.ndarray:
-        """Return the elements in use, and remember how many they were."""
-        self._hints[self._name] = max(self._hints.get(self._name, 0), self.size + self.size // 16)
-        return self.values
-
-
-class Workspace:
-    """Scratch memory of one sampling thread: compaction tables and buffers that never leave it."""
-
-    def __init__(self, graph: Graph, *, disjoint: bool) -> None:
-        spare = any(csc.lists is not None for csc in graph.adjacency.values())
-        self.tables = {t: make_table(count, wide_keys=disjoint, spare=spare) for t, count in graph.num_nodes.items()}
-        self.hints: dict[object, int] = {}
-        self._neighbors: dict[np.dtype, np.ndarray] = {}
-        self._bitmap = _NO_BITMAP
-        self.tile = np.empty(draw.SCRATCH_OFFSETS, np.int64), np.empty(draw.SCRATCH_WORDS, np.uint32)
-        self._weighted = np.empty(0, np.int64), np.empty(0, np.uint32)
-
-    def neighbors(self, count: int, dtype: np.dtype) -> np.ndarray:
-        """Return scratch for `count` neighbour ids."""
-        if dtype not in self._neighbors or self._neighbors[dtype].size < count:
-            self._neighbors[dtype] = np.empty(count + count // 4, dtype)
-        return self._neighbors[dtype]
-
-    def weighted_scratch(self, fanout: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return scratch for drawing by weight."""
-        sizes = weighted.scratch_sizes(fanout)
-        if self._weighted[0].size < sizes[0] or self._weighted[1].size < sizes[1]:
-            self._weighted = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
-        return self._weighted
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that it takes."""
-        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, self._bitmap)
-        return sum(table.num_bytes for table in self.tables.values()) + sum(array.nbytes for array in scratch)
-
-    def bitmap(self, longest: int) -> np.ndarray:
-        """Return a zeroed bitmap over a neighbour list of `longest` slots; kernels leave it zeroed."""
-        words = (longest + 63) // 64
-        if self._bitmap.size < words:
-            self._bitmap = np.zeros(words, dtype=np.uint64)
-        return self._bitmap
+from penstock.sample.fanouts import check_fanouts
+from penstock.sample.workspace import Growing, Workspace
 
 
 class NeighborSampler:
@@ -195,10 +120,10 @@ class _Run:
         self.sampler, self.graph, self.seed_type, self.num_seeds = sampler, sampler.graph, seed_type, seeds.size
         self.key, self.batch, self.workspace = key, batch, workspace
         hints = workspace.hints
-        self.nodes = {t: _Growing(t, np.int64, allocate, hints) for t in self.graph.num_nodes}
-        self.rows = {e: _Growing((e, "row"), np.int64, allocate, hints) for e in self.graph.adjacency}
-        self.positions = {e: _Growing((e, "position"), np.int64, allocate, hints) for e in self.graph.adjacency}
-        self.row_ptr = {e: _Growing((e, "row_ptr"), np.int64, allocate, hints) for e in self.graph.adjacency}
+        self.nodes = {t: Growing(t, np.int64, allocate, hints) for t in self.graph.num_nodes}
+        self.rows = {e: Growing((e, "row"), np.int64, allocate, hints) for e in self.graph.adjacency}
+        self.positions = {e: Growing((e, "position"), np.int64, allocate, hints) for e in self.graph.adjacency}
+        self.row_ptr = {e: Growing((e, "row_ptr"), np.int64, allocate, hints) for e in self.graph.adjacency}
         self.edges_per_hop: dict[EdgeType, list[int]] = {e: [] for e in self.graph.adjacency}
         for row_ptr in self.row_ptr.values():
             row_ptr.room(1)[0] = 0
@@ -261,7 +186,7 @@ class _Run:
             raise NotSupportedError(
                 f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {rng.MAX_DEGREE:,}: take all of them (-1)"
             )
-        bitmap = self.workspace.bitmap(longest) if fanout > draw.TILE_FANOUT and not replace else _NO_BITMAP
+        bitmap = self.workspace.bitmap(longest if fanout > draw.TILE_FANOUT and not replace else 0)
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
         hop, number, copies = place
         taken = draw.sample_neighbors(
@@ -313,7 +238,7 @@ class _Run:
             trees, nodes = {t: tree for t, (tree, _) in split.items()}, {t: node for t, (_, node) in split.items()}
         return Sample(self.seed_type, self.num_seeds, nodes, edges, self.nodes_per_hop, trees)
 
-    def _with_columns(self, rows: _Growing, row_ptr: np.ndarray) -> np.ndarray:
+    def _with_columns(self, rows: Growing, row_ptr: np.ndarray) -> np.ndarray:
         """Complete int64[2, num_edges]: the sources are there, the destinations follow from the row pointers."""
         num_edges = rows.size
         edge_kernels.fill_columns(row_ptr, rows.room(num_edges))
@@ -351,40 +276,3 @@ def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int)
 def _outside(edge_type: EdgeType, num_src: int, positions: np.ndarray, neighbors: np.ndarray) -> CorruptStoreError:
     bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
     return damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
-
-
-def _whole(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
-    try:
-        return tuple(operator.index(fanout) for fanout in fanouts)
-    except TypeError:
-        raise UsageError(f"{name} is a list of whole numbers, one per hop, for instance [15, 10]; got {fanouts!r}") from None
-
-
-def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]]) -> dict[EdgeType, tuple[int, ...]]:
-    """Return fanouts per edge type, all of one length, or raise UsageError."""
-    name = argument("num_neighbors")
-    if isinstance(num_neighbors, Mapping):
-        missing = [edge_type for edge_type in graph.adjacency if edge_type not in num_neighbors]
-        unknown = [edge_type for edge_type in num_neighbors if edge_type not in graph.adjacency]
-        if missing or unknown:
-            what = f"none given for {missing[0]}" if missing else f"{unknown[0]} is not an edge type of this graph"
-            raise UsageError(f"{name}: {what}; the edge types are {list(graph.adjacency)}")
-        fanouts = {edge_type: _whole(name, num_neighbors[edge_type]) for edge_type in graph.adjacency}
-    else:
-        fanouts = {edge_type: _whole(name, num_neighbors) for edge_type in graph.adjacency}
-    lengths = sorted({len(values) for values in fanouts.values()})
-    if len(lengths) > 1:
-        raise UsageError(f"{name}: the number of hops must be the same across all edge types, got lists of {lengths} elements")
-    if fanouts and not 0 < lengths[0] <= rng.MAX_HOPS:
-        raise UsageError(f"{name} needs 1 to {rng.MAX_HOPS} hops, got {lengths[0]}; for instance [15, 10]")
-    for hop in range(lengths[0] if lengths else 0):
-        wanted = [values[hop] for values in fanouts.values()]
-        if max((values[hop] for e, values in fanouts.items() if graph.adjacency[e].sums is not None), default=0) > weighted.MAX_DRAWS:
-            raise UsageError(f"{name} at hop {hop} must be at most {weighted.MAX_DRAWS} by weight, or -1 = all; got {wanted}")
-        if min(wanted) < -1 or max(wanted) > rng.MAX_DRAWS:
-            raise UsageError(f"{name} at hop {hop} must lie in [-1, {rng.MAX_DRAWS}], -1 = all neighbours; got {wanted}")
-        if not any(wanted):
-            raise UsageError(f"{name} is 0 at hop {hop}: nothing would be sampled there; drop the hop, or use -1 for all neighbours")
-    if len(fanouts) > rng.MAX_EDGE_TYPES:
-        raise UsageError(f"{len(fanouts)} edge types; at most {rng.MAX_EDGE_TYPES} are supported")
-    return fanouts

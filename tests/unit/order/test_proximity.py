@@ -17,7 +17,7 @@ from penstock.order.traversal import traverse_seeds
 from penstock.order.view import view_undirected
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
-from penstock.sample.neighbor import Workspace
+from penstock.sample.workspace import Workspace
 from penstock.store import open as open_store
 
 

@@ -1,0 +1,86 @@
+"""Memory that a sampling thread works with, and arrays of a sample that grow while it is drawn.
+
+In: sizes. Out: arrays, contents undefined unless said. Invariant: nothing that is in them outlives a batch, but how much room it needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.kernels.sample_neighbors import cpu as draw
+from penstock.kernels.sample_weighted import cpu as weighted
+from penstock.records import Allocator, Graph
+from penstock.sample.compaction import make_table
+
+
+class Growing:
+    """A one-dimensional array that grows; `values` is the part in use. Starts at the size that the batch before needed."""
+
+    __slots__ = ("_allocate", "_array", "_hints", "_name", "size")
+
+    def __init__(self, name: object, dtype: type, allocate: Allocator, hints: dict[object, int]) -> None:
+        self._name, self._allocate, self._hints, self.size = name, allocate, hints, 0
+        self._array = allocate(hints.get(name, 0), dtype)
+
+    def room(self, extra: int) -> np.ndarray:
+        """Return the array from the first unused element on, at least `extra` elements long."""
+        needed = self.size + extra
+        if needed > self._array.size:
+            grown = self._allocate(max(needed, self._array.size + self._array.size // 4), self._array.dtype)
+            grown[: self.size] = self.values
+            self._array = grown
+        return self._array[self.size :]
+
+    @property
+    def values(self) -> np.ndarray:
+        """The elements in use."""
+        return self._array[: self.size]
+
+    @property
+    def whole(self) -> np.ndarray:
+        """The array with its unused end."""
+        return self._array
+
+    def finish(self) -> np.ndarray:
+        """Return the elements in use, and remember how many they were."""
+        self._hints[self._name] = max(self._hints.get(self._name, 0), self.size + self.size // 16)
+        return self.values
+
+
+class Workspace:
+    """Scratch memory of one sampling thread: compaction tables and buffers that never leave it."""
+
+    def __init__(self, graph: Graph, *, disjoint: bool) -> None:
+        spare = any(csc.lists is not None for csc in graph.adjacency.values())
+        self.tables = {t: make_table(count, wide_keys=disjoint, spare=spare) for t, count in graph.num_nodes.items()}
+        self.hints: dict[object, int] = {}
+        self._neighbors: dict[np.dtype, np.ndarray] = {}
+        self._bitmap = np.empty(0, np.uint64)
+        self.tile = np.empty(draw.SCRATCH_OFFSETS, np.int64), np.empty(draw.SCRATCH_WORDS, np.uint32)
+        self._weighted = np.empty(0, np.int64), np.empty(0, np.uint32)
+
+    def neighbors(self, count: int, dtype: np.dtype) -> np.ndarray:
+        """Return scratch for `count` neighbour ids."""
+        if dtype not in self._neighbors or self._neighbors[dtype].size < count:
+            self._neighbors[dtype] = np.empty(count + count // 4, dtype)
+        return self._neighbors[dtype]
+
+    def weighted_scratch(self, fanout: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return scratch for drawing by weight."""
+        sizes = weighted.scratch_sizes(fanout)
+        if self._weighted[0].size < sizes[0] or self._weighted[1].size < sizes[1]:
+            self._weighted = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
+        return self._weighted
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, self._bitmap)
+        return sum(table.num_bytes for table in self.tables.values()) + sum(array.nbytes for array in scratch)
+
+    def bitmap(self, longest: int) -> np.ndarray:
+        """Return a zeroed bitmap over a neighbour list of `longest` slots, empty for 0; kernels leave it zeroed."""
+        words = (longest + 63) // 64
+        if self._bitmap.size < words:
+            self._bitmap = np.zeros(words, dtype=np.uint64)
+        return self._bitmap[:words]
