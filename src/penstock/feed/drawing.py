@@ -93,11 +93,8 @@ def _room_of_host(plan: Plan) -> float:
 
 def _check_device(plan: Plan, maker: BatchMaker, device: torch.device) -> None:
     """Raise unless the device takes all lists."""
-    named, needed, free = (
-        argument("device_topology", "device"),
-        sum(topology_bytes(maker.sampler.graph)),
-        look_at_device_memory(device).free,
-    )
+    named, needed = argument("device_topology", "device"), sum(topology_bytes(maker.sampler.graph))
+    free = look_at_device_memory(device).free
     if plan.neighbor_policy is not None:
         raise UsageError(f"{named} has all lists there: take pinned, or leave {argument('neighbor_policy')} out")
     if needed > SHARE * free:

@@ -7,7 +7,6 @@ are judged by how often they were visited, rows by the simulator over the trace;
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ class CacheSearch:
         profile: Profile,
         row_bytes: Mapping[NodeType, int],
         use: DeviceUse | None,
-        spooled: Mapping[NodeType, SpooledRows] = MappingProxyType({}),
+        spooled: Mapping[NodeType, SpooledRows],
     ) -> None:
         self._plan, self._profile, self._spooled = plan, profile, spooled
         self._is_drawn_on_device = use is not None and use.is_drawing

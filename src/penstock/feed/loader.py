@@ -286,22 +286,19 @@ class NeighborLoader:
 
     def stats(self) -> LoaderStats:
         """Return what was counted so far, over all batches delivered."""
-        pools = self._maker.pool, self._maker.held_pool
-        self._stats.buffer_bytes, self._stats.peak_buffer_bytes = sum(p.total_bytes for p in pools), sum(p.peak_bytes for p in pools)
-        self._stats.weight_bytes = weight_bytes(self._maker.sampler.graph)
-        caches = self._caches
-        self._stats.cache_bytes, self._stats.list_bytes, self._stats.loaded_bytes = (
-            caches.resident_bytes,
-            caches.list_bytes,
-            caches.loaded_bytes + self._huge_pages.num_bytes,
-        )
-        self._stats.device_bytes, self._stats.devices = caches.device_bytes + self._maker.device_bytes, caches.devices
-        self._stats.sampling = self._drawing.why
-        self._stats.device_cache = "" if self._cache_to_come is None else self._cache_to_come.report
-        self._stats.tiers, self._stats.lists = caches.stats(), caches.list_stats()
-        self._stats.memory = "" if caches.fitted is None else str(caches.fitted.memory)
-        self._stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
-        return self._stats
+        stats, maker, caches = self._stats, self._maker, self._caches
+        stats.buffer_bytes = maker.pool.total_bytes + maker.held_pool.total_bytes
+        stats.peak_buffer_bytes = maker.pool.peak_bytes + maker.held_pool.peak_bytes
+        stats.weight_bytes = weight_bytes(maker.sampler.graph)
+        stats.cache_bytes, stats.list_bytes = caches.resident_bytes, caches.list_bytes
+        stats.loaded_bytes = caches.loaded_bytes + self._huge_pages.num_bytes
+        stats.device_bytes, stats.devices = caches.device_bytes + maker.device_bytes, caches.devices
+        stats.sampling = self._drawing.why
+        stats.device_cache = "" if self._cache_to_come is None else self._cache_to_come.report
+        stats.tiers, stats.lists = caches.stats(), caches.list_stats()
+        stats.memory = "" if caches.fitted is None else str(caches.fitted.memory)
+        stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
+        return stats
 
     def beside(self, input_nodes: Any) -> NeighborLoader:
         """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own.
