@@ -108,54 +108,54 @@ class Workload(SampledBatches):
         return self._again
 
 
-def hotness_by_name(name: str, workload: Workload, node_type: NodeType) -> np.ndarray:
-    """Return the hotness of each node of a type: a number per node, higher is hotter."""
-    graph = workload.sampler.graph
-    makers: dict[str, Callable[[], np.ndarray]] = {
-        "random": lambda: random_hotness(graph.num_nodes[node_type], workload.sampler.seed),
-        "degree": lambda: degree_hotness(graph, node_type),
-        "ratio": lambda: in_out_ratio(graph, node_type),
-        "presample": lambda: workload.row_visits(node_type),
-        "inclusion": lambda: inclusion_probability(
-            workload.sampler, workload.seed_type, workload.seeds, batch_size=workload.batch_size
-        )[node_type],
-    }  # fmt: skip
-    if name not in makers:
-        raise UsageError(f"hotness must be one of {', '.join(makers)}; got {name!r}")
-    return check_hotness(makers[name](), graph.num_nodes[node_type])
+HOTNESS: dict[str, Callable[[Workload, NodeType], np.ndarray]] = {
+    "random": lambda of, t: random_hotness(of.sampler.graph.num_nodes[t], of.sampler.seed),
+    "degree": lambda of, t: degree_hotness(of.sampler.graph, t),
+    "ratio": lambda of, t: in_out_ratio(of.sampler.graph, t),
+    "presample": lambda of, t: of.row_visits(t),
+    "inclusion": lambda of, t: inclusion_probability(of.sampler, of.seed_type, of.seeds, batch_size=of.batch_size)[t],
+}
+"""Name of a static policy -> (workload, node type) -> a number per node, higher is hotter."""
 
 
-STATIC = ("random", "degree", "ratio", "presample", "inclusion")
+def _presampled_per_edge(of: Workload, e: EdgeType, csc: CSC) -> np.ndarray:
+    values = list_ratio(of.list_visits(e), [csc.indptr])
+    values /= of.num_epochs
+    return values
+
+
+LIST_VALUES: dict[str, Callable[[Workload, EdgeType, CSC], np.ndarray]] = {
+    "random": lambda of, e, csc: random_hotness(csc.num_dst, of.sampler.seed),
+    "degree": lambda of, e, csc: of.degree(e[2]),
+    "ratio": lambda of, e, csc: list_ratio(of.degree(e[2]), [csc.indptr]),
+    "presample": _presampled_per_edge,
+}
+"""Name of a policy of neighbour lists -> (workload, edge type, its lists) -> what keeping each is worth, per edge in it: "ratio" is
+out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI), "degree" out-neighbours whatever the length."""
+
+STATIC, LIST_POLICIES = tuple(HOTNESS), tuple(LIST_VALUES)
 BY_VISITS = ("presample", Belady.name)
 """Those that rank by sampled visits."""
 POLICIES = (*STATIC, *DYNAMIC, Belady.name)
-LIST_POLICIES = ("random", "degree", "ratio", "presample")
+
+
+def hotness_by_name(name: str, workload: Workload, node_type: NodeType) -> np.ndarray:
+    """Return the hotness of each node of a type: a number per node, higher is hotter."""
+    if name not in HOTNESS:
+        raise UsageError(f"hotness must be one of {', '.join(HOTNESS)}; got {name!r}")
+    return check_hotness(HOTNESS[name](workload, node_type), workload.sampler.graph.num_nodes[node_type])
 
 
 def list_values(name: str, workload: Workload) -> dict[EdgeType, np.ndarray]:
     """Return what keeping each neighbour list is worth, per edge in it: edge type -> numbers[num_dst], higher is better.
 
     Args:
-        name: one of LIST_POLICIES: "ratio" is out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI),
-            "degree" out-neighbours whatever the length.
+        name: one of LIST_POLICIES.
         workload: what will be sampled.
     """
-    graph = workload.sampler.graph
-
-    def presampled(e: EdgeType, csc: CSC) -> np.ndarray:
-        values = list_ratio(workload.list_visits(e), [csc.indptr])
-        values /= workload.num_epochs
-        return values
-
-    makers: dict[str, Callable[[EdgeType, CSC], np.ndarray]] = {
-        "random": lambda e, csc: random_hotness(csc.num_dst, workload.sampler.seed),
-        "degree": lambda e, csc: workload.degree(e[2]),
-        "ratio": lambda e, csc: list_ratio(workload.degree(e[2]), [csc.indptr]),
-        "presample": presampled,
-    }
-    if name not in makers:
-        raise UsageError(f"neighbor_policy must be one of {', '.join(makers)}; got {name!r}")
-    return {e: makers[name](e, csc) for e, csc in graph.adjacency.items()}
+    if name not in LIST_VALUES:
+        raise UsageError(f"neighbor_policy must be one of {', '.join(LIST_VALUES)}; got {name!r}")
+    return {e: LIST_VALUES[name](workload, e, csc) for e, csc in workload.sampler.graph.adjacency.items()}
 
 
 @dataclass(frozen=True, slots=True)
