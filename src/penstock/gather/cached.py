@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -156,55 +157,53 @@ class CachedTier:
             misses = np.flatnonzero(change.hit_slots < 0)
             beneath = self.slow.submit(rows[misses], outs, places[misses])
             spans = [("decide", started, decided, threading.get_ident())]
-            return _CachedRead(self, number, change, rows, outs, places, beneath, spans)
+            return _CachedRead(self, rows, outs, places, number, change, beneath, spans, beneath.since if misses.size else None)
         except BaseException:
             self._lose(number)
             raise
 
-    def _copy_beside(
-        self, number: int, change: Change, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span]
-    ) -> Pending[int | None] | None:
+    def _copy_beside(self, read: _CachedRead) -> Pending[int | None] | None:
         """Have hits copied out by another thread while this one waits for the slower tier. Returns bytes to come, or None of them where
         reads decided before are not committed yet; None where it is not worth it."""
-        num_hits = int(np.count_nonzero(change.hit_slots >= 0))
-        is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < change.hit_slots.size
+        hit_slots = read.change.hit_slots
+        num_hits = int(np.count_nonzero(hit_slots >= 0))
+        is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < hit_slots.size
         if not is_worth_it or not isinstance(self._fast, HostTier) or self._pid != os.getpid():
             return None
 
         def copy() -> int | None:
             with nullcontext() if self.is_static else self._lock:
-                is_turn = self.is_static or self._first_valid <= number == self._num_committed
-                return self._copy_hits(change, outs, places, spans) if is_turn else None
+                is_turn = self.is_static or self._first_valid <= read.number == self._num_committed
+                return self._copy_hits(read) if is_turn else None
 
         return self._copier.submit(copy)
 
-    def _copy_hits(self, change: Change, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span]) -> int:
-        hits = np.flatnonzero(change.hit_slots >= 0)
-        return timed(self._fast.submit(change.hit_slots[hits].astype(np.int64), outs, places[hits]).wait, "gather", spans)
+    def _copy_hits(self, read: _CachedRead) -> int:
+        hits = np.flatnonzero(read.change.hit_slots >= 0)
+        slots = read.change.hit_slots[hits].astype(np.int64)
+        return timed(self._fast.submit(slots, read.outs, read.places[hits]).wait, "gather", read.spans)
 
-    def _commit(
-        self, number: int, change: Change, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray, spans: list[Span],
-        copied: int | None,
-    ) -> int:  # fmt: skip
+    def _commit(self, read: _CachedRead, copied: int | None) -> int:
         """Hits out, unless they were `copied` before; kept misses in, once all reads decided before have done so."""
         if self.is_static:
-            return self._copy_hits(change, outs, places, spans) if copied is None else copied
+            return self._copy_hits(read) if copied is None else copied
+        number, change, spans = read.number, read.change, read.spans
         with self._lock:
             while self._num_committed < number:
                 if not self._turn.wait(_PATIENCE_S) and self._num_committed < number:
                     raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
             if number >= self._first_valid:
                 try:
-                    moved = self._copy_hits(change, outs, places, spans) if copied is None else copied
-                    into, inserted = change.into.astype(np.int64), places[change.inserted]
-                    timed(lambda: self._fast.write(into, outs, inserted), "update", spans)
+                    moved = self._copy_hits(read) if copied is None else copied
+                    into, inserted = change.into.astype(np.int64), read.places[change.inserted]
+                    timed(lambda: self._fast.write(into, read.outs, inserted), "update", spans)
                     self.stats.add_updating(spans[-1][2] - spans[-1][1])
                     return moved
                 finally:
                     self._num_committed = number + 1
                     self._turn.notify_all()
         hits = np.flatnonzero(change.hit_slots >= 0)
-        again = around(self.slow).submit(rows[hits], outs, places[hits])  # the content that it was promised is gone
+        again = around(self.slow).submit(read.rows[hits], read.outs, read.places[hits])  # the content that it was promised is gone
         return timed(again.wait, "read", spans, again.since)
 
     def _lose(self, number: int) -> None:
@@ -249,32 +248,35 @@ def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | No
     return done
 
 
+@dataclass(slots=True, eq=False)
 class _CachedRead:
     """A read of a cached tier under way.
 
     Attributes:
-        since: as of every read.
-        spans: what was done of it so far.
+        tier, rows, outs, places: who was asked for what. number, change: what was decided. beneath: brings what was missed.
+        spans: what was done of it so far. since: as of every read.
     """
 
-    def __init__(
-        self, tier: CachedTier, number: int, change: Change, rows: Any, outs: Any, places: Any, beneath: Read, spans: list[Span]
-    ) -> None:
-        self._tier, self._number, self._change, self._rows = tier, number, change, rows
-        self._outs, self._places, self._beneath, self.spans = outs, places, beneath, spans
-        self.since = beneath.since if change.hit_slots.size > np.count_nonzero(change.hit_slots >= 0) else None
+    tier: CachedTier
+    rows: np.ndarray
+    outs: Sequence[Any]
+    places: np.ndarray
+    number: int
+    change: Change
+    beneath: Read
+    spans: list[Span]
+    since: float | None
 
     def wait(self) -> int:
         """End it."""
-        tier, whole = self._tier, (self._outs, self._places, self.spans)
         try:
-            copying = tier._copy_beside(self._number, self._change, *whole)
+            copying = self.tier._copy_beside(self)
             try:
-                missed = timed(self._beneath.wait, "read", self.spans, self.since)
+                missed = timed(self.beneath.wait, "read", self.spans, self.since)
             finally:
                 copied = None if copying is None else copying.result()  # it writes to the caller's memory
-            self.spans += getattr(self._beneath, "spans", ())
+            self.spans += getattr(self.beneath, "spans", ())
         except BaseException:
-            tier._lose(self._number)
+            self.tier._lose(self.number)
             raise
-        return missed + tier._commit(self._number, self._change, self._rows, *whole, copied)
+        return missed + self.tier._commit(self, copied)

@@ -39,7 +39,7 @@ class FusedCache(CachedTier):
         super().__init__(make_policy, slow, content, reader=slow.reader)
         import torch
 
-        self._pinned, self._reader = slow, slow.reader
+        self._pinned = slow
         self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field, and of all others
         is_pinned = slow.reader.type == "cuda"
         self._hits_seen = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_pinned)  # on the host, some batches late
@@ -61,7 +61,7 @@ class FusedCache(CachedTier):
         """Hits. Those of a static content are counted on the device, which is waited for here; misses are the slower tier's."""
         if self.is_static and self._asked != self._asked_before:
             with self._turn:
-                settle(self._reader)
+                settle(self.reader)
                 hits, width = int(self._hits[0]), sum(self.row_bytes)
                 new_hits, new_asked = hits - self._hits_before, self._asked - self._asked_before
                 self._hits_before, self._asked_before = hits, self._asked
@@ -93,18 +93,18 @@ class FusedCache(CachedTier):
                 if not self.is_static:
                     self._begin_again()
                 raise
-        return _FusedRead(self._reader, ids.numel() * sum(self.row_bytes), spans)
+        return _FusedRead(self.reader, ids.numel() * sum(self.row_bytes), spans)
 
     def _gather(
         self, ids: torch.Tensor, change: Change | None, outs: Sequence[Any], places: np.ndarray | None, marks: np.ndarray | None
     ) -> None:
         from penstock.kernels.gather_cached import gpu
 
-        slots, given = self._slots if marks is None else to_device(marks, self._reader), places_on(self._reader, places)
+        slots, given = self._slots if marks is None else to_device(marks, self.reader), places_on(self.reader, places)
         if change is None:
             num_asked, num_hits = self._asked, int(self._hits_seen[0])
         else:
-            slots = to_device(change.hit_slots, self._reader)
+            slots = to_device(change.hit_slots, self.reader)
             num_asked, num_hits = change.hit_slots.size, int(np.count_nonzero(change.hit_slots >= 0))
         assert slots is not None
         max_programs = programs_with_hits(self._pinned.max_programs, num_asked, num_hits)
