@@ -50,7 +50,7 @@ class Penstock:
         from torch_geometric.nn import SAGEConv
 
         import penstock
-        from penstock.feed.array_input import ArrayInput
+        from penstock.feed.inputs import ArrayInput
         from penstock.records import NODE
 
         self.torch, self.cut = torch, penstock.layers

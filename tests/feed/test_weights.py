@@ -11,7 +11,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 import penstock
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, StateError
 from penstock.feed import NeighborLoader
-from penstock.feed.array_input import ArrayInput
+from penstock.feed.inputs import ArrayInput
 from penstock.store import ingest
 from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
 

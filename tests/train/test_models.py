@@ -12,7 +12,7 @@ from torch_geometric.nn import GCNConv
 import penstock
 from penstock.errors import MissingFieldError, UsageError
 from penstock.feed import NeighborLoader, layers
-from penstock.feed.array_input import ArrayInput
+from penstock.feed.inputs import ArrayInput
 from penstock.records import NODE
 from penstock.store import Store
 from penstock.train.inference import infer, infer_typed

@@ -17,8 +17,7 @@ from torch_geometric.data import Data, HeteroData
 from penstock.errors import PenstockError, argument
 from penstock.feed.caches import Caches
 from penstock.feed.fields import ROW_PTR, row_ptr_is_taken
-from penstock.feed.inputs import Input
-from penstock.feed.remote_input import RemoteInput
+from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span

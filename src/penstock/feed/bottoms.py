@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from penstock.errors import BudgetError, InputError, TierError, UsageError, argument
-from penstock.feed.array_input import FindPacked, no_packed
 from penstock.feed.caches import Caches
 from penstock.feed.fields import Field, TensorRows
+from penstock.feed.inputs import FindPacked, no_packed
 from penstock.feed.topology import bottom_of_lists, file_behind, make_lists, read_topology
 from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import SAME, Plan, slow_options

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from penstock.errors import InputError, MissingFieldError, UsageError, argument, damaged
-from penstock.feed.array_input import ArrayInput, FindPacked, find_packed, no_packed
+from penstock.feed.inputs import ArrayInput, FindPacked, find_packed, no_packed
 from penstock.records import NODE, Graph, NodeType
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import ArraySpec, Store

@@ -19,7 +19,7 @@ import torch
 
 from penstock.errors import StoreError, argument, reason_of
 from penstock.feed import NeighborLoader, layers
-from penstock.feed.array_input import ArrayInput
+from penstock.feed.inputs import ArrayInput
 from penstock.feed.layers import note_edges
 from penstock.records import CSC, EDGE, NODE, Graph, NodeType
 from penstock.train.models import GNN

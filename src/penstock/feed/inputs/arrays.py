@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import UsageError
 from penstock.feed.fields import Field, TensorRows
-from penstock.feed.inputs import (
+from penstock.feed.inputs.base import (
     IDS_GIVEN,
     PARTS,
     Input,

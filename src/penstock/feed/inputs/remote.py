@@ -18,7 +18,7 @@ from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field
-from penstock.feed.inputs import IDS_GIVEN, Input, Seeds, as_seed_ids
+from penstock.feed.inputs.base import IDS_GIVEN, Input, Seeds, as_seed_ids
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
 from penstock.threads import Guard
 

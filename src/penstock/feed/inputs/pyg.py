@@ -1,115 +1,37 @@
-"""What a loader loads from: PyG's `Data`, `HeteroData` and (FeatureStore, GraphStore), and our `Store`, all made to look alike.
+"""PyG's `Data` and `HeteroData` as an input of a loader.
 
-In: the user's object. Out: a `Graph`, the fields of a batch, an empty batch, and the seeds. Invariant: nothing is copied but the
-topology of an in-memory graph whose edges are not sorted by destination.
+In: the user's object. Out: a `Graph`, fields, an empty batch, seeds. Invariant: nothing is copied but the topology of a graph whose edges
+are not sorted by destination.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch_geometric import EdgeIndex
-from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
 from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
 from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken, rows_of
+from penstock.feed.inputs.base import (
+    IDS_GIVEN,
+    PARTS,
+    Input,
+    Seeds,
+    as_seed_ids,
+    check_mask,
+    ids_do_not_go_with_nodes,
+    refuse_mask_of_numbers,
+)
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.weights import Weights, choose_weights
-from penstock.store import Store
-
-if TYPE_CHECKING:
-    from penstock.store.packing import Packed
-
-PARTS = ("train", "val", "test")
-IDS_GIVEN = "input_id must be a vector of whole numbers"
-
-
-@dataclass(frozen=True, slots=True)
-class Seeds:
-    """The set of seeds of a loader.
-
-    Attributes:
-        node_type: theirs.
-        ids: int64[n], global ids.
-        input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
-    """
-
-    node_type: NodeType
-    ids: np.ndarray
-    input_ids: np.ndarray | None = None
-
-
-class Input(ABC):
-    """What the loader asks of an input.
-
-    Attributes:
-        graph: the topology.
-        is_mapped: its arrays are files, mapped.
-        by_position: rows of edge fields are in CSC order (as in a store) rather than numbered by the user's edge list.
-    """
-
-    graph: Graph
-    is_mapped = False
-    by_position = False
-
-    @abstractmethod
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
-        """Resolve the user's choice of seeds."""
-
-    @abstractmethod
-    def fields(self) -> tuple[list[Field], list[Field]]:
-        """Return (node fields, edge fields); read again at every epoch, so that the user may exchange features in between."""
-
-    @abstractmethod
-    def new_batch(self) -> Data | HeteroData:
-        """Return a batch with everything that is neither per node nor per edge."""
-
-    def weights(self, name: str) -> dict[EdgeType, Weights]:
-        """The weights of edges of that name, by edge type."""
-        raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
-
-    def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
-        """Copies of node fields whose rows are packed for reads by the page; None where there are none."""
-        return None
-
-    @property
-    def order_from(self) -> Any:
-        """What an order that looks at the graph is made from: the graph, or a store, which has labels too."""
-        return self.graph
-
-
-def open_input(data: Any, *, is_sorted: bool, custom_cls: Callable[[], Any] | None = None, split: str | None = None) -> Input:
-    """Choose the input for what the user gave."""
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
-        data = Store.open(data)
-    if isinstance(data, Store):
-        from penstock.feed.array_input import StoreInput  # it builds on this module
-
-        return StoreInput(data, split)
-    if split is not None:
-        raise UsageError("split names a split of a store; for other data give the ids or the mask as input_nodes")
-    if isinstance(data, Input):
-        return data
-    if isinstance(data, (Data, HeteroData)):
-        return PyGInput(data, is_sorted=is_sorted)
-    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], FeatureStore) and isinstance(data[1], GraphStore):
-        from penstock.feed.remote_input import RemoteInput  # likewise
-
-        return RemoteInput(*data, custom_cls=custom_cls)
-    raise UsageError(
-        f"data must be a torch_geometric Data or HeteroData, a (FeatureStore, GraphStore) pair, a penstock Store or the path of one; "
-        f"got {type(data).__name__}"
-    )
 
 
 class PyGInput(Input):
@@ -283,36 +205,11 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
     return CSC(indptr, indices, edge_ids)
 
 
-def ids_do_not_go_with_nodes(input_id: torch.Tensor | None) -> UsageError:
-    """What to raise where `input_id` is not as long as `input_nodes`."""
-    return UsageError(f"input_id must have an entry for each of the input nodes, got {None if input_id is None else list(input_id.shape)}")
-
-
 def as_mask_if_any(chosen: Any) -> Any:
     """A mask of NumPy's or a list of bools as a tensor; anything else as it is."""
     is_mask = isinstance(chosen, np.ndarray) and chosen.dtype == bool
     is_mask = is_mask or (isinstance(chosen, list) and bool(chosen) and isinstance(chosen[0], (bool, np.bool_)))
     return torch.from_numpy(np.array(chosen, dtype=bool)) if is_mask else chosen
-
-
-def refuse_mask_of_numbers(chosen: Any, num_nodes: int) -> None:
-    """Raise for a mask of uint8, which would be taken for the ids of nodes 0 and 1."""
-    is_of_bytes = isinstance(chosen, (torch.Tensor, np.ndarray)) and chosen.dtype in (torch.uint8, np.uint8)
-    if is_of_bytes and list(chosen.shape) == [num_nodes] and num_nodes > 2 and chosen.max() <= 1:
-        raise UsageError("input_nodes is a mask of uint8: give mask.bool(); as ids these would be nodes 0 and 1 alone")
-
-
-def check_mask(mask: torch.Tensor, num_nodes: int) -> None:
-    """Raise unless a mask has an entry for every node."""
-    if list(mask.shape) != [num_nodes]:
-        raise UsageError(f"input_nodes: a mask has an entry for each of the {num_nodes} nodes, this one is of shape {list(mask.shape)}")
-
-
-def as_seed_ids(values: torch.Tensor, what: str = "input_nodes must be a vector of node ids or a boolean mask") -> np.ndarray:
-    """Return int64[n] ids, or raise for anything but a vector of integers."""
-    if values.dim() != 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise UsageError(f"{what}, got {values.dtype} {list(values.shape)}")
-    return np.ascontiguousarray(values.cpu().numpy(), dtype=np.int64)
 
 
 def _as_numbers(value: Any, name: str) -> np.ndarray:

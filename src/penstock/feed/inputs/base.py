@@ -1,0 +1,105 @@
+"""What a loader asks of PyG's `Data`, `HeteroData` and (FeatureStore, GraphStore), and of our `Store`, all made to look alike.
+
+In: the user's object. Out: a `Graph`, the fields of a batch, an empty batch, and the seeds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from penstock.errors import NotSupportedError, UsageError
+from penstock.feed.fields import Field
+from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.weights import Weights
+
+if TYPE_CHECKING:
+    from penstock.store.packing import Packed
+
+PARTS = ("train", "val", "test")
+IDS_GIVEN = "input_id must be a vector of whole numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """The set of seeds of a loader.
+
+    Attributes:
+        node_type: theirs.
+        ids: int64[n], global ids.
+        input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
+    """
+
+    node_type: NodeType
+    ids: np.ndarray
+    input_ids: np.ndarray | None = None
+
+
+class Input(ABC):
+    """What the loader asks of an input.
+
+    Attributes:
+        graph: the topology.
+        is_mapped: its arrays are files, mapped.
+        by_position: rows of edge fields are in CSC order (as in a store) rather than numbered by the user's edge list.
+    """
+
+    graph: Graph
+    is_mapped = False
+    by_position = False
+
+    @abstractmethod
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+        """Resolve the user's choice of seeds."""
+
+    @abstractmethod
+    def fields(self) -> tuple[list[Field], list[Field]]:
+        """Return (node fields, edge fields); read again at every epoch, so that the user may exchange features in between."""
+
+    @abstractmethod
+    def new_batch(self) -> Data | HeteroData:
+        """Return a batch with everything that is neither per node nor per edge."""
+
+    def weights(self, name: str) -> dict[EdgeType, Weights]:
+        """The weights of edges of that name, by edge type."""
+        raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
+
+    def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
+        """Copies of node fields whose rows are packed for reads by the page; None where there are none."""
+        return None
+
+    @property
+    def order_from(self) -> Any:
+        """What an order that looks at the graph is made from: the graph, or a store, which has labels too."""
+        return self.graph
+
+
+def ids_do_not_go_with_nodes(input_id: torch.Tensor | None) -> UsageError:
+    """What to raise where `input_id` is not as long as `input_nodes`."""
+    return UsageError(f"input_id must have an entry for each of the input nodes, got {None if input_id is None else list(input_id.shape)}")
+
+
+def refuse_mask_of_numbers(chosen: Any, num_nodes: int) -> None:
+    """Raise for a mask of uint8, which would be taken for the ids of nodes 0 and 1."""
+    is_of_bytes = isinstance(chosen, (torch.Tensor, np.ndarray)) and chosen.dtype in (torch.uint8, np.uint8)
+    if is_of_bytes and list(chosen.shape) == [num_nodes] and num_nodes > 2 and chosen.max() <= 1:
+        raise UsageError("input_nodes is a mask of uint8: give mask.bool(); as ids these would be nodes 0 and 1 alone")
+
+
+def check_mask(mask: torch.Tensor, num_nodes: int) -> None:
+    """Raise unless a mask has an entry for every node."""
+    if list(mask.shape) != [num_nodes]:
+        raise UsageError(f"input_nodes: a mask has an entry for each of the {num_nodes} nodes, this one is of shape {list(mask.shape)}")
+
+
+def as_seed_ids(values: torch.Tensor, what: str = "input_nodes must be a vector of node ids or a boolean mask") -> np.ndarray:
+    """Return int64[n] ids, or raise for anything but a vector of integers."""
+    if values.dim() != 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise UsageError(f"{what}, got {values.dtype} {list(values.shape)}")
+    return np.ascontiguousarray(values.cpu().numpy(), dtype=np.int64)
