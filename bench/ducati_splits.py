@@ -33,7 +33,7 @@ from bench.common import foreign_load, spread, write_result
 from penstock.cache.choose import Workload
 from penstock.cache.inclusion import inclusion_probability
 from penstock.cache.presample import draw_apart, iterate_samples
-from penstock.feed.device_slopes import lines_per_read
+from penstock.feed.setup.device_slopes import lines_per_read
 from penstock.order import RandomOrder
 from penstock.plan import plan_shared
 from penstock.plan.knapsack import fill_by_rank
@@ -200,7 +200,7 @@ def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num
     from functools import partial
 
     from penstock.cache.choose import fixed_choice
-    from penstock.feed.device_slopes import measure_device_slopes
+    from penstock.feed.setup.device_slopes import measure_device_slopes
     from penstock.gather import DeviceTable, FusedCache, RowKind
     from penstock.records import CSC
     from penstock.sample.device_graph import device_sampler

@@ -12,8 +12,8 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.errors import BudgetError, NotSupportedError, UsageError
-from penstock.feed import bottoms
 from penstock.feed.fields import TensorRows
+from penstock.feed.setup import bottoms
 from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
 from penstock.kernels import _triton
 from penstock.plan import RECIPES, Plan, make_plan

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import penstock
-from penstock.feed import device_cache
+from penstock.feed.setup import device_cache
 from penstock.gather import CachedTier, FusedCache, fused
 from penstock.plan import Plan
 from penstock.store import ingest

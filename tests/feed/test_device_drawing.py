@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.errors import BudgetError, NotSupportedError, UsageError
-from penstock.feed import drawing
+from penstock.feed.setup import drawing
 from penstock.kernels import _triton
 from penstock.plan import Plan, make_plan
 from penstock.store import ingest

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.errors import BudgetError, NotSupportedError, UsageError
-from penstock.feed import drawing
+from penstock.feed.setup import drawing
 from penstock.plan import Plan, make_plan
 from penstock.store import budget, ingest
 from penstock.store.tiers import pin

@@ -6,8 +6,8 @@ import pytest
 import penstock
 from penstock.cache import hotness
 from penstock.cache.choose import Workload
-from penstock.feed.device_slopes import lines_per_read, measure_device_slopes
 from penstock.feed.inputs import open_input
+from penstock.feed.setup.device_slopes import lines_per_read, measure_device_slopes
 from penstock.gather import DeviceTable, RowKind
 from penstock.kernels._triton import tensor_device
 from penstock.order import RandomOrder
@@ -77,7 +77,7 @@ def test_one_budget_for_both(make, seeds, budget, named, monkeypatch):
     def make_loader(**options):
         return penstock.NeighborLoader(make(), [2, 2], seeds, batch_size=25, seed=5, **options)
 
-    monkeypatch.setattr("penstock.feed.choices.measure_device_slopes", equal)
+    monkeypatch.setattr("penstock.feed.setup.choices.measure_device_slopes", equal)
     loader = make_loader(device=named, plan=make_plan("ducati", cache=f"{budget} B"))
     lists, caches = loader._maker.device_sampler.graph, loader._caches
     offsets = sum(csc.indptr.nbytes for csc in lists.adjacency.values())  # there whatever is kept

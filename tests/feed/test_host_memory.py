@@ -8,9 +8,9 @@ import penstock
 from penstock.cache.expected import expected_visits
 from penstock.cache.hotness import degree_hotness
 from penstock.errors import BudgetError, UsageError
-from penstock.feed.fit_spool import GROUPS
+from penstock.feed.fit.profile import take_profile
+from penstock.feed.fit.spool import GROUPS
 from penstock.feed.held import hold, release
-from penstock.feed.profile import take_profile
 from penstock.feed.subgraph import number_edges, subgraph_of
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.plan.visited import VisitedLists
@@ -168,9 +168,9 @@ def test_a_short_profile_ranks_by_expected_visits_and_is_judged_by_the_rest(kind
         profiles.append(take_profile(*given))
         return profiles[-1]
 
-    monkeypatch.setattr("penstock.feed.fit.take_profile", take)
-    monkeypatch.setattr("penstock.feed.profile.MAX_BATCHES", 4)
-    monkeypatch.setattr("penstock.feed.profile.THINNING", 1)
+    monkeypatch.setattr("penstock.feed.fit.memory.take_profile", take)
+    monkeypatch.setattr("penstock.feed.fit.profile.MAX_BATCHES", 4)
+    monkeypatch.setattr("penstock.feed.fit.profile.THINNING", 1)
     loader = loader_of(stores[kind], plan=Plan(host_memory="8GiB"), num_workers=2)
     (profile,), graph = profiles, stores[kind].graph()
     for node_type, cache in loader._caches.top.items():

@@ -11,7 +11,7 @@ import penstock
 from penstock.cache.choose import LIST_POLICIES, Workload, list_values
 from penstock.cache.presample import draw_apart, iterate_samples, lists_read
 from penstock.errors import TierError, UsageError
-from penstock.feed import slopes, topology
+from penstock.feed.setup import slopes, topology
 from penstock.order import RandomOrder
 from penstock.plan import Plan, make_plan, plan_lists, plan_shared
 from penstock.records import EDGE, NODE
@@ -144,7 +144,7 @@ def test_one_budget_for_rows_and_lists(plain, kind, capacity, monkeypatch):
     def fixed(workload, tables, bottoms):  # what is measured varies with the machine: at times it would keep rows alone
         return dict.fromkeys(workload.sampler.graph.adjacency, 1e-6), dict.fromkeys(tables, 2e-7)
 
-    monkeypatch.setattr("penstock.feed.choices.measure_slopes", fixed)
+    monkeypatch.setattr("penstock.feed.setup.choices.measure_slopes", fixed)
     plan = Plan(
         policy="presample", cache=capacity, neighbor_policy="presample", neighbor_cache="shared", neighbor_layout="prefix",
         slow="1GB/s,2ms,64 rows", slow_topology="same",
@@ -165,7 +165,7 @@ def test_one_budget_after_few_batches_is_divided_by_expected_visits(monkeypatch)
         chosen["visited"] = np.count_nonzero(workload.visits().nodes[NODE])
         return {EDGE: 1e-6}, {NODE: 1e-6}
 
-    monkeypatch.setattr("penstock.feed.choices.measure_slopes", equal)
+    monkeypatch.setattr("penstock.feed.setup.choices.measure_slopes", equal)
     plan = make_plan("ducati", cache="90%", slow=SLOW, slow_topology=SLOW, presample_batches=1)
     loader = make_loader(DATA["homogeneous"], plan=plan, num_neighbors=[2])
     assert loader._caches.tables[NODE].tier.policy.capacity > 1.5 * chosen["visited"]
@@ -177,7 +177,7 @@ def test_a_failing_tier_of_lists_says_where(monkeypatch):
     def torn(plan, csc, **options):
         return SlowTier(HostTier([csc.indices]), fail=lambda number: OSError("torn") if next(reads) == 5 else None)
 
-    monkeypatch.setattr("penstock.feed.bottoms.bottom_of_lists", torn)
+    monkeypatch.setattr("penstock.feed.setup.bottoms.bottom_of_lists", torn)
     loader = make_loader(DATA["homogeneous"], plan=Plan(neighbor_policy="ratio", neighbor_cache="20%"), num_workers=2)
     with pytest.raises(TierError, match=r"torn.*stage sample, batch"):
         digests(loader)

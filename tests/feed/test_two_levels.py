@@ -13,7 +13,7 @@ import penstock
 from penstock.cache import FIFO, LRU, plan_static
 from penstock.cache.choose import plan_beneath
 from penstock.errors import UsageError
-from penstock.feed import device_cache
+from penstock.feed.setup import device_cache
 from penstock.gather import CachedTier, DeviceTable, RowKind, TieredTable
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.store import ingest

@@ -1,6 +1,6 @@
 """The tables of a loader: what a plan keeps in faster memory, made once and kept over all epochs.
 
-In: per node or edge type a table that serves the fields it holds, and the graph that the sampler reads (`penstock.feed.choices` makes
+In: per node or edge type a table that serves the fields it holds, and the graph that the sampler reads (`penstock.feed.setup.choices` makes
 them). Out: rows, and whose turn it is. Invariant: a loader with any plan yields the same batches, bit for bit.
 """
 

@@ -24,15 +24,12 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.errors import StateError, UsageError
 from penstock.feed.arguments import as_positions, check_kinds, choose_seeds, choose_subgraph, refuse_unsupported, warn_of_overrides
 from penstock.feed.delivery import choose_device
-from penstock.feed.device_cache import CacheToCome
-from penstock.feed.drawing import choose_drawing
 from penstock.feed.epoch import Epoch, Position
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.maker import BatchMaker, locate
 from penstock.feed.options import choose_seed, read_options, samples_ahead
-from penstock.feed.setup import fill_caches, make_maker
-from penstock.feed.shards import check_shards
+from penstock.feed.setup import CacheToCome, check_shards, choose_drawing, fill_caches, make_maker
 from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
 from penstock.feed.timeline import Recording

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from penstock.feed.caches import Caches
-from penstock.feed.fit_device import FOUND_BYTES_PER_NODE, DeviceUse, batch_bytes, device_use, state_bytes
-from penstock.feed.profile import Profile
+from penstock.feed.fit.device import FOUND_BYTES_PER_NODE, DeviceUse, batch_bytes, device_use, state_bytes
+from penstock.feed.fit.profile import Profile
 from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import Plan
 from penstock.records import CSC, EDGE, NODE, Graph

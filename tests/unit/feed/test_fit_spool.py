@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.feed.fit_spool import MOST_BYTES, SpooledRows, distinct_rows, spool_bytes
+from penstock.feed.fit.spool import MOST_BYTES, SpooledRows, distinct_rows, spool_bytes
 from penstock.gather import SpooledTier
 from penstock.store.tiers.disk_plan import plan_reads
 from penstock.store.tiers.host import HostTier

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import BudgetError
-from penstock.feed.fit_ways import ALONE, Way, choose_way, ways_to_run
+from penstock.feed.fit.ways import ALONE, Way, choose_way, ways_to_run
 from penstock.plan import Plan, make_plan
 from penstock.plan.memory import Ahead, Needs
 

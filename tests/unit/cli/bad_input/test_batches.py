@@ -11,7 +11,8 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
 from penstock.errors import BudgetError, InputError, NotSupportedError, StateError, UsageError
-from penstock.feed import NeighborLoader, drawing
+from penstock.feed import NeighborLoader
+from penstock.feed.setup import drawing
 from penstock.kernels import _triton
 from penstock.order import RandomOrder
 from penstock.plan import make_plan

@@ -218,7 +218,7 @@ def test_more_than_a_container_has(store, capfd, monkeypatch):
     left = iter([1 << 40])
     monkeypatch.setattr(budget, "free_in_container", lambda: next(left, 0))
     monkeypatch.setattr(assemble, "format_bytes", lambda count: f"{count} bytes")
-    monkeypatch.setattr("penstock.feed.fit.MARGIN", 0.01)
+    monkeypatch.setattr("penstock.feed.fit.memory.MARGIN", 0.01)
     assert "has counted on" in train("--host-memory", "2GiB")
 
 
@@ -254,7 +254,7 @@ def test_plans(store, capfd, monkeypatch):
     assert "holds no rows" in train("--spool", "1KiB", "--host-memory", "4GiB")
     assert "give --spool too" in train("--spool-folder", "nowhere")
     assert "(--spool-folder)" in train(*spooled, "1GiB", "--spool-folder", "nowhere")
-    monkeypatch.setattr("penstock.feed.choices.MAX_NODES", 399)
+    monkeypatch.setattr("penstock.feed.setup.choices.MAX_NODES", 399)
     monkeypatch.setattr("penstock.cache.choose.degree_hotness", None)  # nothing is ranked before
     assert "--policy degree keeps rows of at most 399 nodes" in train("--policy", "degree", "--cache", "10%")
     assert "--host-memory 4GiB keeps rows of at most 399 nodes" in train("--host-memory", "4GiB")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.cache.choose import STATIC
-from penstock.feed.profile import Profile
+from penstock.feed.fit.profile import Profile
 from penstock.gather import sizes_of
 from penstock.gather.stack import stack_of
 from penstock.plan import Plan, plan_rows

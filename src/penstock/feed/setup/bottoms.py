@@ -18,7 +18,7 @@ from penstock.errors import BudgetError, InputError, TierError, UsageError, argu
 from penstock.feed.caches import Caches
 from penstock.feed.fields import Field, TensorRows
 from penstock.feed.inputs import FindPacked, no_packed
-from penstock.feed.topology import bottom_of_lists, file_behind, make_lists, read_topology
+from penstock.feed.setup.topology import bottom_of_lists, file_behind, make_lists, read_topology
 from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import SAME, Plan, slow_options
 from penstock.records import EDGE, NODE, EdgeType, Graph

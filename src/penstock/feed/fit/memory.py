@@ -14,12 +14,12 @@ import numpy as np
 
 from penstock.cache.choose import BY_VISITS, STATIC
 from penstock.errors import argument
-from penstock.feed.fit_device import ROUNDING, DeviceUse, batch_bytes, state_bytes
-from penstock.feed.fit_search import MARGIN, CacheSearch
-from penstock.feed.fit_spool import GROUPS, SpooledRows, spool_bytes
-from penstock.feed.fit_ways import Way, choose_way, ways_to_run
+from penstock.feed.fit.device import ROUNDING, DeviceUse, batch_bytes, state_bytes
+from penstock.feed.fit.profile import Profile, take_profile
+from penstock.feed.fit.search import MARGIN, CacheSearch
+from penstock.feed.fit.spool import GROUPS, SpooledRows, spool_bytes
+from penstock.feed.fit.ways import Way, choose_way, ways_to_run
 from penstock.feed.options import samples_ahead
-from penstock.feed.profile import Profile, take_profile
 from penstock.plan import Plan
 from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATIC_DIRECTORY_BYTES_PER_NODE
 from penstock.plan.lists import table_bytes

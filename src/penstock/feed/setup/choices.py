@@ -18,13 +18,13 @@ from penstock.cache.policy import MAX_NODES
 from penstock.cache.presample import NUM_THREADS
 from penstock.cache.shard import plan_shards
 from penstock.errors import UsageError, argument
-from penstock.feed.bottoms import Access, lay_out
 from penstock.feed.caches import Caches
-from penstock.feed.device_slopes import lines_per_read, measure_device_slopes
 from penstock.feed.fields import Field
-from penstock.feed.shards import shared_cache
-from penstock.feed.slopes import measure_slopes
-from penstock.feed.topology import make_lists
+from penstock.feed.setup.bottoms import Access, lay_out
+from penstock.feed.setup.device_slopes import lines_per_read, measure_device_slopes
+from penstock.feed.setup.shards import shared_cache
+from penstock.feed.setup.slopes import measure_slopes
+from penstock.feed.setup.topology import make_lists
 from penstock.gather import CachedTier, DeviceTable, FusedCache, ShardGroup, SpooledTier, TieredTable, sizes_of
 from penstock.gather.spool_file import least_bytes
 from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared

@@ -14,7 +14,7 @@ from penstock.plan import Plan
 from penstock.plan.memory import MemoryPlan, Needs, plan_memory
 
 if TYPE_CHECKING:
-    from penstock.feed.fit_search import CacheSearch
+    from penstock.feed.fit.search import CacheSearch
 
 ALONE = 1.1
 """How many times worse a miss is where rows are read for one batch at a time, and not for two: the disk rests while hits are copied and the

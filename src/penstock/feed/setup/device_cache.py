@@ -15,8 +15,8 @@ import torch
 from penstock.cache.choose import STATIC, Choice, choose_policy, fixed_choice
 from penstock.errors import UsageError
 from penstock.feed.caches import Caches
-from penstock.feed.choices import with_caches, workload_of
 from penstock.feed.maker import BatchMaker
+from penstock.feed.setup.choices import with_caches, workload_of
 from penstock.gather import sizes_of
 from penstock.plan import Plan, plan_rows
 from penstock.plan.device import plan_device_cache, reserve_of

@@ -15,9 +15,9 @@ from penstock.cache.belady import Belady
 from penstock.cache.hotness import plan_static
 from penstock.cache.simulate import simulate
 from penstock.cache.static import Static
-from penstock.feed.fit_device import DeviceUse
-from penstock.feed.fit_spool import GROUPS, SpooledRows, distinct_rows
-from penstock.feed.profile import THINNING, Profile
+from penstock.feed.fit.device import DeviceUse
+from penstock.feed.fit.profile import THINNING, Profile
+from penstock.feed.fit.spool import GROUPS, SpooledRows, distinct_rows
 from penstock.plan import Plan
 from penstock.plan.capacity import STATE_BYTES_PER_ROW
 from penstock.plan.memory import Ahead

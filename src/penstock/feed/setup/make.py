@@ -14,16 +14,15 @@ import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds, order_of
-from penstock.feed.bottoms import Access
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
-from penstock.feed.choices import make_caches, workload_of
-from penstock.feed.drawing import Drawing
-from penstock.feed.fit import Fitted, fit_memory
-from penstock.feed.fit_device import device_use
+from penstock.feed.fit import Fitted, device_use, fit_memory
 from penstock.feed.inputs import Input
 from penstock.feed.maker import BatchMaker
 from penstock.feed.options import LoaderOptions
+from penstock.feed.setup.bottoms import Access
+from penstock.feed.setup.choices import make_caches, workload_of
+from penstock.feed.setup.drawing import Drawing
 from penstock.gather import Seat, ShardedCache, ShardGroup, TieredTable, open_shards
 from penstock.order import Order
 from penstock.plan import Plan
