@@ -14,6 +14,7 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.kernels.gather_rows import cpu
 from penstock.records import Allocator
+from penstock.store.format import row_bytes
 
 LEAST_BYTES = 1 << 22
 """That a thread is asked for."""
@@ -31,7 +32,7 @@ class RowTable:
         if not array.flags.c_contiguous or array.dtype.hasobject or array.ndim == 0:
             raise InputError(f"{name}: rows must be a contiguous array of numbers, got {array.dtype} with strides {array.strides}")
         self.dtype, self.row_shape = array.dtype, array.shape[1:]
-        self.row_bytes = self.dtype.itemsize * int(np.prod(self.row_shape, dtype=np.int64))
+        self.row_bytes = row_bytes(self.dtype, self.row_shape)
         self._bytes = np.asarray(array).reshape(-1).view(np.uint8)
 
     def gather(self, ids: np.ndarray, allocate: Allocator = np.empty, num_threads: int = 1) -> np.ndarray:

@@ -5,7 +5,6 @@ In: ids. Out: arrays in the order of the ids. Invariant: equal to indexing the p
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from penstock.errors import InputError
 from penstock.gather.stack import around as way_around
 from penstock.gather.stack import stack_of
 from penstock.records import Allocator, Span
+from penstock.store.format import row_bytes
 from penstock.store.tiers import Read, Tier, TierStats
 
 
@@ -39,7 +39,7 @@ class RowKind:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
-        return self.dtype.itemsize * math.prod(self.shape)
+        return row_bytes(self.dtype, self.shape)
 
 
 class TieredTable:
