@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from penstock.feed.delivery import Delivery, DeviceDelivery, choose_device, tensors_of
+from penstock.feed.delivery import Delivery, choose_device, tensors_of
 from penstock.feed.layers import Layer
 from penstock.feed.subgraph import Subgraph
 from penstock.plan import Plan
@@ -53,7 +53,7 @@ def streams(monkeypatch):
 
 def test_a_batch_is_handed_over_in_order(streams):
     user, current = streams
-    delivery = DeviceDelivery(torch.device("cuda", 0))
+    delivery = Delivery(torch.device("cuda", 0))
     with delivery.working():
         assert current[-1] is delivery._stream
         current[-1].asked.append("gather")
@@ -70,7 +70,7 @@ def test_a_batch_is_handed_over_in_order(streams):
 
 def test_the_way_back_to_the_user(streams):
     user, current = streams
-    delivery = DeviceDelivery(torch.device("cuda", 0))
+    delivery = Delivery(torch.device("cuda", 0))
     as_user = delivery.calling()
     with delivery.working():
         for _ in range(2):
@@ -84,7 +84,7 @@ def test_the_way_back_to_the_user(streams):
 def test_samples_go_from_stream_to_stream(streams):
     """Drawn on one, read on another, and delivered to the user's: each waits for the one before, and all are known to the allocator."""
     user, current = streams
-    delivery, ids = DeviceDelivery(torch.device("cuda", 0)), torch.zeros(3).as_subclass(Tensor)
+    delivery, ids = Delivery(torch.device("cuda", 0)), torch.zeros(3).as_subclass(Tensor)
     sample = Subgraph({"node": ids}, {}, None, None, is_on_device=True)
     with delivery.drawing():
         assert current[-1] is delivery._samples
@@ -114,7 +114,7 @@ def test_the_user_is_two_steps_ahead_at_most(streams, monkeypatch):
             waited.append((self.number, len(user.asked)))
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    delivery = DeviceDelivery(torch.device("cuda", 0))
+    delivery = Delivery(torch.device("cuda", 0))
     for _ in range(4):
         delivery.keep_up()
         user.asked.append("step")
@@ -125,7 +125,7 @@ def test_the_user_is_two_steps_ahead_at_most(streams, monkeypatch):
 def test_batches_are_moved_whole(streams, monkeypatch):
     moved = []
     monkeypatch.setattr("penstock.feed.delivery.move_tensor", lambda tensor, device: moved.append(device) or tensor)
-    delivery = DeviceDelivery(torch.device("cuda", 0))
+    delivery = Delivery(torch.device("cuda", 0))
     delivery.move(Data(x=torch.zeros(3), edge_index=torch.zeros(2, 0), num_sampled_nodes=[1, 2], title="a batch"))
     assert moved == [torch.device("cuda", 0)] * 2
 

@@ -26,52 +26,16 @@ MOST_STEPS = 2
 
 
 class Delivery:
-    """The last steps of a batch. These are of one that stays on the CPU: none; `DeviceDelivery` says what each is."""
-
-    device: torch.device | None = None
-
-    def drawing(self) -> AbstractContextManager[Any]:
-        """Nothing is asked of a device."""
-        return nullcontext()
-
-    def working(self) -> AbstractContextManager[Any]:
-        """Nothing is asked of a device."""
-        return nullcontext()
-
-    def calling(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Nothing is asked of a device."""
-        return nullcontext
-
-    def settle(self) -> None:
-        """There is nothing to wait for."""
-
-    def move(self, batch: Any) -> Any:
-        """It is there."""
-        return batch
-
-    def record(self) -> Any:
-        """There is nothing to wait for."""
-
-    def keep_up(self) -> None:
-        """Nobody is behind."""
-
-    def hand_over(self, value: Any, event: Any) -> Any:
-        """It is whole."""
-        return value
-
-
-class DeviceDelivery(Delivery):
-    """The last steps of a batch, on a device.
+    """The last steps of a batch on a device. For batches that stay on the CPU nothing is asked of one, and nothing is waited for.
 
     Args:
-        device: from `tensor_device`; the CPU under Triton's interpreter.
+        device: from `tensor_device`, the CPU under Triton's interpreter; None: batches stay where they are.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self.device: torch.device = device
-        self._stream, self._samples = None, None
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device, self._stream, self._samples = device, None, None
         self._steps: deque[torch.cuda.Event] = deque()
-        if device.type == "cuda":
+        if device is not None and device.type == "cuda":
             self._stream, self._samples = torch.cuda.Stream(device), torch.cuda.Stream(device, priority=-1)
 
     def drawing(self) -> AbstractContextManager[Any]:
@@ -96,7 +60,10 @@ class DeviceDelivery(Delivery):
 
     def move(self, batch: Any) -> Any:
         """Move all tensors of a batch that are not there yet."""
-        return batch.apply(lambda value: move_tensor(value, self.device) if isinstance(value, torch.Tensor) else value)
+        device = self.device
+        if device is None:
+            return batch
+        return batch.apply(lambda value: move_tensor(value, device) if isinstance(value, torch.Tensor) else value)
 
     def record(self) -> Any:
         """Return what says that all asked for so far on the current stream is done; None where nothing is asked of a stream."""
@@ -174,4 +141,4 @@ def choose_device(device: Any, plan: Plan) -> Delivery:
             f"{argument('neighbor_cache', SHARED)} divides memory of the device, which is not in {argument('host_memory')}: give "
             f"{argument('device_cache')} and {argument('neighbor_cache')}, or leave {argument('host_memory')} out"
         )
-    return DeviceDelivery(reader)
+    return Delivery(reader)

@@ -108,7 +108,7 @@ class Sampled:
         input_id: int64[num_seeds], what the batch says of its seeds.
         are_distinct: no node comes twice.
         clock: of the stages so far.
-        event: behind the sample on the device that has drawn it, see `DeviceDelivery.record`.
+        event: behind the sample on the device that has drawn it, see `Delivery.record`.
         loan: the memory of its rows, once they are read.
     """
 

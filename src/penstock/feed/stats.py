@@ -11,7 +11,7 @@ from penstock.records import Span
 
 @dataclass(slots=True)
 class BatchStats:
-    """Counts of one batch, filled where it is made. Seconds are of the thread that worked; for `event` see `DeviceDelivery.record`;
+    """Counts of one batch, filled where it is made. Seconds are of the thread that worked; for `event` see `Delivery.record`;
     `loan`: its rows' memory."""
 
     num_seeds: int = 0
