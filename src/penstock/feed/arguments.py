@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +19,8 @@ from penstock.gather import TieredTable
 from penstock.order import NEAR, GivenOrder, Order, RandomOrder, SequentialOrder, order_by_name
 from penstock.plan import Plan
 from penstock.records import EdgeType
+
+logger = logging.getLogger("penstock")
 
 
 def order_of(plan: Plan, options: LoaderOptions) -> str | None:
@@ -59,6 +63,43 @@ def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:
         named = {"__".join(e): e for e in edge_types}
         return {named.get(key, key): fanouts for key, fanouts in num_neighbors.items()}
     return num_neighbors
+
+
+def as_rank(rank: Any, num_ranks: Any) -> tuple[int, int]:
+    """Return (rank, num_ranks), or raise where they are none."""
+    if not (isinstance(rank, (int, np.integer)) and isinstance(num_ranks, (int, np.integer)) and 0 <= rank < num_ranks):
+        raise UsageError(f"rank must be a whole number in [0, num_ranks), got rank={rank!r}, num_ranks={num_ranks!r}")
+    return int(rank), int(num_ranks)
+
+
+def check_batches(num_batches: int, num_seeds: int, batch_size: int, rank: int, num_ranks: int) -> None:
+    """Refuse an epoch without batches; say so, once, where ranks have not equally many of them."""
+    if num_batches == 0:
+        ranks = "" if num_ranks == 1 else f", {num_ranks} ranks"
+        raise UsageError(f"drop_last leaves no batch: {num_seeds} seeds, batch_size {batch_size}{ranks}")
+    if num_batches % num_ranks and rank == 0:
+        logger.warning(
+            "%d batches for %d ranks: some have one more. Where ranks wait for each other in every step (DDP), that step never ends: "
+            "take drop_last=True, which gives all equally many, or model.join()",
+            num_batches,
+            num_ranks,
+        )
+
+
+_shuffled: Counter[str] = Counter()
+"""What decides the batches of loaders that shuffle by the seed of torch."""
+
+
+def warn_of_the_same_again(seed: int, configuration: Mapping[str, Any]) -> None:
+    """Say so, once, where a loader is made anew for every epoch, for instance: that gives the same batches again, and PyG's would not."""
+    known = repr(configuration)
+    _shuffled[known] += 1
+    if _shuffled[known] == 2:
+        logger.warning(
+            "another loader that shuffles by the seed of torch or of its generator, %d: from epoch 0 on it gives the same batches as the "
+            "one before. Make one for all epochs, or give each a seed=",
+            seed,
+        )
 
 
 def as_positions(index: Any, num_seeds: int) -> np.ndarray:

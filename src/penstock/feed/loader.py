@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import logging
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,12 +20,22 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import StateError, UsageError
-from penstock.feed.arguments import as_positions, check_kinds, choose_seeds, choose_subgraph, refuse_unsupported, warn_of_overrides
+from penstock.feed.arguments import (
+    as_positions,
+    as_rank,
+    check_batches,
+    check_kinds,
+    choose_seeds,
+    choose_subgraph,
+    refuse_unsupported,
+    warn_of_overrides,
+    warn_of_the_same_again,
+)
 from penstock.feed.delivery import choose_device
 from penstock.feed.epoch import Epoch, Position
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
-from penstock.feed.maker import BatchMaker, locate
+from penstock.feed.maker import locate
 from penstock.feed.options import choose_seed, read_options, samples_ahead
 from penstock.feed.setup import CacheToCome, check_shards, choose_drawing, fill_caches, make_maker
 from penstock.feed.state import check_state, make_state
@@ -39,8 +47,6 @@ from penstock.plan import Plan, make_plan
 from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
 from penstock.threads import Threads
-
-logger = logging.getLogger("penstock")
 
 Batch = Data | HeteroData
 
@@ -133,10 +139,8 @@ class NeighborLoader:
         self.seed = choose_seed(seed, kwargs.pop("generator", None))
         options = read_options(**kwargs)
         self._options = options if delivery.device is None else options.ahead()
-        if not (isinstance(rank, (int, np.integer)) and isinstance(num_ranks, (int, np.integer)) and 0 <= rank < num_ranks):
-            raise UsageError(f"rank must be a whole number in [0, num_ranks), got rank={rank!r}, num_ranks={num_ranks!r}")
         self._data, self._transform, self._is_transformed_by_threads = data, transform, bool(filter_per_worker)
-        self.rank, self.num_ranks = int(rank), int(num_ranks)
+        self.rank, self.num_ranks = as_rank(rank, num_ranks)
         if not directed:
             warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=2)
             subgraph_type = "induced"
@@ -158,18 +162,9 @@ class NeighborLoader:
             delivery=delivery,
         )
         if seed is None and self._options.shuffle:
-            _warn_of_the_same_again(self.seed, self._maker)
+            warn_of_the_same_again(self.seed, self._maker.describe())
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
-        if self._num_batches == 0:
-            ranks = "" if num_ranks == 1 else f", {num_ranks} ranks"
-            raise UsageError(f"drop_last leaves no batch: {self._maker.seeds.ids.size} seeds, batch_size {self._options.batch_size}{ranks}")
-        if self._num_batches % num_ranks and rank == 0:
-            logger.warning(
-                "%d batches for %d ranks: some have one more. Where ranks wait for each other in every step (DDP), that step never ends: "
-                "take drop_last=True, which gives all equally many, or model.join()",
-                self._num_batches,
-                num_ranks,
-            )
+        check_batches(self._num_batches, self._maker.seeds.ids.size, self.batch_size, self.rank, self.num_ranks)
         self._drawing = choose_drawing(plan, self._maker)
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step, shards)
         self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
@@ -345,19 +340,3 @@ class NeighborLoader:
             return self._transform(batch)
         except Exception as error:
             raise locate(error, "transform", index) from error
-
-
-_shuffled: Counter[str] = Counter()
-"""What decides the batches of loaders that shuffle by the seed of torch."""
-
-
-def _warn_of_the_same_again(seed: int, maker: BatchMaker) -> None:
-    """Say so, once, where a loader is made anew for every epoch, for instance: that gives the same batches again, and PyG's would not."""
-    known = repr(maker.describe())
-    _shuffled[known] += 1
-    if _shuffled[known] == 2:
-        logger.warning(
-            "another loader that shuffles by the seed of torch or of its generator, %d: from epoch 0 on it gives the same batches as the "
-            "one before. Make one for all epochs, or give each a seed=",
-            seed,
-        )
