@@ -22,9 +22,10 @@ from penstock.feed.buffers import Loan
 from penstock.feed.caches import Caches
 from penstock.feed.fields import refuse_learned
 from penstock.feed.lookahead import LookAhead
-from penstock.feed.maker import BatchMaker, HeldSample, Sampled, StageClock, located, ordinary
+from penstock.feed.maker import BatchMaker, HeldSample, Sampled, ordinary
 from penstock.feed.options import LoaderOptions
 from penstock.feed.pipeline import OrderedAhead
+from penstock.feed.stages import StageClock, located
 from penstock.feed.stats import BatchStats
 from penstock.feed.timeline import Recording
 from penstock.feed.turns import Turns

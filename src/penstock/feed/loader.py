@@ -35,9 +35,9 @@ from penstock.feed.delivery import choose_device
 from penstock.feed.epoch import Epoch, Position
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
-from penstock.feed.maker import locate
 from penstock.feed.options import choose_seed, read_options, samples_ahead
 from penstock.feed.setup import CacheToCome, check_shards, choose_drawing, fill_caches, make_maker
+from penstock.feed.stages import locate
 from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
 from penstock.feed.timeline import Recording
