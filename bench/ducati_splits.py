@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from bench.common import foreign_load, spread, write_result
-from penstock.cache.choose import Workload
 from penstock.cache.inclusion import inclusion_probability
 from penstock.cache.presample import draw_apart, iterate_samples
+from penstock.cache.workload import Workload
 from penstock.feed.setup.device_slopes import lines_per_read
 from penstock.order import RandomOrder
 from penstock.plan import plan_shared

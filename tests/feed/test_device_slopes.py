@@ -5,7 +5,7 @@ import pytest
 
 import penstock
 from penstock.cache import hotness
-from penstock.cache.choose import Workload
+from penstock.cache.workload import Workload
 from penstock.feed.inputs import open_input
 from penstock.feed.setup.device_slopes import lines_per_read, measure_device_slopes
 from penstock.gather import DeviceTable, RowKind

@@ -8,8 +8,9 @@ import torch
 from torch_geometric.data import Data
 
 import penstock
-from penstock.cache.choose import LIST_POLICIES, Workload, list_values
+from penstock.cache.choose import LIST_POLICIES, list_values
 from penstock.cache.presample import draw_apart, iterate_samples, lists_read
+from penstock.cache.workload import Workload
 from penstock.errors import TierError, UsageError
 from penstock.feed.setup import slopes, topology
 from penstock.order import RandomOrder

@@ -9,8 +9,9 @@ import pytest
 
 import penstock
 from penstock.cache import degree_hotness, plan_static
-from penstock.cache.choose import INCLUSION_BYTES, Workload, list_values
+from penstock.cache.choose import list_values
 from penstock.cache.packing import Layouts, record_accesses
+from penstock.cache.workload import INCLUSION_BYTES, Workload
 from penstock.order import RandomOrder, proximity_order
 from penstock.plan import make_plan, plan_lists, plan_shared
 from penstock.records import CSC, EDGE, NODE, Graph

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.cache import Belady, plan_static, simulate, static_hits
-from penstock.cache.choose import DYNAMIC, STATIC, Workload, hotness_by_name
+from penstock.cache.choose import DYNAMIC, STATIC, hotness_by_name
+from penstock.cache.workload import Workload
 from penstock.records import NodeType
 from penstock.study.config import ALL, LOOK_AHEAD, ORACLE, PLAIN, SUPERBATCH, TWICE
 from penstock.study.trace import Trace

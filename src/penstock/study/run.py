@@ -13,7 +13,8 @@ import numpy as np
 import penstock
 from penstock import rng
 from penstock.cache import degree_hotness
-from penstock.cache.choose import STATIC, Workload
+from penstock.cache.choose import STATIC
+from penstock.cache.workload import Workload
 from penstock.errors import MissingFieldError, UsageError, argument
 from penstock.order.orders import permutation
 from penstock.plan.capacity import parse_capacity, plan_rows

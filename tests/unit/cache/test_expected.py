@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cache import hotness
-from penstock.cache.choose import Workload
 from penstock.cache.expected import expected_visits
 from penstock.cache.hotness import degree_hotness
 from penstock.cache.inclusion import inclusion_probability
 from penstock.cache.presample import reads_again
+from penstock.cache.workload import Workload
 from penstock.order import RandomOrder
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler

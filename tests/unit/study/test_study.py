@@ -16,7 +16,7 @@ from penstock.cache import (
     sample_batches,
     simulate,
 )
-from penstock.cache.choose import Workload
+from penstock.cache.workload import Workload
 from penstock.cli import run
 from penstock.errors import MissingFieldError, NotSupportedError, UsageError
 from penstock.order import RandomOrder

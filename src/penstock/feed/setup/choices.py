@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.cache.belady import Belady
-from penstock.cache.choose import BY_VISITS, STATIC, Choice, Workload, belady_choice, choose_policy, fixed_choice, list_values, plan_beneath
+from penstock.cache.choose import BY_VISITS, STATIC, Choice, belady_choice, choose_policy, fixed_choice, list_values, plan_beneath
 from penstock.cache.policy import MAX_NODES
 from penstock.cache.presample import NUM_THREADS
 from penstock.cache.shard import plan_shards
+from penstock.cache.workload import Workload
 from penstock.errors import UsageError, argument
 from penstock.feed.caches import Caches
 from penstock.feed.fields import Field

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.cache.choose import Workload
 from penstock.cache.hotness import blocks
 from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples, lists_read
+from penstock.cache.workload import Workload
 from penstock.feed.setup.slopes import NUM_BATCHES, SHARES, Line, time_rows
 from penstock.gather import TieredTable
 from penstock.records import EdgeType, NodeType, Sample

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cache.choose import Workload
 from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples
+from penstock.cache.workload import Workload
 from penstock.gather import TieredTable
 from penstock.records import EdgeType, Sample
 from penstock.store.tiers import Tier

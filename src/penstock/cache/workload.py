@@ -1,0 +1,94 @@
+"""What will be sampled, and what is found out about it before anything is kept: visits, degrees, inclusion probabilities, each once.
+
+In: the batches of a loader. Out: numbers per row and per neighbour list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.cache.expected import expected_visits
+from penstock.cache.hotness import degree_hotness
+from penstock.cache.inclusion import draws_uniformly, inclusion_probability
+from penstock.cache.presample import ROOM, Visits, presample_visits, reads_again
+from penstock.records import EdgeType, NodeType
+from penstock.sample.batches import SampledBatches
+from penstock.store.process_memory import free_bytes
+
+INCLUSION_BYTES = 24
+"""A node, while inclusion probabilities are calculated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload(SampledBatches):
+    """What will be sampled: hotness is about it.
+
+    Attributes:
+        num_epochs: sampled to find out what is hot.
+        max_batches: of each of them, spread evenly over it; None: all.
+        num_threads: that sample for it at most.
+        by_inclusion: whether visits to expect may go by inclusion probabilities, where draws are uniform: a pass over the edges per hop,
+            and 24 bytes a node while they are calculated, which must be little of the free memory.
+    """
+
+    max_batches: int | None = None
+    num_threads: int = 1
+    by_inclusion: bool = True
+    num_epochs: int = 1
+    _visits: list[Visits] = field(default_factory=list, init=False, repr=False, compare=False)
+    _degrees: dict[NodeType, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _again: dict[NodeType | EdgeType, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _inclusion: dict[int, dict[NodeType, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def visits(self) -> Visits:
+        """Visits of every row and list; sampled once."""
+        if not self._visits:
+            how = {"num_epochs": self.num_epochs, "max_batches": self.max_batches, "num_threads": self.num_threads}
+            self._visits.append(presample_visits(self, **how))
+        return self._visits[0]
+
+    def degree(self, node_type: NodeType) -> np.ndarray:
+        """Out-degrees, `degree_hotness`; counted once."""
+        if node_type not in self._degrees:
+            self._degrees[node_type] = degree_hotness(self.sampler.graph, node_type)
+        return self._degrees[node_type]
+
+    def inclusion(self, node_type: NodeType, num_hops: int) -> np.ndarray | None:
+        """float32[num_nodes]: the probability that so many hops of a batch reach each node; calculated once. None: see `by_inclusion`."""
+        num_nodes = sum(self.sampler.graph.num_nodes.values())
+        if num_hops not in self._inclusion:
+            if not self.by_inclusion or not draws_uniformly(self.sampler) or INCLUSION_BYTES * num_nodes > ROOM * free_bytes():
+                return None
+            found = inclusion_probability(self.sampler, self.seed_type, self.seeds, batch_size=self.batch_size, num_hops=num_hops)
+            self._inclusion[num_hops] = {t: probability.astype(np.float32) for t, probability in found.items()}
+        return self._inclusion[num_hops][node_type]
+
+    def row_visits(self, node_type: NodeType) -> np.ndarray:
+        """float32[num_nodes]: visits to expect of each row."""
+        return self.expected_rows(self.visits().nodes[node_type], node_type, self.max_batches)
+
+    def list_visits(self, edge_type: EdgeType) -> np.ndarray:
+        """float32[num_dst]: visits to expect of each neighbour list."""
+        return self.expected_lists(self.visits().lists[edge_type], edge_type, self.max_batches)
+
+    def expected_rows(self, visits: np.ndarray, node_type: NodeType, num_batches: int | None) -> np.ndarray:
+        """Return float32[n]: visits of the rows of a type to expect after those counted in so many batches of an epoch; None: in all."""
+        return self._expected(visits, node_type, self.inclusion(node_type, self.sampler.num_hops), num_batches, node_type)
+
+    def expected_lists(self, visits: np.ndarray, edge_type: EdgeType, num_batches: int | None) -> np.ndarray:
+        """Likewise, of the neighbour lists of an edge type; float32[num_dst]."""
+        inclusion = self.inclusion(edge_type[2], self.sampler.num_hops - 1)
+        return self._expected(visits, edge_type[2], inclusion, num_batches, edge_type)
+
+    def _expected(
+        self, visits: np.ndarray, node_type: NodeType, inclusion: np.ndarray | None, num_batches: int | None, key: NodeType | EdgeType
+    ) -> np.ndarray:
+        is_whole = num_batches is None or num_batches >= self.num_batches
+        return expected_visits(visits, self.degree(node_type), inclusion, again=self._reads_again()[key] if is_whole else 0.0)
+
+    def _reads_again(self) -> dict[NodeType | EdgeType, float]:
+        if not self._again:
+            self._again.update(reads_again(self))
+        return self._again
