@@ -50,13 +50,14 @@ def commit() -> str:
 
 
 def write_result(name: str, values: dict[str, Any], folder: Path | None = None) -> Path:
-    """Write `<name>.json`, in bench/results if no folder is given, with machine, commit and date."""
+    """Write `<name>.json`, in bench/results if no folder is given, with machine, commit and date; killed meanwhile, it leaves the one before."""
     folder = folder or RESULTS
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
     stamped = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": describe_machine(), **values}
-    path.write_text(json.dumps(stamped, indent=1) + "\n")
-    return path
+    aside = path.with_suffix(".part")
+    aside.write_text(json.dumps(stamped, indent=1) + "\n")
+    return aside.replace(path)
 
 
 def spread(values: list[float], digits: int = 3) -> dict[str, float]:

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import mean
@@ -176,6 +177,16 @@ def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: 
     }
 
 
+def measure_recipe(recipe: str, store: str, settings: Settings, num_batches: int, least_s: float) -> dict[str, Any]:
+    """With a loader that is gone afterwards."""
+    return measure(Penstock(recipe, store, settings), settings, num_batches, least_s)
+
+
+def brief(piece: str, found: dict[str, Any]) -> str:
+    """A line of what was found."""
+    return f"{piece}: {json.dumps({key: value for key, value in found.items() if key not in ('picture', 'about')})}"
+
+
 def endless(contender: Penstock) -> Iterator[Any]:
     """Epoch after epoch."""
     while True:
@@ -209,14 +220,11 @@ def main(arguments: list[str] | None = None) -> None:
                 piece = f"{recipe}, {one.model}, batches of {one.batch_size}"
                 if piece in result or not deadline.allows(PIECE_S if least_s else 1, piece):
                     continue
-                contender = Penstock(recipe, str(store), one)
-                found = measure(contender, one, num_batches, least_s)
-                brief = {key: value for key, value in found.items() if key not in ("picture", "about")}
-                result.put(piece, found, f"{piece}: {json.dumps(brief)}")
-                del contender
+                result.measure(piece, partial(measure_recipe, recipe, str(store), one, num_batches, least_s), partial(brief, piece))
                 gc.collect()
                 if device.type == "cuda":
                     torch.cuda.empty_cache()
+    result.end()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -177,10 +178,11 @@ class ResultFile:
         command: that makes it, with placeholders for places.
     Attributes:
         values: all of it. A file of another device, commit or graph is begun anew.
+        failed: pieces that were tried and not measured.
     """
 
     def __init__(self, name: str, options: argparse.Namespace, device: torch.device, command: str, **about: Any) -> None:
-        self._name, self._folder = name, options.out or (None if options.toy else common.RESULTS)
+        self._name, self._folder, self.failed = name, options.out or (None if options.toy else common.RESULTS), list[str]()
         self.values: dict[str, Any] = {
             "command": command, "interpreted": is_interpreted(), "is_toy": options.toy, "device": describe_device(device),
             "foreign_load_percent": round(common.foreign_load(0.2), 1), **about, "pieces": {},
@@ -209,6 +211,21 @@ class ResultFile:
             self._folder.mkdir(parents=True, exist_ok=True)
             common.write_result(self._name, self.values, self._folder)
         print(said or f"{piece}: {json.dumps(found)[:400]}", flush=True)
+
+    def measure(self, piece: str, work: Callable[[], Any], say: Callable[[Any], str] = lambda found: "") -> None:
+        """Add what `work` finds. Where it fails that is told, and the pieces after it are measured all the same; see `end`."""
+        try:
+            found = work()
+        except (Exception, SystemExit):
+            traceback.print_exc()
+            self.failed.append(piece)
+        else:
+            self.put(piece, found, say(found))
+
+    def end(self) -> None:
+        """End the program with an error where a piece has failed."""
+        if self.failed:
+            sys.exit(f"failed: {'; '.join(self.failed)}")
 
 
 def filled(num_bytes: int, device: str, *, is_pinned: bool = False) -> torch.Tensor:

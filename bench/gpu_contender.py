@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import time
 import traceback
@@ -310,7 +311,8 @@ def serve(name: str, path: str, settings: Settings, asked: Iterable[str]) -> Ite
 
 def main() -> None:
     """Serve rounds until standard input ends."""
-    out, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not look like an answer
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print, compiled ones too, must not look like an answer
     warnings.filterwarnings("ignore")
     given = json.loads(sys.argv[3])
     for said in serve(sys.argv[1], sys.argv[2], Settings(**{**given, "fanouts": tuple(given["fanouts"])}), sys.stdin):

@@ -332,8 +332,9 @@ def main(arguments: list[str] | None = None) -> None:
     for piece in missing:
         if deadline.allows(90 if not options.toy else 1, piece):
             bench = bench or Bench(device, TOY if options.toy else Sizes())
-            result.put(piece, {"link": bench.link, "registered": bench.registered, "device": bench.own, "cache": bench.cache,
-                               "step": bench.step}[piece]())  # fmt: skip
+            work = {"link": bench.link, "registered": bench.registered, "device": bench.own, "cache": bench.cache, "step": bench.step}
+            result.measure(piece, work[piece])
+    result.end()
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ EXPECTED_S = 300.0
 ROUND_S = 15.0
 PATIENCE_S = 120.0
 """For an answer of a contender."""
+SLOW = {("PyG", "prepare"): 4, **{(name, "build"): 2 for name in CONTENDERS}}
+"""How often that: a round for each setting of PyG; an epoch presampled, and everything compiled, while all others do so too."""
 TIMES_ITSELF = ("ducati",)
 """Measures on the way what its division depends on."""
 COPY = ("PyG", "pyg")
@@ -53,7 +55,7 @@ class Contender:
     """A process that serves rounds; what it says, it says in one line."""
 
     def __init__(self, name: str, store: Path, settings: Settings) -> None:
-        self.name = name
+        self.name, self._patience_s = name, PATIENCE_S
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.gpu_contender", name, str(store), json.dumps(asdict(settings))],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -62,15 +64,16 @@ class Contender:
     def read(self) -> dict[str, Any]:
         """The next thing it says; a process that says nothing is ended."""
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
+        if not select.select([self._process.stdout], [], [], self._patience_s)[0]:
             self._process.kill()
-            return {"failed": f"no answer within {PATIENCE_S:.0f} s"}
+            return {"failed": f"no answer within {self._patience_s:.0f} s"}
         line = self._process.stdout.readline()
         return json.loads(line) if line else {"failed": f"the process ended with code {self._process.wait()}"}
 
     def ask(self, word: str) -> None:
         """See `bench.gpu_contender`."""
         assert self._process.stdin is not None
+        self._patience_s = PATIENCE_S * SLOW.get((self.name, word), 1)
         with suppress(BrokenPipeError):  # it has ended, and reading says so
             self._process.stdin.write(word + "\n")
             self._process.stdin.flush()

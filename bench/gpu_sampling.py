@@ -165,7 +165,8 @@ def main(arguments: list[str] | None = None) -> None:
                     continue
                 store = Store.open(graphs.make(graph, options.folder))
                 if deadline.allows(EXPECTED_S, name):
-                    result.put(name, measure(store, device, batch_size, num_batches))
+                    result.measure(name, partial(measure, store, device, batch_size, num_batches))
+    result.end()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 import itertools
 import json
 import re
+import subprocess
 import sys
 import time
+from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -89,6 +92,20 @@ def test_a_gather_of_wrong_rows_is_told(monkeypatch):
         bench.gathers(bench.table, 64, 1)
 
 
+def test_a_piece_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_link.Bench, "link", lambda bench: 1 / 0)
+    monkeypatch.setattr(gpu_link.Bench, "registered", lambda bench: sys.exit("wrong rows"))
+    with pytest.raises(SystemExit, match=r"^failed: link; registered$"):
+        gpu_link.main(["--toy", "--out", str(tmp_path), "--pieces", "link", "registered", "device"])
+    assert list(json.loads((tmp_path / "gpu_link.json").read_text())["pieces"]) == ["device"]
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: division by zero" in said
+    assert "SystemExit: wrong rows" in said
+    monkeypatch.setattr(gpu_busy, "measure", lambda *arguments: 1 / 0)
+    with pytest.raises(SystemExit, match=r"^failed: gnnlab, sage, batches of 16$"):
+        gpu_busy.main(["--toy", "--out", str(tmp_path)])
+
+
 def test_where_less_memory_can_be_pinned_the_table_is_smaller(monkeypatch, capsys):
     def refused(num_bytes, device, *, is_pinned):
         if num_bytes > most:
@@ -161,6 +178,28 @@ def test_a_contender_that_says_nothing_is_ended(tmp_path, monkeypatch):
     assert contender.read() == {"failed": "no answer within 0 s"}
     contender.close()
     assert contender._process.returncode < 0
+
+
+def test_whoever_tries_settings_or_presamples_is_waited_for_longer(tmp_path, monkeypatch):
+    waited = []
+    monkeypatch.setattr(gpu_recipes.subprocess, "Popen", mock.MagicMock())
+    monkeypatch.setattr(gpu_recipes.select, "select", lambda *streams_and_patience: waited.append(streams_and_patience[3]) or [[]])
+    for name, word in (("PyG", "prepare"), ("PyG", "train"), ("gnnlab", "build"), ("gnnlab", "prepare")):
+        contender = gpu_recipes.Contender(name, tmp_path, gpu_contender.Settings(batch_size=8))
+        contender.ask(word)
+        assert "no answer" in contender.read()["failed"]
+    assert waited == [480, 120, 240, 120]
+
+
+def test_what_libraries_print_is_no_answer():
+    """Compiled ones too, which know no `sys.stdout`."""
+    script = (
+        "import os, sys\nfrom bench import gpu_contender\nsys.argv[1:] = ['mmap', 'nowhere', '{\"batch_size\": 8, \"fanouts\": []}']\n"
+        "gpu_contender.serve = lambda *_: (os.write(1, b'loaded\\n') and {'a': 1} for _ in range(2))\ngpu_contender.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=common.ROOT, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == '{"a": 1}\n' * 2
+    assert "loaded" in done.stderr
 
 
 def test_a_round_of_a_slow_contender_ends_after_few_batches(monkeypatch):
@@ -287,6 +326,20 @@ def test_a_result_of_another_setting_is_begun_anew(results, capsys):
     assert "one" not in gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 3))
     assert "begun anew" in capsys.readouterr().out
     assert gpu_common.placeholder("bench.made", ["here", "--out", "there", "--toy"], ["here"]) == "python -m bench.made FOLDER --toy"
+
+
+def test_whoever_is_killed_while_a_result_is_written_leaves_the_one_before(tmp_path, monkeypatch):
+    common.write_result("made", {"a": 1}, tmp_path)
+    write = Path.write_text
+
+    def cut(path, text):
+        write(path, text[:20])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", cut)
+    with pytest.raises(KeyboardInterrupt):
+        common.write_result("made", {"a": 2}, tmp_path)
+    assert json.loads((tmp_path / "made.json").read_text())["a"] == 1
 
 
 def spread(median):
