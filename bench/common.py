@@ -50,7 +50,7 @@ def commit() -> str:
 
 
 def write_result(name: str, values: dict[str, Any], folder: Path | None = None) -> Path:
-    """Write `<name>.json`, in bench/results if no folder is given, with machine, commit and date; killed meanwhile, it leaves the one before."""
+    """Write `<name>.json`, in bench/results if no folder is given, with machine, commit and date; if it is killed, the last one stays."""
     folder = folder or RESULTS
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"

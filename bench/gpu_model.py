@@ -14,12 +14,14 @@ from torch_geometric.nn import GATConv, SAGEConv
 HIDDEN, HEADS, CLASSES = 128, 2, 50
 
 
-def make_model(kind: str, width: int, num_layers: int, device: torch.device) -> tuple[torch.nn.ModuleList, torch.optim.Optimizer]:
-    """Layers and their optimizer; the same weights for everybody."""
+def make_model(
+    kind: str, width: int, num_layers: int, device: torch.device, sage: type[SAGEConv] = SAGEConv
+) -> tuple[torch.nn.ModuleList, torch.optim.Optimizer]:
+    """Layers and their optimizer; the same weights for everybody. `sage`: PyG's layer, or one of its kind."""
     torch.manual_seed(0)
     widths = [width, *[HIDDEN] * (num_layers - 1)]
     if kind == "sage":
-        convs = [SAGEConv(a, b) for a, b in zip(widths, [*widths[1:], CLASSES], strict=True)]
+        convs = [sage(a, b) for a, b in zip(widths, [*widths[1:], CLASSES], strict=True)]
     else:
         inner = [GATConv(a, HIDDEN // HEADS, heads=HEADS, add_self_loops=False) for a in widths[:-1]]
         convs = [*inner, GATConv(widths[-1], CLASSES, heads=1, add_self_loops=False)]
@@ -30,8 +32,9 @@ def make_model(kind: str, width: int, num_layers: int, device: torch.device) -> 
 def penstock_step(kind: str, width: int, num_layers: int, device: torch.device) -> Callable[[Any], torch.Tensor]:
     """A step over batches of Penstock, layer by layer with what each needs. Nobody waits for the loss that it returns."""
     from penstock import layers
+    from penstock.train.convs import Sage
 
-    model, optimizer = make_model(kind, width, num_layers, device)
+    model, optimizer = make_model(kind, width, num_layers, device, Sage)
 
     def step(batch: Any) -> torch.Tensor:
         x = batch.x

@@ -13,10 +13,11 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GINConv
 
 from penstock.errors import UsageError
 from penstock.feed import Layer
+from penstock.train.convs import Gcn, Gin, Sage
 
 
 class GNN(nn.Module):
@@ -81,11 +82,11 @@ class GNN(nn.Module):
 
 def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, dropout: float, heads: int) -> nn.Module:
     if kind == "sage":
-        return SAGEConv(width_in, width_out)
+        return Sage(width_in, width_out)
     if kind == "gcn":
-        return GCNConv(width_in, width_out, normalize=False, add_self_loops=False)
+        return Gcn(width_in, width_out, normalize=False, add_self_loops=False)
     if kind == "gin":
-        return GINConv(nn.Sequential(nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)), train_eps=True)
+        return Gin(nn.Sequential(nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)), train_eps=True)
     if is_last:
         return GATConv(width_in, width_out, heads=1, concat=False, dropout=dropout)
     return GATConv(width_in, max(width_out // heads, 1), heads=heads, dropout=dropout)

@@ -10,11 +10,12 @@ from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import HGTConv, SAGEConv
+from torch_geometric.nn import HGTConv
 from torch_geometric.nn.module_dict import ModuleDict
 
 from penstock.feed import TypedLayer
 from penstock.records import EdgeType, NodeType
+from penstock.train.convs import Sage
 
 
 class TypedGNN(nn.Module):
@@ -59,7 +60,7 @@ class TypedGNN(nn.Module):
             self.convs = nn.ModuleList([HGTConv(hidden, hidden, metadata, heads) for _ in range(num_layers)])
         else:
             self._names = _names(edge_types)
-            convs = [{name: SAGEConv(hidden, hidden) for name in self._names.values()} for _ in range(num_layers)]
+            convs = [{name: Sage(hidden, hidden) for name in self._names.values()} for _ in range(num_layers)]
             self.convs = nn.ModuleList(map(nn.ModuleDict, convs))
         self.head = nn.Linear(hidden, num_outputs)
 

@@ -1,0 +1,84 @@
+"""Layers whose backward pass waits for no device give what PyG's give."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+
+import penstock
+from penstock.feed import Layer, layers
+from penstock.kernels import _triton
+from penstock.train import convs
+from penstock.train.models import GNN
+from tests.train.stores import make_data
+
+PAIRS = {
+    "sage": (convs.Sage, SAGEConv, lambda make: make(4, 3)),
+    "gcn": (convs.Gcn, GCNConv, lambda make: make(4, 3, normalize=False, add_self_loops=False)),
+    "gin": (convs.Gin, GINConv, lambda make: make(torch.nn.Linear(4, 3), train_eps=True)),
+}
+
+
+def random_matrix(num_rows, num_columns, num_edges):
+    """Some rows and columns are empty; some edges are there twice."""
+    random = np.random.default_rng()
+    ends = np.sort(random.integers(0, max(1, num_rows - 1), num_edges))
+    row_ptr = torch.from_numpy(np.searchsorted(ends, np.arange(num_rows + 1)))
+    columns = torch.from_numpy(random.integers(0, max(1, num_columns // 2), num_edges))
+    return Layer(num_columns, num_rows, row_ptr, columns, columns, None).adj_t(torch.rand(num_edges))
+
+
+@pytest.mark.parametrize("sizes", [(7, 12, 60), (1, 5, 3), (4, 4, 0)])
+def test_a_transpose(sizes):
+    matrix = random_matrix(*sizes)
+    identity = torch.eye(sizes[0])
+    torch.testing.assert_close(torch.sparse.mm(convs.transposed(matrix), identity), torch.sparse.mm(matrix, torch.eye(sizes[1])).T)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_gradients_are_those_of_pygs_layers(kind, device):
+    """On a device they come by way of the transpose."""
+    ours, theirs, make = PAIRS[kind]
+    (batch,) = penstock.NeighborLoader(make_data(), [4], torch.arange(60), batch_size=60, seed=0)
+    [layer] = layers(batch)
+    x, found = torch.rand(layer.num_src, 4), []
+    for where, kept in ((_triton.tensor_device(device), ours), (torch.device("cpu"), theirs)):
+        torch.manual_seed(0)
+        conv, rows = make(kept).to(where), x.to(where).requires_grad_()
+        row_ptr, sources = layer.row_ptr.to(where), layer.sources.to(where)
+        adjacency = Layer(layer.num_src, layer.num_dst, row_ptr, sources, sources, None).adj_t()
+        conv(rows if kind == "gcn" else (rows, rows[: layer.num_dst]), adjacency).square().sum().backward()
+        found.append([rows.grad.cpu(), *(each.grad.cpu() for each in conv.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_gives_the_gradients_of_torch():
+    matrix, x = random_matrix(9, 20, 100), torch.rand(20, 5, requires_grad=True)
+    [expected], [found] = (torch.autograd.grad(way(matrix, x).square().sum(), x) for way in (torch.sparse.mm, convs._Product.apply))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not hasattr(torch._C, "_cuda_set_sync_debug_mode"), reason="this torch is not for CUDA, and cannot say who waits")
+@pytest.mark.parametrize("kind", PAIRS)
+def test_a_step_waits_for_nothing(kind, device):
+    """torch raises an error where the processor waits for the device."""
+    data = make_data()
+    batch = penstock.NeighborLoader(data, [4, 3], data.train_mask, batch_size=60, seed=0, device=device)(np.arange(60))
+    model = GNN(kind, [4, 16, 5], dropout=0.5, input_dropout=0.2, heads=1).to(batch.x.device)
+    optimizer, degree = torch.optim.Adam(model.parameters()), torch.ones(batch.num_nodes, device=batch.x.device)
+
+    def step():
+        loss = F.cross_entropy(model(batch.x, layers(batch), degree), batch.y[:60])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    step()  # libraries set themselves up
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
