@@ -104,6 +104,7 @@ class Driver:
         monkeypatch.setattr(_cuda, "wait", self.waited.append)
         monkeypatch.setattr(_cuda, "is_registered", lambda address, num_bytes: False)
         monkeypatch.setattr(pinning, "OWN_BYTES", 0)
+        monkeypatch.setattr(pinning, "is_in_heap", lambda address: False)
 
     def register(self, address, num_bytes, flags):
         if self.refuses(flags):
@@ -248,10 +249,14 @@ def test_where_nothing_is_registered_the_driver_gives_memory(mapped, monkeypatch
     assert freed == [space.ctypes.data]
 
 
-def test_what_shares_its_pages_is_copied_without_a_word(monkeypatch, caplog):
+@pytest.mark.parametrize("why", ["small", "in the heap"])
+def test_what_shares_its_pages_is_copied_without_a_word(why, monkeypatch, caplog):
     """Registered, its pages would make copies of what lies beside it fail."""
     driver, array = Driver(monkeypatch, lambda flags: False), np.arange(1 << 18)
-    monkeypatch.setattr(pinning, "OWN_BYTES", array.nbytes + 1)
+    if why == "small":
+        monkeypatch.setattr(pinning, "OWN_BYTES", array.nbytes + 1)
+    else:
+        monkeypatch.setattr(pinning, "is_in_heap", lambda address: address == array.ctypes.data)
     with caplog.at_level(logging.WARNING, "penstock"):
         found = pinning.pin(array, CUDA, "x")
     assert found.how == "copied into pinned memory, not registered where it lies: its pages hold other memory too"

@@ -85,6 +85,7 @@ def test_pinned_memory_is_in_the_sum(store, device, monkeypatch):
         counted.append(loader._caches.fitted.memory.needs.pinned)
     assert counted == [rows + edges, rows + edges, rows + edges + 3000 * (4 + 4)]
     monkeypatch.setattr(pin, "OWN_BYTES", 0)
+    monkeypatch.setattr(pin, "is_in_heap", lambda address: False)
     in_memory = penstock.NeighborLoader(homogeneous_data(), **OPTIONS, plan=Plan(host_memory=BUDGET, policy="degree"), device=device)
     assert in_memory._caches.fitted.memory.needs.pinned == 0  # it is the process' anyway
 

@@ -115,6 +115,12 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
 
 
+def is_in_heap(address: int) -> bool:
+    """Whether memory lies in the heap of malloc, whose pieces share pages; large ones do not, unless malloc was told to map none."""
+    heaps = (line.split()[0].split("-") for line in _read_lines(Path("/proc/self/maps")) if line.endswith("[heap]"))
+    return any(int(first, 16) <= address < int(end, 16) for first, end in heaps)
+
+
 def give_back_freed_memory() -> None:
     """Ask malloc to return to the system what is free, also in the middle of its heap (glibc; elsewhere nothing happens)."""
     try:

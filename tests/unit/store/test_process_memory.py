@@ -22,3 +22,19 @@ print(before - after)
 def test_libraries_are_let_go_and_come_back():
     run = subprocess.run([sys.executable, "-c", FORGETFUL], capture_output=True, text=True, check=True)
     assert int(run.stdout) > 30e6
+
+
+HEAP = """
+import ctypes, numpy
+from penstock.store.process_memory import is_in_heap
+large = numpy.ones(64 << 20, numpy.uint8)
+ctypes.CDLL(None).mallopt(-4, 0)  # as trainings do: M_MMAP_MAX
+others = [numpy.ones(64 << 20, numpy.uint8) for _ in range(2)]
+print(is_in_heap(large.ctypes.data), *(is_in_heap(each.ctypes.data) for each in others), is_in_heap(1))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says where the heap is")
+def test_large_memory_lies_in_the_heap_where_malloc_maps_none():
+    run = subprocess.run([sys.executable, "-c", HEAP], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True", "True", "False"]

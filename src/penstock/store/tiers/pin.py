@@ -22,7 +22,7 @@ from penstock.errors import BudgetError, TierError
 from penstock.kernels import _cuda
 from penstock.store.budget import format_bytes
 from penstock.store.huge_pages import OwnPages, keep_in_place, own_pages
-from penstock.store.process_memory import free_bytes
+from penstock.store.process_memory import free_bytes, is_in_heap
 
 if TYPE_CHECKING:
     import torch
@@ -65,8 +65,9 @@ _PATIENCE_S = 60.0
 SAID_BYTES = 1 << 20
 """Of a copy that the user is told of, where the driver refuses what is there."""
 OWN_BYTES = 64 << 20
-"""Memory of the heap from here on has pages to itself. Smaller pieces share those at their ends, which are registered as a whole: a copy to
-or from a device whose memory begins on such a page and goes on beyond it, whoever asks for it, is an invalid value to the driver."""
+"""Memory from here on has pages to itself, until a training has told malloc to keep what is freed. Smaller pieces share those at their
+ends, which are registered as a whole: a copy to or from a device whose memory begins on such a page and goes on beyond it, whoever asks
+for it, is an invalid value to the driver."""
 
 
 def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
@@ -179,7 +180,7 @@ def _is_map(array: np.ndarray) -> bool:
 
 
 def _has_own_pages(array: np.ndarray) -> bool:
-    return isinstance(_owner(array), mmap.mmap) or array.nbytes >= OWN_BYTES
+    return isinstance(_owner(array), mmap.mmap) or (array.nbytes >= OWN_BYTES and not is_in_heap(array.ctypes.data))
 
 
 def _register(array: np.ndarray, device: torch.device, flags: int) -> torch.Tensor | str:
