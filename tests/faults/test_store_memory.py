@@ -12,12 +12,11 @@ import pytest
 SCRIPT = """
 import json, sys
 import numpy as np, pyarrow as pa
-from penstock.sources.source import EdgeTable, NodeTable, Source
-from penstock.sources.source import Chunk, Column
+from penstock.sources.source import Chunk, Column, EdgeTable, NodeTable, Source, Table
 from penstock.store import ingest
 from penstock.store.process_memory import peak_resident_bytes
 
-class Edges:
+class Edges(Table):
     # Rows computed on demand, so that the source itself takes no memory.
     def __init__(self, kind, num_rows, num_nodes):
         self.name, self._num_rows, self._kind, self._num_nodes = "edges", num_rows, kind, num_nodes
@@ -39,9 +38,6 @@ class Edges:
         if self._kind == "sparse":
             return nodes * 1_000_003 - 10**12
         return pa.array(np.char.add("node number ", nodes.astype(str))) if self._kind == "string" else nodes
-
-    def where(self, row):
-        return f"row {row}"
 
 kind, num_rows, num_nodes, memory, path = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
 is_mapped = kind in ("sparse", "string")

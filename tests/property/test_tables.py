@@ -10,7 +10,7 @@ from penstock.records import CSC, EDGE
 from penstock.sources.array_file import MemoryArray, open_npy
 from penstock.sources.array_table import ArrayFileTable, SparseRowsTable, array_rows
 from penstock.sources.generate import generate
-from penstock.sources.source import ArrayTable, Chunk, Column, expected_rows
+from penstock.sources.source import ArrayTable, Chunk, Column, Table
 from penstock.sources.tables import ComputedTable, ConcatenatedTable, JoinedTable
 from tests.tables import assert_same_columns, check_table, read_all
 
@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 SIZES = st.integers(1, 100)
 
 
-class Ragged:
+class Ragged(Table):
     """A table that delivers chunks of random sizes, as a CSV file does."""
 
     def __init__(self, columns, seed):
@@ -32,9 +32,6 @@ class Ragged:
             (chunk,) = (Chunk(first, {k: v[first : first + count] for k, v in self._table._arrays.items() if names is None or k in names}),)
             yield chunk
             first += count
-
-    def where(self, row):
-        return f"ragged, row {row}"
 
 
 @given(SEEDS, st.lists(st.integers(0, 40), min_size=1, max_size=5), SIZES)
@@ -153,8 +150,8 @@ def test_expected_rows():
     known, unknown = ArrayTable({"a": np.zeros(4)}, "known"), Ragged({"a": np.zeros(4)}, 0)
     guessing = generate("kronecker", base=small_base(), num_copies=4).edges[EDGE].table
     about = round(8.8 * small_base().num_edges)
-    assert abs(expected_rows(guessing) - about) <= 1
-    assert [expected_rows(table) for table in (known, unknown)] == [4, None]
-    assert expected_rows(ConcatenatedTable([known, known], "both")) == 8
-    assert expected_rows(ConcatenatedTable([known, unknown], "both")) is None
-    assert expected_rows(JoinedTable([unknown, guessing], "both")) == expected_rows(guessing)
+    assert abs(guessing.expected_rows - about) <= 1
+    assert [table.expected_rows for table in (known, unknown)] == [4, None]
+    assert ConcatenatedTable([known, known], "both").expected_rows == 8
+    assert ConcatenatedTable([known, unknown], "both").expected_rows is None
+    assert JoinedTable([unknown, guessing], "both").expected_rows == guessing.expected_rows

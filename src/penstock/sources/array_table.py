@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.errors import InputError
 from penstock.sources.array_file import AnyArray, ArrayFile
-from penstock.sources.source import DST, SRC, Chunk, Column
+from penstock.sources.source import DST, SRC, Chunk, Column, Table
 
 MAX_STREAMS = 4096
 """Columns of a deflated array that lies column by column; each needs its own decompressor."""
@@ -87,14 +87,12 @@ def edge_columns(file: ArrayFile) -> dict[str, ArrayRows]:
     return {SRC: array_rows(file, 1, 0), DST: array_rows(file, 1, 1)}
 
 
-class ArrayFileTable:
+class ArrayFileTable(Table):
     """Columns from arrays on disk, all with the same number of rows. Rows of one column are scalars, but for features `x`."""
 
     def __init__(self, rows: Mapping[str, ArrayRows], name: str) -> None:
         self.name, self._rows = name, {key: replace(each, is_matrix=key == "x") for key, each in rows.items()}
-        self.columns: Mapping[str, Column] = {
-            key: Column(name=key, dtype=each.file.dtype, row_shape=each.row_shape) for key, each in self._rows.items()
-        }
+        self.columns = {key: Column(name=key, dtype=each.file.dtype, row_shape=each.row_shape) for key, each in self._rows.items()}
         first = next(iter(self._rows.values()))
         for each in self._rows.values():
             if each.num_rows != first.num_rows:
@@ -102,7 +100,7 @@ class ArrayFileTable:
                     f"{each.file.name} has {each.num_rows} rows and {first.file.name} has {first.num_rows}; "
                     "both have one row for each of the same things"
                 )
-        self.num_rows: int | None = first.num_rows
+        self.num_rows = first.num_rows
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read all wanted arrays in step."""
@@ -112,12 +110,8 @@ class ArrayFileTable:
                 count = min(max_rows, (self.num_rows or 0) - first)
                 yield Chunk(first, {key: read(count) for key, read in readers.items()})
 
-    def where(self, row: int) -> str:
-        """Name the file and the row."""
-        return f"{self.name}, row {row}"
 
-
-class SparseRowsTable:
+class SparseRowsTable(Table):
     """One column of feature rows that are stored as CSR and delivered dense."""
 
     def __init__(self, key: str, indptr: AnyArray, indices: AnyArray, data: AnyArray | None, num_columns: int, name: str) -> None:
@@ -133,9 +127,9 @@ class SparseRowsTable:
         self.name, self._key, self._width = name, key, num_columns
         self._indptr, self._indices, self._data = indptr, indices, data
         self._dtype = np.dtype(np.float32) if data is None else data.dtype
-        self.columns: Mapping[str, Column] = {key: Column(name=key, dtype=self._dtype, row_shape=(num_columns,))}
+        self.columns = {key: Column(name=key, dtype=self._dtype, row_shape=(num_columns,))}
         self._num_rows = indptr.shape[0] - 1
-        self.num_rows: int | None = self._num_rows
+        self.num_rows = self._num_rows
         if data is not None and data.shape != indices.shape:
             raise InputError(f"{name}: {data.shape[0]} values for {indices.shape[0]} column numbers in sparse {key!r}")
 
@@ -169,7 +163,3 @@ class SparseRowsTable:
         dense = np.zeros((counts.size, self._width), dtype=self._dtype)
         dense[rows, columns] = values
         return dense
-
-    def where(self, row: int) -> str:
-        """Name the file and the row."""
-        return f"{self.name}, row {row}"

@@ -10,7 +10,7 @@ The file is cut into blocks here, and Arrow parses one at a time. Left to cut th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import pyarrow.csv
 from penstock.errors import InputError, argument
 from penstock.sources.columns import Field, Request, make_chunk, make_field, pc, resolve
 from penstock.sources.csv_layout import MAX_LINE_BYTES, NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
-from penstock.sources.source import DST, ID, SRC, Chunk, Column
+from penstock.sources.source import DST, ID, SRC, Chunk, Table
 
 _BLOCK_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 60
@@ -31,13 +31,13 @@ _DEFAULT_POSITIONS = {SRC: "0", DST: "1", ID: "0"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class CsvTable:
+class CsvTable(Table):
     """Fields of one CSV file."""
 
     def __init__(self, path: Path, requests: Sequence[Request], delimiter: str | None = None, has_header: bool | None = None) -> None:
         """Open the file; see `find_layout` for the arguments."""
         self.name, self._path = str(path), path
-        self.num_rows: int | None = None
+        self.num_rows = None
         self._layout = find_layout(path, requests, delimiter, has_header)
         names = self._layout.column_names
         self._columns: dict[str, tuple[str, ...]] = {}
@@ -52,7 +52,7 @@ class CsvTable:
         self._fields: dict[str, Field] = {
             request.name: make_field(request, self._columns[request.name], self._types, self.name, lambda _: 0) for request in wanted
         }
-        self.columns: Mapping[str, Column] = {name: replace(field.column, is_parsed=True) for name, field in self._fields.items()}
+        self.columns = {name: replace(field.column, is_parsed=True) for name, field in self._fields.items()}
 
     def _settle_types(self, requests: Sequence[Request]) -> None:
         """Choose the type of every wanted column: as its field asks for, or by what the first block holds."""

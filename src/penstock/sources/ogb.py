@@ -13,7 +13,7 @@ edges are those of the files: where OGB itself adds the inverse edges (products,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from penstock.sources.array_table import ArrayFileTable, array_rows, edge_column
 from penstock.sources.columns import Request
 from penstock.sources.csv_layout import find_layout, is_blank, read_lines
 from penstock.sources.csv_table import CsvTable
-from penstock.sources.source import CHUNK_ROWS, DST, SRC, ArrayTable, Chunk, Column, EdgeTable, NodeTable, Source, Table
+from penstock.sources.source import CHUNK_ROWS, DST, SRC, ArrayTable, ChangedTable, Chunk, Column, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, index_part, part_name
 from penstock.sources.tables import join
 
@@ -65,15 +65,14 @@ def open_ogb(path: Path, split: str | None = None) -> Source:
     return source
 
 
-class LabelTable:
+class LabelTable(ChangedTable):
     """Labels as classes: float labels become int64, NaN (unknown) becomes -1."""
 
     def __init__(self, table: Table) -> None:
-        self.name, self.num_rows, self._table = table.name, table.num_rows, table
         column = table.columns["y"]
         self._is_converted = column.dtype.kind == "f" and column.row_shape == ()
         dtype = np.dtype(np.int64) if self._is_converted else column.dtype
-        self.columns: Mapping[str, Column] = {"y": Column(name="y", dtype=dtype, row_shape=column.row_shape)}
+        super().__init__(table, {"y": Column(name="y", dtype=dtype, row_shape=column.row_shape)})
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read and convert."""
@@ -89,10 +88,6 @@ class LabelTable:
         if wrong.size:
             raise InputError(f"{self.where(chunk.first_row + int(wrong[0]))}: label {labels[wrong[0]]} is no class number")
         return classes
-
-    def where(self, row: int) -> str:
-        """Name the file and the row."""
-        return self._table.where(row)
 
 
 def _csv_field(path: Path, name: str) -> Table | None:

@@ -7,7 +7,7 @@ many columns take is said (`reader_bytes`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import InputError
 from penstock.sources.columns import Field, Request, as_strings, make_chunk, make_field, resolve
-from penstock.sources.source import TEXT_BYTES, Chunk, Column
+from penstock.sources.source import TEXT_BYTES, Chunk, Table
 
 _BUFFER_BYTES = 1 << 14, 1 << 20
 """Of a column, at least and at most."""
@@ -27,14 +27,14 @@ _BUFFERS_BYTES = 8 << 20
 _FEW_COLUMNS, _PROBED_COLUMNS, _PROBED_ROWS = 8, 32, 1000
 
 
-class ParquetTable:
+class ParquetTable(Table):
     """Fields of one Parquet file."""
 
     def __init__(self, path: Path, requests: Sequence[Request]) -> None:
         self.name, self._path = str(path), path
         with self._open() as file:
             schema = file.schema_arrow
-            self.num_rows: int | None = file.metadata.num_rows
+            self.num_rows = file.metadata.num_rows
         self._fields: dict[str, Field] = {}
         for request in requests:
             if request.is_optional and request.columns not in schema.names:
@@ -44,7 +44,7 @@ class ParquetTable:
             columns = resolve(request, schema.names, self.name)
             types = {column: schema.field(column).type for column in columns}
             self._fields[request.name] = make_field(request, columns, types, self.name, self._list_width)
-        self.columns: Mapping[str, Column] = {name: field.column for name, field in self._fields.items()}
+        self.columns = {name: field.column for name, field in self._fields.items()}
 
     @contextmanager
     def _open(self, num_columns: int = 1) -> Iterator[pq.ParquetFile]:
@@ -106,10 +106,6 @@ class ParquetTable:
                     return
                 yield make_chunk(fields, batch, first, self.where)
                 first += batch.num_rows
-
-    def where(self, row: int) -> str:
-        """Name the file and the row."""
-        return f"{self.name}, row {row}"
 
 
 def _reason(error: Exception) -> str:

@@ -7,9 +7,10 @@ message about bad input can name the file and the line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -67,32 +68,67 @@ class Chunk:
         return len(next(iter(self.columns.values())))
 
 
-class Table(Protocol):
-    """Rows with named columns, read in order and as often as needed."""
+class Table(ABC):
+    """Rows with named columns, read in order and as often as needed.
+
+    Attributes:
+        name: what to call it in a message: a file, a folder, an array.
+        columns: by name.
+        num_rows: None where only reading tells.
+    """
 
     name: str
-    """What to call it in a message: a file, a folder, an array."""
     columns: Mapping[str, Column]
     num_rows: int | None
-    """None where only reading tells."""
 
+    @abstractmethod
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read from the first row on, at most `max_rows` at a time; only the named columns where names are given."""
-        ...
+
+    @property
+    def expected_rows(self) -> int | None:
+        """How many rows there are; where only reading tells, about how many, or None."""
+        return self.num_rows
+
+    @property
+    def reader_bytes(self) -> int:
+        """What reading takes beside the rows, where it is much."""
+        return 0
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The word of each class, where labels have words."""
+        return ()
 
     def where(self, row: int) -> str:
         """Say where a row stands, for a message: 'edges.csv, line 17'."""
-        ...
+        return f"{self.name}, row {row}"
 
 
-def expected_rows(table: Table) -> int | None:
-    """Return how many rows a table has; where only reading tells, about how many, if the table can guess (`expected_rows` of its own)."""
-    return table.num_rows if table.num_rows is not None else getattr(table, "expected_rows", None)
+class ChangedTable(Table):
+    """Rows of another table, changed on their way; the base of such tables.
 
+    Args:
+        table: the other.
+        columns: as they are delivered.
+    """
 
-def reader_bytes(table: Table) -> int:
-    """What reading a table takes beside its rows, where it has many columns: `table.reader_bytes` where it says so."""
-    return getattr(table, "reader_bytes", 0)
+    def __init__(self, table: Table, columns: Mapping[str, Column]) -> None:
+        self.name, self.columns, self.num_rows, self._table = table.name, columns, table.num_rows, table
+
+    @property
+    def expected_rows(self) -> int | None:
+        """As many as the other."""
+        return self._table.expected_rows
+
+    @property
+    def reader_bytes(self) -> int:
+        """That of the other."""
+        return self._table.reader_bytes
+
+    def where(self, row: int) -> str:
+        """Where it stands in the other."""
+        return self._table.where(row)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,23 +176,19 @@ class Source:
     provenance: dict[str, Any] = field(default_factory=dict)
 
 
-class ArrayTable:
+class ArrayTable(Table):
     """A table over arrays in memory or memory-mapped; also the way to give strings: pyarrow arrays."""
 
     def __init__(self, columns: Mapping[str, Any], name: str, bfloat16: frozenset[str] = frozenset()) -> None:
         self._arrays, self.name = dict(columns), name
-        self.columns: Mapping[str, Column] = {key: _describe(key, array, key in bfloat16) for key, array in self._arrays.items()}
-        self.num_rows: int | None = len(next(iter(self._arrays.values()))) if self._arrays else 0
+        self.columns = {key: _describe(key, array, key in bfloat16) for key, array in self._arrays.items()}
+        self.num_rows = len(next(iter(self._arrays.values()))) if self._arrays else 0
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Yield slices of the arrays."""
         names = tuple(self._arrays) if names is None else names
         for first in range(0, self.num_rows or 0, max_rows):
             yield Chunk(first, {name: self._arrays[name][first : first + max_rows] for name in names})
-
-    def where(self, row: int) -> str:
-        """Name the array and the row."""
-        return f"{self.name}, row {row}"
 
 
 def _describe(name: str, array: Any, is_bfloat16: bool) -> Column:

@@ -5,14 +5,14 @@ Invariant: chunk boundaries of the parts do not show in the rows; side by side, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.sources.source import Chunk, Column, Table, expected_rows, reader_bytes
+from penstock.sources.source import Chunk, Column, Table
 
 
-class ComputedTable:
+class ComputedTable(Table):
     """Rows that are a pure function of their number, so that any range can be made alone, twice, and by any thread."""
 
     def __init__(
@@ -32,10 +32,14 @@ class ComputedTable:
             name: for messages.
             class_names: the word of each class, where labels have words.
         """
-        self.columns: Mapping[str, Column] = {column.name: column for column in columns}
-        self.num_rows: int | None = num_rows
-        self.name, self.class_names = name, class_names
-        self._num_rows, self._compute = num_rows, compute
+        self.columns = {column.name: column for column in columns}
+        self.num_rows = num_rows
+        self.name, self._num_rows, self._compute, self._class_names = name, num_rows, compute, class_names
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """As given."""
+        return self._class_names
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Compute `max_rows` rows at a time."""
@@ -46,24 +50,20 @@ class ComputedTable:
         """Compute the rows from `first_row` on, alone."""
         return Chunk(first_row, self._compute(first_row, num_rows, tuple(self.columns) if names is None else names))
 
-    def where(self, row: int) -> str:
-        """Name the table and the row."""
-        return f"{self.name}, row {row}"
-
 
 def has_rows(table: Table) -> bool:
     """Whether there is a row; reads the first."""
     return next(iter(table.chunks(1)), None) is not None
 
 
-class ConcatenatedTable:
+class ConcatenatedTable(Table):
     """Part files of one table, one after the other. Parts without rows need not agree with the others."""
 
     def __init__(self, parts: Sequence[Table], name: str) -> None:
         if any(part.columns != parts[0].columns for part in parts):
             parts = [part for part in parts if has_rows(part)] or parts[:1]
         self.name, self._parts = name, parts
-        self.columns: Mapping[str, Column] = parts[0].columns
+        self.columns = parts[0].columns
         for part in parts[1:]:
             if set(part.columns) != set(self.columns):
                 theirs, ours = (", ".join(each.columns) for each in (part, parts[0]))
@@ -76,18 +76,18 @@ class ConcatenatedTable:
                         f"{column.dtype}{list(column.row_shape)} in {parts[0].name}; parts of one table must agree"
                     )
         counts = [part.num_rows for part in parts]
-        self.num_rows: int | None = None if None in counts else sum(count for count in counts if count is not None)
+        self.num_rows = None if None in counts else sum(count for count in counts if count is not None)
 
     @property
     def expected_rows(self) -> int | None:
         """About how many rows there are."""
-        counts = [expected_rows(part) for part in self._parts]
+        counts = [part.expected_rows for part in self._parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     @property
     def reader_bytes(self) -> int:
         """That of one part."""
-        return max(reader_bytes(part) for part in self._parts)
+        return max(part.reader_bytes for part in self._parts)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read part after part."""
@@ -130,29 +130,31 @@ class _Reader:
         return {name: column[first : self._used] for name, column in self._columns.items()}
 
 
-class JoinedTable:
+class JoinedTable(Table):
     """Columns from several tables side by side; all must have the same number of rows."""
 
     def __init__(self, parts: Sequence[Table], name: str) -> None:
         self.name, self._parts = name, parts
-        self.columns: Mapping[str, Column] = {key: column for part in parts for key, column in part.columns.items()}
+        self.columns = {key: column for part in parts for key, column in part.columns.items()}
         known = [(part.num_rows, part.name) for part in parts if part.num_rows is not None]
         for count, other in known[1:]:
             if count != known[0][0]:
                 raise InputError(
                     f"{other} has {count} rows and {known[0][1]} has {known[0][0]}; both have one row for each of the same things"
                 )
-        self.num_rows: int | None = known[0][0] if known else None
+        self.num_rows = known[0][0] if known else None
 
     @property
     def expected_rows(self) -> int | None:
-        """About how many rows there are."""
-        return next((count for part in self._parts if (count := expected_rows(part)) is not None), None)
+        """About how many rows there are, by the first part that tells."""
+        if self.num_rows is not None:
+            return self.num_rows
+        return next((count for part in self._parts if (count := part.expected_rows) is not None), None)
 
     @property
     def reader_bytes(self) -> int:
         """That of all parts."""
-        return sum(reader_bytes(part) for part in self._parts)
+        return sum(part.reader_bytes for part in self._parts)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read all parts in step."""

@@ -6,7 +6,7 @@ collected in one reading of `y` before its first chunk is delivered; what is rem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -15,28 +15,16 @@ import pyarrow as pa
 
 from penstock.errors import InputError
 from penstock.sources.columns import pc
-from penstock.sources.source import CHUNK_ROWS, LABELS, Chunk, Column, Table, expected_rows, reader_bytes
+from penstock.sources.source import CHUNK_ROWS, LABELS, ChangedTable, Chunk, Table
 
 MAX_CLASSES, MAX_BYTES = 1 << 16, 8 << 20
 
 
-class WordLabels:
+class WordLabels(ChangedTable):
     """A node table over one with words in `y`."""
 
     def __init__(self, table: Table) -> None:
-        self.name, self._table = table.name, table
-        self.num_rows: int | None = table.num_rows
-        self.columns: Mapping[str, Column] = {**table.columns, LABELS: replace(table.columns[LABELS], dtype=np.dtype(np.int64))}
-
-    @property
-    def expected_rows(self) -> int | None:
-        """About how many rows there are."""
-        return expected_rows(self._table)
-
-    @property
-    def reader_bytes(self) -> int:
-        """That of the table with words."""
-        return reader_bytes(self._table)
+        super().__init__(table, {**table.columns, LABELS: replace(table.columns[LABELS], dtype=np.dtype(np.int64))})
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -58,7 +46,3 @@ class WordLabels:
                 words, classes = pc.utf8_trim_whitespace(chunk.columns[LABELS]), pa.array(self.class_names, pa.string())
                 chunk.columns[LABELS] = pc.fill_null(pc.index_in(words, value_set=classes), -1).to_numpy().astype(np.int64)
             yield chunk
-
-    def where(self, row: int) -> str:
-        """Name the place of the row."""
-        return self._table.where(row)

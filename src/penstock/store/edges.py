@@ -6,7 +6,7 @@ checked the first time through; the second time delivers exactly the records tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from penstock.errors import InputError, NodeIdError, argument
 from penstock.records import index_dtype
 from penstock.rng import MAX_NODES
-from penstock.sources.source import DST, SRC, Chunk, Column, EdgeTable, Table, expected_rows
+from penstock.sources.source import DST, SRC, ChangedTable, Chunk, EdgeTable, Table
 from penstock.store.fields import FieldConverter, FieldRules
 from penstock.store.histogram import DegreeHistogram
 from penstock.store.place import INDICES, RecordColumn, Records
@@ -219,27 +219,17 @@ def reversed_edges(edges: EdgeTable) -> EdgeTable:
     return EdgeTable(edge_type=(destination, f"rev_{relation}", source), table=_SwappedTable(edges.table))
 
 
-class _SwappedTable:
+class _SwappedTable(ChangedTable):
     """A table of edges with its ends exchanged."""
 
     def __init__(self, table: Table) -> None:
-        self._table, self.name, self.num_rows = table, table.name, table.num_rows
-        self.columns: Mapping[str, Column] = {_swap(name): column for name, column in table.columns.items()}
-
-    @property
-    def expected_rows(self) -> int | None:
-        """About how many rows there are."""
-        return expected_rows(self._table)
+        super().__init__(table, {_swap(name): column for name, column in table.columns.items()})
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Read the table and rename its columns."""
         wanted = None if names is None else tuple(map(_swap, names))
         for chunk in self._table.chunks(max_rows, wanted):
             yield Chunk(chunk.first_row, {_swap(name): values for name, values in chunk.columns.items()})
-
-    def where(self, row: int) -> str:
-        """Say where a row stands."""
-        return self._table.where(row)
 
 
 def _swap(name: str) -> str:

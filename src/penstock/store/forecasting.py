@@ -1,8 +1,7 @@
 """What an ingestion will take, told before it starts: memory, disk, time.
 
 In: the tables and the budget. Out: a `Forecast`, right to the order of magnitude. Where only reading tells how many rows a table has, it
-is asked how many it expects (`penstock.sources.source.expected_rows`), and "about" is said; tables without even that are left out, which is
-said too.
+is asked how many it expects (`Table.expected_rows`), and "about" is said; tables without even that are left out, which is said too.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.records import EdgeType, NodeType, index_dtype
-from penstock.sources.source import DST, SRC, EdgeTable, NodeTable, Table, expected_rows
+from penstock.sources.source import DST, SRC, EdgeTable, NodeTable, Table
 from penstock.store.budget import Budget, format_bytes
 from penstock.store.edges import EdgeRules
 from penstock.store.fields import FieldRules, stored_dtype
@@ -101,7 +100,7 @@ def make_forecast(
         certain_bytes += (node_table.num_nodes or 0) * _fields_bytes(node_table.table, field_rules)
         seconds += counts[name] * bytes_per_row / READ_BYTES_PER_S + _parse_s(node_table.table, counts[name])
     for edge_type, edge_table in edges.items():
-        num_rows = expected_rows(edge_table.table) or 0
+        num_rows = edge_table.table.expected_rows or 0
         is_mapped = edge_type[0] in mapped or edge_type[2] in mapped
         num_records = num_rows * (2 if rules.undirected and edge_type[0] == edge_type[2] else 1)
         record_bytes = _record_bytes(edge_table.table, num_rows, counts[edge_type[0]], rules, field_rules)
@@ -133,10 +132,8 @@ def _expected_nodes(name: NodeType, nodes: NodeTable, edges: Mapping[EdgeType, E
     if nodes.num_nodes is not None:
         return nodes.num_nodes
     if nodes.table is not None and nodes.table.columns:
-        return expected_rows(nodes.table) or 0
-    return max(
-        [(expected_rows(each.table) or 0) // EDGES_PER_NODE for ends, each in edges.items() if name in (ends[0], ends[2])], default=0
-    )
+        return nodes.table.expected_rows or 0
+    return max([(each.table.expected_rows or 0) // EDGES_PER_NODE for ends, each in edges.items() if name in (ends[0], ends[2])], default=0)
 
 
 def _is_about(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType, EdgeTable]) -> bool:
@@ -149,7 +146,7 @@ def _is_about(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType, Edge
 def _unknown(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType, EdgeTable]) -> tuple[str, ...]:
     tables = {f"nodes {name}": each.table for name, each in nodes.items() if each.table is not None and each.num_nodes is None}
     tables |= {f"edges {'-'.join(edge_type)}": each.table for edge_type, each in edges.items()}
-    return tuple(name for name, table in tables.items() if table.columns and expected_rows(table) is None)
+    return tuple(name for name, table in tables.items() if table.columns and table.expected_rows is None)
 
 
 def _parse_s(table: Table | None, num_rows: int) -> float:

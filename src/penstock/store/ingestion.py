@@ -19,7 +19,7 @@ from penstock.errors import InputError, StoreError, UsageError, argument
 from penstock.kernels.placement import cpu as kernels
 from penstock.records import EDGE_NAMES, NODE_NAMES, EdgeType, NodeType
 from penstock.sources import open_source
-from penstock.sources.source import DST, ID, SRC, EdgeTable, Source, reader_bytes
+from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
 from penstock.store.allocators import arrow_by_malloc, release_memory
 from penstock.store.budget import Budget, default_bound, format_bytes, parse_bytes, plan_budget
 from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
@@ -138,7 +138,7 @@ def forecast(source: Any, *, memory: str | int | None = None, **options: Any) ->
 def _declare(memory: str | int | None, source: Source) -> Budget:
     _warm_kernels()
     tables = [one.table for one in (*source.nodes.values(), *source.edges.values()) if one.table is not None]
-    readers_bytes = max(map(reader_bytes, tables), default=0)
+    readers_bytes = max((table.reader_bytes for table in tables), default=0)
     release_memory()
     baseline_bytes = resident_bytes()
     left_bytes = max(0, free_bytes() - own_file_bytes())

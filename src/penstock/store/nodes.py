@@ -101,7 +101,7 @@ def write_nodes(
     if nodes.num_nodes is not None and num_rows != nodes.num_nodes:
         raise InputError(f"{name}: there are {num_rows} rows for {nodes.num_nodes} nodes: give one row for each node")
     for key, converter in converters.items():
-        names = getattr(table, "class_names", ()) if key == LABELS else ()
+        names = table.class_names if key == LABELS else ()
         arrays[key].properties = {**converter.properties(), **({"class_names": list(names)} if names else {})}
     fields = {key: array.finish() for key, array in arrays.items()}
     has_rows = bool(table.columns)

@@ -7,13 +7,13 @@ read it once each, neither parse nor hash anything again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from penstock.errors import InputError
 from penstock.records import index_dtype
-from penstock.sources.source import Chunk, Column, Table
+from penstock.sources.source import ChangedTable, Chunk, Column, Table
 from penstock.store.files import Scratch, ScratchFile
 from penstock.store.ids import memory_row_bytes, read_ids
 from penstock.store.idtable import TablePart
@@ -21,7 +21,7 @@ from penstock.store.prefetch import prefetch
 from penstock.store.progress import Progress, stage
 
 
-class TranslatedTable:
+class TranslatedTable(ChangedTable):
     """A table whose ids are translated, column by column, into a scratch file.
 
     Args:
@@ -34,16 +34,10 @@ class TranslatedTable:
     """
 
     def __init__(self, table: Table, label: str, scratch: Scratch, chunk_bytes: int) -> None:
-        self._table, self.name, self._scratch, self._chunk_bytes = table, table.name, scratch, chunk_bytes
-        self._label = label
         self._columns = dict(table.columns)
-        self.num_rows = table.num_rows
+        super().__init__(table, self._columns)
+        self._label, self._scratch, self._chunk_bytes = label, scratch, chunk_bytes
         self._files: dict[str, ScratchFile] = {}
-
-    @property
-    def columns(self) -> Mapping[str, Column]:
-        """The columns of the table, those translated as nodes."""
-        return self._columns
 
     def begin(self, names: tuple[str, ...], num_nodes: int) -> None:
         """Prepare to translate the columns that name nodes of one type."""
@@ -113,10 +107,6 @@ class TranslatedTable:
             first,
             {name: self._read(name, first, count) if name in self._files or chunk is None else chunk.columns[name] for name in names},
         )
-
-    def where(self, row: int) -> str:
-        """Say where a row stands."""
-        return self._table.where(row)
 
     def close(self) -> None:
         """Give the scratch files back."""

@@ -14,7 +14,7 @@ Ginex, section 5.1 and table 2 (papers100M: 4 times the nodes, 8.8 times the edg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,15 +130,19 @@ def _powers(theta: float, count: int) -> np.ndarray:
     return powers
 
 
-class KroneckerEdges:
+class KroneckerEdges(Table):
     """The expanded edges, base edge after base edge in order of destinations. How many there are, only making them tells."""
 
     def __init__(self, base: CSC, num_copies: int, thresholds: np.ndarray, key: np.ndarray) -> None:
         self.name = "kronecker edges"
-        self.columns: Mapping[str, Column] = {column.name: column for column in edge_columns()}
-        self.num_rows: int | None = None
-        self.expected_rows = round(float(thresholds.sum(dtype=np.float64)) / CERTAIN * base.num_edges)
+        self.columns = {column.name: column for column in edge_columns()}
+        self.num_rows = None
         self._base, self._num_copies, self._thresholds, self._key = base, num_copies, thresholds.ravel(), key
+
+    @property
+    def expected_rows(self) -> int:
+        """As many as the probabilities let expect."""
+        return round(float(self._thresholds.sum(dtype=np.float64)) / CERTAIN * self._base.num_edges)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Expand as many base edges at a time as cannot make more than `max_rows` edges; one by one if a single one can."""
@@ -162,10 +166,6 @@ class KroneckerEdges:
             sources, destinations, base.num_dst, self._num_copies, self._thresholds, self._key, tile, words, out[0], out[1]
         )
         return out[:, :made]
-
-    def where(self, row: int) -> str:
-        """Name the table and the row."""
-        return f"{self.name}, row {row}"
 
 
 def _destinations(indptr: np.ndarray, first: int, count: int) -> np.ndarray:
