@@ -7,7 +7,8 @@ from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source
 from penstock.store import Store
 from penstock.store.budget import Budget
 from penstock.store.build import Limits
-from penstock.store.ingestion import Ingestion, IngestOptions
+from penstock.store.ingestion import Ingestion
+from penstock.store.options import IngestOptions
 from penstock.store.progress import Quiet
 from penstock.store.writer import StoreWriter
 

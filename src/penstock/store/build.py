@@ -233,7 +233,7 @@ def build_edges(writer: StoreWriter, edge_type: EdgeType, reader: EdgeReader, li
     counts = reader.count(_choose_cells(reader, limits), progress)
     columns = reader.record_columns(counts)
     sink = EdgeSink(writer, edge_type, columns)
-    builder = Builder(columns, limits, writer.scratch, sink, counts.num_src if reader.rules.drop_duplicates else None)
+    builder = Builder(columns, limits, writer.scratch, sink, counts.num_src if reader.options.duplicates == "drop" else None)
     builder.place_range(lambda: reader.records(counts, progress), counts.histogram)
     for name, converter in reader.fields.items():
         sink.columns[name].properties = converter.properties()

@@ -15,8 +15,9 @@ from penstock.errors import InputError, NodeIdError, argument
 from penstock.records import index_dtype
 from penstock.rng import MAX_NODES
 from penstock.sources.source import DST, SRC, ChangedTable, Chunk, EdgeTable, Table
-from penstock.store.fields import FieldConverter, FieldRules
+from penstock.store.fields import FieldConverter
 from penstock.store.histogram import DegreeHistogram
+from penstock.store.options import IngestOptions
 from penstock.store.place import INDICES, RecordColumn, Records
 from penstock.store.prefetch import prefetch
 from penstock.store.progress import Progress, stage
@@ -31,23 +32,6 @@ FEW_NODES, NODES_PER_EDGE = 1 << 24, 100
 
 _ENDS_BYTES = 24
 """Per edge at work: both ends as int64, and what becomes of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeRules:
-    """What the user decides about edges.
-
-    Attributes:
-        undirected: add the reverse of every edge, right behind it and with the same fields and number; a self-loop stays one edge.
-        drop_duplicates: keep the first of equal (src, dst) pairs.
-        drop_self_loops: only where both ends are of one type.
-        keep_edge_ids: store the number of each edge; None where there are fields.
-    """
-
-    undirected: bool = False
-    drop_duplicates: bool = False
-    drop_self_loops: bool = False
-    keep_edge_ids: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +50,7 @@ class EdgeReader:
     Args:
         edges: the table.
         num_src, num_dst: node counts; None where the edges tell.
-        rules, field_rules: see there.
+        options: see there.
         chunk_bytes: of one piece.
     Attributes:
         name: how to call the table.
@@ -74,14 +58,13 @@ class EdgeReader:
         fields: converter of each field.
     """
 
-    def __init__(
-        self, edges: EdgeTable, num_src: int | None, num_dst: int | None, rules: EdgeRules, field_rules: FieldRules, chunk_bytes: int
-    ) -> None:
+    def __init__(self, edges: EdgeTable, num_src: int | None, num_dst: int | None, options: IngestOptions, chunk_bytes: int) -> None:
         self.table: Table = edges.table
         self.name = f"edges {edges.edge_type[0]}-{edges.edge_type[1]}->{edges.edge_type[2]}"
         self.is_one_type = edges.edge_type[0] == edges.edge_type[2]
-        self.rules, self.num_dst = rules, num_dst
-        self._is_doubled = rules.undirected and self.is_one_type
+        self.options, self.num_dst = options, num_dst
+        self._is_doubled = options.undirected and self.is_one_type
+        self._drops_loops = options.self_loops == "drop" and self.is_one_type
         self._known = (num_src, num_dst)
         self._largest_src = self._largest_dst = -1
         names = [name for name in self.table.columns if name not in (SRC, DST)]
@@ -90,7 +73,7 @@ class EdgeReader:
         for name in names:
             if name in RESERVED:
                 raise InputError(f"{self.name}: a field cannot be called '{name}', the store uses that name: rename the column")
-        self.fields = {name: FieldConverter(self.table, self.table.columns[name], field_rules, self.name) for name in names}
+        self.fields = {name: FieldConverter(self.table, self.table.columns[name], options, self.name) for name in names}
         fields_bytes = sum(self.table.columns[name].row_bytes for name in names)
         self._max_rows = max(1, chunk_bytes // ((_ENDS_BYTES + fields_bytes) * self.records_per_row))
         self._max_ends = max(1, chunk_bytes // (_ENDS_BYTES * self.records_per_row))
@@ -111,11 +94,11 @@ class EdgeReader:
         with stage(progress, f"count {self.name}", self.table.num_rows):
             for chunk in prefetch(self.table.chunks(self._max_ends, (SRC, DST))):
                 src, dst = self._checked_ends(chunk)
-                if self.is_one_type and (self.rules.undirected or self.rules.drop_self_loops):
+                if self._is_doubled or self._drops_loops:
                     is_loop = src == dst
                     if self._is_doubled:
                         histogram.add(src[~is_loop], self._largest_src)
-                    if self.rules.drop_self_loops:
+                    if self._drops_loops:
                         dst = dst[~is_loop]
                 histogram.add(dst, self._largest_dst)
                 num_rows += chunk.num_rows
@@ -152,7 +135,7 @@ class EdgeReader:
     def record_columns(self, counts: EdgeCounts) -> dict[str, RecordColumn]:
         """Return the columns of a record: int32 where the numbers fit."""
         columns = {INDICES: RecordColumn(index_dtype(counts.num_src).__name__)}
-        keep_ids = self.rules.keep_edge_ids
+        keep_ids = self.options.edge_ids
         if keep_ids or (keep_ids is None and self.fields):
             columns[EDGE_ID] = RecordColumn(index_dtype(counts.num_rows).__name__)
         return columns | {name: RecordColumn(field.dtype, field.row_shape) for name, field in self.fields.items()}
@@ -169,7 +152,7 @@ class EdgeReader:
                     rows[EDGE_ID] = ids
                 for name, field in self.fields.items():
                     rows[name] = field.convert(chunk.columns[name], chunk.first_row)
-                if self.is_one_type and (self._is_doubled or self.rules.drop_self_loops):
+                if self._is_doubled or self._drops_loops:
                     src, dst, rows = self._filter(src, dst, rows)
                 rows[INDICES] = src.astype(columns[INDICES].storage)
                 yield Records(dst, {name: rows[name] for name in columns})
@@ -183,7 +166,7 @@ class EdgeReader:
         if not self._is_doubled:
             keep = ~is_loop
             return src[keep], dst[keep], {name: values[keep] for name, values in rows.items()}
-        times = np.where(is_loop, 0 if self.rules.drop_self_loops else 1, 2)
+        times = np.where(is_loop, 0 if self._drops_loops else 1, 2)
         row = np.repeat(np.arange(src.size), times)
         is_reverse = np.r_[False, row[1:] == row[:-1]]
         ends = np.where(is_reverse, dst[row], src[row]), np.where(is_reverse, src[row], dst[row])

@@ -15,39 +15,21 @@ NaN and infinite values are refused unless allowed; a value that turns infinite 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from penstock.errors import InputError, UsageError, argument
+from penstock.errors import InputError, argument
 from penstock.sources.source import LABELS, Column, Table
 from penstock.store.format import BFLOAT16, DTYPES
+from penstock.store.options import IngestOptions
 
 FEATURES, TIMES, WEIGHTS = "x", "time", "weight"
-FEATURE_DTYPES = ("float16", BFLOAT16, "float32", "float64")
 FEW_CLASSES, CLASSES_PER_ROW = 1 << 16, 100
 """More classes than both are refused: such labels are ids or amounts, and a model has an output for each number up to the largest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldRules:
-    """What the user decides about fields.
-
-    Attributes:
-        feature_dtype: of `x`, one of `FEATURE_DTYPES`; None keeps what there is, but float64 becomes float32.
-        allow_nan: take NaN and infinite values as they are.
-    """
-
-    feature_dtype: str | None = None
-    allow_nan: bool = False
-
-    def __post_init__(self) -> None:
-        if self.feature_dtype is not None and self.feature_dtype not in FEATURE_DTYPES:
-            raise UsageError(f"{argument('feature_dtype')} must be one of {', '.join(FEATURE_DTYPES)}, got {self.feature_dtype!r}")
-
-
-def stored_dtype(column: Column, rules: FieldRules, table_name: str) -> str:
+def stored_dtype(column: Column, options: IngestOptions, table_name: str) -> str:
     """Return the logical dtype that a column is stored in.
 
     Raises:
@@ -59,8 +41,8 @@ def stored_dtype(column: Column, rules: FieldRules, table_name: str) -> str:
         raise InputError(f"{table_name}: field '{name}' holds {kind}; a store holds numbers: leave the column out or encode it")
     if name == TIMES and dtype.kind not in "iu":
         raise InputError(f"{table_name}: field 'time' is {dtype}; times must be integers (seconds, days, steps): convert them first")
-    if name == FEATURES and rules.feature_dtype is not None:
-        return rules.feature_dtype
+    if name == FEATURES and options.feature_dtype is not None:
+        return options.feature_dtype
     if name == TIMES or (name == LABELS and dtype.kind in "biu" and column.row_shape == ()):
         return "int64"
     if column.is_bfloat16:
@@ -78,7 +60,7 @@ class FieldConverter:
     Args:
         table: for messages.
         column: of the table.
-        rules: see there.
+        options: see there.
         table_name: how to call the table where no row can be named.
         num_classes: of `y`, where declared.
     Attributes:
@@ -86,12 +68,12 @@ class FieldConverter:
         row_shape: shape of a row.
     """
 
-    def __init__(self, table: Table, column: Column, rules: FieldRules, table_name: str, num_classes: int | None = None) -> None:
-        self.dtype, self.row_shape, self.name = stored_dtype(column, rules, table_name), column.row_shape, column.name
-        self._table, self._num_classes, self._storage = table, num_classes, DTYPES[stored_dtype(column, rules, table_name)]
+    def __init__(self, table: Table, column: Column, options: IngestOptions, table_name: str, num_classes: int | None = None) -> None:
+        self.dtype, self.row_shape, self.name = stored_dtype(column, options, table_name), column.row_shape, column.name
+        self._table, self._num_classes, self._storage = table, num_classes, DTYPES[self.dtype]
         self._is_bfloat16 = column.is_bfloat16
         self._is_label = column.name == LABELS and self.dtype == "int64" and column.row_shape == ()
-        self._allow_nan = rules.allow_nan or column.name == LABELS
+        self._allow_nan = options.nan == "allow" or column.name == LABELS
         self._largest_label, self._row_of_largest, self._num_rows = -1, 0, 0
         self._last_time, self._is_ascending = 0, True
 

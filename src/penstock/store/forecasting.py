@@ -15,9 +15,9 @@ import numpy as np
 from penstock.records import EdgeType, NodeType, index_dtype
 from penstock.sources.source import DST, SRC, EdgeTable, NodeTable, Table
 from penstock.store.budget import Budget, format_bytes
-from penstock.store.edges import EdgeRules
-from penstock.store.fields import FieldRules, stored_dtype
+from penstock.store.fields import stored_dtype
 from penstock.store.format import DTYPES, row_bytes
+from penstock.store.options import IngestOptions
 
 READ_BYTES_PER_S = 1e9
 WRITE_BYTES_PER_S = 800e6
@@ -87,23 +87,22 @@ def make_forecast(
     nodes: Mapping[NodeType, NodeTable],
     edges: Mapping[EdgeType, EdgeTable],
     mapped: frozenset[NodeType],
-    rules: EdgeRules,
-    field_rules: FieldRules,
+    options: IngestOptions,
     budget: Budget,
 ) -> Forecast:
     """Forecast an ingestion."""
     counts = {name: _expected_nodes(name, table, edges) for name, table in nodes.items()}
     disk_bytes, scratch_bytes, certain_bytes, seconds, num_edges, spills = 0, 0, 0, 0.0, 0, False
     for name, node_table in nodes.items():
-        bytes_per_row = _fields_bytes(node_table.table, field_rules) + (16 if name in mapped else 0)
+        bytes_per_row = _fields_bytes(node_table.table, options) + (16 if name in mapped else 0)
         disk_bytes += counts[name] * bytes_per_row
-        certain_bytes += (node_table.num_nodes or 0) * _fields_bytes(node_table.table, field_rules)
+        certain_bytes += (node_table.num_nodes or 0) * _fields_bytes(node_table.table, options)
         seconds += counts[name] * bytes_per_row / READ_BYTES_PER_S + _parse_s(node_table.table, counts[name])
     for edge_type, edge_table in edges.items():
         num_rows = edge_table.table.expected_rows or 0
         is_mapped = edge_type[0] in mapped or edge_type[2] in mapped
-        num_records = num_rows * (2 if rules.undirected and edge_type[0] == edge_type[2] else 1)
-        record_bytes = _record_bytes(edge_table.table, num_rows, counts[edge_type[0]], rules, field_rules)
+        num_records = num_rows * (2 if options.undirected and edge_type[0] == edge_type[2] else 1)
+        record_bytes = _record_bytes(edge_table.table, num_rows, counts[edge_type[0]], options)
         lists_bytes, degrees_bytes = num_records * record_bytes, 8 * counts[edge_type[2]]
         certain_bytes += 8 * (nodes[edge_type[2]].num_nodes or 0)
         spills_here = lists_bytes + degrees_bytes > budget.work_bytes
@@ -155,15 +154,15 @@ def _parse_s(table: Table | None, num_rows: int) -> float:
     return num_rows * PARSE_VALUE_S * sum(math.prod(column.row_shape) for column in parsed)
 
 
-def _fields_bytes(table: Table | None, rules: FieldRules) -> int:
+def _fields_bytes(table: Table | None, options: IngestOptions) -> int:
     if table is None:
         return 0
     columns = [column for name, column in table.columns.items() if name not in (SRC, DST, "id")]
-    return sum(row_bytes(DTYPES[stored_dtype(column, rules, table.name)], column.row_shape) for column in columns)
+    return sum(row_bytes(DTYPES[stored_dtype(column, options, table.name)], column.row_shape) for column in columns)
 
 
-def _record_bytes(table: Table, num_rows: int, num_src: int, rules: EdgeRules, field_rules: FieldRules) -> int:
-    fields_bytes = _fields_bytes(table, field_rules)
-    keeps_ids = rules.keep_edge_ids or (rules.keep_edge_ids is None and fields_bytes > 0)
+def _record_bytes(table: Table, num_rows: int, num_src: int, options: IngestOptions) -> int:
+    fields_bytes = _fields_bytes(table, options)
+    keeps_ids = options.edge_ids or (options.edge_ids is None and fields_bytes > 0)
     source_bytes, number_bytes = (np.dtype(index_dtype(most)).itemsize for most in (num_src, num_rows))
-    return source_bytes + number_bytes * bool(keeps_ids) + fields_bytes + rules.drop_duplicates
+    return source_bytes + number_bytes * bool(keeps_ids) + fields_bytes + (options.duplicates == "drop")

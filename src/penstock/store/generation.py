@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import Any
 
 from penstock.errors import UsageError
 from penstock.sources.generate import generate as generate_source
 from penstock.store.ingestion import ingest
 from penstock.store.opened import Store
+from penstock.store.options import IngestOptions
 
-_STORE_OPTIONS = frozenset(
-    ("memory", "undirected", "duplicates", "self_loops", "feature_dtype", "edge_ids", "nan", "progress", "overwrite")
-)
+_STORE_OPTIONS = {"memory", "progress", "overwrite", *(field.name for field in fields(IngestOptions))}
 
 
 def generate(kind: str, dest: str | os.PathLike[str], *, base: Store | str | os.PathLike[str] | None = None, **options: Any) -> Store:
@@ -39,7 +39,7 @@ def _base_options(base: Store | str | os.PathLike[str]) -> dict[str, Any]:
     if not store.is_homogeneous:
         raise UsageError(f"{store.path} has several types; only a homogeneous graph can be expanded")
     store.graph().check_lists()
-    fields = store.node_fields()
-    wanted = {name: store.node_field(None, name) for name in ("x", "y") if name in fields and fields[name].dtype != "bfloat16"}
-    words = fields["y"].properties.get("class_names", ()) if "y" in wanted else ()
+    known = store.node_fields()
+    wanted = {name: store.node_field(None, name) for name in ("x", "y") if name in known and known[name].dtype != "bfloat16"}
+    words = known["y"].properties.get("class_names", ()) if "y" in wanted else ()
     return {"base": store.csc(), "class_names": tuple(words), **wanted}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -23,53 +23,19 @@ from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
 from penstock.store.allocators import arrow_by_malloc, release_memory
 from penstock.store.budget import Budget, default_bound, format_bytes, parse_bytes, plan_budget
 from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
-from penstock.store.edges import EdgeReader, EdgeRules, reversed_edges
-from penstock.store.fields import FieldRules
+from penstock.store.edges import EdgeReader, reversed_edges
 from penstock.store.forecasting import Forecast, make_forecast
 from penstock.store.format import ArraySpec
 from penstock.store.manifest import EdgeEntry, IdEntry, Manifest, NodeEntry
 from penstock.store.mapping import Mapping, Use
 from penstock.store.nodes import WrittenNodes, write_nodes
 from penstock.store.opened import Store
+from penstock.store.options import IngestOptions, KeepOrDrop
 from penstock.store.process_memory import free_bytes, free_in_container, own_file_bytes, resident_bytes
 from penstock.store.progress import Progress, Quiet
 from penstock.store.splits import write_splits
 from penstock.store.translate import TranslatedTable
 from penstock.store.writer import StoreWriter
-
-KeepOrDrop = Literal["keep", "drop"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestOptions:
-    """What the user decides; see `ingest`."""
-
-    undirected: bool = False
-    duplicates: KeepOrDrop = "keep"
-    self_loops: KeepOrDrop = "keep"
-    feature_dtype: str | None = None
-    edge_ids: bool | None = None
-    nan: Literal["refuse", "allow"] = "refuse"
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("duplicates", ("keep", "drop")), ("self_loops", ("keep", "drop")), ("nan", ("refuse", "allow"))):
-            if getattr(self, name) not in allowed:
-                raise UsageError(f"{argument(name)} must be {' or '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
-
-    @property
-    def edge_rules(self) -> EdgeRules:
-        """The part about edges."""
-        return EdgeRules(
-            undirected=self.undirected,
-            drop_duplicates=self.duplicates == "drop",
-            drop_self_loops=self.self_loops == "drop",
-            keep_edge_ids=self.edge_ids,
-        )
-
-    @property
-    def field_rules(self) -> FieldRules:
-        """The part about fields."""
-        return FieldRules(feature_dtype=self.feature_dtype, allow_nan=self.nan == "allow")
 
 
 def ingest(
@@ -170,7 +136,7 @@ class Ingestion:
         """Tell what the run will take."""
         source, options = self._source, self._options
         edges = _with_reverses(source.edges, options.undirected)
-        return make_forecast(source.nodes, edges, source.mapped, options.edge_rules, options.field_rules, self._budget)
+        return make_forecast(source.nodes, edges, source.mapped, options, self._budget)
 
     def run(self, writer: StoreWriter) -> Manifest:
         """Write all arrays; returns the manifest."""
@@ -223,7 +189,7 @@ class Ingestion:
         return write_nodes(
             writer,
             self._source.nodes[name],
-            self._options.field_rules,
+            self._options,
             self._budget.chunk_bytes,
             self._progress,
             is_mapped=name in self._source.mapped,
@@ -254,7 +220,7 @@ class Ingestion:
 
     def _build(self, writer: StoreWriter, edges: EdgeTable, num_nodes: dict[NodeType, int | None]) -> BuiltEdges:
         num_src, num_dst = num_nodes[edges.edge_type[0]], num_nodes[edges.edge_type[2]]
-        reader = EdgeReader(edges, num_src, num_dst, self._options.edge_rules, self._options.field_rules, self._budget.chunk_bytes)
+        reader = EdgeReader(edges, num_src, num_dst, self._options, self._budget.chunk_bytes)
         built = build_edges(writer, edges.edge_type, reader, self._limits, self._progress)
         release_memory()
         return built

@@ -13,9 +13,10 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.sources.source import ID, LABELS, Chunk, NodeTable, Table
 from penstock.store.arrays import ArrayWriter
-from penstock.store.fields import FieldConverter, FieldRules
+from penstock.store.fields import FieldConverter
 from penstock.store.format import ArraySpec, file_name, folder_of_nodes
 from penstock.store.ids import INTEGER, Strings, kind_of, memory_row_bytes, read_ids
+from penstock.store.options import IngestOptions
 from penstock.store.prefetch import prefetch
 from penstock.store.progress import Progress, stage
 from penstock.store.writer import StoreWriter
@@ -75,13 +76,15 @@ class WrittenNodes:
 
 
 def write_nodes(
-    writer: StoreWriter, nodes: NodeTable, rules: FieldRules, chunk_bytes: int, progress: Progress, *, is_mapped: bool
+    writer: StoreWriter, nodes: NodeTable, options: IngestOptions, chunk_bytes: int, progress: Progress, *, is_mapped: bool
 ) -> WrittenNodes:
     """Write all fields of a node type, and its ids where it is mapped."""
     table, name = nodes.table, f"nodes {nodes.node_type}"
     if table is None:
         return WrittenNodes(nodes.num_nodes, {}, None)
-    converters = {key: FieldConverter(table, column, rules, name, nodes.num_classes) for key, column in table.columns.items() if key != ID}
+    converters = {
+        key: FieldConverter(table, column, options, name, nodes.num_classes) for key, column in table.columns.items() if key != ID
+    }
     for key in converters:
         if key in RESERVED:
             raise InputError(f"{name}: a field cannot be called '{key}', the store uses that name: rename the column")

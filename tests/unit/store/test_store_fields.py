@@ -7,13 +7,14 @@ from tests.stores import ChunkedTable, build, homogeneous
 
 from penstock.errors import InputError, UsageError
 from penstock.sources.source import Column
-from penstock.store.fields import FieldConverter, FieldRules, from_bfloat16, stored_dtype, to_bfloat16
+from penstock.store.fields import FieldConverter, from_bfloat16, stored_dtype, to_bfloat16
+from penstock.store.options import IngestOptions
 
 
-def converter(name, values, *, num_classes=None, is_bfloat16=False, **rules):
+def converter(name, values, *, num_classes=None, is_bfloat16=False, **options):
     values = np.asarray(values)
     column = Column(name=name, dtype=values.dtype, row_shape=values.shape[1:], is_bfloat16=is_bfloat16)
-    return FieldConverter(ChunkedTable({name: values}, "nodes.csv"), column, FieldRules(**rules), "nodes", num_classes)
+    return FieldConverter(ChunkedTable({name: values}, "nodes.csv"), column, IngestOptions(**options), "nodes", num_classes)
 
 
 def convert(name, values, **options):
@@ -46,7 +47,7 @@ def convert(name, values, **options):
 )
 def test_stored_dtypes(name, given, feature_dtype, stored):
     column = Column(name=name, dtype=np.dtype(given))
-    assert stored_dtype(column, FieldRules(feature_dtype=feature_dtype), "nodes") == stored
+    assert stored_dtype(column, IngestOptions(feature_dtype=feature_dtype), "nodes") == stored
     assert convert(name, np.zeros(3, given), feature_dtype=feature_dtype).flags.c_contiguous
 
 
@@ -62,12 +63,12 @@ def test_stored_dtypes(name, given, feature_dtype, stored):
 )
 def test_dtypes_that_a_store_does_not_hold(name, dtype, message):
     with pytest.raises(InputError, match=message):
-        stored_dtype(Column(name=name, dtype=np.dtype(dtype)), FieldRules(), "nodes")
+        stored_dtype(Column(name=name, dtype=np.dtype(dtype)), IngestOptions(), "nodes")
 
 
 def test_unknown_feature_dtype():
     with pytest.raises(UsageError, match="feature_dtype must be one of float16, bfloat16, float32, float64, got 'int8'"):
-        FieldRules(feature_dtype="int8")
+        IngestOptions(feature_dtype="int8")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -76,7 +77,7 @@ def test_nan_and_infinity(bad):
     values[3, 1] = bad
     with pytest.raises(InputError, match=rf"nodes.csv, line 15: field 'x' is {bad} at \[1\]: NaN and infinite values are refused"):
         convert("x", values)
-    np.testing.assert_array_equal(convert("x", values, allow_nan=True), values.astype(np.float32))
+    np.testing.assert_array_equal(convert("x", values, nan="allow"), values.astype(np.float32))
 
 
 def test_labels_may_be_nan_but_not_infinite():
@@ -90,7 +91,7 @@ def test_overflow_on_conversion(target, value):
     with pytest.raises(InputError, match=f"line 13: field 'x' is .* too large for {target}; choose a wider feature_dtype"):
         convert("x", [0.0, value], feature_dtype=target)
     with pytest.raises(InputError, match="too large for"):
-        convert("x", [0.0, value], feature_dtype=target, allow_nan=True)
+        convert("x", [0.0, value], feature_dtype=target, nan="allow")
 
 
 @pytest.mark.parametrize("name", ["y", "weight"])
@@ -104,7 +105,7 @@ def test_fields_that_no_model_computes_with_keep_their_precision():
 
 
 def test_infinite_values_that_are_allowed_stay():
-    assert np.isinf(convert("x", [np.inf, 1.0], feature_dtype="float16", allow_nan=True)[0])
+    assert np.isinf(convert("x", [np.inf, 1.0], feature_dtype="float16", nan="allow")[0])
 
 
 def test_labels():

@@ -1,0 +1,41 @@
+"""What the user decides about an ingestion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.errors import UsageError, argument
+from penstock.store.format import BFLOAT16
+
+FEATURE_DTYPES = ("float16", BFLOAT16, "float32", "float64")
+KeepOrDrop = Literal["keep", "drop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestOptions:
+    """See `ingest`.
+
+    Attributes:
+        undirected: add the reverse of every edge: right behind it and with the same fields and number, a self-loop staying one edge, where
+            both ends are of one type; as another edge type otherwise.
+        duplicates: "drop" keeps the first of equal (src, dst) pairs.
+        self_loops: "drop" drops them; only where both ends are of one type.
+        feature_dtype: of `x`, one of `FEATURE_DTYPES`; None keeps what there is, but float64 becomes float32.
+        edge_ids: store the number of each edge; None where there are fields.
+        nan: "allow" takes NaN and infinite values as they are.
+    """
+
+    undirected: bool = False
+    duplicates: KeepOrDrop = "keep"
+    self_loops: KeepOrDrop = "keep"
+    feature_dtype: str | None = None
+    edge_ids: bool | None = None
+    nan: Literal["refuse", "allow"] = "refuse"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("duplicates", ("keep", "drop")), ("self_loops", ("keep", "drop")), ("nan", ("refuse", "allow"))):
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"{argument(name)} must be {' or '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
+        if self.feature_dtype is not None and self.feature_dtype not in FEATURE_DTYPES:
+            raise UsageError(f"{argument('feature_dtype')} must be one of {', '.join(FEATURE_DTYPES)}, got {self.feature_dtype!r}")
