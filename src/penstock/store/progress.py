@@ -15,35 +15,19 @@ class Progress(Protocol):
 
     def note(self, message: str) -> None:
         """Say something that stays, such as the forecast; may have several lines."""
-        ...
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
         """Begin a stage of `total` units ("rows", "bytes"), None where nobody knows."""
-        ...
 
     def advance(self, amount: int) -> None:
         """Count units of the current stage."""
-        ...
 
     def end(self) -> None:
         """End the current stage."""
-        ...
 
 
-class Quiet:
+class Quiet(Progress):
     """Says nothing."""
-
-    def note(self, message: str) -> None:
-        """Drop the message."""
-
-    def begin(self, stage: str, total: int | None, unit: str) -> None:
-        """Do nothing."""
-
-    def advance(self, amount: int) -> None:
-        """Do nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""
 
 
 @contextmanager
