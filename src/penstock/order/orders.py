@@ -30,7 +30,7 @@ class Order(Protocol):
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
         """Number of batches in an epoch."""
-        ...
+        return count_batches(self.num_seeds, batch_size, drop_last)
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
         """Return int64[<= batch_size]: positions in the set of seeds of batch `index`."""
@@ -49,7 +49,7 @@ def permutation(num: int, start: int, stop: int, key: np.ndarray) -> np.ndarray:
     return elements
 
 
-class SequentialOrder:
+class SequentialOrder(Order):
     """Seeds as given, the same in every epoch."""
 
     name = "sequential"
@@ -57,16 +57,12 @@ class SequentialOrder:
     def __init__(self, num_seeds: int) -> None:
         self.num_seeds = num_seeds
 
-    def num_batches(self, batch_size: int, drop_last: bool) -> int:
-        """Number of batches in an epoch."""
-        return count_batches(self.num_seeds, batch_size, drop_last)
-
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
         """Positions of batch `index`."""
         return np.arange(index * batch_size, min((index + 1) * batch_size, self.num_seeds))
 
 
-class RandomOrder:
+class RandomOrder(Order):
     """A fresh random permutation per epoch, of which nothing is kept in memory."""
 
     name = "random"
@@ -74,17 +70,13 @@ class RandomOrder:
     def __init__(self, num_seeds: int, seed: int) -> None:
         self.num_seeds, self.seed = num_seeds, seed
 
-    def num_batches(self, batch_size: int, drop_last: bool) -> int:
-        """Number of batches in an epoch."""
-        return count_batches(self.num_seeds, batch_size, drop_last)
-
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
         """Positions of batch `index`."""
         stop = min((index + 1) * batch_size, self.num_seeds)
         return permutation(self.num_seeds, index * batch_size, stop, rng.derive_key(self.seed, epoch, rng.ORDER))
 
 
-class LocalOrder:
+class LocalOrder(Order):
     """Each part of the seeds is shuffled within itself and feeds one rank (PaGraph 4): batch i * R + r comes from part r, as far as each
     part has full batches.
 

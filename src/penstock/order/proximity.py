@@ -23,7 +23,7 @@ from penstock import rng
 from penstock.errors import UsageError
 from penstock.order.communities import label_communities, put_together
 from penstock.order.grouping import BLOCK
-from penstock.order.orders import count_batches
+from penstock.order.orders import Order
 from penstock.order.shuffling_error import choose_num_sequences, read_classes
 from penstock.order.traversal import traverse_seeds
 from penstock.order.view import view_undirected
@@ -33,7 +33,7 @@ _SHIFTS, _ROOT = 1 << 16, (1 << 16) + 1
 """Streams of random words; permutations under the same key use those below 24."""
 
 
-class ProximityOrder:
+class ProximityOrder(Order):
     """Round-robin over sequences of positions, each shifted circularly by a random offset per epoch.
 
     Args:
@@ -55,10 +55,6 @@ class ProximityOrder:
         self._lengths = np.diff(self.offsets)
         self._shifts: tuple[int, np.ndarray] | None = None
         self.name = f"proximity, {self.num_sequences} sequences {_digest(self.sequences)}, seed {seed}"
-
-    def num_batches(self, batch_size: int, drop_last: bool) -> int:
-        """Number of batches in an epoch."""
-        return count_batches(self.num_seeds, batch_size, drop_last)
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
         """Positions of batch `index`: places index * batch_size and on of the order in which sequences take turns."""
