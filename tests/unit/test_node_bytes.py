@@ -19,8 +19,9 @@ from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
 from penstock.sample.lists import DirectLists
 from penstock.sources.generate import generate as generate_source
+from penstock.sources.splits import index_part
 from penstock.store import generate
-from penstock.store.splits import refuse_overlap, sorted_part
+from penstock.store.splits import refuse_overlap
 from penstock.store.tiers import HostTier
 
 NUM_NODES = 1_500_000
@@ -134,7 +135,7 @@ def test_splits_that_ascend():
     parts = {part: np.arange(first, NUM_NODES, 3) for first, part in enumerate(("train", "val", "test"))}
 
     def check():
-        refuse_overlap({part: sorted_part(ids, part, NUM_NODES) for part, ids in parts.items()}, "split")
+        refuse_overlap({part: index_part(ids, NUM_NODES, part) for part, ids in parts.items()}, "split")
 
     assert peak_per_node(check) < 2  # copies and their unions were 16
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import InputError
+from penstock.errors import InputError, NodeIdError
 from penstock.sources.array_file import ArrayFile
 from penstock.sources.array_table import ArrayFileTable, array_rows
 from penstock.sources.columns import pc
@@ -33,6 +33,9 @@ _PART_OF = {
 }
 _NO_PART = ("", "none", "unlabeled", "unlabelled")
 
+BLOCK = 1 << 16
+"""Node numbers that a temporary array is made for at a time."""
+
 Split = dict[str, np.ndarray]
 
 
@@ -49,18 +52,19 @@ def append(ids: np.ndarray, more: np.ndarray) -> None:
 
 
 def index_part(indices: np.ndarray, num_nodes: int | None, name: str) -> np.ndarray:
-    """Check node numbers of one part and return them ascending, int64."""
+    """Check node numbers of one part and return them ascending, int64; as they are where they ascend already."""
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise InputError(f"{name}: has shape {list(indices.shape)} and dtype {indices.dtype}; a part of a split is a list of node numbers")
-    indices = indices.astype(np.int64, copy=False)
-    outside = (indices < 0) | (indices >= num_nodes) if num_nodes is not None else indices < 0
-    if outside.any():
-        at = int(np.flatnonzero(outside)[0])
+    if indices.size and (int(indices.min()) < 0 or (num_nodes is not None and int(indices.max()) >= num_nodes)):
+        outside = np.flatnonzero((indices < 0) | (indices >= num_nodes) if num_nodes is not None else indices < 0)
         limit = "any number of nodes" if num_nodes is None else f"[0, {num_nodes})"
-        raise InputError(
-            f"{name}: {int(outside.sum())} of {indices.size} node numbers lie outside {limit}; first is {indices[at]} in row {at}"
+        raise NodeIdError(
+            f"{name}: {outside.size} of {indices.size} node numbers lie outside {limit}; first is {indices[outside[0]]} in row {outside[0]}"
         )
-    indices = np.sort(indices)
+    blocks = (indices[first : first + BLOCK + 1] for first in range(0, indices.size, BLOCK))
+    if indices.dtype == np.int64 and all((block[1:] > block[:-1]).all() for block in blocks):
+        return indices
+    indices = np.sort(indices.astype(np.int64, copy=False))
     repeated = np.flatnonzero(indices[1:] == indices[:-1])
     if repeated.size:
         raise InputError(f"{name}: node {indices[repeated[0]]} occurs more than once")

@@ -24,6 +24,7 @@ from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, MANIFEST, ArraySpec
 from penstock.store.manifest import Manifest
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
+from penstock.store.splits import shared_nodes
 
 PIECE_BYTES = 4 << 20
 assert BLOCK_BYTES % PIECE_BYTES == 0
@@ -229,24 +230,12 @@ def _check_relations(store: Store) -> Iterator[Finding]:
     for name, node in store.manifest.nodes.items():
         for split, parts in node.splits.items():
             for (one, spec), (other, others) in combinations(parts.items(), 2):
-                shared = _first_shared(store.map(spec), store.map(others))
-                if shared is not None:
-                    yield Finding(spec.file, f"node {shared} of split '{split}' is in '{one}' and in '{other}'")
+                shared = shared_nodes(store.map(spec), store.map(others))
+                if shared.size:
+                    yield Finding(spec.file, f"node {shared[0]} of split '{split}' is in '{one}' and in '{other}'")
         for file, message in check_packed(store, node):
             yield Finding(file, message)
         if node.ids:
             message = check_id_table(node.ids, {key: store.map(spec) for key, spec in node.ids.arrays.items()})
             if message:
                 yield Finding(node.ids.arrays["id_rows"].file, f"ids of '{name}': {message}")
-
-
-def _first_shared(one: np.ndarray, other: np.ndarray) -> int | None:
-    """Return the first value that two ascending arrays share."""
-    step = PIECE_BYTES // 8
-    for first in range(0, one.size, step):
-        piece = one[first : first + step]
-        low, high = np.searchsorted(other, piece[0]), np.searchsorted(other, piece[-1], side="right")
-        shared = np.intersect1d(piece, other[low:high], assume_unique=True)
-        if shared.size:
-            return int(shared[0])
-    return None

@@ -207,12 +207,12 @@ def test_tables_that_change_while_they_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"train": [0, 3]}, r"part 'train': 1 of 2 ids lie outside \[0, 3\); first is entry 1 with 3"),
+        ({"train": [0, 3]}, r"part 'train': 1 of 2 node numbers lie outside \[0, 3\); first is 3 in row 1"),
         ({"train": [-1]}, "outside"),
-        ({"train": [0, 1, 0]}, r"part 'train' has node 0 twice \(1 repetitions\)"),
+        ({"train": [0, 1, 0]}, "part 'train': node 0 occurs more than once"),
         ({"train": [0, 1], "val": [1]}, r"split 'default' of node: node 1 is in 'train' and in 'val' \(1 nodes are\)"),
-        ({"train": [0.5]}, "must be a vector of node ids, got float64"),
-        ({"train": [[0]]}, "must be a vector of node ids"),
+        ({"train": [0.5]}, r"part 'train': has shape \[1\] and dtype float64; a part of a split is a list of node numbers"),
+        ({"train": [[0]]}, r"has shape \[1, 1\] and dtype int64; a part of a split is a list"),
     ],
 )
 def test_splits_that_cannot_be(tmp_path, parts, message):
