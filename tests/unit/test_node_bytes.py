@@ -141,5 +141,6 @@ def test_splits_that_ascend():
 
 
 def test_splits_that_are_drawn(monkeypatch):
+    generate_source("zipf", num_nodes=100, train=0.5)  # compiles
     monkeypatch.setattr("penstock.sources.generate.options.SPLIT_TILE", 1 << 14)
     assert peak_per_node(lambda: generate_source("zipf", num_nodes=NUM_NODES, train=0.5, val=0.5)) < 8 + 2
