@@ -6,9 +6,9 @@ from penstock.records import EDGE, NODE
 from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source
 from penstock.store import Store
 from penstock.store.budget import Budget
-from penstock.store.build import Limits
-from penstock.store.ingestion import Ingestion
-from penstock.store.options import IngestOptions
+from penstock.store.ingestion.build import Limits
+from penstock.store.ingestion.options import IngestOptions
+from penstock.store.ingestion.run import Ingestion
 from penstock.store.progress import Quiet
 from penstock.store.writer import StoreWriter
 

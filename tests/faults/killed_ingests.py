@@ -22,7 +22,7 @@ from tests.stores import ROOMY, budget, build, homogeneous, litter
 
 from penstock.records import EDGE
 from penstock.store import Quiet, Store, check
-from penstock.store.build import Limits
+from penstock.store.ingestion.build import Limits
 
 SPILLING = Limits(in_memory_bytes=0, bucket_bytes=200_000, piece_bytes=20_000, histogram_cells=64)
 VARIANTS = {"memory": ROOMY, "spill": SPILLING, "gather": SPILLING}

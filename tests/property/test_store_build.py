@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.records import EDGE, NODE
 from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.store import check
-from penstock.store.build import Limits
+from penstock.store.ingestion.build import Limits
 from tests.stores import ChunkedTable, assert_edges, budget, build, expected_edges, homogeneous
 
 LIMITS = st.builds(

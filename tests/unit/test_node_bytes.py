@@ -21,7 +21,7 @@ from penstock.sample.lists import DirectLists
 from penstock.sources.generate import generate as generate_source
 from penstock.sources.splits import index_part
 from penstock.store import generate
-from penstock.store.splits import refuse_overlap
+from penstock.store.ingestion.splits import refuse_overlap
 from penstock.store.tiers import HostTier
 
 NUM_NODES = 1_500_000

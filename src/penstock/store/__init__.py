@@ -13,20 +13,20 @@ from penstock.store.progress import Progress, Quiet
 
 if TYPE_CHECKING:
     from penstock.store.checking import CheckReport, Finding, check
-    from penstock.store.forecasting import Forecast
-    from penstock.store.generation import generate
-    from penstock.store.ingestion import forecast, ingest
+    from penstock.store.ingestion.forecasting import Forecast
+    from penstock.store.ingestion.generation import generate
+    from penstock.store.ingestion.run import forecast, ingest
 
 open = Store.open
 
 _HOMES = {
     "CheckReport": "checking",
     "Finding": "checking",
-    "Forecast": "forecasting",
+    "Forecast": "ingestion.forecasting",
     "check": "checking",
-    "forecast": "ingestion",
-    "generate": "generation",
-    "ingest": "ingestion",
+    "forecast": "ingestion.run",
+    "generate": "ingestion.generation",
+    "ingest": "ingestion.run",
 }
 
 __all__ = [

@@ -21,10 +21,10 @@ from penstock.store.check_ids import check_id_table
 from penstock.store.check_packed import check_packed
 from penstock.store.files import as_bytes
 from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, MANIFEST, ArraySpec
+from penstock.store.ingestion.splits import shared_nodes
 from penstock.store.manifest import Manifest
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
-from penstock.store.splits import shared_nodes
 
 PIECE_BYTES = 4 << 20
 assert BLOCK_BYTES % PIECE_BYTES == 0

@@ -16,9 +16,9 @@ import numpy as np
 from penstock.kernels.placement import cpu as kernels
 from penstock.store.arrays import ArrayFile, ArrayWriter
 from penstock.store.files import Scratch
-from penstock.store.place import RecordColumn, Records
+from penstock.store.ingestion.place import RecordColumn, Records
+from penstock.store.ingestion.spill import MAX_BUCKET_KEYS, Buckets, Spill, spill_records
 from penstock.store.progress import Progress
-from penstock.store.spill import MAX_BUCKET_KEYS, Buckets, Spill, spill_records
 
 BLOCK_BYTES = 4 << 20
 """Read at a time, at most; an eighth of the memory if that is less."""

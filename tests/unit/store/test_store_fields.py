@@ -7,8 +7,8 @@ from tests.stores import ChunkedTable, build, homogeneous
 
 from penstock.errors import InputError, UsageError
 from penstock.sources.source import Column
-from penstock.store.fields import FieldConverter, from_bfloat16, stored_dtype, to_bfloat16
-from penstock.store.options import IngestOptions
+from penstock.store.ingestion.fields import FieldConverter, from_bfloat16, stored_dtype, to_bfloat16
+from penstock.store.ingestion.options import IngestOptions
 
 
 def converter(name, values, *, num_classes=None, is_bfloat16=False, **options):

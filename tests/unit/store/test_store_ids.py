@@ -13,10 +13,10 @@ from penstock.errors import InputError, MissingFieldError, NodeIdError
 from penstock.records import NODE
 from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.store import ids as ids_module
-from penstock.store import idtable
 from penstock.store.files import Scratch
 from penstock.store.ids import SeenIds, Strings, as_arrow, from_arrow, hash_ids, read_ids
-from penstock.store.idsort import FAN_IN, DistinctIds, Integers, Texts
+from penstock.store.ingestion import idtable
+from penstock.store.ingestion.idsort import FAN_IN, DistinctIds, Integers, Texts
 
 
 @given(st.lists(st.lists(st.integers(-50, 50), max_size=40), max_size=60), st.sampled_from([8, 64, 100_000]))

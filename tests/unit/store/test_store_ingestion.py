@@ -13,7 +13,7 @@ from penstock.errors import BudgetError, InputError, NodeIdError, StoreError, Us
 from penstock.records import EDGE, NODE
 from penstock.sources.source import EdgeTable, NodeTable, Source
 from penstock.store import forecast, generate, ingest
-from penstock.store.build import Limits
+from penstock.store.ingestion.build import Limits
 
 ENDS = {"src": np.array([0, 1, 2]), "dst": np.array([1, 2, 0])}
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from penstock.errors import BudgetError, UsageError
 from penstock.store import process_memory
 from penstock.store.budget import LEAST_BYTES, MIB, default_bound, format_bytes, parse_bytes, plan_budget
-from penstock.store.build import PLAN_CELL_BYTES
-from penstock.store.histogram import DegreeHistogram
-from penstock.store.prefetch import prefetch
+from penstock.store.ingestion.build import PLAN_CELL_BYTES
+from penstock.store.ingestion.histogram import DegreeHistogram
+from penstock.store.ingestion.prefetch import prefetch
+from penstock.store.ingestion.spill import plan_buckets
 from penstock.store.process_memory import free_bytes
-from penstock.store.spill import plan_buckets
 
 
 def test_prefetch_keeps_order_and_reads_little_ahead():

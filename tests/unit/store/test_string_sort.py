@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.store.ids import Strings, from_arrow
-from penstock.store.string_sort import sort_distinct
+from penstock.store.ingestion.string_sort import sort_distinct
 
 TEXTS = st.lists(st.text(st.sampled_from("ab\x00\u00e9\u4e16"), max_size=30))
 

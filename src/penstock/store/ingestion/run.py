@@ -20,21 +20,21 @@ from penstock.kernels.placement import cpu as kernels
 from penstock.records import EDGE_NAMES, NODE_NAMES, EdgeType, NodeType
 from penstock.sources import open_source
 from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
-from penstock.store.allocators import arrow_by_malloc, release_memory
 from penstock.store.budget import Budget, default_bound, format_bytes, parse_bytes, plan_budget
-from penstock.store.build import BuiltEdges, Limits, build_edges, limits_of
-from penstock.store.edges import EdgeReader, reversed_edges
-from penstock.store.forecasting import Forecast, make_forecast
 from penstock.store.format import ArraySpec
+from penstock.store.ingestion.allocators import arrow_by_malloc, release_memory
+from penstock.store.ingestion.build import BuiltEdges, Limits, build_edges, limits_of
+from penstock.store.ingestion.edges import EdgeReader, reversed_edges
+from penstock.store.ingestion.forecasting import Forecast, make_forecast
+from penstock.store.ingestion.mapping import Mapping, Use
+from penstock.store.ingestion.nodes import WrittenNodes, write_nodes
+from penstock.store.ingestion.options import IngestOptions, KeepOrDrop
+from penstock.store.ingestion.splits import write_splits
+from penstock.store.ingestion.translate import TranslatedTable
 from penstock.store.manifest import EdgeEntry, IdEntry, Manifest, NodeEntry
-from penstock.store.mapping import Mapping, Use
-from penstock.store.nodes import WrittenNodes, write_nodes
 from penstock.store.opened import Store
-from penstock.store.options import IngestOptions, KeepOrDrop
 from penstock.store.process_memory import free_bytes, free_in_container, own_file_bytes, resident_bytes
 from penstock.store.progress import Progress, Quiet
-from penstock.store.splits import write_splits
-from penstock.store.translate import TranslatedTable
 from penstock.store.writer import StoreWriter
 
 
@@ -123,7 +123,7 @@ class Ingestion:
         source: the graph.
         options, budget, limits, progress: see there.
     Attributes:
-        paths: edge type -> how its edges were placed, see `penstock.store.build.Builder`.
+        paths: edge type -> how its edges were placed, see `penstock.store.ingestion.build.Builder`.
     """
 
     def __init__(self, source: Source, options: IngestOptions, budget: Budget, limits: Limits, progress: Progress) -> None:

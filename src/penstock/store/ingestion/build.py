@@ -21,18 +21,18 @@ from penstock.errors import BudgetError, argument
 from penstock.kernels.duplicates import cpu as duplicate_kernels
 from penstock.kernels.placement import cpu as kernels
 from penstock.records import EdgeType
-from penstock.store.allocators import release_memory
 from penstock.store.arrays import ArrayWriter
 from penstock.store.budget import MIB, Budget, format_bytes
-from penstock.store.edges import EDGE_ID, EdgeReader
 from penstock.store.files import Scratch
 from penstock.store.format import file_name, folder_of_edges
-from penstock.store.histogram import DegreeHistogram
+from penstock.store.ingestion.allocators import release_memory
+from penstock.store.ingestion.edges import EDGE_ID, EdgeReader
+from penstock.store.ingestion.histogram import DegreeHistogram
+from penstock.store.ingestion.place import INDICES, Columns, PlacedLists, Records, drop_repeats, place_records
+from penstock.store.ingestion.spill import Buckets, Spill, plan_buckets, spill_records
 from penstock.store.manifest import EdgeEntry
-from penstock.store.place import INDICES, Columns, PlacedLists, Records, drop_repeats, place_records
 from penstock.store.process_memory import usable_cores
 from penstock.store.progress import Progress
-from penstock.store.spill import Buckets, Spill, plan_buckets, spill_records
 from penstock.store.writer import StoreWriter
 
 MAX_BUCKET_BYTES = 64 * MIB

@@ -20,13 +20,13 @@ from penstock.store.arrays import ArrayFile
 from penstock.store.budget import MIB, Budget
 from penstock.store.format import ArraySpec, folder_of_nodes
 from penstock.store.ids import INTEGER, STRING, SeenIds, Strings, as_arrow, from_arrow, kind_of, memory_row_bytes, read_ids
-from penstock.store.idsort import DistinctIds, Integers, Texts
-from penstock.store.idtable import HashCollisionError, IdColumn, build_parts
+from penstock.store.ingestion.idsort import DistinctIds, Integers, Texts
+from penstock.store.ingestion.idtable import HashCollisionError, IdColumn, build_parts
+from penstock.store.ingestion.nodes import IdWriter
+from penstock.store.ingestion.prefetch import prefetch
+from penstock.store.ingestion.translate import TranslatedTable
 from penstock.store.manifest import IdEntry
-from penstock.store.nodes import IdWriter
-from penstock.store.prefetch import prefetch
 from penstock.store.progress import Progress, stage
-from penstock.store.translate import TranslatedTable
 from penstock.store.writer import StoreWriter
 
 MAX_GATHERED_BYTES = 64 * MIB

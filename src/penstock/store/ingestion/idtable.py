@@ -20,7 +20,7 @@ from penstock.records import index_dtype
 from penstock.store.arrays import ArrayFile, ArrayWriter
 from penstock.store.idmap import CELL_NODES, cell_shift, num_cells_for
 from penstock.store.ids import IdBatch, Strings, hash_ids
-from penstock.store.place import start_positions
+from penstock.store.ingestion.place import start_positions
 
 _ENTRY_BYTES = 8 + 8 + 8 // CELL_NODES + 1
 """Per node: hash, row (at most 8), share of a cell's end."""

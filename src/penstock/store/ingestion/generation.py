@@ -8,9 +8,9 @@ from typing import Any
 
 from penstock.errors import UsageError
 from penstock.sources.generate import generate as generate_source
-from penstock.store.ingestion import ingest
+from penstock.store.ingestion.options import IngestOptions
+from penstock.store.ingestion.run import ingest
 from penstock.store.opened import Store
-from penstock.store.options import IngestOptions
 
 _STORE_OPTIONS = {"memory", "progress", "overwrite", *(field.name for field in fields(IngestOptions))}
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock.kernels.placement import cpu as kernels
 from penstock.store.files import Scratch
-from penstock.store.histogram import DegreeHistogram
-from penstock.store.place import Columns, RecordColumn, Records, start_positions
+from penstock.store.ingestion.histogram import DegreeHistogram
+from penstock.store.ingestion.place import Columns, RecordColumn, Records, start_positions
 
 KEYS = "keys"
 MAX_BUCKET_KEYS = 1 << 32

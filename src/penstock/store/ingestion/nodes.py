@@ -13,11 +13,11 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.sources.source import ID, LABELS, Chunk, NodeTable, Table
 from penstock.store.arrays import ArrayWriter
-from penstock.store.fields import FieldConverter
 from penstock.store.format import ArraySpec, file_name, folder_of_nodes
 from penstock.store.ids import INTEGER, Strings, kind_of, memory_row_bytes, read_ids
-from penstock.store.options import IngestOptions
-from penstock.store.prefetch import prefetch
+from penstock.store.ingestion.fields import FieldConverter
+from penstock.store.ingestion.options import IngestOptions
+from penstock.store.ingestion.prefetch import prefetch
 from penstock.store.progress import Progress, stage
 from penstock.store.writer import StoreWriter
 

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.kernels.duplicates import cpu as duplicate_kernels
 from penstock.kernels.placement import cpu as kernels
 from penstock.store.format import DTYPES, row_bytes
-from penstock.store.prefetch import prefetch
+from penstock.store.ingestion.prefetch import prefetch
 
 INDICES = "indices"
 """Name of the column that holds the source nodes."""

@@ -22,7 +22,7 @@ import numpy as np
 from penstock.errors import InputError, argument
 from penstock.sources.source import LABELS, Column, Table
 from penstock.store.format import BFLOAT16, DTYPES
-from penstock.store.options import IngestOptions
+from penstock.store.ingestion.options import IngestOptions
 
 FEATURES, TIMES, WEIGHTS = "x", "time", "weight"
 FEW_CLASSES, CLASSES_PER_ROW = 1 << 16, 100

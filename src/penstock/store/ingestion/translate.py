@@ -16,8 +16,8 @@ from penstock.records import index_dtype
 from penstock.sources.source import ChangedTable, Chunk, Column, Table
 from penstock.store.files import Scratch, ScratchFile
 from penstock.store.ids import memory_row_bytes, read_ids
-from penstock.store.idtable import TablePart
-from penstock.store.prefetch import prefetch
+from penstock.store.ingestion.idtable import TablePart
+from penstock.store.ingestion.prefetch import prefetch
 from penstock.store.progress import Progress, stage
 
 

@@ -15,11 +15,11 @@ from penstock.errors import InputError, NodeIdError, argument
 from penstock.records import index_dtype
 from penstock.rng import MAX_NODES
 from penstock.sources.source import DST, SRC, ChangedTable, Chunk, EdgeTable, Table
-from penstock.store.fields import FieldConverter
-from penstock.store.histogram import DegreeHistogram
-from penstock.store.options import IngestOptions
-from penstock.store.place import INDICES, RecordColumn, Records
-from penstock.store.prefetch import prefetch
+from penstock.store.ingestion.fields import FieldConverter
+from penstock.store.ingestion.histogram import DegreeHistogram
+from penstock.store.ingestion.options import IngestOptions
+from penstock.store.ingestion.place import INDICES, RecordColumn, Records
+from penstock.store.ingestion.prefetch import prefetch
 from penstock.store.progress import Progress, stage
 
 EDGE_ID = "edge_id"

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.placement.cpu import compact_rows
-from penstock.store.allocators import release_memory
 from penstock.store.files import Scratch
 from penstock.store.ids import as_arrow, from_arrow
-from penstock.store.string_sort import sort_distinct
+from penstock.store.ingestion.allocators import release_memory
+from penstock.store.ingestion.string_sort import sort_distinct
 
 
 class _Batch(Protocol):

@@ -15,9 +15,9 @@ import numpy as np
 from penstock.records import EdgeType, NodeType, index_dtype
 from penstock.sources.source import DST, SRC, EdgeTable, NodeTable, Table
 from penstock.store.budget import Budget, format_bytes
-from penstock.store.fields import stored_dtype
 from penstock.store.format import DTYPES, row_bytes
-from penstock.store.options import IngestOptions
+from penstock.store.ingestion.fields import stored_dtype
+from penstock.store.ingestion.options import IngestOptions
 
 READ_BYTES_PER_S = 1e9
 WRITE_BYTES_PER_S = 800e6
