@@ -9,9 +9,8 @@ from statistics import median
 from typing import Any
 
 from bench.beyond_stores import FAR, GROUP, IN_STEP, NEAR, STORES
-from bench.common import fold, fold_all
+from bench.common import fold, fold_all, machine, table
 
-Table = Callable[[list[str], list[list[str]]], list[str]]
 CONTENDERS = ("mmap", "ali+pg", "ginex", "ours")
 MODELS = {"sage": "GraphSAGE", "gcn": "GCN"}
 TARGETS = {"mmap": 4.0, "ali+pg": 1.5}
@@ -99,7 +98,7 @@ REMARKS = """## Remarks
 """.splitlines()
 
 
-def render(result: dict[str, Any], table: Table, where: str) -> str:
+def render(result: dict[str, Any]) -> str:
     """The page."""
     stores = result["stores"]
     every = [run for _, _, found in cells(stores) for runs in found.values() for run in runs]
@@ -123,11 +122,10 @@ def render(result: dict[str, Any], table: Table, where: str) -> str:
     lines += ["What they do per batch; medians:", "", *table(WORK, work_rows(stores)), ""]
     lines += ["## Against the device", "", *device_words(), *device_verdict(stores), "", *table(DEVICE, device_rows(stores)), ""]
     lines += [*bound_words(), "", *table(BOUND, bound_rows(stores)), ""]
-    lines += sensitivity_lines(stores, table)
-    lines += ours_lines(stores, table)
-    loads = result.get("foreign_load_percent", [])
-    lines += [*REMARKS, ""]
-    lines += [*fold(f"`{result['command']}`; {where}. Other load at the starts: {', '.join(f'{load:g}' for load in loads)} %."), ""]
+    lines += sensitivity_lines(stores)
+    lines += ours_lines(stores)
+    loads = ", ".join(f"{load:g}" for load in result.get("foreign_load_percent", []))
+    lines += [*REMARKS, "", *fold(f"`{result['command']}`; {machine(result)}. Other load at the starts: {loads} %."), ""]
     return "\n".join(lines)
 
 
@@ -302,11 +300,8 @@ def device_verdict(stores: dict[str, Any]) -> list[str]:
 
 
 def fio_rates(store: dict[str, Any], model: str) -> list[float]:
-    """Requests a second between a model's runs; of older results, between the runs of both."""
-    found = store.get("fio", [])
-    return [one["requests_per_s"] for one in found if one.get("model") == model] or [
-        one["requests_per_s"] for one in found if "model" not in one
-    ]
+    """Requests a second between a model's runs."""
+    return [one["requests_per_s"] for one in store.get("fio", []) if one["model"] == model]
 
 
 def device_rows(stores: dict[str, Any]) -> list[list[str]]:
@@ -388,7 +383,7 @@ PAPER = {
 }
 
 
-def sensitivity_lines(stores: dict[str, Any], table: Table) -> list[str]:
+def sensitivity_lines(stores: dict[str, Any]) -> list[str]:
     """What it depends on."""
     lines = ["## What it depends on", "", "GraphSAGE; one run a point.", ""]
     for what, label in SENSITIVITIES.items():
@@ -417,7 +412,7 @@ def sensitivity_rows(stores: dict[str, Any], what: str) -> list[list[str]]:
     return rows
 
 
-def ours_lines(stores: dict[str, Any], table: Table) -> list[str]:
+def ours_lines(stores: dict[str, Any]) -> list[str]:
     """What goes beyond ginex."""
     rows = []
     for name, store in stores.items():

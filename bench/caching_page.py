@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from bench.common import fold
+from bench.common import fold, machine, table
 
 WIDE, TENTH, FEW, DEEP = "10,10 of 65%", "10,10 of 10%", "10,10 of 1%", "15,10,5 of 1%"
 GATHERED = "15,10,5 of 1%, gathered"
@@ -105,10 +105,10 @@ def extremes(cells: dict[str, Cells], figure: Callable[[Cells], float], show: Ca
     return f"{show(values[low])} ({low}) to {show(values[high])} ({high})"
 
 
-def render(result: dict[str, Any], claims: list[Claim], table: Callable[..., list[str]], machine: str) -> str:
+def render(result: dict[str, Any], claims: list[Claim]) -> str:
     """Return the page."""
     cells = {name: Cells(found) for name, found in result["graphs"].items()}
-    lines = [*_introduction(result, cells, table, machine)]
+    lines = [*_introduction(result, cells)]
     lines += [
         "## Verdicts",
         "",
@@ -131,7 +131,7 @@ def verdict(claim: Claim, cells: dict[str, Cells]) -> str:
     return f"{held} of {len(cells)} graphs"
 
 
-def _introduction(result: dict[str, Any], cells: dict[str, Cells], table: Callable[..., list[str]], machine: str) -> list[str]:
+def _introduction(result: dict[str, Any], cells: dict[str, Cells]) -> list[str]:
     graphs = [
         [
             name,
@@ -153,8 +153,8 @@ def _introduction(result: dict[str, Any], cells: dict[str, Cells], table: Callab
         *fold(
             f"""`{result["command"]}` samples each graph in each setting, plays the accesses through the policies and writes
             `bench/results/caching.json`; `python -m bench.tables` makes this page of it. Any row by itself: `penstock study cache
-            STORE`. It took {result["seconds"] / 60:.0f} minutes. {machine}. Other load at the start: {result["foreign_load_percent"]} %,
-            which counts do not depend on."""
+            STORE`. It took {result["seconds"] / 60:.0f} minutes. {machine(result)}. Other load at the start:
+            {result["foreign_load_percent"]} %, which counts do not depend on."""
         ),
         "",
         *fold(

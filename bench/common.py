@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: what machine this is, how busy it is, and result files."""
+"""Shared by the benchmarks: what machine this is, how busy it is, result files, and what the pages about them are made of."""
 
 from __future__ import annotations
 
@@ -58,6 +58,24 @@ def write_result(name: str, values: dict[str, Any], folder: Path | None = None) 
     aside = path.with_suffix(".part")
     aside.write_text(json.dumps(stamped, indent=1) + "\n")
     return aside.replace(path)
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """A result, or None where that was never run."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def machine(result: dict[str, Any]) -> str:
+    """One line on where a result comes from."""
+    at = result["machine"]
+    hardware = f"{at['processor']}, {at['cores']} cores, {at['memory_gib']:.0f} GiB"
+    return f"{hardware}; torch {at['torch']}, numba {at['numba']}; commit {result['commit']}, {result['date']}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A table in Markdown."""
+    return [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]]
 
 
 def spread(values: list[float], digits: int = 3) -> dict[str, float]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from statistics import geometric_mean
 from typing import Any
+
+from bench.common import machine, table
 
 CHOSEN = ("hotness", "community", "coaccess", "coaccess-ids", "hot-community", "hot-coaccess", "hot-coaccess-ids", "bands-coaccess")
 SHOWN = ("random", *CHOSEN)
 WORDS = {"none": "all rows", "presample": "what a static cache of the hottest tenth misses", "belady": "what Belady misses"}
-Table = Callable[[list[str], list[list[str]]], list[str]]
 
 
-def render(result: dict[str, Any], table: Table, where: str) -> str:
+def render(result: dict[str, Any]) -> str:
     """The page."""
     lines = [
         "# Packed layouts",
@@ -41,7 +41,7 @@ def render(result: dict[str, Any], table: Table, where: str) -> str:
         "",
         *table(["batches", *WORDS.values()], by_runs(result)),
         "",
-        where,
+        machine(result),
         "",
     ]
     return "\n".join(lines)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from bench.common import fold
+from bench.common import fold, machine, table
 
 HEAD = """# Neighbour lists from a slow place
 
@@ -15,9 +14,7 @@ are the same under every setting, bit for bit. `python -m bench.slow_lists FOLDE
 """.splitlines()
 
 
-def render(
-    lists: dict[str, Any], budget: dict[str, Any], table: Callable[[list[str], list[list[str]]], list[str]], machine: Callable[[Any], str]
-) -> str:
+def render(lists: dict[str, Any], budget: dict[str, Any]) -> str:
     """docs/results/neighbor_lists.md."""
     return "\n".join(
         [
@@ -44,7 +41,7 @@ def render(
                 ],
             ),
             "",
-            *fold(source(lists, machine)),
+            *fold(source(lists)),
             "",
             f"## One budget for lists and rows: {budget.get('budget', '')}".rstrip(": "),
             "",
@@ -64,7 +61,7 @@ def render(
                 ],
             ),
             "",
-            *fold(source(budget, machine)),
+            *fold(source(budget)),
             "",
         ]
     )
@@ -75,6 +72,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share else "-"
 
 
-def source(result: dict[str, Any], machine: Callable[[Any], str]) -> str:
+def source(result: dict[str, Any]) -> str:
     """One line on where a table comes from."""
     return f"`{result['command']}`; {machine(result)}; other load at the start {result['foreign_load_percent']} %."

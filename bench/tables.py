@@ -6,12 +6,13 @@ python -m bench.tables
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from bench import beyond_page, beyond_pictures, caching_page, caching_pictures, gpu_page, layout_page, lists_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
-from bench.common import RESULTS, ROOT
+from bench.common import RESULTS, ROOT, machine, read, table
 
 MODES = {"sample": "sampling", "features": "sampling + features", "train": "training, 3-layer GraphSAGE 128"}
 PEERS = {
@@ -22,24 +23,6 @@ PEERS = {
     "graphbolt, 0 workers": "GraphBolt",
     "graphbolt, 2 workers": "GraphBolt, 2 workers",
 }
-
-
-def read(name: str) -> dict[str, Any] | None:
-    """A result, or None where that was never run."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A table in Markdown."""
-    return [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]]
-
-
-def machine(result: dict[str, Any]) -> str:
-    """One line on where a result comes from."""
-    at = result["machine"]
-    hardware = f"{at['processor']}, {at['cores']} cores, {at['memory_gib']:.0f} GiB"
-    return f"{hardware}; torch {at['torch']}, numba {at['numba']}; commit {result['commit']}, {result['date']}"
 
 
 def accuracy_page() -> str:
@@ -72,21 +55,6 @@ def accuracy_page() -> str:
             "",
         ]
     )
-
-
-def caching_page_of(result: dict[str, Any]) -> str:
-    """docs/results/caching.md."""
-    return caching_page.render(result, CLAIMS, table, machine(result))
-
-
-def lists_page_of(lists: dict[str, Any], budget: dict[str, Any]) -> str:
-    """docs/results/neighbor_lists.md."""
-    return lists_page.render(lists, budget, table, machine)
-
-
-def gpu_page_of() -> str:
-    """docs/results/gpu.md, also where nothing was run."""
-    return gpu_page.render({name: read(name) for name in gpu_page.FILES}, table)
 
 
 def speed_rows(spreads: bool = False) -> list[list[str]]:
@@ -230,28 +198,36 @@ def spread(values: dict[str, float]) -> str:
     return f"{values['median']:.3g} ({values['min']:.3g} to {values['max']:.3g})"
 
 
+def pages() -> dict[str, str]:
+    """The page of each file of docs/results whose results are there."""
+    made = {"accuracy": accuracy_page(), "speed": speed_page(), "gpu": gpu_page.render(gpu_results(), table)}
+    rendered: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
+        "caching": (lambda result: caching_page.render(result, CLAIMS), ("caching",)),
+        "neighbor_lists": (lists_page.render, ("slow_lists", "slow_budget")),
+        "layout": (layout_page.render, ("layout",)),
+        "disk": (beyond_page.render, ("beyond_memory",)),
+    }
+    for name, (render, needed) in rendered.items():
+        results = [read(one) for one in needed]
+        if None not in results:
+            made[name] = render(*results)
+    return {f"{name}.md": page for name, page in made.items()}
+
+
+def gpu_results() -> dict[str, dict[str, Any] | None]:
+    """What was measured on a GPU, as far as it was."""
+    return {name: read(name) for name in gpu_page.FILES}
+
+
 def main() -> None:
-    """Write the pages."""
-    folder = ROOT / "docs" / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / "accuracy.md").write_text(accuracy_page())
-    (folder / "speed.md").write_text(speed_page())
-    caching = read("caching")
-    if caching is not None:
-        (folder / "caching.md").write_text(caching_page_of(caching))
-        caching_pictures.draw(caching, ROOT / "docs" / "pictures")
-    lists, budget = read("slow_lists"), read("slow_budget")
-    if lists is not None and budget is not None:
-        (folder / "neighbor_lists.md").write_text(lists_page_of(lists, budget))
-    layout = read("layout")
-    if layout is not None:
-        (folder / "layout.md").write_text(layout_page.render(layout, table, machine(layout)))
-    beyond = read("beyond_memory")
-    if beyond is not None:
-        (folder / "disk.md").write_text(beyond_page.render(beyond, table, machine(beyond)))
-        beyond_pictures.draw(beyond, ROOT / "docs" / "pictures")
-    (folder / "gpu.md").write_text(gpu_page_of())
-    gpu_page.draw({name: read(name) for name in gpu_page.FILES}, ROOT / "docs" / "pictures")
+    """Write the pages and their pictures."""
+    folder, pictures = ROOT / "docs" / "results", ROOT / "docs" / "pictures"
+    for name, page in pages().items():
+        (folder / name).write_text(page)
+    for name, draw in (("caching", caching_pictures.draw), ("beyond_memory", beyond_pictures.draw)):
+        if (result := read(name)) is not None:
+            draw(result, pictures)
+    gpu_page.draw(gpu_results(), pictures)
     readme = ROOT / "README.md"
     rows = "\n".join(table(["seeds per second", "", *PEERS.values()], speed_rows()))
     before, rest = readme.read_text().split("<!-- speed -->\n")

@@ -393,7 +393,7 @@ def test_the_page_of_made_up_results(results):
     results.mkdir()
     for name, result in made_up().items():
         (results / f"{name}.json").write_text(json.dumps(result))
-    page = tables.gpu_page_of()
+    page = gpu_page.render(tables.gpu_results(), common.table)
     assert f"| {gpu_page.NOT_RUN}" not in page
     assert "Of 20 figures that are asked for, 20 were measured and 0 were not run." in page
     for line in (
@@ -413,12 +413,12 @@ def test_the_page_of_made_up_results(results):
 
 
 def test_what_was_not_run_says_so(results):
-    page = tables.gpu_page_of()
+    page = gpu_page.render(tables.gpu_results(), common.table)
     assert "Of 20 figures that are asked for, 0 were measured and 20 were not run." in page
     asked = [line for line in page.splitlines() if re.match(r"\| .* \| .* \| .* \| .* \| .* \|$", line) and "---" not in line]
     assert all("not run" in line for line in asked if not line.startswith(("| figure", "|  | PyG")))
     toys = {name: {**one, "is_toy": True} for name, one in made_up().items()}
-    assert gpu_page.render(toys, tables.table) == page, "what was tried at toy size is no result"
+    assert gpu_page.render(toys, common.table) == page, "what was tried at toy size is no result"
 
 
 def test_graphs_of_a_device_are_as_large_as_they_have_to_be():
