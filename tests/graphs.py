@@ -59,3 +59,8 @@ def assert_same_bytes(left, right):
     """Same dtype, shape and bytes."""
     assert (left.dtype, left.shape) == (right.dtype, right.shape)
     assert left.tobytes() == right.tobytes()
+
+
+def poisoned(shape, dtype=np.int64):
+    """An array full of something, for what writes all of it."""
+    return np.frombuffer(b"\xa5" * (int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape).copy()

@@ -9,10 +9,7 @@ from penstock.sample.factored import marks
 from penstock.sample.factored.slots import Slots
 from penstock.sample.factored.wire import Packed, unpack
 from tests.feed.inputs import homogeneous_data, typed_data
-
-
-def poisoned(size, dtype):
-    return np.frombuffer(b"\xa5" * (size * np.dtype(dtype).itemsize), dtype).copy()
+from tests.graphs import poisoned
 
 
 @pytest.mark.parametrize("make", [homogeneous_data, typed_data])

@@ -16,17 +16,13 @@ from penstock.kernels.rmat import cpu as rmat_cpu
 from penstock.kernels.rmat import reference as rmat_reference
 from penstock.kernels.shuffle_ids import cpu as shuffle_cpu
 from penstock.kernels.shuffle_ids import reference as shuffle_reference
-from tests.graphs import assert_same_bytes
+from tests.graphs import assert_same_bytes, poisoned
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
 def key_of(seed):
     return rng.derive_key(seed, 0, rng.GENERATE)
-
-
-def poisoned(size, dtype=np.int64):
-    return np.frombuffer(b"\xa5" * (size * np.dtype(dtype).itemsize), dtype=dtype).copy()
 
 
 @given(SEEDS, st.integers(0, 2**62), st.integers(0, 200), st.integers(0, 2**32 - 1), st.integers(0, 9))

@@ -18,13 +18,9 @@ from penstock.kernels.relabel import cpu as relabel_cpu
 from penstock.kernels.relabel import reference as relabel_reference
 from penstock.kernels.sample_neighbors import cpu as sample_cpu
 from penstock.kernels.sample_neighbors import reference as sample_reference
-from tests.graphs import assert_same_bytes, random_csc
+from tests.graphs import assert_same_bytes, poisoned, random_csc
 
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def poisoned(size, dtype=np.int64):
-    return np.frombuffer(b"\xa5" * (size * np.dtype(dtype).itemsize), dtype=dtype).copy()
 
 
 @given(

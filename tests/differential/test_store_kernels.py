@@ -17,15 +17,10 @@ from penstock.kernels.seen_ids import cpu as seen_cpu
 from penstock.kernels.seen_ids import reference as seen_reference
 from penstock.kernels.string_words import cpu as words_cpu
 from penstock.kernels.string_words import reference as words_reference
-from tests.graphs import assert_same_bytes
+from tests.graphs import assert_same_bytes, poisoned
 
 SEEDS = st.integers(0, 2**32 - 1)
 KEY_DTYPES = st.sampled_from([np.int64, np.uint32])
-
-
-def poisoned(shape, dtype=np.int64):
-    size = int(np.prod(shape))
-    return np.frombuffer(b"\xa5" * (size * np.dtype(dtype).itemsize), dtype=dtype).reshape(shape).copy()
 
 
 @given(SEEDS, KEY_DTYPES, st.integers(0, 5))

@@ -3,10 +3,11 @@
 import errno
 import multiprocessing
 import os
-import subprocess
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from tests.mounts import mounted
 from tests.stores import build, homogeneous, litter
 
 from penstock.errors import StoreBusyError, StoreError, UsageError
@@ -25,14 +26,9 @@ def make_source(num_edges=200_000, **options):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 1 MiB of its own; needs root."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    """A file system of 1 MiB of its own."""
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
 
 
 def test_full_disk_is_foreseen(small_disk):
@@ -77,19 +73,10 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
 
 def test_read_only_folder(tmp_path):
     folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() == 0:
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)], capture_output=True, check=False)
-        if mounted.returncode:
-            pytest.skip("root may write anywhere, and cannot mount here")
-    else:
-        folder.chmod(0o555)
-    try:
+    folder.mkdir(mode=0o555)  # root may write anywhere
+    with mounted(folder, "ro") if os.geteuid() == 0 else nullcontext():
         with pytest.raises(StoreError, match=r"cannot write .*store: (the file system is read-only|no permission): choose another folder"):
             ingest(make_source(10), folder / "store")
-    finally:
-        if os.geteuid() == 0:
-            subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_second_writer_is_refused_and_the_first_unharmed(tmp_path):

@@ -3,10 +3,12 @@
 import json
 import os
 import subprocess
+from contextlib import ExitStack
 
 import pytest
 import torch
 from tests.faults import disturbed
+from tests.mounts import mounted
 from tests.refusals import assert_in_table, call, refused, said
 from tests.train.stores import make_store
 
@@ -20,24 +22,11 @@ SETTINGS = dict(
 COMMAND = ("--num-neighbors", "3,2", "--batch-size", "32", "--epochs", "1", "--num-workers", "0", "--hidden", "8", "--recipe", "ginex")
 
 
-def mount(folder, *options):
-    """A file system of its own in the place of a folder."""
-    folder.mkdir(exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", ",".join(("size=1m", *options)), "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system needs root")
-
-
-def unmount(folder):
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 @pytest.fixture
 def disk(tmp_path):
     """A disk of 1 MiB."""
-    mount(tmp_path / "disk")
-    yield tmp_path / "disk"
-    unmount(tmp_path / "disk")
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
 
 
 def fill(disk, leave=0):
@@ -136,14 +125,12 @@ def test_a_folder_that_becomes_read_only(store, expected, tmp_path):
 
     def deed():
         seen.append((folder / "checkpoint.pt").read_bytes())
-        mount(folder)
+        stack.enter_context(mounted(folder))
         (folder / "checkpoint.pt").write_bytes(seen[0])
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
 
-    try:
+    with ExitStack() as stack:
         message = refused(StoreError, run, store, folder, deed, checkpoint_every_s=0)
-    finally:
-        unmount(folder)
     assert "Read-only file system" in message
     assert "the one before it is untouched" in message
     assert (folder / "checkpoint.pt").read_bytes() == seen[0]

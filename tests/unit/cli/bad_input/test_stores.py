@@ -15,6 +15,7 @@ import torch
 from penstock.cli import run
 from penstock.errors import StoreError
 from penstock.store import Store
+from tests.mounts import mounted
 from tests.refusals import TRAIN, assert_in_table, call, refused, said
 from tests.train.stores import make_store
 
@@ -184,12 +185,8 @@ def test_two_ingestions_at_one_place(tmp_path, capfd):
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 200 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "small", "size=200k") as folder:
+        yield folder
 
 
 def test_disk_full(store, small_disk, tmp_path, capfd):
@@ -208,12 +205,8 @@ def test_disk_full(store, small_disk, tmp_path, capfd):
 @pytest.fixture
 def read_only(tmp_path):
     """A file system that cannot be written."""
-    folder = tmp_path / "read-only"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
-        pytest.skip("mounting a read-only file system needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "read-only", "ro") as folder:
+        yield folder
 
 
 def test_read_only_folder(store, read_only, tmp_path, capfd):
