@@ -154,6 +154,20 @@ def test_call_makes_one_batch():
     assert penstock.digest(loader(range(8), epoch=0, batch=0)) == penstock.digest(next(iter(loader)))
 
 
+def test_numbers_may_be_those_of_numpy():
+    numbers = dict(batch_size=np.int64(32), num_workers=np.int32(2), prefetch_factor=np.int64(2), seed=np.uint64(5))
+    given, plain = (NeighborLoader(homogeneous_data(), [np.int64(4)], **each) for each in (numbers, dict(batch_size=32, seed=5)))
+    assert [penstock.digest(batch) for batch in given] == [penstock.digest(batch) for batch in plain]
+    assert {type(each) for each in (given.batch_size, given.num_workers, given.seed)} == {int}
+
+
+def test_counts_of_before_stay_what_they_were():
+    loader = NeighborLoader(homogeneous_data(), [4], batch_size=32)
+    before = loader.stats()
+    next(iter(loader))
+    assert (before.num_batches, before.stage_s, loader.stats().num_batches) == (0, {}, 1)
+
+
 def test_what_scripts_ask_a_loader():
     loader = NeighborLoader(homogeneous_data(), [2], torch.arange(70), batch_size=32, drop_last=True)
     assert (len(loader.dataset), loader.drop_last, len(loader)) == (70, True, 2)

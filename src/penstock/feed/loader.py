@@ -277,7 +277,7 @@ class NeighborLoader:
         self._at = Position(epoch, batch // self.num_ranks, sequence=sequence)
 
     def stats(self) -> LoaderStats:
-        """Return what was counted so far, over all batches delivered."""
+        """Return what was counted so far, over all batches delivered; it does not change when more are."""
         stats, maker, caches = self._stats, self._maker, self._caches
         stats.buffer_bytes = maker.pool.total_bytes + maker.held_pool.total_bytes
         stats.peak_buffer_bytes = maker.pool.peak_bytes + maker.held_pool.peak_bytes
@@ -290,7 +290,7 @@ class NeighborLoader:
         stats.tiers, stats.lists = caches.stats(), caches.list_stats()
         stats.memory = "" if caches.fitted is None else str(caches.fitted.memory)
         stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
-        return stats
+        return copy.deepcopy(stats)
 
     def beside(self, input_nodes: Any) -> NeighborLoader:
         """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own.

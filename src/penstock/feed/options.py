@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from penstock.errors import UsageError, argument
@@ -108,8 +109,8 @@ def read_options(
         shuffle=bool(shuffle),
         drop_last=bool(drop_last),
         num_workers=int(num_workers),
-        max_in_flight=num_workers + 1 if prefetch_factor is None else max(1, num_workers * prefetch_factor),
-        max_read_ahead=2 if prefetch_factor is None else prefetch_factor,
+        max_in_flight=int(num_workers + 1 if prefetch_factor is None else max(1, num_workers * prefetch_factor)),
+        max_read_ahead=2 if prefetch_factor is None else int(prefetch_factor),
         timeout_s=float(timeout),
         pin_memory=bool(pin_memory) and torch.cuda.is_available(),
         sampler=sampler,
@@ -135,4 +136,4 @@ def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
