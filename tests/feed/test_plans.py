@@ -231,7 +231,11 @@ def test_a_slow_tier_hides_behind_the_threads():
         (dict(features="tape"), "features must be one of given"),
         (dict(cache="many"), "cannot read cache='many'"),
         (dict(cache="130%"), "more than all rows"),
-        (dict(window=0), "at least 1"),
+        (dict(window=0), "window must be at least 1, got 0"),
+        (dict(presample_epochs=0), "presample_epochs must be at least 1, got 0"),
+        (dict(window="3"), "window must be of the kind int, got '3'"),
+        (dict(map_threads=2.5), "map_threads must be of the kind int, got 2.5"),
+        (dict(huge_pages="no"), "huge_pages must be of the kind bool, got 'no'"),
         (dict(slow="fast"), "cannot read 'fast' of slow='fast'"),
         (dict(spool="8GiB", policy="degree"), "spool='8GiB' is for rows that come from a disk: give features='disk'"),
         (
@@ -249,6 +253,14 @@ def test_impossible_plans_are_refused(wrong, message):
         Plan(**wrong)
     with pytest.raises(UsageError, match="recipe must be one of pyg"):
         make_plan("cake")
+
+
+def test_settings_are_plain_and_shown_where_they_are_given(tmp_path):
+    plan = Plan(host_memory=1 << 30, spool=8 << 30, spool_folder=tmp_path)
+    assert type(Plan(window=np.int64(3)).window) is int
+    assert (repr(Plan()), repr(RECIPES["pagraph"])) == ("Plan()", "Plan(recipe='pagraph', policy='degree', cache='20%')")
+    assert eval(repr(plan)) == plan
+    assert plan.spool_folder == str(tmp_path)
 
 
 def test_neighbour_lists_are_passed_over_where_they_are_at_hand():

@@ -15,6 +15,7 @@ from penstock.errors import UsageError, argument
 from penstock.order import ORDERS
 from penstock.plan.capacity import parse_capacity, slow_options
 from penstock.plan.lists import SHARED
+from penstock.plan.settings import settle, show
 from penstock.sample.lists import LAYOUTS
 from penstock.store.budget import parse_bytes
 
@@ -98,9 +99,9 @@ class Plan:
     neighbor_layout: str = "direct"
     slow_topology: str | None = None
     hold: str = "samples"
-    host_memory: str | None = None
+    host_memory: str | int | None = None
     map_threads: int = 0
-    spool: str | None = None
+    spool: str | int | None = None
     spool_folder: str | None = None
     presample_batches: int | None = None
     huge_pages: bool = True
@@ -110,6 +111,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
+        parse_capacity(self.cache)
+        settle(self)
         allowed_values = {
             "order": ORDERS, "features": FEATURES, "topology": TOPOLOGIES, "neighbor_layout": tuple(LAYOUTS), "hold": HOLDS,
         }  # fmt: skip
@@ -121,13 +124,11 @@ class Plan:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(policies)}; got {getattr(self, name)!r}")
         if self.device_topology not in (None, *DEVICE_TOPOLOGIES):
             raise UsageError(f"{argument('device_topology')} must be one of {', '.join(DEVICE_TOPOLOGIES)}; got {self.device_topology!r}")
-        if self.window < 1 or self.presample_epochs < 1:
-            raise UsageError(f"{argument('window')} and presample_epochs must be at least 1")
-        if self.presample_batches is not None and self.presample_batches < 1:
-            raise UsageError(f"{argument('presample_batches')} must be at least 1, got {self.presample_batches}")
+        for name in ("window", "presample_epochs", "presample_batches"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UsageError(f"{argument(name)} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.map_threads <= MAX_MAP_THREADS:
             raise UsageError(f"{argument('map_threads')} must lie in [0, {MAX_MAP_THREADS}], got {self.map_threads}")
-        parse_capacity(self.cache)
         if self.host_memory is not None:
             parse_bytes(self.host_memory)
         for name in ("slow", "slow_topology"):
@@ -210,6 +211,8 @@ class Plan:
             raise UsageError(
                 f"{argument('cache', self.cache)} counts rows; a budget for rows and lists is a share of their bytes, or bytes: 10%, 2GiB"
             )
+
+    __repr__ = show
 
     def resolved(self, *, has_device: bool) -> Plan:
         """Say what `device_policy="same"` stands for in a loader with or without a device; and, where a budget of host memory decides

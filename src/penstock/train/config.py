@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
-from pathlib import PurePath
 from typing import Any
 
-import numpy as np
 import torch
 
 from penstock.errors import UsageError, argument
 from penstock.plan import Plan, make_plan
+from penstock.plan.settings import settle, show
 
 MODELS = {
     "sage": "GraphSAGE, mean aggregation",
@@ -24,7 +23,6 @@ MODELS = {
 EVALUATIONS = ("auto", "full", "sampled")
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
-_KINDS = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), "None": (type(None),)}
 PLAN_SETTINGS = tuple(each.name for each in fields(Plan) if each.name not in ("recipe", "presample_epochs"))
 """Fields of a plan that a run may be told; `recipe` is one of its own."""
 
@@ -92,9 +90,9 @@ class TrainConfig:
     neighbor_layout: str | None = None
     slow_topology: str | None = None
     hold: str | None = None
-    host_memory: str | None = None
+    host_memory: str | int | None = None
     map_threads: int | None = None
-    spool: str | None = None
+    spool: str | int | None = None
     spool_folder: str | None = None
     presample_batches: int | None = None
     huge_pages: bool | None = None
@@ -109,10 +107,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for each in fields(self):
-            value = _plain(getattr(self, each.name))
-            _check_kind(each.name, str(each.type), value)
-            object.__setattr__(self, each.name, value)
+        if isinstance(self.device, torch.device):
+            object.__setattr__(self, "device", str(self.device))
+        settle(self)
         _one_of("model", self.model, ("auto", *MODELS))
         _one_of("metric", self.metric, METRICS)
         _one_of("evaluation", self.evaluation, EVALUATIONS)
@@ -142,6 +139,8 @@ class TrainConfig:
             raise UsageError(f"{argument('host_memory')} decides {argument(given)}: give one of the two")
         self.plan()
 
+    __repr__ = show
+
     @property
     def is_sampled_evaluation(self) -> bool:
         """Whether val and test are computed over sampled neighbourhoods."""
@@ -169,26 +168,6 @@ class TrainConfig:
         if "store" not in values:
             raise UsageError("the saved configuration names no store")
         return cls(**values)
-
-
-def _plain(value: Any) -> Any:
-    """Paths, NumPy's numbers and devices as what is written to a file of settings."""
-    if isinstance(value, (tuple, list)):
-        return tuple(map(_plain, value))
-    if isinstance(value, np.generic):
-        return value.item()
-    return str(value) if isinstance(value, (PurePath, torch.device)) else value
-
-
-def _check_kind(name: str, kind: str, value: Any) -> None:
-    """Refuse a value that is not of the kind that a setting is annotated with; those that were saved may say anything."""
-    if kind.startswith("tuple"):
-        is_fine = isinstance(value, tuple) and all(type(each) is int for each in value)
-    else:
-        kinds = tuple(one for word in kind.split(" | ") for one in _KINDS[word])
-        is_fine = isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
-    if not is_fine or (isinstance(value, int) and name != "seed" and abs(value) >= 1 << 63):
-        raise UsageError(f"{argument(name)} must be of the kind {kind}, got {value!r:.60}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

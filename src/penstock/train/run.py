@@ -119,7 +119,7 @@ class _Run:
                 plan=self.plan,
                 num_workers=config.num_workers,
                 seed=config.seed,
-                step=self.learner.step_on_a_copy() if self.plan.host_memory else None,
+                step=self.learner.step_on_a_copy() if self.plan.host_memory is not None else None,
                 device=config.device,
             )
 

@@ -155,7 +155,7 @@ def _bottom(plan: Plan, fields: Sequence[Field], access: Access, link: Link | No
     if reader is not None and plan.is_read_by_device:
         return DeviceTable(PinnedTier(arrays, reader), kinds)
     if plan.features == "disk":
-        tier: Tier = _disk(arrays, None if plan.spool else packed([one.name for one in fields]), access.max_readers)
+        tier: Tier = _disk(arrays, None if plan.spool is not None else packed([one.name for one in fields]), access.max_readers)
     else:
         for array in arrays if plan.map_threads and is_mapped else ():
             advise_random(array)

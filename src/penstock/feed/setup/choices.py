@@ -106,7 +106,7 @@ def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
     """What a loader will sample, to find out what is hot."""
     return Workload(
         maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches,
-        1 if plan.host_memory else NUM_THREADS, plan.is_by_inclusion, plan.presample_epochs,
+        1 if plan.host_memory is not None else NUM_THREADS, plan.is_by_inclusion, plan.presample_epochs,
     )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def fill_caches(
     access = Access(
         is_mapped=maker.source.is_mapped,
         packed=maker.source.packed,
-        max_readers=max(1, options.num_workers) if plan.host_memory else 8,
+        max_readers=max(1, options.num_workers) if plan.host_memory is not None else 8,
         reader=maker.delivery.device,
     )
 
@@ -117,10 +117,10 @@ def fill_caches(
             assert access.reader is not None
             maker.device_sampler = device_sampler(maker.sampler, access.reader, drawing.topology, caches.kept)
             maker.looked_at = caches.looked_at
-            caches.kept = {} if plan.host_memory else caches.kept
+            caches.kept = {} if plan.host_memory is not None else caches.kept
     maker.delivery.settle()
     if group is not None:
         open_shards(group, {key: cache for key, cache in caches.top.items() if isinstance(cache, ShardedCache)})
-    if plan.host_memory:
+    if plan.host_memory is not None:
         give_back_freed_memory()
     return caches

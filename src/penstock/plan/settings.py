@@ -1,0 +1,54 @@
+"""Settings: what values they may have, and how they are shown.
+
+In: a dataclass of settings, whose annotations are text. Out: the same with plain values, such as a file of settings can hold, or a refusal
+that names the setting. Settings that were saved may say anything.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import UsageError, argument
+
+_KINDS = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), "None": (type(None),)}
+
+
+def settle(settings: Any) -> None:
+    """Make paths, NumPy's numbers and lists plain, and refuse what is not of the kind that its setting is annotated with.
+
+    Args:
+        settings: in its `__post_init__`. Kinds: those of `_KINDS`, `tuple[int, ...]`, `tuple[str, ...]`, and several with `|`.
+    Raises:
+        UsageError: names the setting, the kind and the value.
+    """
+    for each in fields(settings):
+        kind, value = str(each.type), _plain(getattr(settings, each.name))
+        is_huge = isinstance(value, int) and each.name != "seed" and abs(value) >= 1 << 63
+        if is_huge or not any(_is_of(one, value) for one in kind.split(" | ")):
+            raise UsageError(f"{argument(each.name)} must be of the kind {kind}, got {value!r:.60}")
+        object.__setattr__(settings, each.name, value)
+
+
+def show(self: Any) -> str:
+    """What differs from the defaults: a `__repr__`."""
+    given = [f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if getattr(self, each.name) != each.default]
+    return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_plain, value))
+    if isinstance(value, np.generic):
+        return value.item()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    if kind.startswith("tuple"):
+        item = kind.removeprefix("tuple[").removesuffix(", ...]")
+        return isinstance(value, tuple) and all(_is_of(item, each) for each in value)
+    return isinstance(value, _KINDS[kind]) and (kind == "bool" or not isinstance(value, bool))
