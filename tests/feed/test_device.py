@@ -214,7 +214,7 @@ def test_what_does_not_go_through_tables(device):
         options = dict(input_nodes=seeds, batch_size=3, **options)
         assert digests(make_loader(given, **options, device=device)) == digests(make_loader(given, **options))
     table = TieredTable(HostTier([np.arange(300.0)]), [RowKind("own", np.dtype(np.float64), ())])
-    loaders = [make_loader(bare, input_nodes=seeds, features={"node": table}, device=where) for where in (device, None)]
+    loaders = [make_loader(bare, input_nodes=seeds, tables={"node": table}, device=where) for where in (device, None)]
     assert digests(loaders[0]) == digests(loaders[1])
 
 

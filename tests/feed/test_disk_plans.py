@@ -199,4 +199,4 @@ def test_a_table_of_the_users_is_not_spooled(stores):
     )
     plan = Plan(features="disk", policy="degree", cache="10%", window=4, spool="64MiB")
     with pytest.raises(UsageError, match="those of 'node' were given as a table"):
-        loader_of(stores["plain"], features={"node": table}, plan=plan)
+        loader_of(stores["plain"], tables={"node": table}, plan=plan)

@@ -140,7 +140,7 @@ def test_a_tier_that_fails_says_where(policy, num_workers):
     reads = iter(range(10**9))
     broken = {5}
     tier = SlowTier(HostTier([data.x.numpy()]), fail=lambda number: OSError("torn") if next(reads) in broken else None)
-    loader = make_loader(data, features={"node": TieredTable(tier, kinds)}, plan=Plan(policy=policy, cache="20%"), num_workers=num_workers)
+    loader = make_loader(data, tables={"node": TieredTable(tier, kinds)}, plan=Plan(policy=policy, cache="20%"), num_workers=num_workers)
     with pytest.raises(OSError, match=r"torn.*stage gather, batch"):
         for _ in loader:
             pass
@@ -192,14 +192,14 @@ def test_tables_of_the_users():
     data = homogeneous_data()
     x = (data.x * 2).numpy()
     table = TieredTable(CachedTier(lambda: FIFO(300, 30), HostTier([x])), [RowKind("x", x.dtype, x.shape[1:])])
-    for batch in make_loader(data, features={"node": table}, num_workers=2):
+    for batch in make_loader(data, tables={"node": table}, num_workers=2):
         assert torch.equal(batch.x, torch.from_numpy(x)[batch.n_id])
         assert torch.equal(batch.y, data.y[batch.n_id])
     short = TieredTable(HostTier([x[:10]]), [RowKind("x", x.dtype, x.shape[1:])])
     with pytest.raises(InputError, match="10 rows for 300 nodes"):
-        make_loader(data, features={"node": short})
+        make_loader(data, tables={"node": short})
     with pytest.raises(UsageError, match="'paper' is no type of this graph"):
-        make_loader(data, features={"paper": short})
+        make_loader(data, tables={"paper": short})
 
 
 @pytest.mark.parametrize("options", [dict(), dict(replace=True), dict(subgraph_type="induced")], ids=str)
@@ -210,7 +210,7 @@ def test_edge_features_in_tiers(options):
     kinds = [RowKind("edge_attr", attributes.dtype, attributes.shape[1:])]
     table = TieredTable(CachedTier(lambda: FIFO(len(attributes), 200), slow), kinds)
     expected = digests(make_loader(data, **options))
-    loader = make_loader(data, features={("node", "to", "node"): table}, num_workers=2, **options)
+    loader = make_loader(data, tables={("node", "to", "node"): table}, num_workers=2, **options)
     assert digests(loader) == expected
     assert loader.stats().tiers["cache"]["num_rows"] > 0
 

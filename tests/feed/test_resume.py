@@ -11,6 +11,7 @@ from penstock.errors import PipelineError, StateError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs import open_input
 from penstock.order import LocalOrder, RandomOrder, proximity_order
+from penstock.plan import Plan
 from tests.feed.inputs import homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, shuffle=True, seed=5)
@@ -71,6 +72,18 @@ def test_another_proximity_order_is_refused():
         NeighborLoader(data, **{**OPTIONS, "order": "near"})
 
 
+def test_orders_by_name_are_those_of_plans_too():
+    """`shuffle` is the random one; a plan's order is for who shuffles."""
+    data, options = homogeneous_data(), {**OPTIONS, "shuffle": False}
+    as_they_are = remaining(NeighborLoader(data, **options), 1)
+    shuffled = remaining(NeighborLoader(data, **{**options, "shuffle": True}), 1)
+    assert as_they_are != shuffled
+    assert remaining(NeighborLoader(data, **options, order="sequential"), 1) == as_they_are
+    assert remaining(NeighborLoader(data, **options, order="random"), 1) == shuffled
+    assert remaining(NeighborLoader(data, **{**options, "shuffle": True}, plan=Plan(order="sequential")), 1) == as_they_are
+    assert remaining(NeighborLoader(data, **options, plan=Plan(order="proximity")), 1) == as_they_are
+
+
 def test_look_ahead_does_not_count():
     loader = NeighborLoader(homogeneous_data(), **OPTIONS, num_workers=4, prefetch_factor=4)
     iterator = iter(loader)
@@ -129,7 +142,7 @@ def test_other_ranks_that_do_not_meet_there():
     data = homogeneous_data()
     loader = NeighborLoader(data, **OPTIONS)
     next(iter(loader))
-    with pytest.raises(UsageError, match="batch 1 of the global order"):
+    with pytest.raises(StateError, match="batch 1 of the global order"):
         NeighborLoader(data, **OPTIONS, num_ranks=2).load_state_dict(loader.state_dict())
 
 

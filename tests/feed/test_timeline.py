@@ -82,7 +82,7 @@ def test_reads_are_hidden_or_not():
     data = homogeneous_data()
     for num_workers, pause_s, hidden in ((0, 0.0, 0.0), (3, 0.008, 1.0)):
         table = TieredTable(SlowTier(HostTier([data.x.numpy()]), delay_s=4e-3, rows_per_request=1000), [RowKind("x", np.dtype("f4"), (2,))])
-        options = dict(input_nodes=data.train_mask, features={"node": table}, num_workers=num_workers)
+        options = dict(input_nodes=data.train_mask, tables={"node": table}, num_workers=num_workers)
         loader = penstock.NeighborLoader(data, **OPTIONS, **options)
         for _batch in loader:
             time.sleep(pause_s)

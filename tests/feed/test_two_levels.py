@@ -174,7 +174,7 @@ def test_a_table_of_the_users(stores, device):
     table = TieredTable(SlowTier(HostTier([np.arange(300.0)]), delay_s=1e-4), [RowKind("own", np.dtype(np.float64), ())])
     plan = Plan(policy="fifo", cache="50%", device_policy="lru", device_cache="10%", device_topology="host")
     data = Data(edge_index=homogeneous_data().edge_index, num_nodes=300)
-    options = dict(OPTIONS, input_nodes=torch.arange(100), features={"node": table})
+    options = dict(OPTIONS, input_nodes=torch.arange(100), tables={"node": table})
     loader = penstock.NeighborLoader(data, **options, plan=plan, device=device)
     assert digests(loader) == digests(penstock.NeighborLoader(data, **options))
     assert min(hits_of(loader)) > 0

@@ -16,7 +16,7 @@ from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.inputs import Input, Seeds
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
-from penstock.order import NEAR, GivenOrder, Order, RandomOrder, SequentialOrder, order_by_name
+from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
 from penstock.plan import Plan
 from penstock.records import EdgeType
 
@@ -25,25 +25,23 @@ logger = logging.getLogger("penstock")
 
 def order_of(plan: Plan, options: LoaderOptions) -> str | None:
     """A plan's order stands in for a random one; `shuffle=False` keeps the seeds as they are."""
-    return plan.order if options.shuffle and plan.order in NEAR else None
+    return plan.order if options.shuffle else None
 
 
 def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
-    """The order of the seeds: by name, the user's own, or as `shuffle` and the samplers say."""
+    """The order of the seeds: by name (`shuffle` is "random"), the user's own, or as the samplers say; else as they are."""
     num_seeds = seeds.ids.size
     if order is not None and (options.sampler is not None or options.batch_sampler is not None):
         raise UsageError("order excludes sampler and batch_sampler: each says which seeds come when")
-    if isinstance(order, str) and order in NEAR:
-        return order_by_name(order, source.order_from, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size)
     if isinstance(order, str):
-        raise UsageError(f'order must be "proximity", "community" or an order of penstock.order, got {order!r} (random: shuffle=True)')
+        return order_by_name(order, source.order_from, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size)
     if order is not None:
         if not all(hasattr(order, name) for name in ("num_seeds", "num_batches", "batch")):
             raise UsageError(f"order must be a name or an order (see penstock.order), got {type(order).__name__}")
         return order
     if options.sampler is not None or options.batch_sampler is not None:
         return GivenOrder(num_seeds, sampler=options.sampler, batch_sampler=options.batch_sampler)
-    return RandomOrder(num_seeds, seed) if options.shuffle else SequentialOrder(num_seeds)
+    return SequentialOrder(num_seeds)
 
 
 def choose_seeds(source: Input, input_nodes: Any, input_id: torch.Tensor | None = None) -> Seeds:
@@ -122,11 +120,11 @@ def choose_subgraph(name: SubgraphType | str) -> SubgraphType:
         raise UsageError(f"subgraph_type must be one of {', '.join(kind.value for kind in SubgraphType)}; got {name!r}") from None
 
 
-def check_kinds(features: Any, **functions: Any) -> None:
+def check_kinds(tables: Any, **functions: Any) -> None:
     """Refuse tables that are none, and what is to be called and cannot be."""
-    for key, table in (features or {}).items():
+    for key, table in (tables or {}).items():
         if not isinstance(table, TieredTable):
-            raise UsageError(f"features: {key!r} must have a penstock.gather.TieredTable, got {type(table).__name__}")
+            raise UsageError(f"tables: {key!r} must have a penstock.gather.TieredTable, got {type(table).__name__}")
     for name, value in functions.items():
         if value is not None and not callable(value):
             raise UsageError(f"{name} must be a function, got {type(value).__name__}")

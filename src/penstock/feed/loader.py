@@ -74,8 +74,8 @@ class NeighborLoader:
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
         seed: of all randomness; default: torch's seed.
         split: for stores with several splits, the one that "train", "val" and "test" mean.
-        order: in place of `shuffle`: "proximity" or "community" (near seeds in batches that follow each other, each batch as mixed as a
-            random one), or an order of your own (see `penstock.order`).
+        order: in place of `shuffle`: "random", "sequential", "proximity" or "community" (the last two: near seeds in batches that follow
+            each other, each batch as mixed as a random one), or an order of your own (see `penstock.order`).
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order. Some ranks have a batch more than others
             unless they divide evenly; with drop_last all have equally many.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan keeps
@@ -85,7 +85,7 @@ class NeighborLoader:
             best rows kept on it. Threads make them ahead, one at least. None, or "cpu": batches on the CPU.
         shards: this rank's seat (`penstock.gather.shard_seats`), where several processes have a device each: what the plan keeps on devices
             is shared, a disjoint part on each, read by all; its size is that of each part. All ranks make their loaders at the same point.
-        features: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
+        tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
             learn what it takes.
@@ -120,7 +120,7 @@ class NeighborLoader:
         rank: int = 0,
         num_ranks: int = 1,
         plan: Plan | str | None = None,
-        features: Mapping[Any, TieredTable] | None = None,
+        tables: Mapping[Any, TieredTable] | None = None,
         step: Callable[[Any], object] | None = None,
         device: Any = None,
         shards: Seat | None = None,
@@ -130,7 +130,7 @@ class NeighborLoader:
             input_time=input_time, time_attr=time_attr, neighbor_sampler=neighbor_sampler,
             temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
         )  # fmt: skip
-        check_kinds(features, transform=transform, transform_sampler_output=transform_sampler_output, custom_cls=custom_cls, step=step)
+        check_kinds(tables, transform=transform, transform_sampler_output=transform_sampler_output, custom_cls=custom_cls, step=step)
         warn_of_overrides(type(self))
         plan = make_plan(plan)
         delivery = choose_device(device, plan)
@@ -166,7 +166,7 @@ class NeighborLoader:
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
         check_batches(self._num_batches, self._maker.seeds.ids.size, self.batch_size, self.rank, self.num_ranks)
         self._drawing = choose_drawing(plan, self._maker)
-        self._caches = fill_caches(plan, self._maker, self._options, self._drawing, features or {}, step, shards)
+        self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables or {}, step, shards)
         self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
         if self._caches.fitted is None:
             in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)
@@ -273,7 +273,7 @@ class NeighborLoader:
         if batch > self._num_batches and not isinstance(self._maker.order, GivenOrder):
             raise StateError(f"the state stands at batch {batch} of an epoch of {self._num_batches}: take it from loader.state_dict()")
         if batch % self.num_ranks:
-            raise UsageError(f"the state stands at batch {batch} of the global order, which {self.num_ranks} ranks do not reach together")
+            raise StateError(f"the state stands at batch {batch} of the global order, which {self.num_ranks} ranks do not reach together")
         self._at = Position(epoch, batch // self.num_ranks, sequence=sequence)
 
     def stats(self) -> LoaderStats:

@@ -27,7 +27,7 @@ _NAMES = (
     "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "prefetch_factor", "drop_last", "timeout", "pin_memory",
     "generator", "num_neighbors", "input_nodes", "replace", "subgraph_type", "disjoint", "weight_attr", "transform",
     "transform_sampler_output", "is_sorted", "filter_per_worker", "input_id", "custom_cls", "seed", "split", "order", "rank",
-    "num_ranks", "plan", "features", "step", "device", "shards",
+    "num_ranks", "plan", "tables", "step", "device", "shards",
 )  # fmt: skip
 """What a misspelt name may have meant."""
 

@@ -70,9 +70,9 @@ def test_batches_through_the_mapping_are_the_same(path):
     mapped = TieredTable(PackedTier(MappedTier(packed.arrays), packed.rows), kinds)
     plan = penstock.Plan(policy="fifo", cache="10%")
     expected = digests()
-    assert digests(features={NODE: mapped}) == expected
-    assert digests(features={NODE: mapped}, plan=plan) == expected
-    assert digests(features={NODE: scrambled}) != expected
+    assert digests(tables={NODE: mapped}) == expected
+    assert digests(tables={NODE: mapped}, plan=plan) == expected
+    assert digests(tables={NODE: scrambled}) != expected
 
 
 def test_nothing_is_written_where_nothing_helps(path, monkeypatch, capfd):

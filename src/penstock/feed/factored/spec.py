@@ -32,7 +32,7 @@ _OF_TRAINERS = (
 """What a sampler need not know."""
 _DECIDED = ("order", "shuffle", "generator", "input_id", "split", "rank", "num_ranks", "step")
 """What follows for all processes from a loader that was made before."""
-_HERE_ONLY = ("features", "custom_cls", "sampler", "batch_sampler")
+_HERE_ONLY = ("tables", "custom_cls", "sampler", "batch_sampler")
 
 
 @dataclass(frozen=True, slots=True)

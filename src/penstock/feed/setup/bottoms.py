@@ -58,13 +58,13 @@ def lay_out(
     plan: Plan,
     fields: Sequence[Field],
     given: Graph,
-    features: Mapping[Any, TieredTable],
+    tables: Mapping[Any, TieredTable],
     access: Access,
     edge_fields: Sequence[Field] = (),
 ) -> Caches:
     """Where all rows and lists are, with nothing kept of them. Fields of edges stay where they are, read by the device where it can."""
-    reader, tables = access.reader, dict(features)
-    _check_features(tables, given)
+    reader, tables = access.reader, dict(tables)
+    _check_tables(tables, given)
     if plan.is_plain and plan.host_memory is None and reader is None:
         return Caches(tables)
     graph = read_topology(plan, given, is_mapped=access.is_mapped)
@@ -102,13 +102,13 @@ def _is_held(field: Field, plan: Plan) -> bool:
     return isinstance(field.source, TensorRows) and (plan.features != "disk" or field.source.array.ndim > 1)
 
 
-def _check_features(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
+def _check_tables(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
     sizes = {**graph.num_nodes, **{e: csc.num_edges for e, csc in graph.adjacency.items()}}
     for key, table in tables.items():
         if key not in sizes:
-            raise UsageError(f"features: {key!r} is no type of this graph; its types are {', '.join(map(repr, sizes))}")
+            raise UsageError(f"tables: {key!r} is no type of this graph; its types are {', '.join(map(repr, sizes))}")
         if table.num_rows != sizes[key]:
-            raise InputError(f"features of {key!r} have {table.num_rows} rows for {sizes[key]} nodes or edges: give one row for each")
+            raise InputError(f"the table of {key!r} has {table.num_rows} rows for {sizes[key]} nodes or edges: give one row for each")
 
 
 def _bottoms(plan: Plan, fields: Sequence[Field], access: Access, link: Link | None) -> dict[Any, TieredTable]:

@@ -48,7 +48,7 @@ def make_caches(
     plan: Plan,
     fields: Sequence[Field],
     workload: Workload,
-    features: Mapping[Any, TieredTable],
+    tables: Mapping[Any, TieredTable],
     access: Access,
     *,
     edge_fields: Sequence[Field] = (),
@@ -62,14 +62,14 @@ def make_caches(
         plan: see there.
         fields: node fields of the input.
         workload: what will be sampled; static policies look at it.
-        features: tables of the user's, by node or edge type; policies are put over those of nodes.
+        tables: of the user's, by node or edge type; policies are put over those of nodes.
         access: how rows and lists are reached.
         edge_fields: of the input.
         fit: shares a budget of memory out, given where everything is; needed where the plan has one.
         is_drawn_on_device: a device draws the samples: what is kept of neighbour lists is chosen, and put there by whoever draws.
         group: ranks that share what is kept on their devices; they are yet to meet.
     """
-    bottom = lay_out(plan, fields, workload.sampler.graph, features, access, edge_fields)
+    bottom = lay_out(plan, fields, workload.sampler.graph, tables, access, edge_fields)
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
         return bottom
     if plan.neighbor_policy is not None:
@@ -172,7 +172,7 @@ def _check_spool(plan: Plan, over: Mapping[NodeType, TieredTable]) -> None:
         if not isinstance(table.tier, DiskTier):
             raise UsageError(
                 f"{argument('spool', plan.spool)} is for rows that are read from files of a store, and those of {node_type!r} were given "
-                "as a table (features=): leave one of the two out"
+                "as a table (tables=): leave one of the two out"
             )
 
 

@@ -78,7 +78,7 @@ def fill_caches(
     maker: BatchMaker,
     options: LoaderOptions,
     drawing: Drawing,
-    features: Mapping[Any, TieredTable],
+    tables: Mapping[Any, TieredTable],
     step: Callable[[Any], object] | None,
     seat: Seat | None = None,
 ) -> Caches:
@@ -86,7 +86,7 @@ def fill_caches(
     group = None if seat is None else ShardGroup(seat)
     workload = workload_of(plan, maker)
     of_nodes, of_edges = maker.source.fields()
-    fields = [one for one in of_nodes if (one.key or NODE) not in features]
+    fields = [one for one in of_nodes if (one.key or NODE) not in tables]
     access = Access(
         is_mapped=maker.source.is_mapped,
         packed=maker.source.packed,
@@ -111,7 +111,7 @@ def fill_caches(
     as_user = maker.delivery.calling()
     with maker.delivery.working():
         options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
-        caches = make_caches(plan, fields, workload, features, access, **options_of)
+        caches = make_caches(plan, fields, workload, tables, access, **options_of)
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if drawing.is_on_device:
             assert access.reader is not None

@@ -79,7 +79,7 @@ def test_arguments(store):
     assert "got int" in load(generator=3)
     for name in ("transform", "transform_sampler_output", "custom_cls", "step"):
         assert name in load(**{name: 3})
-    assert "'node'" in load(features={"node": 3})
+    assert "'node'" in load(tables={"node": 3})
     assert "got [3]" in load(input_nodes=torch.arange(4), input_id=torch.arange(3))
     assert "got int" in refused(UsageError, penstock.layers, 3)
     batch = next(iter(NeighborLoader(make_data(), [2])))
