@@ -19,7 +19,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.errors import StateError, UsageError
+from penstock.errors import NotSupportedError, StateError, UsageError
 from penstock.feed.arguments import (
     as_positions,
     as_rank,
@@ -191,6 +191,9 @@ class NeighborLoader:
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
+    def __reduce__(self) -> Any:
+        raise NotSupportedError("a loader is neither pickled nor copied: make it where it is used, in each process")
+
     @property
     def data(self) -> Any:
         """What it loads from."""
@@ -298,7 +301,8 @@ class NeighborLoader:
         Args:
             input_nodes: as for a loader. Batches are those that a new loader over these seeds would give.
         """
-        other, maker = copy.copy(self), self._maker
+        other, maker = object.__new__(type(self)), self._maker
+        vars(other).update(vars(self))
         seeds = choose_seeds(maker.source, input_nodes)
         maker.sampler.check_seeds(seeds.node_type, seeds.ids)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(seeds.ids.size))

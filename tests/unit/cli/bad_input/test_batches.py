@@ -1,5 +1,7 @@
 """Seeds, fanouts, weights and devices that a loader refuses."""
 
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -64,6 +66,8 @@ def test_arguments(store):
     untyped["a"].x, untyped["a", "r", "b"].edge_index = torch.zeros(3, 1), torch.tensor([[0], [0]])
     assert "'b' is no node type" in refused(InputError, NeighborLoader, untyped, [2], "a")
     loader = NeighborLoader(make_data(), [2])
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        refused(NotSupportedError, copied, loader)
     for change in ({"batch": -1}, {"batch": 999}):
         refused(StateError, loader.load_state_dict, {**loader.state_dict(), **change})
     assert "a sampler of your own" in load(NotSupportedError, neighbor_sampler=object())
