@@ -65,7 +65,7 @@ class Penstock:
 
             keep_freed_memory()
             torch.manual_seed(0)
-            width = opened.node_field(NODE, "x").shape[1]
+            width = opened.node_field("x", NODE).shape[1]
             self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
             self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
 

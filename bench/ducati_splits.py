@@ -206,7 +206,7 @@ def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num
     from penstock.sample.device_graph import device_sampler
     from penstock.store.tiers import PinnedTier
 
-    csc, x = store.csc(), store.node_field(NODE, "x")
+    csc, x = store.csc(), store.node_field("x", NODE)
     graph = Graph({NODE: csc.num_dst}, {EDGE: CSC(np.array(csc.indptr), np.array(csc.indices))}, True)
     sampler, train = NeighborSampler(graph, FANOUTS, seed=0), np.array(store.split("train"))
     workload = Workload(sampler, NODE, train, RandomOrder(train.size, 0), BATCH_SIZE)

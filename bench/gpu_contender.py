@@ -88,7 +88,7 @@ class Penstock:
         self.device = tensor_device("cuda")
         plan, self._is_made_there = plans(settings)[recipe]
         store = penstock.open(path)
-        width = store.node_field(NODE, "x").shape[1]
+        width = store.node_field("x", NODE).shape[1]
         samples_here = plan.device_topology == "host" or not self._is_made_there
         self.workers = self._workers(store, settings, 4 * width) if samples_here else 2
         if recipe == "pyg":  # nothing overlaps

@@ -110,7 +110,7 @@ def measure_sampling(store: Store, pyg: str | None) -> dict[str, Any]:
 
 def measure_gather(store: Store) -> dict[str, Any]:
     """GB/s of a gather into recycled memory over torch.index_select into a reused buffer, on one thread."""
-    x = store.node_field(NODE, "x")
+    x = store.node_field("x", NODE)
     ids = np.random.default_rng(0).permutation(len(x))[:300_000].astype(np.int64)
     table, pool, reused = RowTable(x, "x"), BufferPool(), torch.empty(ids.size, x.shape[1])
     tensor, index = torch.from_numpy(np.array(x)), torch.from_numpy(ids)

@@ -87,7 +87,7 @@ def assert_edges(store, edge_type, indptr, columns):
     if csc.edge_ids is not None:
         np.testing.assert_array_equal(csc.edge_ids, columns["edge_id"])
     for name in store.edge_fields(edge_type):
-        np.testing.assert_array_equal(store.edge_field(edge_type, name), columns[name])
+        np.testing.assert_array_equal(store.edge_field(name, edge_type), columns[name])
 
 
 def litter(folder, *, besides=()):

@@ -36,7 +36,7 @@ def state_of(path):
     if packed is None:
         return 0
     for name, copy in zip(("x", "y"), packed.arrays, strict=True):
-        if not np.array_equal(copy[packed.rows], store.node_field(NODE, name)):
+        if not np.array_equal(copy[packed.rows], store.node_field(name, NODE)):
             return "half"
     return packed.made["seed"]
 

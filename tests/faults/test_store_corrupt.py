@@ -284,7 +284,7 @@ def test_ids_that_lead_nowhere(store, name, change):
     replace_values(store, name, change)
     opened = Store(store)
     with pytest.raises(CorruptStoreError, match=r"ids of 'node' in .* are damaged: .*check --deep"):
-        opened.find(NODE, opened.original_ids(NODE, range(300)) if "bytes" in name else [f"node {i}" for i in range(350)])
+        opened.find(opened.original_ids(range(300), NODE) if "bytes" in name else [f"node {i}" for i in range(350)], NODE)
 
 
 def test_paths_that_hold_no_store(tmp_path):

@@ -76,8 +76,8 @@ def test_same_batches_within_a_budget(plan, tiers, parts, store, expected, devic
 
 
 def test_pinned_memory_is_in_the_sum(store, device, monkeypatch):
-    rows = sum(store.node_field("node", name).nbytes for name in store.node_fields("node"))
-    edges = sum(store.edge_field(("node", "to", "node"), name).nbytes for name in store.edge_fields(("node", "to", "node")))
+    rows = sum(store.node_field(name, "node").nbytes for name in store.node_fields("node"))
+    edges = sum(store.edge_field(name, ("node", "to", "node")).nbytes for name in store.edge_fields(("node", "to", "node")))
     counted = []
     for place in ("host", "device", "pinned"):
         plan = Plan(host_memory=BUDGET, order="sequential", device_topology=place)

@@ -92,7 +92,7 @@ def test_stores_and_paths_and_arrays(name, tmp_path):
     del data.title
     store = ingest(data, tmp_path / "store", memory="4GiB", edge_ids=True)
     expected = [(batch.n_id.tolist(), batch.e_id.tolist()) for batch in NeighborLoader(data, **OPTIONS, weight_attr="edge_weight")]
-    arrays = ArrayInput(store.graph(), {}, {edge_type: {"weight": store.edge_field(edge_type, "weight")} for edge_type in store.edge_types})
+    arrays = ArrayInput(store.graph(), {}, {edge_type: {"weight": store.edge_field("weight", edge_type)} for edge_type in store.edge_types})
     for source in (store, store.path, arrays):
         loader = NeighborLoader(source, **OPTIONS, weight_attr=name)
         assert [(batch.n_id.tolist(), batch.e_id.tolist()) for batch in loader] == expected

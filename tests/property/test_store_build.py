@@ -123,9 +123,9 @@ def test_mapped_ids_come_back(edges, kind, has_table, work_bytes):
         assert store.num_nodes[NODE] == used.size
         assert_edges(store, EDGE, *expected_edges(dense[src], dense[dst], {}, used.size))
         expected_ids = [ids[row] for row in used]
-        assert list(store.original_ids(NODE, np.arange(used.size))) == expected_ids
-        np.testing.assert_array_equal(store.find(NODE, expected_ids), np.arange(used.size))
-        assert store.find(NODE, ["no such id"] if kind != "int" else [7]).tolist() == [-1]
+        assert list(store.original_ids(np.arange(used.size), NODE)) == expected_ids
+        np.testing.assert_array_equal(store.find(expected_ids, NODE), np.arange(used.size))
+        assert store.find(["no such id"] if kind != "int" else [7], NODE).tolist() == [-1]
         if has_table:
-            np.testing.assert_array_equal(store.node_field(NODE, "x"), order)
+            np.testing.assert_array_equal(store.node_field("x", NODE), order)
         assert check(store.path, deep=True).is_ok

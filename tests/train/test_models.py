@@ -65,7 +65,7 @@ def test_inference_is_exact(kind, memory_bytes, tmp_path, monkeypatch):
     def advance(count):  # a killed process must not leave a file as large as a layer
         assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
-    out = infer(model, store.graph(), store.node_field(NODE, "x"), nodes, tmp_path, batch_size=50, num_workers=2, advance=advance)
+    out = infer(model, store.graph(), store.node_field("x", NODE), nodes, tmp_path, batch_size=50, num_workers=2, advance=advance)
     expected, _ = whole_graph(model, data)
     torch.testing.assert_close(torch.from_numpy(out), expected[nodes].detach(), rtol=1e-4, atol=1e-5)
 
@@ -100,7 +100,7 @@ def test_typed_models(kind, tmp_path):
         kind, {"paper": 3, "author": 5, "venue": None}, counts, graph.edge_types, "paper", hidden=8, num_outputs=3, num_layers=2,
         dropout=0.5, input_dropout=0.0, heads=2,
     ).eval()  # fmt: skip
-    x = {t: store.node_field(t, "x") for t in ("paper", "author")}
+    x = {t: store.node_field("x", t) for t in ("paper", "author")}
     source = ArrayInput(graph, {t: {"x": rows} for t, rows in x.items()})
     whole = next(iter(NeighborLoader(source, [-1, -1], input_nodes=("paper", np.arange(300)), batch_size=300)))
     features = {t: whole[t].x if t in x else whole[t].n_id for t in counts}

@@ -24,7 +24,7 @@ def test_predictions_are_those_that_were_scored(make, tmp_path):
     store = make(tmp_path / "store")
     result, classes = predict(store, tmp_path)
     target = result.description["target"]
-    labels, test, val = store.node_field(target, "y"), store.split("test"), store.split("val")
+    labels, test, val = store.node_field("y", target), store.split("test"), store.split("val")
     assert (classes.shape, classes.dtype) == (labels.shape, np.int64)
     assert result.test == np.mean(classes[test] == labels[test])
     assert result.val == np.mean(classes[val] == labels[val])
@@ -37,7 +37,7 @@ def test_predictions_of_several_labels(tmp_path):
     store = ingest(make_data(labels=multi_labels()), tmp_path / "store")
     result, labels = predict(store, tmp_path)
     test = store.split("test")
-    assert result.test == micro_f1(labels[test] > 0, store.node_field(None, "y")[test] > 0)
+    assert result.test == micro_f1(labels[test] > 0, store.node_field("y")[test] > 0)
     _, rows = predict(store, tmp_path, "predictions.csv", resume=True)
     assert rows[0] == ["id", "label_0", "label_1", "label_2"]
     assert np.array_equal(np.array(rows[1:], dtype=int)[:, 1:], labels)
@@ -51,7 +51,7 @@ def test_predictions_without_val_and_test_and_under_ids_of_the_user(tmp_path):
     store = ingest(tmp_path / "edges.csv", tmp_path / "store", **tables)
     _, classes = predict(store, tmp_path)
     _, rows = predict(store, tmp_path, "predictions.csv", resume=True)
-    assert [row[0] for row in rows[1:]] == [f"n{59 - i}" for i in range(60)] == Store.open(store.path).original_ids(None, np.arange(60))
+    assert [row[0] for row in rows[1:]] == [f"n{59 - i}" for i in range(60)] == Store.open(store.path).original_ids(np.arange(60))
     assert [row[1] for row in rows[1:]] == [("big dog", "cat")[c] for c in classes]
 
 

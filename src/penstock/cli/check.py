@@ -20,7 +20,7 @@ def check(
     """Check a store: sizes and headers, or with --deep everything. Exit code 2 where something is wrong."""
     from penstock.store import check as check_store
 
-    report = check_store(store, deep, make_progress() if deep else None)
+    report = check_store(store, deep=deep, progress=make_progress() if deep else None)
     show({**asdict(report), "is_ok": report.is_ok}, lambda: str(report), as_json)
     if not report.is_ok:
         words.say(f"penstock: {store} is damaged: ingest it again, or restore it from a copy")

@@ -55,8 +55,10 @@ def _training(
     lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.003,
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
-    order: Annotated[str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential.")] = None,
-    split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one, or the first)")] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential. (default: random)")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
     metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,

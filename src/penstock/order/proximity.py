@@ -188,7 +188,7 @@ def _read(graph: Any, seeds: Any, labels: np.ndarray | None) -> tuple[Graph, Nod
         bad = np.flatnonzero((ids < 0) | (ids >= num_nodes))
         raise UsageError(f"{bad.size} of {ids.size} seeds lie outside [0, {num_nodes}); first is seeds[{bad[0]}] = {ids[bad[0]]}")
     if labels is None and store is not None and "y" in store.node_fields(node_type):
-        labels = store.node_field(node_type, "y")
+        labels = store.node_field("y", node_type)
     if labels is not None and len(labels) != num_nodes:
         raise UsageError(f"labels must have a row per node of '{node_type}': {num_nodes}, got {len(labels)}")
     return graph, node_type, ids.astype(np.int64, copy=False), labels

@@ -120,7 +120,7 @@ class _Ascending:
         return f"row {offset + row + 1} is {joined[row + 1]} after {joined[row]}: values must ascend"
 
 
-def check(path: str | os.PathLike[str], deep: bool = False, progress: Progress | None = None) -> CheckReport:
+def check(path: str | os.PathLike[str], *, deep: bool = False, progress: Progress | None = None) -> CheckReport:
     """Check a store.
 
     Args:

@@ -25,6 +25,7 @@ from penstock.errors import (
     PenstockError,
     StoreError,
     UsageError,
+    argument,
     damaged,
     reason_of,
 )
@@ -32,7 +33,7 @@ from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.files import open_file
 from penstock.store.format import MANIFEST, ArraySpec
-from penstock.store.manifest import EdgeEntry, NodeEntry, parse_manifest
+from penstock.store.manifest import EdgeEntry, Manifest, NodeEntry, parse_manifest
 
 if TYPE_CHECKING:
     from penstock.store.idmap import IdMap
@@ -46,13 +47,14 @@ class Store:
         manifest: everything that the store says about itself.
         num_nodes: node type -> count, in the order of the types.
         num_edges: edge type -> count, in the order of the types.
-    Cost: opening takes milliseconds, whatever the size. Safe to use from several threads; pickles as its path.
+    Cost: opening takes milliseconds, whatever the size. Safe to use from several threads; pickles as its path, and is taken wherever the
+        path of a store is.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, check_arrays: bool = True) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise UsageError(f"a store is opened by the path of its folder; got {type(path).__name__}")
-        self.path = Path(os.path.abspath(path))
+        self.path: Path = Path(os.path.abspath(path))
         try:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
@@ -62,9 +64,9 @@ class Store:
         except OSError as error:
             raise StoreError(f"cannot open {path}: {reason_of(error)}") from None
         self._finalizer = weakref.finalize(self, os.close, self._folder)
-        self.manifest = parse_manifest(self._read_manifest(), self.path)
-        self.num_nodes = MappingProxyType({name: entry.num_nodes for name, entry in self.manifest.nodes.items()})
-        self.num_edges = MappingProxyType({name: entry.num_edges for name, entry in self.manifest.edges.items()})
+        self.manifest: Manifest = parse_manifest(self._read_manifest(), self.path)
+        self.num_nodes: Mapping[NodeType, int] = MappingProxyType({name: entry.num_nodes for name, entry in self.manifest.nodes.items()})
+        self.num_edges: Mapping[EdgeType, int] = MappingProxyType({name: entry.num_edges for name, entry in self.manifest.edges.items()})
         self._maps: dict[str, np.ndarray] = {}
         self._id_maps: dict[NodeType, IdMap] = {}
         for spec in self.manifest.arrays() if check_arrays else ():
@@ -162,7 +164,7 @@ class Store:
             return next(iter(edges.values()))
         if edge_type is None or tuple(edge_type) not in edges:
             raise MissingFieldError(f"{self.path} has no edge type {edge_type!r}; it has {_listed(edges)}")
-        return edges[edge_type]
+        return edges[edge_type[0], edge_type[1], edge_type[2]]
 
     def node_fields(self, node_type: NodeType | None = None) -> Mapping[str, ArraySpec]:
         """Return what is known of each field of a node type: dtype, shape, properties. None: the only type."""
@@ -172,12 +174,13 @@ class Store:
         """Return what is known of each field of an edge type; rows are in CSC order. None: the only type."""
         return MappingProxyType(self._edge(edge_type).fields)
 
-    def node_field(self, node_type: NodeType | None, name: str) -> np.ndarray:
-        """Return the map of a node field: [num_nodes, ...]; bfloat16 as its bits in uint16 (see `node_fields` for the dtype)."""
+    def node_field(self, name: str, node_type: NodeType | None = None) -> np.ndarray:
+        """Return the map of a node field: [num_nodes, ...]; bfloat16 as its bits in uint16 (see `node_fields` for the dtype). None: of the
+        only type."""
         return self.map(_pick(self.node_fields(node_type), name, f"{self.path}: node type {node_type or self.node_types[0]!r}"))
 
-    def edge_field(self, edge_type: EdgeType | None, name: str) -> np.ndarray:
-        """Return the map of an edge field in CSC order: [num_edges, ...]; bfloat16 as its bits in uint16."""
+    def edge_field(self, name: str, edge_type: EdgeType | None = None) -> np.ndarray:
+        """Return the map of an edge field in CSC order: [num_edges, ...]; bfloat16 as its bits in uint16. None: of the only type."""
         return self.map(_pick(self.edge_fields(edge_type), name, f"{self.path}: edge type {edge_type or self.edge_types[0]!r}"))
 
     def csc(self, edge_type: EdgeType | None = None) -> CSC:
@@ -197,23 +200,23 @@ class Store:
         """Return the names of the splits of a node type (None: the only type that has any)."""
         return list(self.node_entry(self._type_with_splits(node_type)).splits)
 
-    def split(self, part: str, name: str | None = None, node_type: NodeType | None = None) -> np.ndarray:
+    def split(self, part: str, split: str | None = None, node_type: NodeType | None = None) -> np.ndarray:
         """Return the ids of one part of a split.
 
         Args:
             part: "train", "val", "test" or another that the store has.
-            name: of the split; None takes the only one, or the one called "default".
+            split: its name; None takes the only one, or the one called "default".
             node_type: None takes the only type that has splits.
         Returns:
             int64[n], ascending, read-only.
         """
         node_type = self._type_with_splits(node_type)
         splits, where = self.node_entry(node_type).splits, f"{self.path}: node type {node_type!r}"
-        if name is None and len(splits) > 1 and "default" not in splits:
-            raise UsageError(f"{where} has several splits, choose one by name: {_listed(splits)}")
-        if name is None:
-            name = "default" if "default" in splits else next(iter(splits), "default")
-        return self.map(_pick(_pick(splits, name, where, "split"), part, f"{where}, split {name!r}", "part"))
+        if split is None and len(splits) > 1 and "default" not in splits:
+            raise UsageError(f"{where} has several splits, choose one by {argument('split')}: {_listed(splits)}")
+        if split is None:
+            split = "default" if "default" in splits else next(iter(splits), "default")
+        return self.map(_pick(_pick(splits, split, where, "split"), part, f"{where}, split {split!r}", "part"))
 
     def _type_with_splits(self, node_type: NodeType | None) -> NodeType:
         if node_type is not None:
@@ -248,29 +251,32 @@ class Store:
         except (IndexError, UnicodeDecodeError) as error:
             raise damaged(f"ids of '{node_type or self.node_types[0]}' in {self.path}", str(error)) from error
 
-    def original_ids(self, node_type: NodeType | None, ids: Any) -> Any:
+    def original_ids(self, ids: Any, node_type: NodeType | None = None) -> Any:
         """Return the user's ids of nodes: int64[n], or a list of n strings.
 
         Args:
-            node_type: a type whose ids were mapped; None: the only type.
             ids: int[n], in [0, num_nodes).
+            node_type: a type whose ids were mapped; None: the only type.
         Raises:
             MissingFieldError: ids of this type were not mapped (see `has_original_ids`).
         """
         with self._damaged_ids(node_type):
             return self._id_map(node_type).originals(ids)
 
-    def find(self, node_type: NodeType | None, original_ids: Any) -> np.ndarray:
+    def find(self, original_ids: Any, node_type: NodeType | None = None) -> np.ndarray:
         """Return int64[n]: the nodes with these ids of the user's, -1 where there is none.
 
         Args:
-            node_type: a type whose ids were mapped; None: the only type.
             original_ids: n integers or strings.
+            node_type: a type whose ids were mapped; None: the only type.
         Raises:
             MissingFieldError: ids of this type were not mapped (see `has_original_ids`).
         """
         with self._damaged_ids(node_type):
             return self._id_map(node_type).find(original_ids)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{name}: {count:,}" for name, count in self.num_nodes.items())

@@ -96,7 +96,7 @@ def choose_seeds(store: Store, settings: CacheStudy, ids: np.ndarray | None = No
         raise MissingFieldError(
             f"{store.path}: there are no train nodes of '{node_type}'; {argument('train_fraction', 0.1)} takes a tenth of all nodes"
         )
-    labels = np.asarray(store.node_field(node_type, "y")) if "y" in store.node_fields(node_type) else None
+    labels = np.asarray(store.node_field("y", node_type)) if "y" in store.node_fields(node_type) else None
     return Seeds(graph, node_type, ids, labels, settings.batch_size, settings.seed)
 
 

@@ -41,7 +41,7 @@ class TrainConfig:
             heads: of gat and hgt, a divisor of `hidden`.
         dropout: of the hidden layers. input_dropout: of the features; costs more than the rest of the step on wide or many rows.
         seed: of everything: order, samples, initial weights, dropout.
-        split: name of the split; None: the only one, or the first.
+        split: name of the split; None: the only one.
         metric: "auto" takes auc for two classes, micro-f1 for multi-label, else accuracy.
         normalize: "rows" divides each feature row by its sum (bags of words).
         patience: stop after so many evaluations without a better validation metric; 0 never.

@@ -112,8 +112,10 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         hint = f"ingest them, or choose another {argument('target')}"
         raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); {hint}")
     specs = _features(store, graph)
-    split = _choose_split(store, target, config.split)
-    labels, y = np.asarray(store.node_field(target, "y")), store.node_fields(target)["y"]
+    split, names = config.split, store.split_names(target)
+    if split is not None and split not in names:
+        raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names) or 'none'}")
+    labels, y = np.asarray(store.node_field("y", target)), store.node_fields(target)["y"]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
@@ -126,7 +128,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         graph=graph,
         sampled=graph if config.weight is None else with_weights(graph, store_weights(store, config.weight)),
         target=target,
-        x={t: store.node_field(t, "x") for t in specs},
+        x={t: store.node_field("x", t) for t in specs},
         labels=labels,
         parts=parts,
         num_unlabelled={part: int((~mask).sum()) for part, mask in labelled.items()},
@@ -153,14 +155,6 @@ def _features(store: Store, graph: Graph) -> dict[NodeType, ArraySpec]:
         if len(spec.shape) != 2 or spec.shape[1] == 0:
             raise InputError(f"{store.path}: features of '{t}' must be a matrix of a column at least, got shape {list(spec.shape)}")
     return specs
-
-
-def _choose_split(store: Store, target: NodeType, wanted: str | None) -> str | None:
-    """The split that was asked for, else the first of several; None: the only one."""
-    names = store.split_names(target)
-    if wanted is not None and wanted not in names:
-        raise UsageError(f"{store.path} has no split {wanted!r}; it has {', '.join(names) or 'none'}")
-    return wanted or (names[0] if len(names) > 1 else None)
 
 
 def _type_with_labels(store: Store) -> NodeType:

@@ -66,6 +66,6 @@ def _write_csv(path: Path, classes: np.ndarray, store: Store, node_type: str) ->
         for first in range(0, len(classes), _ROWS):
             rows = classes[first : first + _ROWS]
             nodes = np.arange(first, first + len(rows))
-            ids = store.original_ids(node_type, nodes) if store.has_original_ids(node_type) else nodes
+            ids = store.original_ids(nodes, node_type) if store.has_original_ids(node_type) else nodes
             values = (names[rows] if names.size else rows).reshape(len(rows), -1)
             writer.writerows([each, *row] for each, row in zip(ids, values.tolist(), strict=True))

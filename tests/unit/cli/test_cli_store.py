@@ -152,7 +152,7 @@ def test_no_arguments_print_the_help_alone(capfd):
     ("command", "defaults"),
     [
         ("ingest", ["half of what is free", "where edges have fields", "look"]),
-        ("train", ["the one with labels", "one per fanout", "the only one, or the first"]),
+        ("train", ["the one with labels", "one per fanout", "the only one"]),
         ("generate rmat", ["permute"]),
     ],
 )

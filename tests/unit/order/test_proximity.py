@@ -166,7 +166,7 @@ def test_a_store_in_one_call(tmp_path):
     path = make_store(tmp_path / "store").path
     store = open_store(path)
     order, seeds = proximity_order(store, "train", seed=1, batch_size=20), store.split("train")
-    again = proximity_order(store.graph(), (NODE, seeds), store.node_field(NODE, "y"), seed=1, batch_size=20)
+    again = proximity_order(store.graph(), (NODE, seeds), store.node_field("y", NODE), seed=1, batch_size=20)
     assert order.name == again.name
     assert order.num_seeds == seeds.size
 

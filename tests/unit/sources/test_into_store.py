@@ -38,12 +38,12 @@ def test_real_graph(real_graphs, tmp_path, name):
         np.testing.assert_array_equal(store.csc(edge_type).indptr, indptr)
         np.testing.assert_array_equal(store.csc(edge_type).indices, indices)
         for field in set(columns) - {"src", "dst"}:
-            np.testing.assert_array_equal(store.edge_field(edge_type, field), columns[field][order])
+            np.testing.assert_array_equal(store.edge_field(field, edge_type), columns[field][order])
     for node_type, nodes in source.nodes.items():
         assert set(store.node_fields(node_type)) == set(nodes.table.columns if nodes.table else ())
         for chunk in nodes.table.chunks(1000) if nodes.table else ():
             for field, values in chunk.columns.items():
-                np.testing.assert_array_equal(store.node_field(node_type, field)[chunk.first_row :][: chunk.num_rows], values)
+                np.testing.assert_array_equal(store.node_field(field, node_type)[chunk.first_row :][: chunk.num_rows], values)
         for split, parts in source.splits.get(node_type, {}).items():
             for part, ids in parts.items():
                 np.testing.assert_array_equal(store.split(part, split, node_type), ids)
@@ -65,7 +65,7 @@ def test_generated(tmp_path, kind):
     np.testing.assert_array_equal(store.csc().indptr, indptr)
     np.testing.assert_array_equal(store.csc().indices, indices)
     for field, values in read_all(source.nodes[NODE].table).items() if source.nodes[NODE].table else ():
-        np.testing.assert_array_equal(store.node_field(None, field), values)
+        np.testing.assert_array_equal(store.node_field(field), values)
     assert stores.check(store.path, deep=True).is_ok
 
 
@@ -73,8 +73,8 @@ def test_expanding_a_store(tmp_path):
     base = stores.generate("communities", tmp_path / "base", num_nodes=500, num_edges=3000, undirected=True)
     store = stores.generate("kronecker", tmp_path / "large", base=base, num_copies=3, test=1.0)
     assert store.num_nodes[NODE] == 1500
-    np.testing.assert_array_equal(store.node_field(None, "x"), np.tile(base.node_field(None, "x"), (3, 1)))
-    np.testing.assert_array_equal(store.node_field(None, "y"), np.tile(base.node_field(None, "y"), 3))
+    np.testing.assert_array_equal(store.node_field("x"), np.tile(base.node_field("x"), (3, 1)))
+    np.testing.assert_array_equal(store.node_field("y"), np.tile(base.node_field("y"), 3))
     edges = edges_of(generate("kronecker", base=base.csc(), num_copies=3))
     np.testing.assert_array_equal(store.csc().indices, build.build_csc(edges[0], edges[1], 1500)[1])
     assert store.manifest.provenance["source"]["base"] == {"num_nodes": 500, "num_edges": base.num_edges[EDGE]}

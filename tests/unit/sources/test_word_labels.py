@@ -41,7 +41,7 @@ def test_words_are_numbered_in_sorted_order(folder, ending, seed):
     labels = check_table(source.nodes[NODE].table)["y"]
     assert labels.tolist() == [NAMES.index(word.strip()) if word else -1 for word in words]
     store = ingest(source, "store")
-    assert store.node_field(None, "y").tolist() == labels.tolist()
+    assert store.node_field("y").tolist() == labels.tolist()
     assert store.node_fields()["y"].properties == {"num_classes": 5, "class_names": NAMES}
     assert check("store", deep=True).is_ok
     larger = generate("kronecker", "larger", base=store, num_copies=2)

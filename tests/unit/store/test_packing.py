@@ -75,7 +75,7 @@ def test_a_packed_copy_is_the_field_by_another_order(store):
     assert found.made == {"by": "seed 0"}
     assert found.rows.dtype == np.int32
     for name, copy in zip(("y", "x"), found.arrays, strict=True):
-        field = packed_store.node_field(NODE, name)
+        field = packed_store.node_field(name, NODE)
         np.testing.assert_array_equal(copy, field[order])
         np.testing.assert_array_equal(copy[found.rows], field)
     assert all(path.read_bytes() == content for path, content in before.items())
@@ -96,7 +96,7 @@ def test_packing_again_replaces_and_dropping_removes(store):
     order, second = pack_store(store, seed=1)
     assert files_of(store) == ["packed_rows-2.npy", "x.npy", "x.packed-2.npy", "y.npy", "y.packed-2.npy"]
     np.testing.assert_array_equal(opened.arrays[0], expected)  # what is mapped stays what it was
-    np.testing.assert_array_equal(packed_of(second, NODE, ["x"]).arrays[0], second.node_field(NODE, "x")[order])
+    np.testing.assert_array_equal(packed_of(second, NODE, ["x"]).arrays[0], second.node_field("x", NODE)[order])
     with pytest.raises(CorruptStoreError, match="missing: the store is damaged, or was replaced"):
         packed_of(first, NODE, ["x"])
     pack_store(store, seed=2)
@@ -127,7 +127,7 @@ def test_a_failed_change_leaves_the_old_state(store, monkeypatch):
         pack_store(store, seed=1, progress=Broken())
     assert (store.path / "manifest.json").read_bytes() == manifest
     assert files_of(store) == FILES
-    np.testing.assert_array_equal(packed_of(Store(store.path), NODE, ["x"]).arrays[0], store.node_field(NODE, "x")[order])
+    np.testing.assert_array_equal(packed_of(Store(store.path), NODE, ["x"]).arrays[0], store.node_field("x", NODE)[order])
     assert sorted(path.name for path in store.path.parent.iterdir()) == ["store"]
 
 
@@ -195,7 +195,7 @@ def test_a_deep_check_finds_what_is_wrong(store):
     assert [finding.file for finding in findings] == [entry.fields["x"].file]
     path.unlink()
     assert "missing" in str(check(store.path).findings[0])
-    assert Store(store.path).node_field(NODE, "x").shape == (NUM_NODES, 5)  # the store itself is whole
+    assert Store(store.path).node_field("x", NODE).shape == (NUM_NODES, 5)  # the store itself is whole
     with pytest.raises(CorruptStoreError, match="missing"):
         packed_of(Store(store.path), NODE, ["x"])
 

@@ -151,7 +151,7 @@ def test_colliding_hashes_take_another_seed(tmp_path, monkeypatch):
     store, _ = build(homogeneous({"src": names, "dst": names}, mapped=True), tmp_path / "store")
     monkeypatch.undo()
     assert store.manifest.nodes[NODE].ids.seed == 2
-    np.testing.assert_array_equal(store.original_ids(None, store.find(None, names)), names.to_pylist())
+    np.testing.assert_array_equal(store.original_ids(store.find(names)), names.to_pylist())
 
 
 def test_ids_of_several_types(tmp_path):
@@ -174,13 +174,13 @@ def test_ids_of_several_types(tmp_path):
     )
     store, _ = build(source, tmp_path / "store")
     assert dict(store.num_nodes) == {"user": 3, "item": 3, "shop": 4}
-    assert store.original_ids("user", [0, 1, 2]) == ["amy", "bob", "eve"]
-    assert store.original_ids("item", [0, 1, 2]).tolist() == [900, -5, 30]
+    assert store.original_ids([0, 1, 2], "user") == ["amy", "bob", "eve"]
+    assert store.original_ids([0, 1, 2], "item").tolist() == [900, -5, 30]
     assert store.csc(kinds[0]).indices.tolist() == [2, 1, 0]
-    assert store.edge_field(kinds[0], "weight").tolist() == [1, 2, 3]
+    assert store.edge_field("weight", kinds[0]).tolist() == [1, 2, 3]
     assert store.csc(kinds[1]).indptr.tolist() == [0, 1, 2, 2]
     assert store.csc(kinds[2]).indices.tolist() == [0, 2]
-    assert store.find("item", [30, 31]).tolist() == [2, -1]
+    assert store.find([30, 31], "item").tolist() == [2, -1]
     assert [store.has_original_ids(name) for name in store.node_types] == [True, True, False]
 
 
@@ -192,17 +192,17 @@ def mapped_store(tmp_path):
 
 def test_looking_up_with_the_wrong_things(mapped_store, tmp_path):
     with pytest.raises(NodeIdError, match=r"1 of 2 node ids lie outside \[0, 3\); first is ids\[1\] = 3"):
-        mapped_store.original_ids(None, [0, 3])
+        mapped_store.original_ids([0, 3])
     with pytest.raises(InputError, match="node ids must be integers, got float64"):
-        mapped_store.original_ids(None, [0.5])
+        mapped_store.original_ids([0.5])
     with pytest.raises(InputError, match="are strings: look for strings"):
-        mapped_store.find(None, [1, 2])
-    assert mapped_store.find(None, []).tolist() == []
-    assert mapped_store.original_ids(None, []) == []
-    assert mapped_store.find(NODE, pa.array(["c", "d"])).tolist() == [2, -1]
+        mapped_store.find([1, 2])
+    assert mapped_store.find([]).tolist() == []
+    assert mapped_store.original_ids([]) == []
+    assert mapped_store.find(pa.array(["c", "d"]), NODE).tolist() == [2, -1]
     numbers = build(homogeneous({"src": np.array([7]), "dst": np.array([7])}, mapped=True), tmp_path / "numbers")[0]
     with pytest.raises(InputError, match="are integers: look for a vector of them"):
-        numbers.find(None, ["7"])
+        numbers.find(["7"])
     plain = build(homogeneous({"src": np.array([0]), "dst": np.array([1])}), tmp_path / "plain")[0]
     with pytest.raises(MissingFieldError, match="has no ids but 0 to 1; use those"):
-        plain.find(None, [0])
+        plain.find([0])

@@ -226,7 +226,7 @@ def test_empty_parts_and_graphs_without_edges(tmp_path):
     source = homogeneous({"src": nothing, "dst": nothing, "weight": np.empty(0)}, 4, splits={"default": {"train": nothing}})
     store, _ = build(source, tmp_path / "store", undirected=True, duplicates="drop", self_loops="drop")
     assert store.csc().indptr.tolist() == [0] * 5
-    assert store.csc().indices.size == store.edge_field(None, "weight").size == store.split("train").size == 0
+    assert store.csc().indices.size == store.edge_field("weight").size == store.split("train").size == 0
 
 
 def test_counts_that_only_the_edges_tell(tmp_path):
@@ -249,7 +249,7 @@ def test_reverse_types(tmp_path):
         build(typed({"a": 3, "b": 3}, edges), tmp_path / "store", undirected=True)
     edges.popitem()
     store, _ = build(typed({"a": 3, "b": 3}, edges), tmp_path / "store", undirected=True)
-    assert store.edge_field(("b", "rev_to", "a"), "weight").tolist() == [5, 6, 7]
+    assert store.edge_field("weight", ("b", "rev_to", "a")).tolist() == [5, 6, 7]
 
 
 def test_duplicates_need_a_bit_per_source(tmp_path):
@@ -264,7 +264,7 @@ def test_generate_and_expand(tmp_path):
     assert base.num_edges[EDGE] >= 500
     big = generate("kronecker", tmp_path / "big", base=tmp_path / "base", num_copies=3, seed=1)
     assert big.num_nodes[NODE] == 192
-    np.testing.assert_array_equal(big.node_field(None, "x")[:64], base.node_field(None, "x"))
+    np.testing.assert_array_equal(big.node_field("x")[:64], base.node_field("x"))
     with pytest.raises(UsageError, match="rmat"):
         generate("moebius", tmp_path / "other")
 

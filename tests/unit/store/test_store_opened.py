@@ -11,7 +11,7 @@ from tests.stores import ChunkedTable, build, homogeneous
 from penstock.errors import MissingFieldError, UsageError
 from penstock.records import EDGE, NODE
 from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source
-from penstock.store import Store
+from penstock.store import Store, check
 from penstock.store import open as open_store
 
 WRITES = ("author", "writes", "paper")
@@ -59,21 +59,23 @@ def test_graph_is_mapped_and_read_only(store):
     assert graph.num_nodes == {NODE: 100}
     assert (csc.indptr.dtype, csc.indices.dtype, csc.edge_ids.dtype) == (np.int64, np.int32, np.int32)
     assert csc.indptr is store.csc().indptr
-    for array in (csc.indptr, csc.indices, csc.edge_ids, store.node_field(None, "x")):
+    for array in (csc.indptr, csc.indices, csc.edge_ids, store.node_field("x")):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
 
 
 def test_fields(store, typed):
-    assert store.node_field(NODE, "x").shape == (100, 3)
+    assert store.node_field("x", NODE).shape == (100, 3)
     assert store.node_fields()["y"].properties == {"num_classes": 4}
     assert typed.node_fields("paper")["y"].properties == {"num_classes": 9}
     assert list(store.edge_fields()) == ["weight"]
-    assert store.edge_field(EDGE, "weight").dtype == np.float32
+    assert store.edge_field("weight", EDGE).dtype == np.float32
+    assert store.node_field("x") is store.node_field("x", NODE)
+    assert store.edge_field("weight") is store.edge_field("weight", list(EDGE))
     with pytest.raises(MissingFieldError, match="node type 'node' has no field 'z'; it has 'x', 'y'"):
-        store.node_field(None, "z")
+        store.node_field("z")
     with pytest.raises(MissingFieldError, match=r"edge type .* has no field 'time'; it has 'weight'"):
-        store.edge_field(None, "time")
+        store.edge_field("time")
     with pytest.raises(MissingFieldError, match="has no node type 'venue'; it has 'author', 'paper'"):
         typed.node_fields("venue")
     with pytest.raises(MissingFieldError, match="has no node type None; it has 'author', 'paper'"):
@@ -86,7 +88,7 @@ def test_splits(store, typed):
     assert store.split_names() == ["0", "1"]
     assert store.split("train", "0").tolist() == [1, 3, 5]
     assert store.split("train", "1", NODE).tolist() == [2]
-    with pytest.raises(UsageError, match="has several splits, choose one by name: '0', '1'"):
+    with pytest.raises(UsageError, match="has several splits, choose one by split: '0', '1'"):
         store.split("train")
     with pytest.raises(MissingFieldError, match="split '1' has no part 'test'; it has 'train'"):
         store.split("test", "1")
@@ -101,6 +103,13 @@ def test_splits(store, typed):
 def test_pickle_and_reopen(store):
     again = pickle.loads(pickle.dumps(store))
     assert again.digest == store.digest == open_store(store.path).digest == Store.open(str(store.path)).digest
+
+
+def test_a_store_is_taken_where_its_path_is(store):
+    assert Store(store).path == store.path
+    assert check(store, deep=True).is_ok
+    with pytest.raises(TypeError):
+        check(store, True)  # of what, nobody could read
 
 
 def test_digest_tells_contents_apart(tmp_path):

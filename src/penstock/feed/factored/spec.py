@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,6 @@ from penstock.feed.loader import NeighborLoader
 from penstock.plan import SAME, SHARED, Plan
 from penstock.sample import NeighborSampler
 from penstock.sample.factored.process import SamplerSpec
-from penstock.store import Store
 
 Devices = str | None | Sequence[str | None]
 
@@ -123,10 +123,8 @@ def check_counts(num_samplers: int, num_trainers: int, queue_depth: int, *, swit
 
 def path_of(data: Any) -> str:
     """The path of a store that every process can open."""
-    if isinstance(data, Store):
-        return str(data.path)
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
-        return str(data)
+    if isinstance(data, (str, os.PathLike)):
+        return os.fspath(data)
     raise UsageError(
         f"samplers are processes, and each opens the graph again: give a penstock Store or the path of one, got {type(data).__name__}"
     )

@@ -172,8 +172,8 @@ class StoreInput(ArrayInput):
         graph = store.graph()
         super().__init__(
             graph,
-            {t: {name: store.node_field(t, name) for name in store.node_fields(t)} for t in graph.num_nodes},
-            {e: {name: store.edge_field(e, name) for name in store.edge_fields(e)} for e in graph.adjacency},
+            {t: {name: store.node_field(name, t) for name in store.node_fields(t)} for t in graph.num_nodes},
+            {e: {name: store.edge_field(name, e) for name in store.edge_fields(e)} for e in graph.adjacency},
             lambda part, node_type: store.split(part, split, node_type),
             lambda key, name: (store.edge_fields(key) if isinstance(key, tuple) else store.node_fields(key))[name].dtype == "bfloat16",
             is_mapped=True,

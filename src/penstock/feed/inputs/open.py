@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from penstock.store import Store
 
 def open_input(data: Any, *, is_sorted: bool, custom_cls: Callable[[], Any] | None = None, split: str | None = None) -> Input:
     """Choose the input for what the user gave."""
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
+    if isinstance(data, (str, os.PathLike)) and not isinstance(data, Store):
         data = Store.open(data)
     if isinstance(data, Store):
         return StoreInput(data, split)

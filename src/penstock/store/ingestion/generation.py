@@ -40,6 +40,6 @@ def _base_options(base: Store | str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError(f"{store.path} has several types; only a homogeneous graph can be expanded")
     store.graph().check_lists()
     known = store.node_fields()
-    wanted = {name: store.node_field(None, name) for name in ("x", "y") if name in known and known[name].dtype != "bfloat16"}
+    wanted = {name: store.node_field(name) for name in ("x", "y") if name in known and known[name].dtype != "bfloat16"}
     words = known["y"].properties.get("class_names", ()) if "y" in wanted else ()
     return {"base": store.csc(), "class_names": tuple(words), **wanted}

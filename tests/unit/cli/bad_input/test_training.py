@@ -86,6 +86,12 @@ def test_missing_features_labels_and_splits(missing, tmp_path, capfd):
     data.num_nodes = 400
     ingest(data, tmp_path / "store")
     said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+    data = make_data()
+    for part in ("train", "val", "test"):
+        data[f"{part}_mask"] = torch.stack([data[f"{part}_mask"], data[f"{part}_mask"]], dim=1)
+    several = ingest(data, tmp_path / "several").path
+    assert "choose one by --split: '0', '1'" in said(capfd, "train", several, "--out", tmp_path / "run", *TRAIN)
+    assert call(capfd, "train", several, "--out", tmp_path / "run", *TRAIN, "--split", "1")[0] == 0
 
 
 @pytest.mark.parametrize("is_matrix", [False, True])
