@@ -147,7 +147,7 @@ def test_a_file_truncated_under_the_disk_tier(origin, store, tmp_path):
 def begin(store, folder, *more):
     """A training as a command, of more epochs than anybody waits for; returns once its first checkpoint is there."""
     options = ["--num-neighbors", "4,3", "--batch-size", "32", "--hidden", "8", "--epochs", "100000", "--eval-every", "1000000",
-               "--num-workers", "2", "--torch-threads", "1", "--checkpoint-every", "0.05", *more]  # fmt: skip
+               "--num-workers", "2", "--torch-threads", "1", "--checkpoint-every-s", "0.05", *more]  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock", "train", str(store), "--out", str(folder), *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

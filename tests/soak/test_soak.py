@@ -26,7 +26,7 @@ MINUTES = float(os.environ.get("PENSTOCK_SOAK_MINUTES", "60"))
 LIMIT_BYTES = int(os.environ.get("PENSTOCK_SOAK_LIMIT_MIB", "900")) << 20
 GRAPH = dict(num_nodes=800_000, num_edges=8_000_000, feature_dim=256, num_classes=16, train=0.1, val=0.02, test=0.02)
 COMMAND = [
-    "--host-memory", str(LIMIT_BYTES), "--num-neighbors", "5,5", "--hidden", "32", "--epochs", "1000000", "--checkpoint-every", "10",
+    "--host-memory", str(LIMIT_BYTES), "--num-neighbors", "5,5", "--hidden", "32", "--epochs", "1000000", "--checkpoint-every-s", "10",
 ]  # fmt: skip
 SLACK_BYTES = 24 << 20
 """What a later look may find more than an earlier one: allocators and threads that meet each other in another way."""

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
-_OTHER_NAMES = {"nan": "allow-nan", "checkpoint_every_s": "checkpoint-every", "edge_fields": "edge-field", "node_fields": "node-field"}
+_OTHER_NAMES = {"edge_fields": "edge-field", "node_fields": "node-field"}
 _QUOTES = "'\"[("
 
 
 def as_typed(name: str, value: str | None) -> str:
     """Spell an argument of the library, with its value as Python has it, as the option that is typed."""
     option = f"--{_OTHER_NAMES.get(name, name).replace('_', '-')}"
-    if value in (None, "True", "'allow'"):
+    if value in (None, "True"):
         return option
     if value == "None":
         return f"no {option}"

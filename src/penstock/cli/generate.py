@@ -84,6 +84,8 @@ def _of_writing(
     duplicates: writing.Duplicates = KeepOrDrop.keep,
     self_loops: writing.SelfLoops = KeepOrDrop.keep,
     feature_dtype: writing.FeatureDtype = None,
+    edge_ids: writing.EdgeIds = None,
+    allow_nan: writing.AllowNan = False,
     overwrite: writing.Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +100,7 @@ def _command(kind: Callable[..., None]) -> Callable[..., None]:
 
         written = {name: given.pop(name) for name in inspect.signature(_of_writing).parameters}
         as_json = written.pop("as_json")
-        options = writing.common_options(**written, edge_ids=None, allow_nan=False)
+        options = writing.common_options(**written)
         chosen = {name: value for name, value in given.items() if value is not None}
         start = time.perf_counter()
         store = generate_into_store(kind.__name__, dest, **options, **chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +23,8 @@ def layout(
         ),
     ] = "auto",
     drop: Annotated[bool, typer.Option("--drop", help="Remove the packed copies, and make none.")] = False,
-    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "10,10,10",
-    batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1000,
+    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
+    batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
     order: Annotated[str, typer.Option(help="Of the seeds in training: random, proximity, community, sequential.")] = "random",
     cache: Annotated[str, typer.Option(help="Rows kept in memory above the disk: 10%, 2GiB or '5000 rows'.")] = "10%",
     policy: Annotated[
@@ -36,7 +37,7 @@ def layout(
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
     train_fraction: Annotated[float | None, typer.Option(help="Train on a random share of all nodes, not on a split.")] = None,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
-    page: Annotated[str, typer.Option(metavar="BYTES", help="What the disk reads at a time.")] = "4KiB",
+    page_bytes: Annotated[str, typer.Option(metavar="BYTES", help="What the disk reads at a time.")] = "4KiB",
     memory: writing.Memory = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     as_json: AsJson = False,
@@ -44,20 +45,20 @@ def layout(
     """Add a copy of the node features whose rows are packed for reads by the page, and say what it brings. Batches stay the same."""
     fanouts = parse_fanouts(num_neighbors, None)
     from penstock.store import parse_bytes
-    from penstock.study.layout import LayoutSettings, drop_layout, lay_out
+    from penstock.study import LayoutSettings, drop_layout, lay_out
 
     if drop:
         dropped = drop_layout(store, node_type)
         text = f"{store}: removed the packed copies of {', '.join(dropped)}" if dropped else f"{store}: there are no packed copies"
-        show({"store": str(store), "dropped": dropped}, lambda: text, as_json)
+        show({"store": os.path.abspath(store), "dropped": dropped}, lambda: text, as_json)
         return
     settings = LayoutSettings(
         by=by, num_neighbors=fanouts, batch_size=batch_size, order=order, cache=cache, policy=policy,
         window=window, fields=tuple(field) if field else None,
         node_type=node_type, seed_type=seed_type, split=split, train_fraction=train_fraction, weight=weight,
-        page_bytes=parse_bytes(page), memory=memory, seed=seed,
+        page_bytes=parse_bytes(page_bytes), memory=memory, seed=seed,
     )  # fmt: skip
-    result = lay_out(store, settings, make_progress())
+    result = lay_out(store, settings, progress=make_progress())
     show(result, lambda: as_text(result), as_json)
 
 
@@ -79,5 +80,5 @@ def as_text(result: dict[str, Any]) -> str:
         lines.append("nothing was written: no order reads clearly fewer pages than the original one; --by NAME writes one all the same")
     else:
         what = f"{', '.join(result['fields'])} of {result['node_type']}"
-        lines.append(f"packed {what} by {result['by']}: {format_bytes(result['bytes'])} more on disk")
+        lines.append(f"packed {what} by {result['by']}: {format_bytes(result['num_bytes'])} more on disk")
     return "\n".join(lines)

@@ -23,10 +23,10 @@ def _group() -> None:
 @app.command("cache")
 def cache(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
-    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "10,10",
-    batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1000,
-    order: Annotated[str, typer.Option(help="random, sequential, proximity, community, one-sequence; several with commas.")] = "random",
-    policy: Annotated[
+    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
+    batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
+    orders: Annotated[str, typer.Option(help="random, sequential, proximity, community, one-sequence; several with commas.")] = "random",
+    policies: Annotated[
         str,
         typer.Option(
             help="Static: random, degree, ratio, presample (presample-2: two epochs), inclusion, oracle (the best there is). "
@@ -34,8 +34,10 @@ def cache(
             "Several with commas."
         ),
     ] = "random,degree,presample,oracle,fifo,lru,belady",
-    capacity: Annotated[str, typer.Option(help="Rows kept: shares, rows or bytes, with commas.")] = "1%,5%,10%,20%",
-    window: Annotated[str, typer.Option(help="Batches that look-ahead policies know, or all; with commas.")] = "16,all",
+    capacities: Annotated[
+        str, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'; several with commas.")
+    ] = "1%,5%,10%,20%",
+    windows: Annotated[str, typer.Option(help="Batches that look-ahead policies know, or all; with commas.")] = "16,all",
     epochs: Annotated[int, typer.Option(help="Epochs measured, after one that warms the caches.")] = 2,
     train_fraction: Annotated[float | None, typer.Option(help="Train on a random share of all nodes, not on a split.")] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
@@ -49,20 +51,20 @@ def cache(
     as_json: AsJson = False,
 ) -> None:
     """Play the accesses of training through cache policies: what would be missed, at which capacity, in which order."""
-    fanouts, windows = parse_fanouts(num_neighbors, None), parse_windows(window)
+    fanouts, num_batches = parse_fanouts(num_neighbors, None), parse_windows(windows)
     from penstock.store import Store
     from penstock.study import CacheStudy, study_cache
     from penstock.study.text import as_text
 
     settings = CacheStudy(
-        num_neighbors=fanouts, batch_size=batch_size, orders=_names(order), policies=_names(policy), capacities=_names(capacity),
-        windows=windows, epochs=epochs, train_fraction=train_fraction, split=split, seed_type=seed_type, node_type=node_type,
+        num_neighbors=fanouts, batch_size=batch_size, orders=_names(orders), policies=_names(policies), capacities=_names(capacities),
+        windows=num_batches, epochs=epochs, train_fraction=train_fraction, split=split, seed_type=seed_type, node_type=node_type,
         row_bytes=row_bytes, weight=weight, memory=memory, seed=seed,
     )  # fmt: skip
     opened = Store.open(store)
     if out is not None:
         make_folder(out)
-    result = study_cache(opened, settings, make_progress())
+    result = study_cache(opened, settings, progress=make_progress())
     written = write(result, out) if out is not None else []
     where = f"\n\n{len(written)} files in {out}" if written else ""
     show({**result, "files": list(map(str, written))}, lambda: as_text(result) + where, as_json)
@@ -95,7 +97,7 @@ def parse_windows(text: str) -> tuple[int, ...]:
     except ValueError:
         windows = (-1,)
     if any(window < 1 and part != "all" for window, part in zip(windows, _names(text), strict=False)):
-        raise UsageError(f"--window takes numbers of batches, at least 1, or all, with commas; got {text!r}")
+        raise UsageError(f"--windows takes numbers of batches, at least 1, or all, with commas; got {text!r}")
     return windows
 
 

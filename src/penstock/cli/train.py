@@ -29,7 +29,7 @@ def _the_run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, with its settings, exactly where it stopped.")
     ] = False,
-    checkpoint_every: Annotated[float, typer.Option(help="Seconds between checkpoints within an epoch.")] = 60.0,
+    checkpoint_every_s: Annotated[float, typer.Option(help="Seconds between checkpoints within an epoch.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
 ) -> None:
     """What is kept of a run, and where."""
@@ -71,7 +71,10 @@ def _training(
 
 def _rows(
     recipe: Annotated[
-        str | None, typer.Option(help="pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: the settings below in one word.")
+        str | None,
+        typer.Option(
+            help="pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: settings below in one word; those given beside it count."
+        ),
     ] = None,
     host_memory: Annotated[
         str | None,
@@ -80,7 +83,8 @@ def _rows(
         ),
     ] = None,
     features: Annotated[
-        str | None, typer.Option(help="given: features as mapped files; memory: read in at the start; disk: past the page cache.")
+        str | None,
+        typer.Option(help="given: features as mapped files; memory: read in at the start; disk: past the page cache. (default: given)"),
     ] = None,
     policy: Annotated[
         str | None,
@@ -89,8 +93,10 @@ def _rows(
         ),
     ] = None,
     cache: Annotated[str | None, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'.")] = None,
-    window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady.")] = None,
-    hold: Annotated[str | None, typer.Option(help="Of batches known ahead: samples, or ids only, to be sampled again.")] = None,
+    window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady and --spool. (default: 16)")] = None,
+    hold: Annotated[
+        str | None, typer.Option(help="Of batches known ahead: samples, or ids only, to be sampled again. (default: samples)")
+    ] = None,
     spool: Annotated[
         str | None,
         typer.Option(
@@ -107,7 +113,10 @@ def _rows(
 
 def _lists(
     topology: Annotated[
-        str | None, typer.Option(help="given: neighbour lists as mapped files; memory: read in at the start; disk: past the page cache.")
+        str | None,
+        typer.Option(
+            help="given: neighbour lists as mapped files; memory: read in at the start; disk: past the page cache. (default: given)"
+        ),
     ] = None,
     neighbor_policy: Annotated[
         str | None, typer.Option(help="Which neighbour lists are kept in memory: ratio (out/in), presample, degree, random.")
@@ -115,7 +124,7 @@ def _lists(
     neighbor_cache: Annotated[
         str | None, typer.Option(help="How many: 10% of the edges, 2GiB, '5000 lists'; shared: --cache is for rows and lists together.")
     ] = None,
-    neighbor_layout: Annotated[str | None, typer.Option(help="How kept lists are found: direct or prefix.")] = None,
+    neighbor_layout: Annotated[str | None, typer.Option(help="How kept lists are found: direct or prefix. (default: direct)")] = None,
 ) -> None:
     """The same for neighbour lists."""
 
@@ -124,11 +133,16 @@ def _machine(
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
     torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0: one for each core that may be used.")] = 0,
     map_threads: Annotated[
-        int | None, typer.Option(help="Threads that read mapped files at once, read-ahead off: for stores beyond memory.")
+        int | None,
+        typer.Option(
+            help="Threads that read mapped files at once, read-ahead off: for stores beyond memory. (default: 0, the system's way)"
+        ),
     ] = None,
     huge_pages: Annotated[
         bool | None,
-        typer.Option(help="Move mapped files into huge pages of memory where plenty is free; no: leave them to the page cache."),
+        typer.Option(
+            help="Move mapped files into huge pages of memory where plenty is free; no: leave them to the page cache. (default: huge-pages)"
+        ),
     ] = None,
     slow: Annotated[str | None, typer.Option(help="Play a slower device beneath the cache: 1GB/s,100us.")] = None,
     slow_topology: Annotated[
@@ -164,7 +178,6 @@ def _train(
     out, predictions, resume = (given.pop(name) for name in ("out", "predictions", "resume"))
     folder = out or default_folder(store.resolve().name, resume)
     settings = {**given, "store": str(store), "num_neighbors": parse_fanouts(given["num_neighbors"], given["layers"])}
-    settings["checkpoint_every_s"] = settings.pop("checkpoint_every")
     if resume and (saved := saved_settings(folder)):
         settings = {**saved, **{name: settings[name] for name in settings if is_given(context, name)}}
     settings.pop("layers", None)
@@ -215,8 +228,7 @@ def saved_settings(folder: Path) -> dict[str, Any]:
 
 def is_given(context: typer.Context, name: str) -> bool:
     """Whether a setting is on the command line."""
-    options = {"checkpoint_every_s": ("checkpoint_every",), "num_neighbors": ("num_neighbors", "layers")}.get(name, (name,))
-    sources = [context.get_parameter_source(option) for option in options]
+    sources = [context.get_parameter_source(option) for option in (name, *(["layers"] if name == "num_neighbors" else []))]
     return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 

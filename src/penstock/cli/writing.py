@@ -56,6 +56,5 @@ def parse_pairs(items: Pairs, option: str) -> dict[str, str]:
 
 def common_options(**options: Any) -> dict[str, Any]:
     """Turn the shared options into arguments of `penstock.store.ingest`."""
-    nan = "allow" if options.pop("allow_nan") else "refuse"
     rules = {name: str(options.pop(name)) for name in ("duplicates", "self_loops")}
-    return {**options, **rules, "nan": nan, "progress": make_progress()}
+    return {**options, **rules, "progress": make_progress()}

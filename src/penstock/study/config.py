@@ -8,6 +8,7 @@ from typing import Any
 from penstock.cache.choose import POLICIES
 from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity
+from penstock.plan.settings import settle, show
 from penstock.store import parse_bytes
 from penstock.study.orders import ORDERS
 
@@ -42,8 +43,8 @@ class CacheStudy:
         seed: of everything random.
     """
 
-    num_neighbors: tuple[int, ...] = (10, 10)
-    batch_size: int = 1000
+    num_neighbors: tuple[int, ...] = (15, 10)
+    batch_size: int = 1024
     orders: tuple[str, ...] = ("random",)
     policies: tuple[str, ...] = ("random", "degree", "presample", "oracle", "fifo", "lru", "belady")
     capacities: tuple[str, ...] = ("1%", "5%", "10%", "20%")
@@ -55,16 +56,17 @@ class CacheStudy:
     node_type: str | None = None
     row_bytes: int | None = None
     weight: str | None = None
-    memory: str = "2GiB"
+    memory: str | int = "2GiB"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for what, chosen, known in (("order", self.orders, ORDERS), ("policy", self.policies, STUDIED)):
+        settle(self)
+        for what, chosen, known in (("orders", self.orders, ORDERS), ("policies", self.policies, STUDIED)):
             unknown = [name for name in chosen if name not in known]
             if unknown or not chosen:
                 raise UsageError(f"{argument(what)} must be one of {', '.join(known)}; got {unknown[0] if unknown else 'none'!r}")
         for text in self.capacities:
-            parse_capacity(text, "capacity")
+            parse_capacity(text, "capacities")
         parse_bytes(self.memory)
         wrong = {
             "batch_size": self.batch_size < 1,
@@ -74,11 +76,13 @@ class CacheStudy:
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
             raise UsageError(f"{argument(name)} must be at least 1, got {getattr(self, name)}")
         if not self.capacities:
-            raise UsageError("give at least one capacity, for instance 10%")
+            raise UsageError(f"{argument('capacities')} must be one or more, for instance 10%")
         if any(window < 0 for window in self.windows) or (not self.windows and set(self.policies) & set(LOOK_AHEAD)):
-            raise UsageError("a window is a number of batches, at least 1, or all")
+            raise UsageError(f"{argument('windows')} must be numbers of batches, at least 1, or {ALL} for all; got {self.windows}")
         if self.train_fraction is not None and not 0 < self.train_fraction <= 1:
             raise UsageError(f"{argument('train_fraction')} is a share of the nodes, above 0 and at most 1; got {self.train_fraction}")
+
+    __repr__ = show
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -26,6 +26,7 @@ from penstock.cache.presample import sample_batches
 from penstock.cache.simulate import announced
 from penstock.errors import BudgetError, StoreError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, plan_rows
+from penstock.plan.settings import settle, show
 from penstock.records import NodeType, index_dtype
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
@@ -81,8 +82,8 @@ class LayoutSettings:
     """
 
     by: str = AUTO
-    num_neighbors: tuple[int, ...] = (10, 10, 10)
-    batch_size: int = 1000
+    num_neighbors: tuple[int, ...] = (15, 10)
+    batch_size: int = 1024
     order: str = "random"
     cache: str = "10%"
     policy: str = PRESAMPLE
@@ -94,19 +95,23 @@ class LayoutSettings:
     train_fraction: float | None = None
     weight: str | None = None
     page_bytes: int = 4096
-    memory: str | None = None
+    memory: str | int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
+        settle(self)
         for name, known in (("by", (AUTO, *LAYOUTS, RANDOM)), ("order", ORDERS), ("policy", POLICIES)):
             if getattr(self, name) not in known:
                 raise UsageError(f"{argument(name)} must be one of {', '.join(known)}; got {getattr(self, name)!r}")
-        if self.batch_size < 1 or self.window < 1:
-            raise UsageError(f"{argument('batch_size')} and {argument('window')} must be at least 1")
+        for name in ("batch_size", "window"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{argument(name)} must be at least 1, got {getattr(self, name)}")
         if self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
-            raise UsageError(f"{argument('page')} is a power of two from 512 on, got {self.page_bytes}")
+            raise UsageError(f"{argument('page_bytes')} must be a power of two from 512 on, got {self.page_bytes}")
         parse_capacity(self.cache)
+
+    __repr__ = show
 
     def as_study(self) -> CacheStudy:
         """What choosing seeds needs; checks the rest."""
@@ -116,7 +121,7 @@ class LayoutSettings:
         )  # fmt: skip
 
 
-def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Progress | None = None) -> dict[str, Any]:
+def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, *, progress: Progress | None = None) -> dict[str, Any]:
     """Pack the features of one node type of a store.
 
     Args:
@@ -124,7 +129,8 @@ def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Pr
         settings: see there.
         progress: told of the forecast and of each stage.
     Returns:
-        plain data: `by` (None where nothing was written), `fields`, `bytes` added, `measured`: pages per batch by order.
+        plain data: `by` (None where nothing was written), `fields`, `num_bytes` added, `measured`: by order, pages and runs per batch (of
+            all its rows, of those missed).
     Raises:
         UsageError: there is nothing to pack. BudgetError: the memory does not suffice. StoreError: the disk does not, or is read-only.
     """
@@ -141,13 +147,13 @@ def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, progress: Pr
         del sampled
         result = {
             "store": str(change.store.path), "penstock": penstock.__version__, "settings": asdict(settings), "node_type": work.node_type,
-            "by": chosen, "fields": work.fields, "row_bytes": work.row_bytes, "page_bytes": settings.page_bytes, "bytes": 0,
+            "by": chosen, "fields": work.fields, "row_bytes": work.row_bytes, "page_bytes": settings.page_bytes, "num_bytes": 0,
             "measured": measured,
         }  # fmt: skip
         if chosen is not None:
             made = {key: result[key] for key in ("by", "penstock", "settings", "row_bytes", "page_bytes", "measured")}
             pack(change, work.node_type, mapping, work.fields, made=made, work_bytes=budget, progress=progress)
-            result["bytes"] = work.copy_bytes
+            result["num_bytes"] = work.copy_bytes
     return result
 
 

@@ -5,6 +5,7 @@ In: an open store and settings. Out: plain data, what `study.json` holds.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -32,11 +33,13 @@ from penstock.study.trace import ListReads, Trace, record
 WARM_EPOCHS = 1
 
 
-def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = None, *, ids: np.ndarray | None = None) -> dict[str, Any]:
+def study_cache(
+    store: Store | str | os.PathLike[str], settings: CacheStudy, *, progress: Progress | None = None, ids: np.ndarray | None = None
+) -> dict[str, Any]:
     """Study what caches of the rows of one node type would do.
 
     Args:
-        store: open; its features are not read.
+        store: open, or its path; its features are not read.
         settings: what to play.
         progress: told of batches sampled and accesses played.
         ids: int64[num_seeds], distinct: train nodes in place of those that the settings name.
@@ -46,6 +49,7 @@ def study_cache(store: Store, settings: CacheStudy, progress: Progress | None = 
     progress, curves = progress or Quiet(), expand(settings.policies, settings.windows)
     if not curves:
         raise UsageError("superbatch needs a window of at least 2 batches that is not all of them: with others it is belady")
+    store = store if isinstance(store, Store) else Store(store)
     graph, seeds = store.graph(), choose_seeds(store, settings, ids)
     node_type = settings.node_type or seeds.node_type
     if node_type not in graph.num_nodes:
@@ -113,8 +117,8 @@ def choose_capacities(texts: tuple[str, ...], num_nodes: int, row_bytes: int | N
     needing = [text for text in texts if parse_capacity(text)[0] == "bytes"]
     if needing and row_bytes is None:
         instead = f"give {argument('row_bytes')}, or a share such as 10%"
-        raise UsageError(f"{argument('capacity', needing[0])} is in bytes, and the store has no field x: {instead}")
-    rows = {text: plan_rows(text, {0: num_nodes}, {0: row_bytes or 0}, "capacity")[0] for text in texts}
+        raise UsageError(f"{argument('capacities', needing[0])} is in bytes, and the store has no field x: {instead}")
+    rows = {text: plan_rows(text, {0: num_nodes}, {0: row_bytes or 0}, "capacities")[0] for text in texts}
     ascending = sorted(rows.items(), key=lambda item: item[1])
     return [{"text": text, "rows": count, "share": count / max(num_nodes, 1)} for text, count in ascending]
 

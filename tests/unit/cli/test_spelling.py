@@ -1,5 +1,8 @@
-"""One message, two spellings: options as typed in what a command says, arguments in what an exception says."""
+"""Options are arguments of the library, by name and default. One message, two spellings: as typed in what a command says, as in Python in
+what an exception says."""
 
+import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -10,7 +13,13 @@ from typer.main import get_command
 import penstock
 from penstock.cli import make_app, run
 from penstock.cli.console import as_typed
+from penstock.cli.study import parse_windows
+from penstock.cli.train import parse_fanouts
 from penstock.errors import UsageError, argument
+from penstock.plan import Plan
+from penstock.sources.generate import KINDS
+from penstock.store import parse_bytes
+from penstock.study import CacheStudy, LayoutSettings
 from penstock.train import TrainConfig, train
 from tests.train.stores import make_store
 
@@ -40,6 +49,47 @@ def test_every_argument_that_a_message_names_is_an_option():
 
 
 @pytest.mark.parametrize(
+    ("command", "settings", "of_commands"),
+    [
+        ("train", TrainConfig, {"out", "predictions", "resume", "layers"}),
+        ("layout", LayoutSettings, {"drop"}),
+        ("study cache", CacheStudy, {"out"}),
+        ("ingest", penstock.ingest, None),
+        *((f"generate {kind}", penstock.ingest, None) for kind in KINDS),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_options_are_the_arguments_of_the_library(command, settings, of_commands):
+    """By name and default; a command of a source or a generator has those too."""
+    group = get_command(make_app())
+    for word in command.split():
+        group = group.commands[word]
+    read = {"num_neighbors": lambda text: parse_fanouts(text, None), "windows": parse_windows, "page_bytes": parse_bytes}
+    typed = {"fields" if each.name == "field" else each.name: each.default for each in group.params}
+    given = {each.name: each.default for each in inspect.signature(settings).parameters.values() if each.kind == each.KEYWORD_ONLY}
+    given = {name: default for name, default in given.items() if name not in ("store", "progress")}
+    assert given.keys() <= typed.keys()
+    assert of_commands is None or typed.keys() - given.keys() == of_commands | {"store", "as_json"}
+    for name, default in given.items():
+        split = (lambda text: tuple(text.split(","))) if isinstance(default, tuple) else lambda value: value
+        assert read.get(name, split)(typed[name]) == default, name
+
+
+def test_help_tells_the_defaults_of_plans():
+    """They stand in the help as words, since a recipe has its own."""
+    said = {each.name: each.help for each in get_command(make_app()).commands["train"].params}
+    for each in dataclasses.fields(Plan):
+        if each.name in said and each.name != "recipe" and each.default not in (None, "0"):
+            assert f"(default: {'huge-pages' if each.default is True else each.default}" in said[each.name], each.name
+
+
+def test_what_is_studied_is_what_is_trained():
+    trained = TrainConfig(store="")
+    for settings in (CacheStudy(), LayoutSettings()):
+        assert (settings.num_neighbors, settings.batch_size, settings.seed) == (trained.num_neighbors, trained.batch_size, trained.seed)
+
+
+@pytest.mark.parametrize(
     ("arguments", "typed", "in_python"),
     [
         (("num_nodes",), "--num-nodes", "num_nodes"),
@@ -47,7 +97,7 @@ def test_every_argument_that_a_message_names_is_an_option():
         (("id", ...), "--id ...", "id=..."),
         (("header", True), "--header", "header=True"),
         (("header", False), "--no-header", "header=False"),
-        (("nan", "allow"), "--allow-nan", "nan='allow'"),
+        (("allow_nan", True), "--allow-nan", "allow_nan=True"),
         (("num_neighbors", [15, 10]), "--num-neighbors 15,10", "num_neighbors=[15, 10]"),
         (("target", None), "no --target", "target=None"),
         (("target", "it's"), "--target it's", 'target="it\'s"'),

@@ -133,7 +133,7 @@ def test_unreadable_memory(tmp_path, memory):
         ingest(homogeneous(ENDS), tmp_path / "store", memory=memory)
 
 
-@pytest.mark.parametrize("options", [{"duplicates": "yes"}, {"self_loops": "add"}, {"nan": True}, {"feature_dtype": "float8"}])
+@pytest.mark.parametrize("options", [{"duplicates": "yes"}, {"self_loops": "add"}, {"feature_dtype": "float8"}])
 def test_options_that_do_not_exist(tmp_path, options):
     with pytest.raises(UsageError, match=f"{next(iter(options))} must be"):
         ingest(homogeneous(ENDS), tmp_path / "store", **options)

@@ -47,7 +47,7 @@ def test_the_best_order_is_written_and_shown(path, capfd):
     packed = packed_of(store, NODE, ["x", "y"])
     assert packed.made["by"] == result["by"]
     assert packed.made["measured"]["pages"][result["by"]] == pages[result["by"]]
-    assert packed.arrays[0].nbytes + packed.arrays[1].nbytes + packed.rows.nbytes < result["bytes"]
+    assert packed.arrays[0].nbytes + packed.arrays[1].nbytes + packed.rows.nbytes < result["num_bytes"]
     assert check(path, deep=True).is_ok
     assert run(["info", str(path)]) == 0
     assert f"packed by {result['by']}: x, y" in capfd.readouterr().out

@@ -221,8 +221,9 @@ def test_settings_are_checked():
 
 
 def test_the_command_writes_tables_and_pictures(store, tmp_path, capsys):
-    arguments = ["study", "cache", str(store.path), "--num-neighbors", "4,3", "--batch-size", "20", "--order", "random,sequential"]
-    arguments += ["--policy", "degree,fifo,belady", "--window", "2", "--capacity", "5%,100 rows", "--epochs", "1", "--out", str(tmp_path)]
+    arguments = ["study", "cache", str(store.path), "--num-neighbors", "4,3", "--batch-size", "20", "--orders", "random,sequential"]
+    arguments += ["--policies", "degree,fifo,belady", "--windows", "2", "--capacities", "5%,100 rows", "--epochs", "1"]
+    arguments += ["--out", str(tmp_path)]
     assert run(arguments[:-2]) == 0
     text, progress = capsys.readouterr()
     assert "belady 2" in text

@@ -73,7 +73,7 @@ class FieldConverter:
         self._table, self._num_classes, self._storage = table, num_classes, DTYPES[self.dtype]
         self._is_bfloat16 = column.is_bfloat16
         self._is_label = column.name == LABELS and self.dtype == "int64" and column.row_shape == ()
-        self._allow_nan = options.nan == "allow" or column.name == LABELS
+        self._allow_nan = options.allow_nan or column.name == LABELS
         self._largest_label, self._row_of_largest, self._num_rows = -1, 0, 0
         self._last_time, self._is_ascending = 0, True
 
@@ -92,7 +92,7 @@ class FieldConverter:
         if values.shape[1:] != self.row_shape:
             raise InputError(f"{self._table.where(first_row)}: field '{self.name}' has rows of {values.shape[1:]}, not {self.row_shape}")
         if values.dtype.kind == "f" and not self._allow_nan:
-            rule = f"NaN and infinite values are refused; clean them, or allow them ({argument('nan', 'allow')})"
+            rule = f"NaN and infinite values are refused; clean them, or allow them ({argument('allow_nan', True)})"
             self._refuse(values, first_row, ~np.isfinite(values), rule)
         elif values.dtype.kind == "f" and self.name == LABELS:
             self._refuse(values, first_row, np.isinf(values), "labels must be finite; NaN means no label")

@@ -23,7 +23,7 @@ class IngestOptions:
         self_loops: "drop" drops them; only where both ends are of one type.
         feature_dtype: of `x`, one of `FEATURE_DTYPES`; None keeps what there is, but float64 becomes float32.
         edge_ids: store the number of each edge; None where there are fields.
-        nan: "allow" takes NaN and infinite values as they are.
+        allow_nan: take NaN and infinite values as they are.
     """
 
     undirected: bool = False
@@ -31,11 +31,11 @@ class IngestOptions:
     self_loops: KeepOrDrop = "keep"
     feature_dtype: str | None = None
     edge_ids: bool | None = None
-    nan: Literal["refuse", "allow"] = "refuse"
+    allow_nan: bool = False
 
     def __post_init__(self) -> None:
-        for name, allowed in (("duplicates", ("keep", "drop")), ("self_loops", ("keep", "drop")), ("nan", ("refuse", "allow"))):
-            if getattr(self, name) not in allowed:
-                raise UsageError(f"{argument(name)} must be {' or '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
+        for name in ("duplicates", "self_loops"):
+            if getattr(self, name) not in ("keep", "drop"):
+                raise UsageError(f"{argument(name)} must be 'keep' or 'drop', got {getattr(self, name)!r}")
         if self.feature_dtype is not None and self.feature_dtype not in FEATURE_DTYPES:
             raise UsageError(f"{argument('feature_dtype')} must be one of {', '.join(FEATURE_DTYPES)}, got {self.feature_dtype!r}")

@@ -10,7 +10,7 @@ import datetime
 import os
 import shutil
 from dataclasses import asdict, fields
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def ingest(
     self_loops: KeepOrDrop = "keep",
     feature_dtype: str | None = None,
     edge_ids: bool | None = None,
-    nan: Literal["refuse", "allow"] = "refuse",
+    allow_nan: bool = False,
     progress: Progress | None = None,
     overwrite: bool = False,
     **source_options: Any,
@@ -64,7 +64,7 @@ def ingest(
         self_loops: "drop" drops them.
         feature_dtype: of the fields `x`: float16, bfloat16, float32 or float64. None keeps what there is, float64 becomes float32.
         edge_ids: keep the row of each edge in the input; None keeps it where edges have fields.
-        nan: "allow" takes NaN and infinite values.
+        allow_nan: take NaN and infinite values.
         progress: told of the forecast and of each stage.
         overwrite: replace a store at `dest`; it stays until the new one is complete.
         **source_options: for `penstock.sources.open_source`: which columns, which split.
@@ -76,7 +76,12 @@ def ingest(
         StoreError: the disk is full or read-only, or another process writes there.
     """
     options = IngestOptions(
-        undirected=undirected, duplicates=duplicates, self_loops=self_loops, feature_dtype=feature_dtype, edge_ids=edge_ids, nan=nan
+        undirected=undirected,
+        duplicates=duplicates,
+        self_loops=self_loops,
+        feature_dtype=feature_dtype,
+        edge_ids=edge_ids,
+        allow_nan=allow_nan,
     )
     opened = open_source(source, **source_options)
     budget = _declare(memory, opened)

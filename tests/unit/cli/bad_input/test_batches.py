@@ -192,7 +192,7 @@ def test_weights(store, tmp_path, capfd):
     assert "to weigh them by; they have none" in said(capfd, "train", store, *TRAIN, "--weight", "age")
     assert "weight is -1 at edge" in said(capfd, "train", tmp_path / "negative", *TRAIN, "--weight", "weight")
     assert "weight is -1 at edge" in said(capfd, "study", "cache", tmp_path / "negative", "--weight", "edge_weight")
-    by_inclusion = ("--weight", "weight", "--policy", "inclusion", "--batch-size", "32")
+    by_inclusion = ("--weight", "weight", "--policies", "inclusion", "--batch-size", "32")
     ingest(data_with_weights(), tmp_path / "weighted", memory="4GiB")
     assert "take the policy presample" in said(capfd, "study", "cache", tmp_path / "weighted", *by_inclusion)
 

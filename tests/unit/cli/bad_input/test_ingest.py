@@ -251,5 +251,5 @@ def test_nan_features_and_nan_loss(tmp_path, capfd):
     data = make_data()
     data.x[17, 1] = float("nan")
     refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
-    ingest(data, tmp_path / "store", nan="allow")
+    ingest(data, tmp_path / "store", allow_nan=True)
     said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)

@@ -49,7 +49,7 @@ def test_a_split_without_nodes_to_score(tmp_path, capfd):
         (["--torch-threads", -1], "--torch-threads must be at least 0, got -1"),
         (["--model", "gat", "--hidden", 10, "--heads", 4], "--hidden 10 must be a multiple of --heads 4"),
         (["--weight-decay", "nan"], "--weight-decay must be 0 or more, got nan"),
-        (["--checkpoint-every", -5], "must be 0 or more, got -5"),
+        (["--checkpoint-every-s", -5], "must be 0 or more, got -5"),
         (["--lr", "inf"], "--lr must be positive, got inf"),
         (["--seed", 1 << 70], "--seed must lie in [0, 2**64)"),
     ],
@@ -129,7 +129,7 @@ def test_a_run_that_is_there(store, tmp_path, capfd):
 
 def test_resume_needs_no_settings_again(store, tmp_path, capfd):
     run = tmp_path / "run"
-    assert call(capfd, "train", store, "--out", run, *TRAIN, "--hidden", 7, "--layers", 3, "--checkpoint-every", 9)[0] == 0
+    assert call(capfd, "train", store, "--out", run, *TRAIN, "--hidden", 7, "--layers", 3, "--checkpoint-every-s", 9)[0] == 0
     assert call(capfd, "train", store, "--out", run, "--resume", "--epochs", 2)[0] == 0
     report = json.loads((run / "report.json").read_text())
     assert report["epochs"] == 2
