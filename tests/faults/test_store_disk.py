@@ -74,9 +74,9 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
 def test_read_only_folder(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir(mode=0o555)  # root may write anywhere
-    with mounted(folder, "ro") if os.geteuid() == 0 else nullcontext():
-        with pytest.raises(StoreError, match=r"cannot write .*store: (the file system is read-only|no permission): choose another folder"):
-            ingest(make_source(10), folder / "store")
+    refusal = r"cannot write .*store: (the file system is read-only|no permission): choose another folder"
+    with mounted(folder, "ro") if os.geteuid() == 0 else nullcontext(), pytest.raises(StoreError, match=refusal):
+        ingest(make_source(10), folder / "store")
 
 
 def test_second_writer_is_refused_and_the_first_unharmed(tmp_path):

@@ -331,6 +331,9 @@ def test_a_store_without_val_and_test(tmp_path):
     result = run(tmp_path / "run", str(store.path))
     assert result.val is None
     assert result.test is None
+    assert result.best_epoch is None
+    assert write_report(result, tmp_path / "run").exists()
+    assert len(repr(result)) < 400, "scores and speed, not the whole history"
 
 
 def test_settings_are_saved(store, tmp_path):

@@ -275,8 +275,9 @@ def as_text(result: Result, written: dict[str, Path]) -> str:
 
     parts, epochs = result.description["parts"], f"{result.epochs} epoch{'s' * (result.epochs > 1)}"
     test = f"test {result.metric} {words.score(result.test)}" if parts["test"] else "no test nodes with a label"
-    best = f"val {words.score(result.val)} at epoch {result.best_epoch + 1} of {result.epochs}"
-    best = best if parts["val"] else f"{epochs}, no val nodes with a label"
+    best = f"{epochs}, no val nodes with a label"
+    if parts["val"] and result.best_epoch is not None:
+        best = f"val {words.score(result.val)} at epoch {result.best_epoch + 1} of {result.epochs}"
     speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
     lines = [f"{test} ({best})", speed, *(f"{name}: {path}" for name, path in written.items())]
     return "\n".join(lines)

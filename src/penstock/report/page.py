@@ -53,7 +53,7 @@ def render(result: Result) -> str:
         (words.score(result.test), f"test {result.metric}"),
         (words.score(result.val), f"val {result.metric}"),
         (words.count(result.seeds_per_s), "seeds per second"),
-        (str(result.epochs), f"epochs, best is {result.best_epoch + 1}" if result.best_epoch >= 0 else "epochs"),
+        (str(result.epochs), "epochs" if result.best_epoch is None else f"epochs, best is {result.best_epoch + 1}"),
         (words.num_bytes(result.peak_memory_bytes), "peak memory"),
     ]
     store = Path(description["store"]).name

@@ -123,7 +123,7 @@ class Result:
 
     Attributes:
         metric: its name. val, test: at the best epoch by val (the last epoch where there is no val); None without such nodes.
-        best_epoch, epochs: from 0, and how many were trained.
+        best_epoch: from 0; None without an evaluation. epochs: how many were trained.
         seeds_per_s: trained, evaluation left out.
         peak_memory_bytes: of the process.
         weights_digest: of the final weights.
@@ -135,14 +135,14 @@ class Result:
     metric: str
     val: float | None
     test: float | None
-    best_epoch: int
+    best_epoch: int | None
     epochs: int
     seeds_per_s: float
     peak_memory_bytes: int
     weights_digest: str
-    history: list[EpochRecord]
-    description: dict[str, Any]
-    timeline: dict[str, Any] | None = None
+    history: list[EpochRecord] = field(repr=False)
+    description: dict[str, Any] = field(repr=False)
+    timeline: dict[str, Any] | None = field(default=None, repr=False)
 
 
 class Observer:

@@ -365,7 +365,7 @@ class _Run:
             metric=self.data.task.metric,
             val=self.best["val"],
             test=self.best["test"],
-            best_epoch=self.best["epoch"],
+            best_epoch=self.best["epoch"] if self.best["epoch"] >= 0 else None,
             epochs=len(self.history),
             seeds_per_s=sum(record.num_seeds for record in self.history) / max(trained_s, 1e-9),
             peak_memory_bytes=peak_resident_bytes(),
