@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         seconds, usage = time.perf_counter() - started, group.usage()
     finally:
         group.remove()
-    written = sum(edges["num_edges"] for edges in json.loads(done.stdout)["store"]["edges"]) if done.returncode == 0 else 0
+    written = sum(edges["num_edges"] for edges in json.loads(done.stdout)["edges"]) if done.returncode == 0 else 0
     shutil.rmtree(store, ignore_errors=True)
     values = {
         "command": "python -m bench.generate_bounded FOLDER",

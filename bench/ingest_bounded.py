@@ -117,8 +117,8 @@ def ingest(source: Path, dest: Path, options: list[str], limit_bytes: int | None
     result = json.loads(out)
     return {
         "seconds": round(seconds, 3),
-        "digest": result["store"]["digest"],
-        "num_edges": result["store"]["edges"][0]["num_edges"],
+        "digest": result["digest"],
+        "num_edges": result["edges"][0]["num_edges"],
         **usage,
     }
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 
+import penstock
 from penstock.cli import run
 from penstock.report import doctor
 from penstock.store import huge_pages
@@ -27,6 +28,7 @@ def test_the_command(capfd):
     assert f"ok       torch: {importlib.metadata.version('torch')}" in lines
     assert run(["doctor", "--json"]) == 0
     said = json.loads(capfd.readouterr().out)
+    assert said["penstock"] == penstock.__version__
     assert [part["name"] for part in said["parts"]] == [name for name, _, _ in doctor.PARTS]
     for part in said["parts"]:
         assert part["brings"]

@@ -13,4 +13,4 @@ def doctor(as_json: AsJson = False) -> None:
     from penstock.report.doctor import examine
 
     parts = examine()
-    show({"version": __version__, "parts": [asdict(part) for part in parts]}, lambda: "\n".join(map(str, parts)), as_json)
+    show({"penstock": __version__, "parts": [asdict(part) for part in parts]}, lambda: "\n".join(map(str, parts)), as_json)

@@ -38,7 +38,7 @@ def finish(store: Store, seconds: float, as_json: bool) -> None:
     """Show what was written."""
     from penstock.cli.info import as_text, describe
 
-    show({"store": describe(store), "seconds": round(seconds, 3)}, lambda: f"{as_text(store)}\nin {seconds:.1f} s", as_json)
+    show({**describe(store), "seconds": round(seconds, 3)}, lambda: f"{as_text(store)}\nin {seconds:.1f} s", as_json)
 
 
 def parse_pairs(items: Pairs, option: str) -> dict[str, str]:

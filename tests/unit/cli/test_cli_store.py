@@ -60,12 +60,18 @@ def test_json_is_one_object_for_every_command(tmp_path, edges, capfd):
     assert err.count("\n") == 1
 
 
+def test_a_store_is_described_the_same_by_all(tmp_path, edges, capfd):
+    written = json.loads(call(capfd, "ingest", edges, tmp_path / "store", "--json")[1])
+    assert written.pop("seconds") >= 0
+    assert written == json.loads(call(capfd, "info", tmp_path / "store", "--json")[1])
+
+
 def test_options_reach_the_store(tmp_path, edges, capfd):
     code, out, _ = call(
         capfd, "ingest", edges, tmp_path / "store", "--undirected", "--duplicates", "drop", "--edge-ids", "--memory", "4GiB", "--json"
     )
     assert code == 0
-    assert json.loads(out)["store"]["edges"][0]["num_edges"] == 6
+    assert json.loads(out)["edges"][0]["num_edges"] == 6
     assert Store(tmp_path / "store").csc().edge_ids.tolist() == [0, 2, 0, 1, 1, 2]
     code, _, _ = call(capfd, "ingest", edges, tmp_path / "store", "--overwrite", "--no-edge-ids", "--json")
     assert code == 0

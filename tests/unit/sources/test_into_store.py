@@ -92,7 +92,7 @@ def test_the_command_has_all_options_of_the_generator(kind):
 
 def generated(capfd, *arguments):
     assert run(["generate", *map(str, arguments), "--json"]) == 0
-    return json.loads(capfd.readouterr().out)["store"]
+    return json.loads(capfd.readouterr().out)
 
 
 def test_commands(tmp_path, capfd):
