@@ -3,6 +3,8 @@
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -142,6 +144,16 @@ def test_arguments_are_explained():
         "kwargs"
     }
     assert not {name for name in taken if not re.search(rf"\b{name}\b", page)}
+
+
+def test_python_of_the_tour():
+    """What its table names is there, after a plain import."""
+    [table] = re.findall(r"## The commands in Python\n(.*?)\n## ", (ROOT / "docs" / "tour.md").read_text(), re.S)
+    named = sorted(set(re.findall(r"penstock(?:\.\w+)+", table)))
+    assert len(named) > 10
+    code = f"import penstock, sys\npenstock.errors.PipelineError\nassert 'torch' not in sys.modules\n{chr(10).join(named)}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert {*get_command(make_app()).commands} - {"doctor"} == {*re.findall("`penstock (\\w+)", table)}
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Penstock: train graph neural networks on graphs bigger than the GPU or bigger than memory.
 
-The names below are the whole public API. They are loaded on first use, so that `import penstock` stays fast and needs neither
-a GPU nor a compiler.
+Public are the names below, and what the modules named in `_MODULES` have in their `__all__` (of `errors`: its tree). All is loaded on
+first use, so that `import penstock` stays fast and needs neither a GPU nor a compiler.
 """
 
 from __future__ import annotations
@@ -11,6 +11,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock import cache as cache
+    from penstock import errors as errors
+    from penstock import feed as feed
+    from penstock import gather as gather
+    from penstock import order as order
+    from penstock import plan as plan
+    from penstock import sources as sources
+    from penstock import store as store
+    from penstock import study as study
+    from penstock import train as train
     from penstock.errors import PenstockError
     from penstock.feed import NeighborLoader, digest, layers
     from penstock.plan import Plan
@@ -30,10 +40,14 @@ _HOMES = {
     "open": "penstock.store",
 }
 
+_MODULES = ("cache", "errors", "feed", "gather", "order", "plan", "sources", "store", "study", "train")
+
 __all__ = ["NeighborLoader", "PenstockError", "Plan", "Store", "digest", "generate", "ingest", "layers", "open"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return _load(f"penstock.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     globals()[name] = value = getattr(_load(_HOMES[name]), name)
@@ -56,4 +70,4 @@ def _load(module: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

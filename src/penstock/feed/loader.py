@@ -136,10 +136,12 @@ class NeighborLoader:
         delivery = choose_device(device, plan)
         plan = plan.resolved(has_device=delivery.device is not None)
         check_shards(plan, shards, delivery.device)
-        self.seed = choose_seed(seed, kwargs.pop("generator", None))
+        self.seed: int = choose_seed(seed, kwargs.pop("generator", None))
         options = read_options(**kwargs)
         self._options = options if delivery.device is None else options.ahead()
         self._data, self._transform, self._is_transformed_by_threads = data, transform, bool(filter_per_worker)
+        self.rank: int
+        self.num_ranks: int
         self.rank, self.num_ranks = as_rank(rank, num_ranks)
         if not directed:
             warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=2)
