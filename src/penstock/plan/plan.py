@@ -66,6 +66,7 @@ class Plan:
         spool: bytes of a disk: "8GiB". Rows that `policy`, which must be one that stays, does not keep are read for half a `window` of
             batches at once, in the order of the file, and lie in the spool until their batch's turn (see `gather.SpooledTier`): for rows
             of a disk that lie far apart. What half the spool does not hold of them, and without one all of them, is read batch by batch.
+            It may be a number of bytes, as host_memory.
         spool_folder: where; None: beside the features.
         presample_batches: how many batches of an epoch are sampled at most to find out what is hot; None: all of them.
         device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: those
