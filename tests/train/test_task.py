@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
 from penstock.errors import InputError
-from penstock.train.task import area_under_roc, define_task, has_label, micro_f1
+from penstock.train.task import area_under_roc, define_task, has_label, micro_f1, normalize_rows
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -24,6 +25,12 @@ def test_metrics_equal_scikit_learn(seed):
 
 def test_one_class_has_no_area():
     assert np.isnan(area_under_roc(np.arange(3.0), np.ones(3, bool)))
+
+
+def test_rows_are_normalized_whatever_their_signs():
+    words, signed, sums_to_nothing = [1.0, 1.0, 2.0], [1.0, -4.0, 0.0], [2.0, -2.0, 0.0]
+    rows = normalize_rows(torch.tensor([words, signed, sums_to_nothing, [0.0, 0.0, 0.0]]))
+    assert rows.tolist() == [[0.25, 0.25, 0.5], pytest.approx([0.2, -0.8, 0.0]), [0.5, -0.5, 0.0], [0.0, 0.0, 0.0]]
 
 
 def test_kinds_of_labels():

@@ -44,7 +44,7 @@ def _the_model(
     heads: Annotated[int, typer.Option(help="Attention heads of gat and hgt.")] = 4,
     dropout: Annotated[float, typer.Option(help="Share of the hidden layers dropped in training.")] = 0.5,
     input_dropout: Annotated[float, typer.Option(help="Share of the features dropped in training.")] = 0.0,
-    normalize: Annotated[str, typer.Option(help="none, or rows: divide each feature row by its sum.")] = "none",
+    normalize: Annotated[str, typer.Option(help="none, or rows: divide each feature row by the sum of its absolute values.")] = "none",
 ) -> None:
     """What is trained."""
 

@@ -43,7 +43,7 @@ class TrainConfig:
         seed: of everything: order, samples, initial weights, dropout.
         split: name of the split; None: the only one.
         metric: "auto" takes auc for two classes, micro-f1 for multi-label, else accuracy.
-        normalize: "rows" divides each feature row by its sum (bags of words).
+        normalize: "rows" divides each feature row by the sum of its absolute values (bags of words).
         patience: stop after so many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
         evaluation: over "full" neighbourhoods, layer by layer, or over "sampled" ones, as in training, with memory that does not grow with

@@ -123,8 +123,8 @@ def micro_f1(predicted: np.ndarray, actual: np.ndarray) -> float:
 
 
 def normalize_rows(x: Tensor) -> Tensor:
-    """Divide each row by its sum; rows of zeros stay."""
-    return x / x.sum(dim=1, keepdim=True).clamp(min=1e-12)
+    """Divide each row by the sum of its absolute values, which is that of a bag of words; rows of zeros stay."""
+    return x / x.abs().sum(dim=1, keepdim=True).clamp(min=1e-12)
 
 
 def as_float(x: Tensor) -> Tensor:
