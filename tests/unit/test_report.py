@@ -94,7 +94,10 @@ def test_what_overlapped_is_a_picture_and_words(tmp_path):
     timeline, page = report["timeline"], (tmp_path / "run" / "report.html").read_text()
     assert {stage for stage, *_ in timeline["spans"]} == set(LANES)
     assert timeline["epoch"] == 2
-    ElementTree.fromstring(page[page.index("<svg", page.index("at the same time")) :].partition("</svg>")[0] + "</svg>")
+    picture = page[page.index("<svg", page.index("at the same time")) :].partition("</svg>")[0] + "</svg>"
+    ElementTree.fromstring(picture)
+    assert picture.count('id="xtick_') <= 6, "labels of times that overlap"
+    assert "<th>plan</th><td>custom: random order, belady keeps 20% of the rows: " in page
     text = " ".join(page[page.index("at the same time") :].split())
     for said in (
         r"of epoch 3, in [\d.]+ m?s: ",

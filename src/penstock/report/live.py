@@ -70,25 +70,9 @@ def _kept(description: dict[str, Any]) -> str:
     if not plan:
         is_waiting = description["config"]["recipe"] == "uva" and description["config"]["device"] == "cpu"
         return "\nuva: without a GPU (--device cuda) there is nothing for it to do" if is_waiting else ""
-    list_bytes, loaded_bytes = description["list_bytes"], description["loaded_bytes"]
-    row_bytes, is_shared = description["cache_bytes"] - list_bytes, plan["neighbor_cache"] == "shared"
-    is_fitted = bool(description["memory"])
-    share, parts = "a share" if is_shared or is_fitted else plan["cache"], [f"{plan['order']} order"]
-    if plan["policy"]:
-        parts.append(f"{plan['policy']} keeps {share} of the rows: {words.num_bytes(row_bytes)} with directory and state")
-    if plan["device_policy"]:
-        parts.append(f"{plan['device_policy']} keeps {plan['device_cache'] or 'what finds room'} of the rows on the device")
-    if plan["neighbor_policy"] and (list_bytes or not is_fitted):
-        share = share if is_shared or is_fitted else plan["neighbor_cache"]
-        ranking = "presample" if is_fitted else plan["neighbor_policy"]
-        parts.append(f"{ranking} keeps {share} of the neighbour lists: {words.num_bytes(list_bytes)} with their table")
-    if loaded_bytes:
-        parts.append(f"read into memory: {words.num_bytes(loaded_bytes)}")
-    if sum(amount > 0 for amount in (row_bytes, list_bytes, loaded_bytes)) > 1:
-        parts.append(f"{words.num_bytes(row_bytes + list_bytes + loaded_bytes)} together")
     disks = "".join(f"\n{name}: {how}" for name, how in description["disks"].items())
-    memory = f"\nmemory: {description['memory']}" if is_fitted else ""
-    return f"\n{plan['recipe']}: {', '.join(parts)}{disks}{memory}"
+    memory = f"\nmemory: {description['memory']}" if description["memory"] else ""
+    return f"\n{plan['recipe']}: {words.kept(description)}{disks}{memory}"
 
 
 def _on_device(description: dict[str, Any]) -> str:

@@ -102,6 +102,8 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
         *([("weights", f"by {d['config']['weight']}, {words.num_bytes(d['weight_bytes'])}")] if d["weight_bytes"] else []),
+        *([("plan", f"{d['plan']['recipe']}: {words.kept(d)}")] if d["plan"] else []),
+        *([("memory", d["memory"])] if d["memory"] else []),
         *[(name, how) for name, how in d["disks"].items()],
         *[
             (name, f"{words.num_bytes(num_bytes)}{what}")

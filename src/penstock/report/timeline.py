@@ -47,6 +47,7 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
     axes.set_yticks(range(len(spans)), [LANES[stage][0] for stage in spans], fontsize=8.5)
     axes.invert_yaxis()
     axes.set_xlim(0, timeline["seconds"])
+    axes.locator_params(axis="x", nbins=5)  # of more, the labels overlap
     axes.xaxis.set_major_formatter(lambda value, position: words.seconds(value) if value else "0")
     axes.tick_params(axis="x", labelsize=8.5)
     axes.tick_params(axis="y", left=False)

@@ -56,3 +56,25 @@ def score(value: float | None) -> str:
 def scored_parts(description: dict[str, Any]) -> list[str]:
     """Which of val and test a run has, by what it says of itself."""
     return [part for part in ("val", "test") if description["parts"].get(part)]
+
+
+def kept(description: dict[str, Any]) -> str:
+    """What the plan of a run keeps in memory, by what it says of itself, with the sum."""
+    plan = description["plan"]
+    list_bytes, loaded_bytes = description["list_bytes"], description["loaded_bytes"]
+    row_bytes, is_shared = description["cache_bytes"] - list_bytes, plan["neighbor_cache"] == "shared"
+    is_fitted = bool(description["memory"])
+    share, parts = "a share" if is_shared or is_fitted else plan["cache"], [f"{plan['order']} order"]
+    if plan["policy"]:
+        parts.append(f"{plan['policy']} keeps {share} of the rows: {num_bytes(row_bytes)} with directory and state")
+    if plan["device_policy"]:
+        parts.append(f"{plan['device_policy']} keeps {plan['device_cache'] or 'what finds room'} of the rows on the device")
+    if plan["neighbor_policy"] and (list_bytes or not is_fitted):
+        share = share if is_shared or is_fitted else plan["neighbor_cache"]
+        ranking = "presample" if is_fitted else plan["neighbor_policy"]
+        parts.append(f"{ranking} keeps {share} of the neighbour lists: {num_bytes(list_bytes)} with their table")
+    if loaded_bytes:
+        parts.append(f"read into memory: {num_bytes(loaded_bytes)}")
+    if sum(amount > 0 for amount in (row_bytes, list_bytes, loaded_bytes)) > 1:
+        parts.append(f"{num_bytes(row_bytes + list_bytes + loaded_bytes)} together")
+    return ", ".join(parts)
