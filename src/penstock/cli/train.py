@@ -63,7 +63,10 @@ def _training(
     patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
     evaluation: Annotated[
-        str, typer.Option(help="full: all neighbours; sampled: as in training. auto: sampled where --host-memory is given.")
+        str,
+        typer.Option(
+            help="full: all neighbours, outside --host-memory; sampled: as in training. auto: sampled where --host-memory is given."
+        ),
     ] = "auto",
 ) -> None:
     """How it is trained."""
