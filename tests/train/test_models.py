@@ -13,7 +13,7 @@ import penstock
 from penstock.errors import MissingFieldError, UsageError
 from penstock.feed import NeighborLoader, layers
 from penstock.feed.inputs import ArrayInput
-from penstock.records import NODE
+from penstock.records import EDGE, NODE
 from penstock.store import Store
 from penstock.train.inference import infer, infer_typed
 from penstock.train.models import GNN
@@ -68,6 +68,15 @@ def test_inference_is_exact(kind, memory_bytes, tmp_path, monkeypatch):
     out = infer(model, store.graph(), store.node_field("x", NODE), nodes, tmp_path, batch_size=50, num_workers=2, advance=advance)
     expected, _ = whole_graph(model, data)
     torch.testing.assert_close(torch.from_numpy(out), expected[nodes].detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_wide_rows_are_inferred_in_smaller_batches(tmp_path, monkeypatch):
+    store, model, told = make_store(tmp_path / "store"), make_model("sage"), []
+    graph = store.graph()
+    mean_degree = graph.adjacency[EDGE].num_edges // graph.num_nodes[NODE]
+    monkeypatch.setattr("penstock.train.inference.BATCH_BYTES", 300 * 4 * 4 * (1 + mean_degree))  # 300 nodes of 4 numbers, 75 of 16
+    infer(model, graph, store.node_field("x"), np.arange(400), tmp_path, advance=told.append)
+    assert told == [300, 100, *[75] * 5, 25, *[75] * 5, 25]
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gin"])

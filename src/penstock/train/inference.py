@@ -29,6 +29,9 @@ from penstock.train.typed_models import TypedGNN
 MEMORY_BYTES = 2 << 30
 """Outputs of a layer beyond this go to a file."""
 
+BATCH_BYTES = 128 << 20
+"""Rows that a batch of all neighbours reads, about; several batches are under way."""
+
 Features = Callable[[torch.Tensor], torch.Tensor]
 Finish = Callable[[np.ndarray], np.ndarray]
 
@@ -75,6 +78,12 @@ def _moved(batch: Any, device: torch.device) -> Any:
     return batch
 
 
+def _batch_size(row_bytes: int, num_nodes: int, num_edges: int) -> int:
+    """Nodes per batch, as many as read `BATCH_BYTES` with their neighbours if they have the mean degree and share none."""
+    bytes_per_node = row_bytes * (1 + num_edges // max(num_nodes, 1))
+    return min(max(BATCH_BYTES // max(bytes_per_node, 1), 64), 4096)
+
+
 def device_of(model: torch.nn.Module) -> torch.device:
     """Where a model computes."""
     return next(model.parameters()).device
@@ -112,7 +121,7 @@ def infer(
     folder: Path,
     *,
     prepare: Features = as_float,
-    batch_size: int = 4096,
+    batch_size: int | None = None,
     num_workers: int = 0,
     advance: Callable[[int], None] = lambda count: None,
     finish: Finish = lambda logits: logits,
@@ -125,19 +134,21 @@ def infer(
         nodes: int64[n], whose logits are wanted; the last layer is computed for these only.
         folder: for layers that exceed memory.
         prepare: applied to raw features of a batch.
+        batch_size: in nodes; None goes by the width of a layer's rows and the mean degree.
         advance: told of rows done, num_nodes per inner layer and n for the last.
         finish: applied to the logits of a batch; only what it returns is kept.
     Returns:
         float32[n, outputs], or as `finish` makes it.
     """
-    adjacency = graph.adjacency[EDGE] if model.needs_degree else None
+    adjacency = graph.adjacency[EDGE]
 
     def outputs(i: int, x: np.ndarray, wanted: np.ndarray | None) -> Iterator[np.ndarray]:
         """Yield the output of a layer, batch after batch."""
-        for batch in _batches(ArrayInput(graph, {NODE: {"x": x}}), wanted, batch_size, num_workers, model):
+        size = batch_size or _batch_size(x.itemsize * x.shape[1], adjacency.num_dst, adjacency.num_edges)
+        for batch in _batches(ArrayInput(graph, {NODE: {"x": x}}), wanted, size, num_workers, model):
             (layer,) = layers(batch)
             features = prepare(batch.x) if i == 0 else batch.x
-            yield model.layer(i, features, layer, None if adjacency is None else degrees_of(adjacency, batch.n_id)).cpu().numpy()
+            yield model.layer(i, features, layer, degrees_of(adjacency, batch.n_id) if model.needs_degree else None).cpu().numpy()
             advance(layer.num_dst)
 
     current: np.ndarray = x
