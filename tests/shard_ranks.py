@@ -9,6 +9,7 @@ import penstock
 from penstock.gather import shard_seat_of_group
 from penstock.plan import Plan
 from tests.devices import of_rank
+from tests.feed.inputs import digests
 
 OPTIONS = dict(num_neighbors=[4, 3], input_nodes="train", batch_size=25, shuffle=True, seed=3)
 PLAN = Plan(policy="fifo", cache="30 rows", device_topology="host")
@@ -25,7 +26,7 @@ def loader_of(path, meeting, device, rank):
 def stand_still(path, meeting, device, said):
     """An epoch as rank 1; in the next one, stand still while at work in rank 0's shard."""
     loader = loader_of(path, meeting, device, 1)
-    said.send(([penstock.digest(batch) for batch in loader], loader.stats().tiers))
+    said.send((digests(loader), loader.stats().tiers))
     of_rank_0 = loader._caches.top["node"]._tiers[0]
 
     def write(*arguments):

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from tests.feed.inputs import homogeneous_data
+from tests.feed.inputs import digests, homogeneous_data
 
 import penstock
 from penstock import threads
@@ -188,7 +188,7 @@ def test_two_threads_do_not_ask_one_iterator_at_the_same_time():
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_batch_that_was_not_received_is_not_counted(num_workers, monkeypatch):
     loader = NeighborLoader(homogeneous_data(), [2], batch_size=50, num_workers=num_workers, seed=0)
-    expected = [penstock.digest(batch) for batch in loader]
+    expected = digests(loader)
     loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 0})
     iterator, done = iter(loader), loader._huge_pages.batch_delivered
     got = [penstock.digest(next(iterator))]
@@ -203,7 +203,7 @@ def test_a_batch_that_was_not_received_is_not_counted(num_workers, monkeypatch):
     assert list(iterator) == []  # what it would give next would be counted as the one that was lost
     assert loader.state_dict()["batch"] == 1
     loader.load_state_dict(loader.state_dict())
-    got += [penstock.digest(batch) for batch in loader]
+    got += digests(loader)
     assert got == expected
 
 

@@ -3,6 +3,8 @@
 import torch
 from torch_geometric.data import Data, HeteroData
 
+from penstock import digest
+
 
 def homogeneous_data(num_nodes=300, num_edges=3000, *, is_sorted=False):
     """Data with x[i] = (i, -i), y[i] = i % 7, edge_attr[e] = (source, destination, e), and a graph-level attribute."""
@@ -63,3 +65,8 @@ def check_typed(batch, data):
         assert torch.equal(batch[edge_type].edge_attr, batch[edge_type].e_id)
         assert torch.equal(batch[edge_type[0]].n_id[source], given[0])
         assert torch.equal(batch[edge_type[2]].n_id[target], given[1])
+
+
+def digests(batches):
+    """Of each batch."""
+    return [digest(batch) for batch in batches]

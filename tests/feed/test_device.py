@@ -20,7 +20,7 @@ from penstock.plan import RECIPES, Plan, make_plan
 from penstock.records import EDGE
 from penstock.store import ingest
 from penstock.store.tiers import HostTier, PinnedTier
-from tests.feed.inputs import check_homogeneous, homogeneous_data, typed_data
+from tests.feed.inputs import check_homogeneous, digests, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3)
 
@@ -30,10 +30,6 @@ def make_loader(data, **options):
     seeds = data.get("train_mask") if isinstance(data, Data) else ("paper", "train")
     plan = make_plan(options.pop("plan", None), device_topology="host")
     return penstock.NeighborLoader(data, **{**OPTIONS, "input_nodes": seeds, "plan": plan, **options})
-
-
-def digests(loader):
-    return [penstock.digest(batch) for batch in loader]
 
 
 def tensors_of(batch):

@@ -10,7 +10,7 @@ from penstock.plan import Plan
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from penstock.store.tiers import DeviceTier, PinnedTier
-from tests.feed.inputs import homogeneous_data, typed_data
+from tests.feed.inputs import digests, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3)
 ROW_BYTES = 8 + 8 + 2 + 1  # x, y, half and train_mask of `homogeneous_data`
@@ -34,13 +34,13 @@ def loader_of(data, device, **plan):
 @pytest.mark.parametrize("policy", ["degree", "presample", "fifo"])
 def test_it_comes_after_two_steps_and_once(policy, memory, device):
     data = homogeneous_data()
-    expected = [penstock.digest(batch) for batch in penstock.NeighborLoader(data, **OPTIONS, input_nodes=data.train_mask)]
+    expected = digests(penstock.NeighborLoader(data, **OPTIONS, input_nodes=data.train_mask))
     memory(60 * ROW_BYTES + (4 if policy != "fifo" else 8) * 300 + (24 * 60 if policy == "fifo" else 0))
-    loader, tiers, digests = loader_of(data, device, device_policy=policy), [], []
+    loader, tiers, found = loader_of(data, device, device_policy=policy), [], []
     for batch in loader:
-        digests.append(penstock.digest(batch))
+        found.append(penstock.digest(batch))
         tiers.append(type(loader._caches.tables["node"].tier))
-    assert digests == expected
+    assert found == expected
     assert tiers == [PinnedTier, PinnedTier, FusedCache, FusedCache]
     table = loader._caches.tables["node"]
     assert loader.stats().device_cache.startswith("1 KiB, 20.0% of the rows: ")
@@ -81,7 +81,7 @@ def refuse(*arguments, **options):
 )
 def test_a_device_that_refuses_after_all_is_no_error(where, what, memory, monkeypatch, device):
     memory(1 << 20)
-    loader, expected = loader_of(homogeneous_data(), device), [penstock.digest(batch) for batch in loader_of(homogeneous_data(), device)]
+    loader, expected = loader_of(homogeneous_data(), device), digests(loader_of(homogeneous_data(), device))
     make = device_cache.CacheToCome._make
 
     def make_in_vain(self):
@@ -90,7 +90,7 @@ def test_a_device_that_refuses_after_all_is_no_error(where, what, memory, monkey
             make(self)
 
     monkeypatch.setattr(device_cache.CacheToCome, "_make", make_in_vain)
-    assert [penstock.digest(batch) for batch in loader] == expected
+    assert digests(loader) == expected
     assert loader.stats().device_cache.startswith("none: ")
     assert isinstance(loader._caches.tables["node"].tier, PinnedTier)
 
@@ -98,16 +98,16 @@ def test_a_device_that_refuses_after_all_is_no_error(where, what, memory, monkey
 def test_over_a_disk_and_over_types(memory, device, tmp_path):
     memory(1 << 20)
     store = ingest(homogeneous_data(), tmp_path / "store", memory="4GiB")
-    expected = [penstock.digest(batch) for batch in penstock.NeighborLoader(store, **OPTIONS, input_nodes="train")]
+    expected = digests(penstock.NeighborLoader(store, **OPTIONS, input_nodes="train"))
     plan = Plan(features="disk", device_policy="fifo", device_topology="host")
     loader = penstock.NeighborLoader(store, **OPTIONS, input_nodes="train", plan=plan, device=device, num_workers=2)
-    assert [penstock.digest(batch) for batch in loader] == expected
+    assert digests(loader) == expected
     assert type(loader._caches.tables["node"].tier) is CachedTier
     options = dict(OPTIONS, input_nodes=("paper", torch.arange(200)))
-    expected = [penstock.digest(batch) for batch in penstock.NeighborLoader(typed_data(), **options)]
+    expected = digests(penstock.NeighborLoader(typed_data(), **options))
     plan = Plan(device_policy="degree", device_topology="host")
     loader = penstock.NeighborLoader(typed_data(), **options, plan=plan, device=device)
-    assert [penstock.digest(batch) for batch in loader] == expected
+    assert digests(loader) == expected
     assert set(loader._caches.top) == {"author", "paper"}
     assert loader.stats().device_cache.split(": ")[0].endswith("100.0% of the rows")
 

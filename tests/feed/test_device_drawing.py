@@ -16,7 +16,7 @@ from penstock.kernels import _triton
 from penstock.plan import Plan, make_plan
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
-from tests.feed.inputs import homogeneous_data, typed_data
+from tests.feed.inputs import digests, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
 
@@ -24,10 +24,6 @@ OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
 def make_loader(data, **options):
     seeds = data.get("train_mask") if isinstance(data, Data) else ("paper", torch.arange(100))
     return penstock.NeighborLoader(data, **{**OPTIONS, "input_nodes": seeds, **options})
-
-
-def digests(loader):
-    return [penstock.digest(batch) for batch in loader]
 
 
 def same(data, device, **options):

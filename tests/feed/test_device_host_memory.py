@@ -14,7 +14,7 @@ from penstock.feed.setup import drawing
 from penstock.plan import Plan, make_plan
 from penstock.store import budget, ingest
 from penstock.store.tiers import pin
-from tests.feed.inputs import homogeneous_data
+from tests.feed.inputs import digests, homogeneous_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3, input_nodes="train")
 BUDGET = "8GiB"
@@ -28,10 +28,6 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(store):
     return digests(penstock.NeighborLoader(store, **OPTIONS))
-
-
-def digests(loader):
-    return [penstock.digest(batch) for batch in loader]
 
 
 def bytes_of(words, part):

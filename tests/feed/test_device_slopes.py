@@ -16,7 +16,7 @@ from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.store.tiers import PinnedTier
 from tests.devices import DEVICES
-from tests.feed.inputs import homogeneous_data, typed_data
+from tests.feed.inputs import digests, homogeneous_data, typed_data
 
 FIELDS = {NODE: 16, "paper": 12, "author": 8}
 
@@ -84,4 +84,4 @@ def test_one_budget_for_both(make, seeds, budget, named, monkeypatch):
     assert sum(map(np.size, caches.kept.values())) > 0
     assert sum(table.tier.policy.capacity for table in caches.tables.values() if table.tier.name == "cache") > 0
     assert lists.device_bytes - offsets + caches.device_bytes <= budget
-    assert [penstock.digest(batch) for batch in loader] == [penstock.digest(batch) for batch in make_loader()]
+    assert digests(loader) == digests(make_loader())

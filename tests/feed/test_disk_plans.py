@@ -149,7 +149,7 @@ def test_forks_have_rings_of_their_own(stores):
         from penstock import NeighborLoader, Plan, digest
         def load(**options):
             return NeighborLoader({str(path)!r}, [4, 3], input_nodes="train", batch_size=4, shuffle=True, seed=1, num_workers=2, **options)
-        first = [digest(batch) for batch in load()]
+        first = digests(load())
         loader = load(plan=Plan(features="disk"))
         iterator = iter(loader)
         assert digest(next(iterator)) == first[0]
@@ -164,7 +164,7 @@ def test_forks_have_rings_of_their_own(stores):
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         assert (under_way.wait()[0] == table.submit(np.arange(100)).wait()[0]).all()
-        assert [digest(batch) for batch in iterator] == first[1:]
+        assert digests(iterator) == first[1:]
         print("done")
         """
     )

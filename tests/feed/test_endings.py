@@ -196,13 +196,13 @@ def test_fork_after_use():
         warnings.simplefilter("ignore")
         from penstock import digest
         loader = make()
-        first = [digest(batch) for batch in loader]
+        first = digests(loader)
         iterator = iter(loader)
         next(iterator)
         child = os.fork()
         if child == 0:
             again = make()
-            assert [digest(batch) for batch in again] == first
+            assert digests(again) == first
             assert len(list(loader)) == 30
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
@@ -220,7 +220,7 @@ def test_fork_under_a_plan():
         import warnings
         warnings.simplefilter("ignore")
         from penstock import Plan, digest
-        first = [digest(batch) for batch in make()]
+        first = digests(make())
         for policy in ("fifo", "belady", "degree"):
             loader = make(plan=Plan(policy=policy, cache="20%", window=4, slow="1GB/s,1ms,1000 rows"))
             for batch, expected in zip(loader, first, strict=True):

@@ -23,7 +23,7 @@ from penstock.store import ingest
 from tests import endings, factored_seats
 from tests.devices import DEVICES, of_rank
 from tests.endings import END_S
-from tests.feed.inputs import homogeneous_data
+from tests.feed.inputs import digests, homogeneous_data
 
 OPTIONS = dict(num_neighbors=[4, 3], input_nodes="train", batch_size=10, shuffle=True, seed=3)
 PLAN = Plan(policy="fifo", cache="20%")
@@ -39,7 +39,7 @@ def path(tmp_path_factory):
 def expected(path):
     """Digests of three epochs, by one process."""
     loader = penstock.NeighborLoader(path, **OPTIONS)
-    return [[penstock.digest(batch) for batch in loader] for _ in range(3)]
+    return [digests(loader) for _ in range(3)]
 
 
 def files_of_slots():
@@ -68,17 +68,17 @@ def test_a_loader_with_samplers_beside_it(path, expected):
     plain = penstock.NeighborLoader(path, **OPTIONS)
     with FactoredLoader(path, num_samplers=2, num_workers=2, plan=PLAN, queue_depth=3, **OPTIONS) as loader:
         pids = list(loader.pids.values())
-        assert [penstock.digest(batch) for batch in loader] == expected[0]
+        assert digests(loader) == expected[0]
         for number, batch in enumerate(loader):
             assert penstock.digest(batch) == expected[1][number]
             if number == 3:
                 break
         state = loader.state_dict()
-        assert [penstock.digest(batch) for batch in loader] == expected[2]
+        assert digests(loader) == expected[2]
         loader.load_state_dict(state)
-        assert [penstock.digest(batch) for batch in loader] == expected[1][4:]
+        assert digests(loader) == expected[1][4:]
         plain.load_state_dict(state)
-        assert [penstock.digest(batch) for batch in plain] == expected[1][4:]
+        assert digests(plain) == expected[1][4:]
         assert [penstock.digest(b) for b in loader.beside(SEEDS)] == [penstock.digest(b) for b in plain.beside(SEEDS)]
         assert penstock.digest(loader([5, 6], epoch=1, batch=2)) == penstock.digest(plain([5, 6], epoch=1, batch=2))
         older = iter(loader)
@@ -165,9 +165,9 @@ def test_a_trainer_that_ends(target, said):
 def test_both_roles_on_devices(path, device):
     """The sampler holds the topology, the trainer the hot rows; on one device where there is one."""
     options = {**OPTIONS, "num_neighbors": [2, 2], "batch_size": 40}
-    plain = [penstock.digest(batch) for batch in penstock.NeighborLoader(path, **options)]
+    plain = digests(penstock.NeighborLoader(path, **options))
     with FactoredLoader(path, num_samplers=1, plan="gnnlab", device=device, sampler_devices=of_rank(device, 1), **options) as loader:
-        assert [penstock.digest(batch) for batch in loader] == plain
+        assert digests(loader) == plain
         assert loader.stats().device_bytes > 0
 
 
@@ -191,7 +191,7 @@ def test_samplers_mark_what_a_trainer_keeps(path, expected, policy, device, monk
         if device is not None:
             cache._slots = None
         for epoch in range(2):
-            assert [penstock.digest(batch) for batch in loader] == expected[epoch]
+            assert digests(loader) == expected[epoch]
         assert loader.stats().tiers["cache"]["num_rows"] > 0
 
 
@@ -200,9 +200,9 @@ def test_marks_of_another_content_are_not_looked_at(path, expected):
         loader._publishes = False
         others = {t: np.roll(slots, 1) for t, slots in loader._caches.directories.items()}
         loader._client.publish(others, loader._maker.sampler.graph)
-        assert [penstock.digest(batch) for batch in loader] == expected[0]
+        assert digests(loader) == expected[0]
         loader._is_marked = True
-        assert [penstock.digest(batch) for batch in loader] != expected[1], "nothing is marked here"
+        assert digests(loader) != expected[1], "nothing is marked here"
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -210,7 +210,7 @@ def test_trainers_take_what_ranks_take(path, drop_last):
     """Two trainers and a sampler: together exactly the batches of one process; with drop_last, equally many each."""
     options = {**OPTIONS, "input_nodes": np.arange(115), "drop_last": drop_last}
     loader = penstock.NeighborLoader(path, **options)
-    expected = [[penstock.digest(batch) for batch in loader] for _ in range(2)]
+    expected = [digests(loader) for _ in range(2)]
     found = run_factored(factored_seats.collect, path, num_processes=3, num_samplers=1, plan="gnnlab", num_workers=1, args=(2,), **options)
     for rank in range(2):
         assert found[rank] == [digests[rank::2][:5] if drop_last else digests[rank::2] for digests in expected]

@@ -13,6 +13,7 @@ from penstock.feed import huge_pages as feeding
 from penstock.plan import Plan
 from penstock.store import huge_pages, ingest
 from penstock.store.files import MappedPages
+from tests.feed.inputs import digests
 
 NUM_NODES, NUM_EDGES, SEEDS = 200_000, 2_500_000, 640
 needs_huge_pages = pytest.mark.skipif(not huge_pages.are_available(), reason="this system gives no huge pages")
@@ -40,10 +41,6 @@ def store(tmp_path_factory):
 
 def make_loader(store, **options):
     return penstock.NeighborLoader(store, [4, 3], input_nodes="train", batch_size=16, shuffle=True, seed=5, num_workers=2, **options)
-
-
-def digests(loader):
-    return [penstock.digest(batch) for batch in loader]
 
 
 def settle(loader):

@@ -16,7 +16,7 @@ from penstock.gather import RowTable
 from penstock.order import LocalOrder
 from penstock.store import ingest
 from penstock.threads import Threads
-from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
+from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
@@ -52,24 +52,24 @@ def test_same_batches_from_every_thread_count_and_look_ahead():
     data = homogeneous_data()
     options = dict(num_neighbors=[5, 5], batch_size=16, shuffle=True, seed=3)
 
-    def digests(**more):
+    def epochs(**more):
         loader = NeighborLoader(data, **options, **more)
-        return [[penstock.digest(batch) for batch in loader] for _ in range(2)]
+        return [digests(loader) for _ in range(2)]
 
-    expected = digests()
+    expected = epochs()
     assert expected[0] != expected[1]
     for more in ({"num_workers": 1}, {"num_workers": 4}, {"num_workers": 2, "prefetch_factor": 7}):
-        assert digests(**more) == expected
+        assert epochs(**more) == expected
 
 
 def test_ranks_share_one_order():
     data = homogeneous_data()
     options = dict(num_neighbors=[5], batch_size=16, shuffle=True, seed=3)
-    alone = [penstock.digest(batch) for batch in NeighborLoader(data, **options)]
+    alone = digests(NeighborLoader(data, **options))
     for num_ranks in (2, 3, 5):
         loaders = [NeighborLoader(data, **options, rank=rank, num_ranks=num_ranks, num_workers=rank % 2) for rank in range(num_ranks)]
-        per_rank = [[penstock.digest(batch) for batch in loader] for loader in loaders]
-        assert [len(digests) for digests in per_rank] == [len(loader) for loader in loaders]
+        per_rank = [digests(loader) for loader in loaders]
+        assert [len(each) for each in per_rank] == [len(loader) for loader in loaders]
         for index, digest in enumerate(alone):
             assert per_rank[index % num_ranks][index // num_ranks] == digest
 
@@ -200,11 +200,10 @@ def test_samplers_and_orders_of_the_user():
 def test_num_neighbors_forms():
     data = typed_data()
     by_type = {edge_type: [2, 1] for edge_type in data.edge_types}
-    digests = [
-        [penstock.digest(b) for b in NeighborLoader(data, form, input_nodes="author", batch_size=30, seed=0)]
-        for form in ([2, 1], by_type, NumNeighbors([2, 1]))
+    found = [
+        digests(NeighborLoader(data, form, input_nodes="author", batch_size=30, seed=0)) for form in ([2, 1], by_type, NumNeighbors([2, 1]))
     ]
-    assert digests[0] == digests[1] == digests[2]
+    assert found[0] == found[1] == found[2]
 
 
 def test_isolated_nodes_and_graphs_without_edges():
@@ -379,10 +378,10 @@ def test_a_default_device_of_the_user_does_not_matter(make, num_workers):
     data = make()
     options = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3, num_workers=num_workers)
     options["input_nodes"] = data.train_mask if isinstance(data, Data) else ("paper", np.arange(100))
-    expected = [penstock.digest(batch) for batch in penstock.NeighborLoader(data, **options)]
+    expected = digests(penstock.NeighborLoader(data, **options))
     with torch.device("meta"):
         batches = list(penstock.NeighborLoader(data, **options))
-    assert [penstock.digest(batch) for batch in batches] == expected
+    assert digests(batches) == expected
 
 
 def test_a_mask_is_a_mask_whatever_holds_it(tmp_path):
@@ -391,9 +390,9 @@ def test_a_mask_is_a_mask_whatever_holds_it(tmp_path):
     store = ingest(homogeneous_data(), tmp_path / "store", memory="4GiB")
     mask, options = data.train_mask.numpy(), dict(num_neighbors=[4, 3], batch_size=25, seed=3)
     for source in (data, store):
-        expected = [penstock.digest(batch) for batch in penstock.NeighborLoader(source, input_nodes=data.train_mask, **options)]
+        expected = digests(penstock.NeighborLoader(source, input_nodes=data.train_mask, **options))
         for given in (mask, mask.tolist()):
-            assert [penstock.digest(batch) for batch in penstock.NeighborLoader(source, input_nodes=given, **options)] == expected
+            assert digests(penstock.NeighborLoader(source, input_nodes=given, **options)) == expected
         for wrong in (mask[:10], np.append(mask, True)):
             with pytest.raises(UsageError, match=rf"a mask has an entry for each of the 300 nodes, this one is of shape \[{wrong.size}\]"):
                 penstock.NeighborLoader(source, input_nodes=wrong, **options)

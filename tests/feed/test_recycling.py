@@ -17,7 +17,7 @@ from penstock.feed.buffers import BufferPool
 from penstock.feed.maker import BatchMaker
 from penstock.plan import Plan
 from penstock.store import ingest
-from tests.feed.inputs import homogeneous_data
+from tests.feed.inputs import digests, homogeneous_data
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def test_a_kept_epoch_stays_as_it_was(everything_pooled):
     data = homogeneous_data()
     loader = NeighborLoader(data, [5, 5], batch_size=16, shuffle=True, num_workers=3, seed=0)
     kept = list(loader)
-    digests = [penstock.digest(batch) for batch in kept]
+    expected = digests(kept)
     for _ in range(3):
         for _ in loader:
             pass
-    assert [penstock.digest(batch) for batch in kept] == digests
+    assert digests(kept) == expected
     assert loader.stats().peak_buffer_bytes > 0
 
 

@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-import penstock
 from penstock.errors import PipelineError, StateError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs import open_input
 from penstock.order import LocalOrder, RandomOrder, proximity_order
 from penstock.plan import Plan
-from tests.feed.inputs import homogeneous_data, typed_data
+from tests.feed.inputs import digests, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, shuffle=True, seed=5)
 
 
 def remaining(loader, num_epochs):
     """Digests of the rest of the current epoch and of the epochs after it."""
-    return [[penstock.digest(batch) for batch in loader] for _ in range(num_epochs)]
+    return [digests(loader) for _ in range(num_epochs)]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
 
-import penstock
 from penstock import Plan
 from penstock.errors import StateError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.order import SequentialOrder
-from tests.feed.inputs import homogeneous_data
+from tests.feed.inputs import digests, homogeneous_data
 
 LOOKS_AHEAD = Plan(policy="belady", cache="10%", window=8, hold="ids")
 PLANS = ["gnnlab", "ducati", "bgl", Plan(policy="presample", cache="10%", presample_epochs=3), LOOKS_AHEAD]
@@ -72,7 +71,7 @@ def test_samplers_that_are_told_of_epochs(is_batch_sampler):
         loader = make_in_batches(sampler, plan=plan) if is_batch_sampler else make(sampler, plan=plan)
         for epoch in (5, 6):
             sampler.set_epoch(epoch)
-            yield [penstock.digest(batch) for batch in loader]
+            yield digests(loader)
 
     assert list(passes("gnnlab")) == list(passes(None))
 

@@ -21,7 +21,7 @@ from penstock.plan import Plan, make_plan
 from penstock.store import ingest
 from tests import shard_ranks
 from tests.devices import of_rank
-from tests.feed.inputs import homogeneous_data, typed_data
+from tests.feed.inputs import digests, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=34, shuffle=True, seed=3)
 LEVELS = dict(policy="fifo", cache="60 rows", device_policy="fifo", device_cache="30 rows", slow="1GB/s,10us", device_topology="host")
@@ -36,10 +36,6 @@ def stores(tmp_path_factory):
 def loader_of(store, **options):
     seeds = "train" if store.is_homogeneous else ("paper", torch.arange(100))
     return penstock.NeighborLoader(store, **{**OPTIONS, "input_nodes": seeds, **options})
-
-
-def digests(loader):
-    return [penstock.digest(batch) for batch in loader]
 
 
 def on_ranks(num_ranks, work):

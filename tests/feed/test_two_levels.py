@@ -19,7 +19,7 @@ from penstock.plan import RECIPES, Plan, make_plan
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from penstock.store.tiers import HostTier, SlowTier
-from tests.feed.inputs import homogeneous_data, typed_data
+from tests.feed.inputs import digests, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
 LEVELS = dict(policy="fifo", cache="150 rows", device_policy="fifo", device_cache="40 rows", slow="1GB/s,10us", device_topology="host")
@@ -35,10 +35,6 @@ def loader_of(store, device=None, **options):
     """Samples are drawn by the CPU, which is quicker here: `test_device_drawing.py` has the others."""
     seeds = "train" if store.is_homogeneous else ("paper", torch.arange(100))
     return penstock.NeighborLoader(store, **{**OPTIONS, "input_nodes": seeds, **options}, device=device)
-
-
-def digests(loader):
-    return [penstock.digest(batch) for batch in loader]
 
 
 def hits_of(loader, node_type="node"):

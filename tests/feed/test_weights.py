@@ -13,7 +13,7 @@ from penstock.errors import InputError, MissingFieldError, NotSupportedError, St
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs import ArrayInput
 from penstock.store import ingest
-from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
+from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, seed=5)
 
@@ -32,11 +32,6 @@ def weighted_types():
     for edge_type in data.edge_types[:2]:
         data[edge_type].edge_weight = torch.arange(900) % 2 * 1.0
     return data
-
-
-def digests(loader):
-    """Of all batches of an epoch."""
-    return [penstock.digest(batch) for batch in loader]
 
 
 @pytest.mark.parametrize("is_sorted", [False, True])
