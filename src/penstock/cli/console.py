@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from penstock.store import Progress
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Memory = Annotated[
+    str | None, typer.Option(metavar="BYTES", help="Bound for the whole process, e.g. 2GiB. (default: half of what is free)")
+]
 
 _OTHER_NAMES = {"edge_fields": "edge-field", "node_fields": "node-field"}
 _QUOTES = "'\"[("

@@ -7,7 +7,6 @@ passed on. What a kind cannot do without has no default here, and the help marks
 
 from __future__ import annotations
 
-import inspect
 import re
 import time
 from collections.abc import Callable
@@ -17,9 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import writing
-from penstock.cli.console import AsJson
 from penstock.cli.grouping import with_groups
-from penstock.cli.writing import KeepOrDrop
 
 NumEdges = Annotated[int | None, typer.Option(help="How many edges. (default: 16 for each node)")]
 Skew = Annotated[
@@ -78,29 +75,13 @@ def _of_all_kinds(
     """Options of every generator."""
 
 
-def _of_writing(
-    memory: writing.Memory = None,
-    undirected: writing.Undirected = False,
-    duplicates: writing.Duplicates = KeepOrDrop.keep,
-    self_loops: writing.SelfLoops = KeepOrDrop.keep,
-    feature_dtype: writing.FeatureDtype = None,
-    edge_ids: writing.EdgeIds = None,
-    allow_nan: writing.AllowNan = False,
-    overwrite: writing.Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
-    """Options of the store."""
-
-
 def _command(kind: Callable[..., None]) -> Callable[..., None]:
     """Make the command of a kind: its own options, those of all kinds, those of the store."""
 
     def run(dest: Annotated[Path, typer.Argument(help="Folder of the store to make.")], **given: Any) -> None:
         from penstock.store import generate as generate_into_store
 
-        written = {name: given.pop(name) for name in inspect.signature(_of_writing).parameters}
-        as_json = written.pop("as_json")
-        options = writing.common_options(**written)
+        options, as_json = writing.store_options(given), given.pop("as_json")
         chosen = {name: value for name, value in given.items() if value is not None}
         start = time.perf_counter()
         store = generate_into_store(kind.__name__, dest, **options, **chosen)
@@ -111,7 +92,7 @@ def _command(kind: Callable[..., None]) -> Callable[..., None]:
         return re.sub(r"default: (\S+), communities: (\S+)\)", r"default: \2)" if kind is communities else r"default: \1)", help)
 
     run.__doc__ = kind.__doc__
-    return with_groups(run, {kind: None, _of_all_kinds: "Features, labels and splits", _of_writing: "The store"}, reword)
+    return with_groups(run, {kind: None, _of_all_kinds: "Features, labels and splits", writing.of_the_store: "The store"}, reword)
 
 
 KINDS = {kind.__name__: kind for kind in (rmat, zipf, communities, kronecker)}

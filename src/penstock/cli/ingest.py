@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from penstock.cli import writing
-from penstock.cli.console import AsJson
-from penstock.cli.writing import KeepOrDrop
+from penstock.cli.grouping import with_groups
 
 SOURCE_HELP = "A .npz graph, CSV or Parquet edges (file, folder, pattern), a .json description, an OGB folder."
 
 
-def ingest(
+def _ingest(
     source: Annotated[str, typer.Argument(help=SOURCE_HELP)],
     dest: Annotated[Path, typer.Argument(help="Folder of the store to make.")],
-    memory: writing.Memory = None,
-    undirected: writing.Undirected = False,
-    duplicates: writing.Duplicates = KeepOrDrop.keep,
-    self_loops: writing.SelfLoops = KeepOrDrop.keep,
-    feature_dtype: writing.FeatureDtype = None,
-    edge_ids: writing.EdgeIds = None,
-    allow_nan: writing.AllowNan = False,
-    overwrite: writing.Overwrite = False,
     src: Annotated[str | None, typer.Option(metavar="COLUMN", help="Tables: column of the sources.")] = None,
     dst: Annotated[str | None, typer.Option(metavar="COLUMN", help="Tables: column of the destinations.")] = None,
-    edge_field: Annotated[writing.Pairs, typer.Option(metavar="NAME=COLUMNS", help="Tables: an edge field; may be repeated.")] = None,
+    edge_field: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="Tables: an edge field; may be repeated.")] = None,
     nodes: Annotated[str | None, typer.Option(metavar="PATH", help="Tables: node table.")] = None,
     num_nodes: Annotated[int | None, typer.Option(help="Tables: number of nodes, where no node table tells.")] = None,
     id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Node table: column of ids.")] = None,
     ids: Annotated[str | None, typer.Option(metavar="KIND", help="Ids are: number (0..n-1), int (any, mapped), string (mapped).")] = None,
-    node_field: Annotated[writing.Pairs, typer.Option(metavar="NAME=COLUMNS", help="A node field: columns or a .npy file.")] = None,
+    node_field: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="A node field: columns or a .npy file.")] = None,
     split: Annotated[str | None, typer.Option(help="Node table: column that says train, val or test; OGB: name of the split.")] = None,
     splits: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder with train.*, valid.*, test.*.")] = None,
     header: Annotated[bool | None, typer.Option(help="CSV: the first line names the columns. (default: look)")] = None,
     delimiter: Annotated[str | None, typer.Option(help="CSV: what separates the columns. (default: look)")] = None,
-    as_json: AsJson = False,
+    **given: Any,
 ) -> None:
     """Write a graph from files into a store."""
     from penstock.store import ingest as ingest_into_store
@@ -49,10 +40,9 @@ def ingest(
         "edge_fields": writing.parse_pairs(edge_field, "--edge-field") or None,
         "node_fields": writing.parse_pairs(node_field, "--node-field") or None,
     }
-    options = writing.common_options(
-        **dict(memory=memory, undirected=undirected, duplicates=duplicates, self_loops=self_loops, feature_dtype=feature_dtype),
-        **dict(edge_ids=edge_ids, allow_nan=allow_nan, overwrite=overwrite),
-    )
+    options = writing.store_options(given) | {name: value for name, value in source_options.items() if value is not None}
     start = time.perf_counter()
-    given = {name: value for name, value in source_options.items() if value is not None}
-    writing.finish(ingest_into_store(source, dest, **options, **given), time.perf_counter() - start, as_json)
+    writing.finish(ingest_into_store(source, dest, **options), time.perf_counter() - start, given["as_json"])
+
+
+ingest = with_groups(_ingest, {writing.of_the_store: "The store"})

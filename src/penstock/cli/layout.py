@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import writing
-from penstock.cli.console import AsJson, make_progress, show
+from penstock.cli.console import AsJson, Memory, make_progress, show
 from penstock.cli.train import parse_fanouts
 
 
@@ -31,14 +30,16 @@ def layout(
         str, typer.Option(help="Which: presample (the hottest), belady, fifo, lru, lfu, clock, sieve, s3-fifo.")
     ] = "presample",
     window: Annotated[int, typer.Option(help="Batches that belady knows.")] = 16,
-    field: Annotated[writing.Pairs, typer.Option(metavar="NAME", help="Field to copy; may be repeated. (default: all but labels)")] = None,
+    field: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Field to copy; may be repeated. (default: all but labels)")
+    ] = None,
     node_type: Annotated[str | None, typer.Option(help="Whose fields. (default: that of the seeds)")] = None,
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
     train_fraction: Annotated[float | None, typer.Option(help="Train on a random share of all nodes, not on a split.")] = None,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
     page_bytes: Annotated[str, typer.Option(metavar="BYTES", help="What the disk reads at a time.")] = "4KiB",
-    memory: writing.Memory = None,
+    memory: Memory = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     as_json: AsJson = False,
 ) -> None:

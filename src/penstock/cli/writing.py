@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.console import make_progress, show
+from penstock.cli.console import AsJson, Memory, make_progress, show
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,17 +22,24 @@ class KeepOrDrop(StrEnum):
     drop = "drop"
 
 
-Memory = Annotated[
-    str | None, typer.Option(metavar="BYTES", help="Bound for the whole process, e.g. 2GiB. (default: half of what is free)")
-]
-Undirected = Annotated[bool, typer.Option("--undirected", help="Add the reverse of every edge.")]
-Duplicates = Annotated[KeepOrDrop, typer.Option(help="Equal (src, dst) pairs: drop keeps the first.")]
-SelfLoops = Annotated[KeepOrDrop, typer.Option(help="Edges from a node to itself.")]
-FeatureDtype = Annotated[str | None, typer.Option(metavar="DTYPE", help="Of x: float16, bfloat16, float32 or float64.")]
-EdgeIds = Annotated[bool | None, typer.Option(help="Keep the row of each edge. (default: where edges have fields)")]
-AllowNan = Annotated[bool, typer.Option("--allow-nan", help="Take NaN and infinite values.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store at DEST, once the new one is complete.")]
-Pairs = list[str] | None
+def of_the_store(
+    memory: Memory = None,
+    undirected: Annotated[bool, typer.Option("--undirected", help="Add the reverse of every edge.")] = False,
+    duplicates: Annotated[KeepOrDrop, typer.Option(help="Equal (src, dst) pairs: drop keeps the first.")] = KeepOrDrop.keep,
+    self_loops: Annotated[KeepOrDrop, typer.Option(help="Edges from a node to itself.")] = KeepOrDrop.keep,
+    feature_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Of x: float16, bfloat16, float32 or float64.")] = None,
+    edge_ids: Annotated[bool | None, typer.Option(help="Keep the row of each edge. (default: where edges have fields)")] = None,
+    allow_nan: Annotated[bool, typer.Option("--allow-nan", help="Take NaN and infinite values.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store at DEST, once the new one is complete.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How a store is written."""
+
+
+def store_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Take what `of_the_store` names out of what was given, as arguments of `penstock.store.ingest`."""
+    options = {name: given.pop(name) for name in signature(of_the_store).parameters if name != "as_json"}
+    return {**options, **{name: str(options[name]) for name in ("duplicates", "self_loops")}, "progress": make_progress()}
 
 
 def finish(store: Store, seconds: float, as_json: bool) -> None:
@@ -41,7 +49,7 @@ def finish(store: Store, seconds: float, as_json: bool) -> None:
     show({**describe(store), "seconds": round(seconds, 3)}, lambda: f"{as_text(store)}\nin {seconds:.1f} s", as_json)
 
 
-def parse_pairs(items: Pairs, option: str) -> dict[str, str]:
+def parse_pairs(items: list[str] | None, option: str) -> dict[str, str]:
     """Parse repeated NAME=VALUE options."""
     pairs = {}
     for item in items or []:
@@ -52,9 +60,3 @@ def parse_pairs(items: Pairs, option: str) -> dict[str, str]:
             raise UsageError(f"{option} is given twice for {name!r}, as {pairs[name]} and as {value}: leave one out")
         pairs[name] = value
     return pairs
-
-
-def common_options(**options: Any) -> dict[str, Any]:
-    """Turn the shared options into arguments of `penstock.store.ingest`."""
-    rules = {name: str(options.pop(name)) for name in ("duplicates", "self_loops")}
-    return {**options, **rules, "progress": make_progress()}
