@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: threads that wait leave the cores to the other workers of pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels of the GPU run in Triton's interpreter; `TRITON_INTERPRET=0 pytest -m gpu` on one
 
 import pytest
