@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from bench.common import ROOT
-from bench.ingest_bounded import MemoryGroup, drop_from_page_cache
+from bench.memory_group import drop_from_page_cache, run_limited
 
 TIMEOUT_S = 400.0
 SET_UP = 3.0
@@ -28,25 +27,11 @@ def run_in_group(store: Path, settings: dict[str, Any], limit_bytes: int, timeou
     Returns:
         what the worker printed, with peak and kills of the group; or {"error": ...}.
     """
-    for file in store.rglob("*.npy"):
-        drop_from_page_cache(file)
-    group = MemoryGroup(int(SET_UP * limit_bytes))
+    drop_from_page_cache(store)
     command = [sys.executable, "-m", "bench.beyond_worker", str(store), json.dumps({**settings, "limit_bytes": limit_bytes})]
     environment = {**os.environ, **MALLOC, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    try:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=group.enter, env=environment, cwd=ROOT
-        )
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            err += f"\nstopped after {timeout_s:.0f} s"
-        usage = group.usage()
-    finally:
-        group.remove()
-    if process.returncode != 0:
-        said = err.strip().splitlines()[-1:]  # not the places in the files of this machine
-        return {"error": f"exit code {process.returncode}: {' '.join(said)}", "limit_bytes": limit_bytes, **usage}
-    return {**json.loads(out.strip().splitlines()[-1]), "limit_bytes": limit_bytes, **usage}
+    ended = run_limited(command, int(SET_UP * limit_bytes), timeout_s=timeout_s, env=environment)
+    if ended.exit_code != 0:
+        said = ended.err.strip().splitlines()[-1:]  # not the places in the files of this machine
+        return {"error": f"exit code {ended.exit_code}: {' '.join(said)}", "limit_bytes": limit_bytes, **ended.usage}
+    return {**json.loads(ended.out.strip().splitlines()[-1]), "limit_bytes": limit_bytes, **ended.usage}

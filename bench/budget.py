@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
+import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from bench.common import RESULTS, ROOT, write_result
-from bench.ingest_bounded import MemoryGroup, drop_from_page_cache
+from bench.memory_group import drop_from_page_cache, run_limited
 
 CASES = (
     (1 / 5, ["--num-neighbors", "10,10,10", "--batch-size", "1024"]),
@@ -46,31 +45,21 @@ def make(path: Path) -> Path:
 
 def train(store: Path, out: Path, limit_bytes: int, options: list[str]) -> dict[str, Any]:
     """Train one epoch in a group of its own."""
-    for file in store.rglob("*.npy"):
-        drop_from_page_cache(file)
-    subprocess.run(["rm", "-rf", str(out)], check=True)
+    drop_from_page_cache(store)
+    shutil.rmtree(out, ignore_errors=True)
     arguments = ["train", str(store), "--host-memory", f"{limit_bytes}B", "--epochs", "1", "--hidden", "64", *options]
     command = [sys.executable, "-m", "penstock", *arguments, "--out", str(out), "--json"]
-    group, started = MemoryGroup(limit_bytes), time.perf_counter()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    try:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=group.enter, env=environment
-        )
-        printed, said = process.communicate()
-        usage = group.usage()
-    finally:
-        group.remove()
-    lines = said.strip().splitlines()
+    ended = run_limited(command, limit_bytes, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    lines = ended.err.strip().splitlines()
     return {
         "command": " ".join(["penstock", *arguments[:1], "STORE", *arguments[2:]]),
         "limit_bytes": limit_bytes,
-        **usage,
-        "exit_code": process.returncode,
-        "seconds": round(time.perf_counter() - started, 1),
+        **ended.usage,
+        "exit_code": ended.exit_code,
+        "seconds": round(ended.seconds, 1),
         "memory": next((line for line in lines if line.startswith("memory: ")), ""),
         "last_line": lines[-1] if lines else "",
-        "result": json.loads(printed.replace(str(out.parent), "FOLDER")) if process.returncode == 0 else None,
+        "result": json.loads(ended.out.replace(str(out.parent), "FOLDER")) if ended.exit_code == 0 else None,
     }
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 from bench.common import write_result
-from bench.ingest_bounded import MemoryGroup
+from bench.memory_group import run_limited
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,17 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit-mib", type=int, default=4096, help="of the control group")
     parser.add_argument("--memory-mib", type=int, default=3072, help="declared to penstock generate")
     chosen = parser.parse_args(arguments)
-    store, group = chosen.folder / "billion", MemoryGroup(chosen.limit_mib << 20)
+    store = chosen.folder / "billion"
     num_nodes = max(2, chosen.edges // 15)
     words = ["generate", "rmat", str(store), "--num-nodes", str(num_nodes), "--num-edges", str(chosen.edges)]
     words += ["--memory", f"{chosen.memory_mib}MiB", "--overwrite", "--json"]
-    started = time.perf_counter()
-    try:
-        done = subprocess.run([sys.executable, "-m", "penstock", *words], stdout=subprocess.PIPE, preexec_fn=group.enter)
-        seconds, usage = time.perf_counter() - started, group.usage()
-    finally:
-        group.remove()
-    written = sum(edges["num_edges"] for edges in json.loads(done.stdout)["edges"]) if done.returncode == 0 else 0
+    ended = run_limited([sys.executable, "-m", "penstock", *words], chosen.limit_mib << 20)
+    written = sum(edges["num_edges"] for edges in json.loads(ended.out)["edges"]) if ended.exit_code == 0 else 0
     shutil.rmtree(store, ignore_errors=True)
     values = {
         "command": "python -m bench.generate_bounded FOLDER",
@@ -46,12 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
         "limit_bytes": chosen.limit_mib << 20,
         "num_nodes": num_nodes,
         "num_edges": written,
-        "seconds": round(seconds, 1),
-        **usage,
+        "seconds": round(ended.seconds, 1),
+        **ended.usage,
     }
     print(json.dumps(values, indent=1))
     print(write_result("generate_bounded", values))
-    return int(written != chosen.edges or usage["killed"] > 0)
+    return int(written != chosen.edges or ended.usage["killed"] > 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Ingestion under a hard memory limit against ingestion without one, in one run.
 
-    python bench/ingest_bounded.py --data /tmp/ingest --out bench/results/ingest_bounded.json
+    python -m bench.ingest_bounded [--data /tmp/ingest]
 
 Makes three Parquet files of edges (128M pairs of node numbers, which are 2 GB as int64; a smaller one with sparse 64-bit ids; a smaller
 one with strings), and ingests each in turn without limit and inside a control group that counts the page cache too. Needs the right to
@@ -11,15 +11,11 @@ as JSON; exits with 1 where a run was killed, a store differs, or the limit cost
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.common import foreign_load, write_result
+from bench.memory_group import drop_from_page_cache, run_limited
+
 ROW_GROUP = 1 << 20
-ROOT = Path(__file__).parents[1]
 
 
 def skewed_ends(num_edges: int, num_nodes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -54,72 +52,21 @@ def write_input(path: Path, kind: str, num_edges: int, num_nodes: int) -> None:
     partial.rename(path)
 
 
-class MemoryGroup:
-    """A control group that limits memory, page cache included; of either version."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        root = Path("/sys/fs/cgroup")
-        self._is_first = (root / "memory").is_dir()
-        self._folder = root / ("memory" if self._is_first else "") / f"penstock-bench-{os.getpid()}"
-        self._folder.mkdir()
-        if self._is_first:
-            (self._folder / "memory.limit_in_bytes").write_text(str(limit_bytes))
-        else:
-            (self._folder / "memory.max").write_text(str(limit_bytes))
-            (self._folder / "memory.swap.max").write_text("0")
-
-    def enter(self) -> None:
-        """Put this process into the group."""
-        (self._folder / "cgroup.procs").write_text(str(os.getpid()))
-
-    def usage(self) -> dict[str, int]:
-        """Return the peak, page cache included, and how many processes were killed for memory."""
-        peak = self._folder / ("memory.max_usage_in_bytes" if self._is_first else "memory.peak")
-        events = (self._folder / ("memory.oom_control" if self._is_first else "memory.events")).read_text().split()
-        return {"group_peak_bytes": int(peak.read_text()), "killed": int(events[events.index("oom_kill") + 1])}
-
-    def remove(self) -> None:
-        """Remove the group; its last process may take a moment to be gone."""
-        for _ in range(50):
-            with contextlib.suppress(OSError):
-                self._folder.rmdir()
-                return
-            time.sleep(0.1)
-
-
-def drop_from_page_cache(path: Path) -> None:
-    """Make the next reader of a file go to the disk."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def ingest(source: Path, dest: Path, options: list[str], limit_bytes: int | None, memory: str) -> dict[str, object]:
     """Run `penstock ingest` in a process of its own; returns what was measured."""
     shutil.rmtree(dest, ignore_errors=True)
     drop_from_page_cache(source)
-    group = MemoryGroup(limit_bytes) if limit_bytes else None
     command = [sys.executable, "-m", "penstock", "ingest", str(source), str(dest), "--json", *options]
-    command += ["--memory", memory] if group else []
-    try:
-        start = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=group.enter if group else None
-        )
-        out, err = process.communicate()
-        seconds = time.perf_counter() - start
-        usage = group.usage() if group else {}
-    finally:
-        if group:
-            group.remove()
-    if process.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {err.strip().splitlines()[-1:]} {usage}")
-    result = json.loads(out)
+    command += ["--memory", memory] if limit_bytes else []
+    ended = run_limited(command, limit_bytes)
+    if ended.exit_code != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {ended.exit_code}: {ended.err.strip().splitlines()[-1:]} {ended.usage}")
+    result = json.loads(ended.out)
     return {
-        "seconds": round(seconds, 3),
+        "seconds": round(ended.seconds, 3),
         "digest": result["digest"],
         "num_edges": result["edges"][0]["num_edges"],
-        **usage,
+        **ended.usage,
     }
 
 
@@ -157,29 +104,10 @@ def same_files(one: Path, other: Path) -> bool:
     )
 
 
-def describe_machine() -> dict[str, object]:
-    """Say what this was measured on."""
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    model = [line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "cpu": model[0] if model else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_bytes": memory_bytes,
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
-        "commit": commit.strip(),
-        "load_before": os.getloadavg()[0],
-    }
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run all cases; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("/tmp/penstock-ingest-bounded"), help="where inputs and stores go")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench/results/ingest_bounded.json")
     parser.add_argument("--edges", type=int, default=128_000_000, help="of the largest input; the others have a quarter")
     parser.add_argument("--limit-mib", type=int, default=768, help="of the control group")
     parser.add_argument("--memory-mib", type=int, default=640, help="declared to penstock ingest")
@@ -188,18 +116,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep inputs and stores")
     chosen = parser.parse_args(arguments)
     chosen.data.mkdir(parents=True, exist_ok=True)
-    machine = describe_machine()
+    load = round(foreign_load(), 1)
     small = chosen.edges // 4
     cases = [("numbers", chosen.edges, chosen.edges // 16), ("sparse", small, small // 16), ("strings", small, small // 16)]
     results = [run_case(*case, chosen) for case in cases]
-    report = {
-        "benchmark": "ingest_bounded",
-        "machine": machine,
+    values = {
+        "command": "python -m bench.ingest_bounded",
+        "foreign_load_percent": load,
         "configuration": {"limit_mib": chosen.limit_mib, "memory_mib": chosen.memory_mib, "repeats": chosen.repeats},
         "cases": results,
     }
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(json.dumps(report, indent=1) + "\n")
+    print(write_result("ingest_bounded", values))
     if not chosen.keep:
         shutil.rmtree(chosen.data)
     for case in results:

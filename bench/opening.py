@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench.common import ROOT, spread, write_result
 from bench.graphs import make
+from bench.memory_group import drop_from_page_cache
 
 ROUNDS = 9
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
@@ -33,14 +34,6 @@ batch = next(iter(loader))
 done = time.perf_counter()
 print(json.dumps({"open_s": opened - started, "from_call_s": done - started, "from_return_s": done - opened}))
 """
-
-
-def drop_from_page_cache(folder: Path) -> None:
-    """Leave the files of a store on disk only."""
-    os.sync()
-    for path in folder.rglob("*.npy"):
-        with open(path, "rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def read_whole(folder: Path) -> None:

@@ -4,23 +4,23 @@ import json
 import os
 
 import pytest
-from bench import common, generate_bounded, ingest_bounded
+from bench import common, generate_bounded, ingest_bounded, memory_group
 
 
 def can_limit_memory():
     try:
-        ingest_bounded.MemoryGroup(1 << 30).remove()
+        memory_group.MemoryGroup(1 << 30).remove()
     except OSError:
         return False
     return True
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not can_limit_memory(), reason="making control groups needs root")
-def test_toy_run(tmp_path):
-    out = tmp_path / "result.json"
+def test_toy_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
     options = ["--edges", "40000", "--repeats", "1", "--target", "100", "--limit-mib", "700", "--memory-mib", "600"]
-    assert ingest_bounded.main(["--data", str(tmp_path / "data"), "--out", str(out), *options]) == 0
-    report = json.loads(out.read_text())
+    assert ingest_bounded.main(["--data", str(tmp_path / "data"), *options]) == 0
+    report = json.loads((tmp_path / "ingest_bounded.json").read_text())
     assert [case["kind"] for case in report["cases"]] == ["numbers", "sparse", "strings"]
     assert all(case["same_store"] and case["killed"] == 0 for case in report["cases"])
     assert not (tmp_path / "data").exists()
