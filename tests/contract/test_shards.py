@@ -21,6 +21,7 @@ from penstock.gather.shard_owner import Export, Owner
 from penstock.gather.stack import around
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
 from tests.contract.test_device_tiers import OnDevice
+from tests.contract.tiers import FailingTier
 
 NUM_RANKS, CAPACITY = 3, 7
 
@@ -122,6 +123,10 @@ def slow_tiers(reader, num_ranks=2, **options):
     return [UploadTier(SlowTier(HostTier([ARRAY]), **options), reader) for _ in range(num_ranks)]
 
 
+def failing_tier(reader, fail):
+    return UploadTier(SlowTier(FailingTier(HostTier([ARRAY]), fail)), reader)
+
+
 def begin(tier, rows):
     out = torch.zeros(rows.size, dtype=torch.int64, device=tier.reader)
     return tier.submit(rows, [out.view(torch.uint8)], np.arange(rows.size)), out, rows
@@ -159,7 +164,7 @@ def test_shards_count_as_simulated(reader):
 def test_a_read_that_fails_leaves_right_rows_to_all(reader):
     """Whoever was promised rows that never came finds them beneath; then shards are filled anew."""
     slows = slow_tiers(reader)
-    slows[0] = slow_tiers(reader, fail=lambda number: OSError("unplugged") if number == 0 else None)[0]
+    slows[0] = failing_tier(reader, lambda number: OSError("unplugged") if number == 0 else None)
     ranks = Ranks(reader, slows)
     failing, promised = begin(ranks.tiers[0], np.arange(10)), begin(ranks.tiers[1], np.arange(10))
     assert promised[0]._beneath._staged[0].numel() == 0  # all hits, of rows that are yet to come

@@ -11,6 +11,7 @@ from penstock.gather.stack import around, stack_of
 from penstock.kernels import _triton
 from penstock.store.tiers import HostTier, SlowTier, UploadTier
 from tests.contract.test_device_tiers import OnDevice
+from tests.contract.tiers import FailingTier
 from tests.devices import DEVICES
 
 
@@ -28,9 +29,9 @@ class Levels(OnDevice):
         """(of the device, of the host), empty."""
         return FIFO(50, 7), FIFO(50, 21)
 
-    def make(self, arrays, **slow):
+    def make(self, arrays, fail=lambda number: None):
         near, far = self.contents
-        below = CachedTier(lambda: self.policies()[1], SlowTier(HostTier(arrays), **slow), far, "host cache")
+        below = CachedTier(lambda: self.policies()[1], SlowTier(FailingTier(HostTier(arrays), fail)), far, "host cache")
         return CachedTier(lambda: self.policies()[0], UploadTier(below, self.reader), near, "device cache", reader=self.reader)
 
     def hits(self, tier):

@@ -1,5 +1,6 @@
 """What every tier must do. A tier joins by subclassing `TierContract` and making itself over arrays."""
 
+import itertools
 import threading
 from contextlib import nullcontext
 
@@ -7,8 +8,29 @@ import numpy as np
 import pytest
 
 from penstock.errors import TierError
+from penstock.store.tiers import Deferred
 
 POISON = 0xAB
+
+
+class FailingTier:
+    """Rows of another tier, but for reads that fail: `fail` returns the error of a read, by its number from 0, or None."""
+
+    def __init__(self, tier, fail):
+        self._tier, self._fail, self._numbers = tier, fail, itertools.count()
+
+    def __getattr__(self, name):
+        return getattr(self._tier, name)
+
+    def submit(self, rows, outs, places):
+        number, read = next(self._numbers), self._tier.submit(rows, outs, places)
+        return Deferred(lambda: self._end(number, read), read.since)
+
+    def _end(self, number, read):
+        num_bytes, error = read.wait(), self._fail(number)
+        if error is not None:
+            raise TierError(f"{self.name}: {error}") from error
+        return num_bytes
 
 
 class TierContract:

@@ -19,6 +19,7 @@ from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
 from penstock.store import ingest
 from penstock.store.tiers import HostTier, SlowTier
+from tests.contract.tiers import FailingTier
 from tests.feed.inputs import check_homogeneous, homogeneous_data, typed_data
 from tests.graphs import homogeneous_graph, typed_graph
 
@@ -173,10 +174,8 @@ def test_one_budget_after_few_batches_is_divided_by_expected_visits(monkeypatch)
 
 
 def test_a_failing_tier_of_lists_says_where(monkeypatch):
-    reads = iter(range(10**9))
-
     def torn(plan, csc, **options):
-        return SlowTier(HostTier([csc.indices]), fail=lambda number: OSError("torn") if next(reads) == 5 else None)
+        return SlowTier(FailingTier(HostTier([csc.indices]), lambda number: OSError("torn") if number == 5 else None))
 
     monkeypatch.setattr("penstock.feed.setup.bottoms.bottom_of_lists", torn)
     loader = make_loader(DATA["homogeneous"], plan=Plan(neighbor_policy="ratio", neighbor_cache="20%"), num_workers=2)

@@ -16,6 +16,7 @@ from penstock.gather import CachedTier, RowKind, TieredTable
 from penstock.plan import RECIPES, Plan, make_plan, parse_capacity, plan_rows, slow_options
 from penstock.store import ingest
 from penstock.store.tiers import HostTier, SlowTier
+from tests.contract.tiers import FailingTier
 from tests.feed.inputs import check_homogeneous, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=16, shuffle=True, seed=3)
@@ -137,9 +138,7 @@ def test_leaving_early_and_starting_again(plain, policy, num_workers):
 def test_a_tier_that_fails_says_where(policy, num_workers):
     data = homogeneous_data()
     kinds = [RowKind("x", np.dtype(np.float32), (2,))]
-    reads = iter(range(10**9))
-    broken = {5}
-    tier = SlowTier(HostTier([data.x.numpy()]), fail=lambda number: OSError("torn") if next(reads) in broken else None)
+    tier = SlowTier(FailingTier(HostTier([data.x.numpy()]), lambda number: OSError("torn") if number == 5 else None))
     loader = make_loader(data, tables={"node": TieredTable(tier, kinds)}, plan=Plan(policy=policy, cache="20%"), num_workers=num_workers)
     with pytest.raises(OSError, match=r"torn.*stage gather, batch"):
         for _ in loader:

@@ -18,6 +18,7 @@ from penstock.gather import CachedTier, SpooledTier, spooled
 from penstock.gather.spool_file import BLOCK, MOST_ROWS, SpoolFile, cut, piece_rows_of
 from penstock.gather.stack import around
 from penstock.store.tiers import HostTier, SlowTier
+from tests.contract.tiers import FailingTier
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDTHS = [[4], [100, 512], [1000], [4096, 8], [0, 16]]
@@ -162,7 +163,7 @@ def test_other_rows_than_announced(tmp_path):
 def test_a_disk_that_fails_while_a_group_is_made(tmp_path):
     fault = {"on": True}
     arrays = arrays_of(np.random.default_rng(0), 3000, [512])
-    slow = SlowTier(HostTier(arrays), delay_s=1e-5, fail=lambda number: OSError(errno.EIO, "torn") if fault["on"] else None)
+    slow = SlowTier(FailingTier(HostTier(arrays), lambda number: OSError(errno.EIO, "torn") if fault["on"] else None), delay_s=1e-5)
     tier, _ = make(tmp_path, slow)
     rows = np.arange(1000)
     for _ in range(6):
@@ -179,7 +180,7 @@ def test_a_disk_that_fails_while_a_group_is_made(tmp_path):
 
 def test_each_batch_of_a_group_that_failed_says_of_its_own_where(tmp_path):
     arrays = arrays_of(np.random.default_rng(0), 3000, [512])
-    tier, _ = make(tmp_path, SlowTier(HostTier(arrays), delay_s=1e-5, fail=lambda number: OSError(errno.EIO, "torn")))
+    tier, _ = make(tmp_path, SlowTier(FailingTier(HostTier(arrays), lambda number: OSError(errno.EIO, "torn")), delay_s=1e-5))
     for _ in range(3):
         tier.announce(np.arange(1000))
     errors = []

@@ -14,6 +14,7 @@ from penstock.errors import TierError
 from penstock.feed.turns import Turns
 from penstock.gather import CachedTier, RowKind, SpooledTier, TieredTable
 from penstock.store.tiers import HostTier, PackedTier, SlowTier
+from tests.contract.tiers import FailingTier
 
 NUM_ROWS = 40
 DYNAMIC = [FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO]
@@ -50,7 +51,7 @@ def stacks(draw, arrays):
         order = np.array(draw(st.permutations(range(NUM_ROWS))))
         tier = PackedTier(HostTier([array[order] for array in arrays]), np.argsort(order))
     if draw(st.booleans()):
-        tier = SlowTier(tier, delay_s=1e-5, fail=lambda number: OSError("torn") if fault["on"] else None)
+        tier = SlowTier(FailingTier(tier, lambda number: OSError("torn") if fault["on"] else None), delay_s=1e-5)
     for level in range(draw(st.integers(0, 3))):
         capacity = draw(capacities)
         content = np.array(draw(st.permutations(range(NUM_ROWS))), np.int64)[: draw(st.integers(0, NUM_ROWS))]
@@ -183,7 +184,7 @@ def test_hits_do_not_depend_on_the_threads(policy):
 
 def test_after_a_failure_all_is_well():
     arrays, failing = make_arrays(), {1}
-    slow = SlowTier(HostTier(arrays), fail=lambda number: OSError("torn") if number in failing else None)
+    slow = SlowTier(FailingTier(HostTier(arrays), lambda number: OSError("torn") if number in failing else None))
     table = TieredTable(CachedTier(lambda: FIFO(NUM_ROWS, 20), slow), kinds_of(arrays))
     first, second, third = (table.submit(np.arange(i, i + 8)) for i in (0, 4, 8))
     assert_rows(first.wait(), np.arange(8), arrays)

@@ -1,4 +1,4 @@
-"""A tier made slow, or made to fail: for tests, and for studies of hardware that is not there.
+"""A tier made slow: for tests, and for studies of hardware that is not there.
 
 The device it plays serves requests of up to `rows_per_request` rows, or of one block where it has blocks, `depth` at a time, each after
 `delay_s`; its link moves `bytes_per_s`. Reads queue for the link in the order of their submission; their delays overlap. Only the time is
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.errors import TierError, UsageError
+from penstock.errors import UsageError
 from penstock.store.tiers.tier import Deferred, Read, Tier, TierStats, check_rows
 from penstock.threads import Guard
 
@@ -42,8 +42,6 @@ class SlowTier:
         depth: requests under way at once.
         block_bytes: what one request brings in place of rows, whole: rows of a read that lie in one block are one request, and the link
             moves the block. Of fields, each has blocks of its own.
-        fail: called with the number of each read, from 0; an exception that it returns is raised when the read is waited for.
-        short: called likewise; True leaves out the last row, as a file that ends too early does.
         link: of the device, where it holds the rows of other tiers too.
     """
 
@@ -56,8 +54,6 @@ class SlowTier:
         rows_per_request: int = 1,
         depth: int = 32,
         block_bytes: int | None = None,
-        fail: Callable[[int], Exception | None] = lambda number: None,
-        short: Callable[[int], bool] = lambda number: False,
         link: Link | None = None,
     ) -> None:
         if delay_s < 0 or bytes_per_s <= 0 or rows_per_request < 1 or depth < 1 or (block_bytes is not None and block_bytes < 1):
@@ -68,8 +64,7 @@ class SlowTier:
         self.resident_bytes, self.stats = tier.resident_bytes, TierStats()
         self._tier, self._delay_s, self._bytes_per_s = tier, delay_s, bytes_per_s
         self._rows_per_request, self._depth, self._block_bytes = rows_per_request, depth, block_bytes
-        self._fail, self._short = fail, short
-        self._link, self._guard, self._num_submitted = link or Link(), Guard(), 0
+        self._link = link or Link()
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read: the device starts now, whenever the read is waited for."""
@@ -81,23 +76,14 @@ class SlowTier:
             num_requests = sum(count_blocks(rows, self.num_rows, width, self._block_bytes) for width in self.row_bytes)
             num_moved = num_requests * self._block_bytes
         busy_s = max(num_moved / self._bytes_per_s, math.ceil(num_requests / self._depth) * self._delay_s)
-        with self._guard.lock:
-            number, self._num_submitted = self._num_submitted, self._num_submitted + 1
-            ready_at = self._link.take(busy_s)
-        if self._short(number):
-            rows, places = rows[:-1], places[:-1]
+        ready_at = self._link.take(busy_s)
         beneath, since = self._tier.submit(rows, outs, places), time.perf_counter()
-        return Deferred(lambda: self._end(number, beneath, ready_at, rows.size, num_bytes), since)
+        return Deferred(lambda: self._end(beneath, ready_at, rows.size), since)
 
-    def _end(self, number: int, beneath: Read, ready_at: float, num_rows: int, num_bytes: int) -> int:
+    def _end(self, beneath: Read, ready_at: float, num_rows: int) -> int:
         started = time.perf_counter()
         moved = beneath.wait()
         time.sleep(max(0.0, ready_at - time.monotonic()))
-        error = self._fail(number)
-        if error is not None:
-            raise TierError(f"{self.name}: read {number} failed: {error}") from error
-        if moved != num_bytes:
-            raise TierError(f"{self.name}: read {number} brought {moved} of {num_bytes} bytes: the rows end too early")
         self.stats.add(num_rows, moved, time.perf_counter() - started)
         return moved
 
