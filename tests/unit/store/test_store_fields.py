@@ -77,7 +77,7 @@ def test_nan_and_infinity(bad):
     values[3, 1] = bad
     with pytest.raises(InputError, match=rf"nodes.csv, line 15: field 'x' is {bad} at \[1\]: NaN and infinite values are refused"):
         convert("x", values)
-    np.testing.assert_array_equal(convert("x", values, nan="allow"), values.astype(np.float32))
+    np.testing.assert_array_equal(convert("x", values, allow_nan=True), values.astype(np.float32))
 
 
 def test_labels_may_be_nan_but_not_infinite():
@@ -91,7 +91,7 @@ def test_overflow_on_conversion(target, value):
     with pytest.raises(InputError, match=f"line 13: field 'x' is .* too large for {target}; choose a wider feature_dtype"):
         convert("x", [0.0, value], feature_dtype=target)
     with pytest.raises(InputError, match="too large for"):
-        convert("x", [0.0, value], feature_dtype=target, nan="allow")
+        convert("x", [0.0, value], feature_dtype=target, allow_nan=True)
 
 
 @pytest.mark.parametrize("name", ["y", "weight"])
@@ -105,7 +105,7 @@ def test_fields_that_no_model_computes_with_keep_their_precision():
 
 
 def test_infinite_values_that_are_allowed_stay():
-    assert np.isinf(convert("x", [np.inf, 1.0], feature_dtype="float16", nan="allow")[0])
+    assert np.isinf(convert("x", [np.inf, 1.0], feature_dtype="float16", allow_nan=True)[0])
 
 
 def test_labels():
