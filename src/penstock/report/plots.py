@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from penstock.report import words
 from penstock.train import EpochRecord
@@ -29,24 +30,35 @@ def _marker(history: list[EpochRecord]) -> dict[str, Any]:
     return {"marker": "o", "markersize": 3} if len(history) < 40 else {}
 
 
-def as_svg(figure: Figure) -> str:
-    """The text of an SVG: letters as paths, the same bytes for the same figure."""
+def save(figure: Figure, target: IO[str] | Path, kind: str) -> None:
+    """Write a figure as "svg", letters as paths, or "png": the same bytes for the same figure."""
     import matplotlib as mpl
 
-    text = io.StringIO()
+    nothing = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "penstock"}):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(target, format=kind, dpi=130, metadata=nothing)
+
+
+def as_svg(figure: Figure) -> str:
+    """The text of an SVG."""
+    text = io.StringIO()
+    save(figure, text, "svg")
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
+
+
+def frame(axes: Axes, title: str) -> None:
+    """A title, a grid, and lines on two sides."""
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _style(axes: Axes, title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_title(title, fontsize=10)
+    frame(axes, title)
     axes.set_xlabel("epoch")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import argument
 from penstock.report import words
-from penstock.report.plots import new_figure
+from penstock.report.plots import frame, new_figure, save
 from penstock.store.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -31,23 +31,19 @@ def write_pictures(result: dict[str, Any], folder: Path) -> list[Path]:
     """Write all pictures of a study into a folder; returns their paths."""
     written = []
     for name, order in result["orders"].items():
-        written += save(draw_curves(name, order, result), folder / f"misses-{name}")
-        written += save(draw_accesses(name, order), folder / f"accesses-{name}")
+        written += write_both(draw_curves(name, order, result), folder / f"misses-{name}")
+        written += write_both(draw_accesses(name, order), folder / f"accesses-{name}")
     if len(result["orders"]) > 1:
-        written += save(draw_orders(result), folder / "orders")
+        written += write_both(draw_orders(result), folder / "orders")
     return written
 
 
-def save(figure: Figure, path: Path) -> list[Path]:
-    """Write `<path>.svg` and `<path>.png`, the same bytes for the same figure."""
-    import matplotlib as mpl
-
+def write_both(figure: Figure, path: Path) -> list[Path]:
+    """Write `<path>.svg` and `<path>.png`."""
     paths = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
-    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "penstock"}):
-        for target in paths:
-            nothing = {"Date": None, "Creator": None} if target.suffix == ".svg" else {"Software": None}
-            with replacing(target, f"free some space, or choose another {argument('out')}") as aside:
-                figure.savefig(aside, format=target.suffix[1:], dpi=130, metadata=nothing)
+    for target in paths:
+        with replacing(target, f"free some space, or choose another {argument('out')}") as aside:
+            save(figure, aside, target.suffix[1:])
     return paths
 
 
@@ -81,7 +77,7 @@ def draw_orders(result: dict[str, Any]) -> Figure:
             missed = [order["curves"][label]["missed_rows"][place] for label in labels]
             panel.plot(missed, apart(len(labels), number, len(orders)), color=colour, marker="o", ms=4, lw=0, label=name)
             panel.axvline(order["asked_rows_per_epoch"], color=colour, lw=0.8, ls=":")
-        _grid(panel, f"{capacity['text']} kept")
+        frame(panel, f"{capacity['text']} kept")
         panel.set_yticks(range(len(labels)), labels, fontsize=8)
         panel.set_xlim(0, None)
         panel.xaxis.set_major_formatter(lambda value, position: words.count(value))
@@ -97,14 +93,14 @@ def draw_accesses(name: str, order: dict[str, Any]) -> Figure:
     left, right = figure.subplots(1, 2)
     rows, lists = order["accesses"]["rows"], order["accesses"]["lists"]
     left.step(rows["cdf"]["visits"], [100 * share for share in rows["cdf"]["share"]], where="post", color="#3b6fb6")
-    _grid(left, f"nodes read at most so often in {rows['num_epochs']} epochs, %")
+    frame(left, f"nodes read at most so often in {rows['num_epochs']} epochs, %")
     left.set_xscale("log")
     left.set_xlabel("reads of a node")
     left.set_ylim(0, 102)
     for data, label, colour in ((rows, "rows, by number", "#3b6fb6"), (lists, "neighbour lists, by bytes", "#e08a2c")):
         curve = data["skew"]["curve"]
         right.plot([100 * x for x in curve["size_share"]], [100 * y for y in curve["access_share"]], color=colour, label=label)
-    _grid(right, "reads served by the hottest, %")
+    frame(right, "reads served by the hottest, %")
     right.set_xlabel("share kept, %")
     right.set_xlim(0, 100)
     right.set_ylim(0, 102)
@@ -133,13 +129,7 @@ def line_of(label: str) -> dict[str, Any]:
 
 def finish(axes: Axes, title: str, shares: Iterable[float], *, top: float | None = None, xlabel: str = "rows kept, % of the nodes") -> None:
     """Title, axes from 0 on, a grid."""
-    _grid(axes, title)
+    frame(axes, title)
     axes.set_xlabel(xlabel)
     axes.set_xlim(0, max([*shares, 1e-9]) * 1.03)
     axes.set_ylim(0, top)
-
-
-def _grid(axes: Axes, title: str) -> None:
-    axes.set_title(title, fontsize=10)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
