@@ -17,8 +17,9 @@ from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as sampling
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
+from penstock.sample.device_graph import device_sampler
 from tests.differential import test_device_rows as rows
-from tests.differential.test_device_sampler import compare, on_device, random_lists
+from tests.differential.test_device_sampler import compare, random_lists
 from tests.graphs import homogeneous_graph, typed_graph
 from tests.interleaving import interleaved
 
@@ -60,7 +61,7 @@ def test_samples(seed):
     graph = homogeneous_graph(random, 40, 80, hub_degree=150 * (seed % 2))
     sampler = NeighborSampler(graph, [[3, 2], [-1, 2], [70, 2]][seed % 3], replace=seed > 3, seed=seed)
     with interleaved(random) as interleaving:
-        ours = on_device(sampler, CPU, "pinned" if seed % 2 else "device", random_lists(random, graph) if seed % 2 else None)
+        ours = device_sampler(sampler, CPU, "pinned" if seed % 2 else "device", random_lists(random, graph) if seed % 2 else None)
         workspace = ours.workspace()
         for batch in range(2):
             compare(ours, sampler, NODE, random.integers(0, 40, 9), workspace, batch=batch)
@@ -73,7 +74,7 @@ def test_samples_of_typed_graphs():
     graph = typed_graph(random)
     sampler = NeighborSampler(graph, {edge_type: [3, 2] for edge_type in graph.adjacency}, seed=1)
     with interleaved(random):
-        ours = on_device(sampler, CPU)
+        ours = device_sampler(sampler, CPU)
         compare(ours, sampler, "paper", random.integers(0, 900, 8), ours.workspace())
 
 

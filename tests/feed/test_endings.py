@@ -152,7 +152,7 @@ def test_a_batch_that_takes_too_long():
 
 def run(code, **options):
     """Run code in a process of its own, see `tests.endings.run`."""
-    prelude = "import time, os\nfrom tests.feed.test_endings import make, slow\n"
+    prelude = "import time, os\nfrom tests.feed.inputs import digests\nfrom tests.feed.test_endings import make, slow\n"
     return endings.run("-c", prelude + textwrap.dedent(code), **options)
 
 
@@ -194,7 +194,6 @@ def test_fork_after_use():
         """
         import warnings
         warnings.simplefilter("ignore")
-        from penstock import digest
         loader = make()
         first = digests(loader)
         iterator = iter(loader)

@@ -12,8 +12,9 @@ from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as sampling
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
+from penstock.sample.device_graph import device_sampler
 from tests.devices import address_rows
-from tests.differential.test_device_sampler import compare, on_device, random_lists
+from tests.differential.test_device_sampler import compare, random_lists
 from tests.graphs import homogeneous_graph
 from tests.ptx import interleaved, watched
 
@@ -80,7 +81,7 @@ def test_samples_of_warps_that_take_turns_by_chance(seed, monkeypatch):
     graph = homogeneous_graph(random, 40, 80, hub_degree=150 * (seed % 2))
     sampler = NeighborSampler(graph, [[3, 2], [70, 2]][seed // 2], replace=seed == 3, seed=seed)
     with interleaved(random):
-        ours = on_device(sampler, CPU, "pinned" if seed % 2 else "device", random_lists(random, graph) if seed % 2 else None)
+        ours = device_sampler(sampler, CPU, "pinned" if seed % 2 else "device", random_lists(random, graph) if seed % 2 else None)
         workspace = ours.workspace()
         for batch in range(2):
             compare(ours, sampler, NODE, random.integers(0, 40, 9), workspace, batch=batch)
