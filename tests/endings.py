@@ -6,6 +6,7 @@ import sys
 import textwrap
 import time
 from dataclasses import dataclass
+from signal import SIGKILL
 
 END_S = 2.0
 TRIES = 3
@@ -71,3 +72,16 @@ def assert_soon(make, signal=None):
         if seconds[-1] < END_S:
             return
     raise AssertionError(f"took {seconds} s longer to end than an interpreter does")
+
+
+def is_killed_at(work, delay_s):
+    """Do some work in a child, and kill it after so long. Returns whether it was still at work."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    time.sleep(delay_s)
+    os.kill(pid, SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])

@@ -9,15 +9,14 @@ gathered, sorted in runs on disk, and looked up in several parts.
 
 import json
 import mmap
-import os
 import random
 import shutil
-import signal
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from tests.endings import is_killed_at
 from tests.stores import ROOMY, budget, build, homogeneous, litter
 
 from penstock.records import EDGE
@@ -71,15 +70,7 @@ def ingest(path, variant, seed, overwrite, progress=None):
 def kill_one(path, variant, overwrite, delay_s):
     """Returns (whether the child was still at work when it was killed, at what)."""
     stages = Stages()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            ingest(path, variant, 2, overwrite, stages)
-        finally:
-            os._exit(0)
-    time.sleep(delay_s)
-    os.kill(pid, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(pid, 0)[1]), stages.last()
+    return is_killed_at(lambda: ingest(path, variant, 2, overwrite, stages), delay_s), stages.last()
 
 
 def main(folder, num_trials, seed, mode):

@@ -5,14 +5,14 @@ Half the trials begin with a packed copy; copies are small enough to kill anywhe
 """
 
 import json
-import os
 import random
-import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from tests.endings import is_killed_at
 from tests.stores import build, homogeneous, litter
 
 from penstock.records import NODE
@@ -41,19 +41,6 @@ def state_of(path):
     return packed.made["seed"]
 
 
-def kill_one(path, seed, work_bytes, delay_s):
-    """Returns whether the child was still at work when it was killed."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            pack_by(path, seed, work_bytes)
-        finally:
-            os._exit(0)
-    time.sleep(delay_s)
-    os.kill(pid, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-
-
 def main(folder, num_trials, seed):
     dice, values = random.Random(seed), np.random.default_rng(seed)
     columns = {"x": values.random((NUM_NODES, 32), np.float32), "y": values.integers(0, 9, NUM_NODES)}
@@ -69,7 +56,8 @@ def main(folder, num_trials, seed):
         durations_s[work_bytes] = min(np.diff(ends))  # on a busy machine some take long
     for trial in range(num_trials):
         before, work_bytes = state_of(path), list(durations_s)[trial % 2]
-        was_killed = kill_one(path, 100 + trial, work_bytes, 1.3 * dice.random() * durations_s[work_bytes])
+        delay_s = 1.3 * dice.random() * durations_s[work_bytes]
+        was_killed = is_killed_at(partial(pack_by, path, 100 + trial, work_bytes), delay_s)
         after = state_of(path)
         sound = check(path, deep=True).is_ok
         pack_by(path, trial, 1 << 30)
