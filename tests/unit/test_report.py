@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
+from penstock.cli import run
 from penstock.report import plots
 from penstock.report.live import Panel
 from penstock.report.timeline import LANES, stack
@@ -25,9 +26,8 @@ from tests.train.stores import make_data, make_store
 TRAIN = ["--num-neighbors", "3,2", "--batch-size", "32", "--epochs", "3", "--num-workers", "1", "--torch-threads", "1"]
 
 
-def train(folder, *more, **streams):
-    command = [sys.executable, "-m", "penstock", "train", str(folder / "store"), "--out", str(folder / "run"), *TRAIN, *more]
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, timeout=200, check=True, **streams)
+def command(folder, *more):
+    return ["train", str(folder / "store"), "--out", str(folder / "run"), *TRAIN, *more]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,11 @@ def finished(tmp_path_factory):
     """(folder, what was printed, progress) of a run whose streams are pipes."""
     folder = tmp_path_factory.mktemp("report")
     make_store(folder / "store")
-    done = train(folder, "--json", capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", *command(folder, "--json")], env=environment, timeout=200, check=True, capture_output=True,
+        text=True,
+    )  # fmt: skip
     return folder / "run", json.loads(done.stdout), done.stderr
 
 
@@ -88,8 +92,7 @@ def test_curves_and_stages_are_pictures(finished):
 
 def test_what_overlapped_is_a_picture_and_words(tmp_path):
     make_store(tmp_path / "store")
-    plan = ["--features", "disk", "--policy", "belady", "--cache", "20%", "--window", "3"]
-    train(tmp_path, *plan, capture_output=True)
+    assert run(command(tmp_path, "--features", "disk", "--policy", "belady", "--cache", "20%", "--window", "3")) == 0
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     timeline, page = report["timeline"], (tmp_path / "run" / "report.html").read_text()
     assert {stage for stage, *_ in timeline["spans"]} == set(LANES)
@@ -111,19 +114,20 @@ def test_what_overlapped_is_a_picture_and_words(tmp_path):
     assert 0 < inspect < sum(record["train_s"] for record in report["history"]) * 3
 
 
-def test_only_parts_that_are_there_are_told_of(tmp_path):
+def test_only_parts_that_are_there_are_told_of(tmp_path, capfd):
     data = make_data()
     for left_out, words in (("test_mask", "val by sampled neighbourhoods"), ("val_mask", None)):
         del data[left_out]
         ingest(data, tmp_path / "store", overwrite=True, memory="4GiB")
-        done = train(tmp_path, "--evaluation", "sampled", capture_output=True, text=True)
+        assert run(command(tmp_path, "--evaluation", "sampled")) == 0
+        progress = capfd.readouterr().err
         page = (tmp_path / "run" / "report.html").read_text()
         shutil.rmtree(tmp_path / "run")
         if words:
-            assert words in done.stderr
+            assert words in progress
             assert "<th>val</th><td>by sampled neighbourhoods" in page
         else:
-            assert "by sampled neighbourhoods" not in done.stderr + page
+            assert "by sampled neighbourhoods" not in progress + page
 
 
 def test_bars_that_overlap_lie_side_by_side():
@@ -155,7 +159,7 @@ def test_a_panel_in_a_terminal(tmp_path):
     make_store(tmp_path / "store")
     reader, writer = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "train", str(tmp_path / "store"), "--out", str(tmp_path / "run"), *TRAIN],
+        [sys.executable, "-m", "penstock", *command(tmp_path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm", "COLUMNS": "120"},
         stdout=subprocess.PIPE, stderr=writer,
     )  # fmt: skip
