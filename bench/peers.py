@@ -29,13 +29,13 @@ class Contender:
         self.label = f"{name}, {workers} workers{note}"
         started = time.perf_counter()
         self._process = subprocess.Popen(
-            [python, str(ROOT / "bench" / "contenders.py"), name, store, mode, str(workers)],
+            [python, str(checkout / "bench" / "contenders.py"), name, store, mode, str(workers)],
             env={**os.environ, "PYTHONPATH": str(checkout / "src")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.versions = self._read()["versions"]
+        self.versions = self._read().get("versions", {})
         self.ready_s = time.perf_counter() - started
         self.rounds: list[dict[str, float]] = []
 
