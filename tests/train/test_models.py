@@ -100,7 +100,10 @@ def test_sampled_sums_are_unbiased(kind):
 
 
 @pytest.mark.parametrize("kind", ["rgcn", "hgt"])
-def test_typed_models(kind, tmp_path):
+@pytest.mark.parametrize(("batch_size", "memory_bytes"), [(40, 2 << 30), (None, 0)])
+def test_typed_models(kind, batch_size, memory_bytes, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.train.inference.MEMORY_BYTES", memory_bytes)
+    monkeypatch.setattr("penstock.train.inference.BATCH_BYTES", 128 << 10)
     data = make_typed_data()
     store = make_typed_store(tmp_path / "store")
     graph, counts = store.graph(), dict(store.num_nodes)
@@ -115,7 +118,7 @@ def test_typed_models(kind, tmp_path):
     features = {t: whole[t].x if t in x else whole[t].n_id for t in counts}
     expected = model(features, layers(whole)).detach()
     nodes = np.array([5, 0, 299])
-    out = infer_typed(model, graph, x, nodes, batch_size=40)
+    out = infer_typed(model, graph, x, nodes, tmp_path, batch_size=batch_size)
     torch.testing.assert_close(torch.from_numpy(out), expected[nodes], rtol=1e-4, atol=1e-5)
     assert data["venue"].num_nodes == counts["venue"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,11 @@ Features = Callable[[torch.Tensor], torch.Tensor]
 Finish = Callable[[np.ndarray], np.ndarray]
 
 
-@contextmanager
-def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
-    """A float32 array [rows, width]: in memory, or in a file without a name, which goes with the block or the process."""
-    if rows * width * 4 <= MEMORY_BYTES:
-        yield np.empty((rows, width), dtype=np.float32)
-        return
+def _table(rows: int, width: int, folder: Path) -> np.ndarray:
+    """A float32 array [rows, width]: in memory, or in a file without a name, which goes with the array or the process."""
     num_bytes = rows * width * 4
+    if num_bytes <= MEMORY_BYTES:
+        return np.empty((rows, width), dtype=np.float32)
     try:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed below)
     except OSError as error:
@@ -55,7 +52,16 @@ def _table(rows: int, width: int, folder: Path) -> Iterator[np.ndarray]:
                 f"evaluation keeps a layer of {num_bytes / 2**30:.1f} GiB in {folder}: {reason_of(error)}; free some space and go on by "
                 f"{argument('resume', True)}"
             ) from error
-        yield np.memmap(file, dtype=np.float32, mode="r+", shape=(rows, width))
+        return np.memmap(file, dtype=np.float32, mode="r+", shape=(rows, width))
+
+
+def _fill(table: np.ndarray, parts: Iterator[np.ndarray]) -> np.ndarray:
+    """Write rows one part after the other."""
+    done = 0
+    for part in parts:
+        table[done : done + len(part)] = part
+        done += len(part)
+    return table
 
 
 def degrees_of(adjacency: CSC, nodes: torch.Tensor) -> torch.Tensor:
@@ -153,12 +159,7 @@ def infer(
 
     current: np.ndarray = x
     for i in range(model.num_layers - 1):
-        with _table(graph.num_nodes[NODE], model.width(i), folder) as following:
-            done = 0
-            for out in outputs(i, current, None):
-                following[done : done + len(out)] = out
-                done += len(out)
-            current = following
+        current = _fill(_table(graph.num_nodes[NODE], model.width(i), folder), outputs(i, current, None))
     return np.concatenate([finish(logits) for logits in outputs(model.num_layers - 1, current, nodes)])
 
 
@@ -168,38 +169,46 @@ def infer_typed(
     graph: Graph,
     x: dict[NodeType, np.ndarray],
     nodes: np.ndarray,
+    folder: Path,
     *,
     prepare: Features = as_float,
-    batch_size: int = 4096,
+    batch_size: int | None = None,
     num_workers: int = 0,
     advance: Callable[[int], None] = lambda count: None,
     finish: Finish = lambda logits: logits,
 ) -> np.ndarray:
-    """Compute logits over full neighbourhoods for a typed graph; as `infer`, layers kept in memory.
+    """Compute logits over full neighbourhoods for a typed graph; as `infer`.
 
     Args:
         x: features of the node types that have any.
         nodes: int64[n] of the target type.
     """
     device = device_of(model)
-    current = {t: np.empty((count, model.hidden), dtype=np.float32) for t, count in graph.num_nodes.items()}
-    for t, rows in current.items():
-        for first in range(0, len(rows), batch_size):
-            ids = torch.arange(first, min(first + batch_size, len(rows)), device="cpu")
-            given = prepare(torch.from_numpy(np.array(x[t][first : first + batch_size]))) if t in x else ids
-            rows[first : first + batch_size] = model.encode(t, given.to(device)).cpu().numpy()
-    for i in range(model.num_layers):
-        is_last = i == model.num_layers - 1
+
+    def encoded(t: NodeType) -> Iterator[np.ndarray]:
+        """Yield what the first layer reads of a type, batch after batch."""
+        num_nodes = graph.num_nodes[t]
+        size = batch_size or _batch_size(x[t].itemsize * x[t].shape[1] if t in x else 0, num_nodes, 0)
+        for first in range(0, num_nodes, size):
+            ids = torch.arange(first, min(first + size, num_nodes), device="cpu")
+            given = prepare(torch.from_numpy(np.array(x[t][first : first + size]))) if t in x else ids
+            yield model.encode(t, given.to(device)).cpu().numpy()
+
+    def outputs(i: int, current: dict[NodeType, np.ndarray], t: NodeType, wanted: np.ndarray | None) -> Iterator[np.ndarray]:
+        """Yield the output of a layer for a type, batch after batch."""
         source = ArrayInput(graph, {t: {"x": rows} for t, rows in current.items()})
-        wanted = {model.target: nodes} if is_last else dict.fromkeys(graph.num_nodes)
-        following = {t: np.empty((graph.num_nodes[t] if ids is None else ids.size, model.hidden), np.float32) for t, ids in wanted.items()}
-        for t, ids in wanted.items():
-            done = 0
-            for batch in _batches(source, (t, ids), batch_size, num_workers, model) if len(following[t]) else ():
-                (layer,) = layers(batch)
-                out = model.layer(i, {other: batch[other].x for other in graph.num_nodes}, layer)[t]
-                following[t][done : done + len(out)] = out.cpu().numpy()
-                done += len(out)
-                advance(len(out))
-        current = following
-    return finish(model.classify(torch.from_numpy(current[model.target]).to(device)).cpu().numpy())
+        num_edges = sum(csc.num_edges for (_, _, dst), csc in graph.adjacency.items() if dst == t)
+        size = batch_size or _batch_size(4 * model.hidden, graph.num_nodes[t], num_edges)
+        for batch in _batches(source, (t, wanted), size, num_workers, model):
+            (layer,) = layers(batch)
+            yield model.layer(i, {other: batch[other].x for other in graph.num_nodes}, layer)[t].cpu().numpy()
+            advance(layer.num_dst[t])
+
+    def table(t: NodeType) -> np.ndarray:
+        return _table(graph.num_nodes[t], model.hidden, folder)
+
+    current = {t: _fill(table(t), encoded(t)) for t in graph.num_nodes}
+    for i in range(model.num_layers - 1):
+        current = {t: _fill(table(t), outputs(i, current, t, None)) if count else table(t) for t, count in graph.num_nodes.items()}
+    last = outputs(model.num_layers - 1, current, model.target, nodes)
+    return np.concatenate([finish(model.classify(torch.from_numpy(rows).to(device)).cpu().numpy()) for rows in last])

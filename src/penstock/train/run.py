@@ -311,7 +311,7 @@ class _Run:
         options |= {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
         if isinstance(model, GNN):
             return infer(model, data.graph, data.x[NODE], nodes, self.folder, **options)
-        return infer_typed(model, data.graph, data.x, nodes, **options)
+        return infer_typed(model, data.graph, data.x, nodes, self.folder, **options)
 
     def _is_over(self) -> bool:
         """Whether early stopping says so."""
