@@ -68,8 +68,12 @@ def plan_static(hotness: np.ndarray, capacity: int) -> np.ndarray:
 
 def random_hotness(num_nodes: int, seed: int) -> np.ndarray:
     """Return float64[num_nodes], uniform in [0, 1): the lower reference line."""
-    words = rng.random_words(rng.derive_key(seed, 0, rng.PRESAMPLE), 0, -(-num_nodes // 4), _HOTNESS_STREAM)
-    return words.reshape(-1)[:num_nodes] * 2.0**-32
+    key, hotness = rng.derive_key(seed, 0, rng.PRESAMPLE), np.empty(num_nodes)
+    for block in blocks(num_nodes):  # each begins with the first word of four
+        count = block.stop - block.start
+        words = rng.random_words(key, block.start // 4, -(-count // 4), _HOTNESS_STREAM)
+        hotness[block] = words.reshape(-1)[:count] * 2.0**-32
+    return hotness
 
 
 def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:

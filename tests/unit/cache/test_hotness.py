@@ -1,6 +1,7 @@
 """Hotness against brute force and against sampling."""
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -96,6 +97,15 @@ def test_random_hotness():
     assert (first != cache.random_hotness(10_001, 4)).mean() > 0.99
     assert abs(first.mean() - 0.5) < 0.02
     assert 0 <= first.min() < first.max() < 1
+
+
+def test_random_hotness_is_made_in_blocks(monkeypatch):
+    tracemalloc.start()
+    whole = cache.random_hotness(3_000_001, 3)
+    assert tracemalloc.get_traced_memory()[1] < 2 * whole.nbytes
+    tracemalloc.stop()
+    monkeypatch.setattr("penstock.cache.hotness.BLOCK", 1 << 14)
+    assert_same_bytes(cache.random_hotness(3_000_001, 3), whole)
 
 
 @pytest.mark.parametrize("disjoint", [False, True])
