@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import rng as penstock_rng
-from penstock.errors import CorruptStoreError, InputError, UsageError
+from penstock.errors import BudgetError, CorruptStoreError, InputError, UsageError
 from penstock.kernels.running_sums import cpu as sums_cpu
 from penstock.kernels.running_sums import reference as sums_reference
 from penstock.kernels.sample_weighted import cpu, reference
@@ -192,3 +192,11 @@ def test_what_is_refused():
     sampler = NeighborSampler(damaged, [3])
     with pytest.raises(CorruptStoreError, match="comes from node 50, but 'node' has 50 nodes"):
         sampler.sample(NODE, np.arange(40), epoch=0, batch=0, workspace=sampler.workspace())
+
+
+def test_sums_that_do_not_fit_the_container_are_refused(monkeypatch):
+    graph = homogeneous_graph(np.random.default_rng(0))
+    monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 1 << 20)
+    weights = np.lib.stride_tricks.as_strided(np.ones(1), (4 << 32,), (0,))
+    with pytest.raises(BudgetError, match=r"drawing by w takes 136\.\d GiB, and the container .* has 1\.0 MiB left: draw uniformly"):
+        with_weights(graph, {EDGE: Weights(weights, "w")})

@@ -17,6 +17,7 @@ from penstock.kernels.running_sums import cpu
 from penstock.kernels.running_sums.reference import STEP_BITS
 from penstock.records import CSC, EDGE, EdgeType, Graph
 from penstock.store import Store
+from penstock.store.budget import require_room
 
 PYG_NAMES = {"edge_weight": "weight"}
 """What PyG calls a field of a store."""
@@ -43,9 +44,13 @@ class Weights:
 def with_weights(graph: Graph, weights: Mapping[EdgeType, Weights]) -> Graph:
     """Return the same graph, with the neighbours of some edge types drawn by weight.
 
-    Raises InputError for anything but one finite number, 0 or more, per edge.
+    Raises InputError for anything but one finite number, 0 or more, per edge; BudgetError where the sums do not fit into the container
+    around this process.
     Cost: two passes over the edges; 8.5 bytes an edge are kept, and 24 an edge of a piece while it runs.
     """
+    if weights:
+        what = f"drawing by {next(iter(weights.values())).name}"
+        require_room(declare_weights(weights), what, "draw uniformly, or take more memory")
     adjacency = {e: weigh(e, csc, weights[e]) if e in weights else csc for e, csc in graph.adjacency.items()}
     return replace(graph, adjacency=adjacency)
 
