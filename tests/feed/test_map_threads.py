@@ -43,6 +43,17 @@ def test_read_ahead_is_off(store, threads):
     assert digests(loader) == digests(loader_of(store))
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_row_pointers_larger_than_memory_are_not_brought_in(store, monkeypatch, fits):
+    monkeypatch.setattr("penstock.feed.setup.choices.free_bytes", lambda: 1 << 20 if fits else 100)
+    loader = loader_of(store, plan=Plan(map_threads=1))
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if str(store.path) in line and line.endswith("/indptr.npy"))
+    resident = next(int(line.split()[1]) for line in lines[at:] if line.startswith("Rss:"))
+    assert (resident > 0) == fits
+    assert digests(loader) == digests(loader_of(store))
+
+
 def test_what_is_no_map():
     assert not advise_random(homogeneous_data().x.numpy())
 

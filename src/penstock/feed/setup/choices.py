@@ -32,6 +32,7 @@ from penstock.plan import SHARED, Plan, plan_lists, plan_rows, plan_shared
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.lists import with_lists
 from penstock.store.budget import parse_bytes, require_room
+from penstock.store.process_memory import free_bytes
 from penstock.store.tiers import DiskTier, PinnedTier, Tier, UploadTier, advise_random
 
 if TYPE_CHECKING:
@@ -199,7 +200,8 @@ def _read_at_random(plan: Plan, graph: Graph) -> None:
     for csc in graph.adjacency.values() if plan.map_threads or plan.topology == "disk" else ():
         if plan.map_threads:
             advise_random(csc.indices)
-        csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
+        if csc.indptr.nbytes <= free_bytes():
+            csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
         advise_random(csc.indptr)
 
 
