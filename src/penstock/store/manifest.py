@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import xxhash
@@ -121,8 +121,8 @@ class Manifest:
             "format_version": FORMAT_VERSION,
             "checksum_block_bytes": BLOCK_BYTES,
             "is_homogeneous": self.is_homogeneous,
-            "nodes": {name: _node_to_json(entry) for name, entry in self.nodes.items()},
-            "edges": [{"type": list(name), **_edge_to_json(entry)} for name, entry in self.edges.items()],
+            "nodes": _to_json(self.nodes),
+            "edges": [{"type": name, **_to_json(entry)} for name, entry in self.edges.items()],
             "provenance": self.provenance,
         }
         text = json.dumps(document, indent=1, ensure_ascii=True, default=str).removesuffix("\n}") + "," + _CHECKSUM_KEY
@@ -152,47 +152,19 @@ def parse_manifest(raw: bytes, store: object) -> Manifest:
     if not key or tail != (xxhash.xxh3_64_hexdigest(body + key) + _END).encode():
         raise CorruptStoreError(f"{where} does not match its own checksum: it was damaged or edited; {MAKE_AGAIN}")
     try:
-        manifest = _from_json(document)
+        return _from_json(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptStoreError(f"{where} is inconsistent: {type(error).__name__}: {error}") from None
-    return manifest
 
 
-def _spec_to_json(spec: ArraySpec) -> dict[str, Any]:
-    return {
-        "file": spec.file,
-        "dtype": spec.dtype,
-        "shape": list(spec.shape),
-        "bytes": spec.data_bytes,
-        "xxh3": list(spec.checksums),
-        **({"properties": spec.properties} if spec.properties else {}),
-    }
-
-
-def _node_to_json(entry: NodeEntry) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "num_nodes": entry.num_nodes,
-        "fields": {name: _spec_to_json(spec) for name, spec in entry.fields.items()},
-        "splits": {name: {part: _spec_to_json(spec) for part, spec in parts.items()} for name, parts in entry.splits.items()},
-    }
-    if entry.ids:
-        arrays = {name: _spec_to_json(spec) for name, spec in entry.ids.arrays.items()}
-        document["ids"] = {"kind": entry.ids.kind, "seed": entry.ids.seed, "arrays": arrays}
-    if entry.packed:
-        copies = {name: _spec_to_json(spec) for name, spec in entry.packed.fields.items()}
-        document["packed"] = {"rows": _spec_to_json(entry.packed.rows), "fields": copies, "made": entry.packed.made}
-    return document
-
-
-def _edge_to_json(entry: EdgeEntry) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "num_edges": entry.num_edges,
-        "indptr": _spec_to_json(entry.indptr),
-        "indices": _spec_to_json(entry.indices),
-    }
-    if entry.edge_id:
-        document["edge_id"] = _spec_to_json(entry.edge_id)
-    return document | {"fields": {name: _spec_to_json(spec) for name, spec in entry.fields.items()}}
+def _to_json(value: Any) -> Any:
+    """Entries by the names of their fields, those left out that are None."""
+    if isinstance(value, ArraySpec):
+        spec = {"file": value.file, "dtype": value.dtype, "shape": value.shape, "bytes": value.data_bytes, "xxh3": value.checksums}
+        return spec | ({"properties": value.properties} if value.properties else {})
+    if is_dataclass(value):
+        return {each.name: _to_json(found) for each in fields(value) if (found := getattr(value, each.name)) is not None}
+    return {key: _to_json(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def _from_json(document: dict[str, Any]) -> Manifest:
