@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,29 +114,31 @@ class ArrayFile:
     def __init__(self, spec: ArraySpec, folder: int, store: object) -> None:
         self.spec, self._folder, self._store = spec, folder, store
 
-    def _open(self) -> int:
+    @contextmanager
+    def _open(self, verb: str = "read") -> Iterator[int]:
+        """A descriptor; what the system complains of within is said of the file."""
         try:
-            return open_file(self.spec.file, dir_fd=self._folder)
+            descriptor = open_file(self.spec.file, dir_fd=self._folder)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             message = f"{self._store}: {self.spec.file} is missing: the store is damaged, or was replaced since it was opened; {MAKE_AGAIN}"
             raise CorruptStoreError(message) from None
+        except IsADirectoryError:
+            raise CorruptStoreError(f"{self._store}: {self.spec.file} is a folder: the store is damaged; {MAKE_AGAIN}") from None
+        except ValueError:  # of a map
+            raise CorruptStoreError(f"{self._store}: {self.spec.file} is shorter than the manifest says; {MAKE_AGAIN}") from None
         except OSError as error:
-            raise StoreError(f"{self._store}: cannot read {self.spec.file}: {reason_of(error)}") from None
+            raise StoreError(f"{self._store}: cannot {verb} {self.spec.file}: {reason_of(error)}") from None
 
     def check_shape(self) -> None:
         """Compare size and header with the manifest."""
-        spec, expected_bytes = self.spec, DATA_OFFSET + self.spec.data_bytes
-        descriptor = self._open()
-        try:
+        spec, expected_bytes, header = self.spec, DATA_OFFSET + self.spec.data_bytes, bytearray(DATA_OFFSET)
+        with self._open() as descriptor:
             size = os.fstat(descriptor).st_size
-            header = bytearray(DATA_OFFSET)
             read_at(descriptor, memoryview(header), 0)
-        except IsADirectoryError:
-            raise CorruptStoreError(f"{self._store}: {spec.file} is a folder: the store is damaged; {MAKE_AGAIN}") from None
-        except OSError as error:
-            raise StoreError(f"{self._store}: cannot read {spec.file}: {reason_of(error)}") from None
-        finally:
-            os.close(descriptor)
         if size != expected_bytes:
             what = "truncated" if size < expected_bytes else "too long"
             found = f"{size} bytes, the manifest says {expected_bytes}"
@@ -149,16 +152,9 @@ class ArrayFile:
 
     def map(self) -> np.ndarray:
         """Map the whole array, read-only."""
-        descriptor = self._open()
-        try:
+        with self._open("map") as descriptor:
             pages = MappedPages(descriptor, DATA_OFFSET + self.spec.data_bytes, access=mmap.ACCESS_READ)
             found = os.fstat(descriptor)
-        except ValueError:
-            raise CorruptStoreError(f"{self._store}: {self.spec.file} is shorter than the manifest says; {MAKE_AGAIN}") from None
-        except OSError as error:
-            raise StoreError(f"{self._store}: cannot map {self.spec.file}: {reason_of(error)}") from None
-        finally:
-            os.close(descriptor)
         pages.path, pages.inode = Path(str(self._store), self.spec.file), (found.st_dev, found.st_ino)
         pages.written_ns = found.st_mtime_ns
         return np.ndarray(self.spec.shape, dtype=self.spec.storage_dtype, buffer=pages, offset=DATA_OFFSET)
@@ -176,14 +172,9 @@ class ArrayFile:
         if rows.size == 0:
             return rows
         offset = DATA_OFFSET + first_row * spec.row_bytes
-        descriptor = self._open()
-        try:
+        with self._open() as descriptor:
             count = read_at(descriptor, as_bytes(rows), offset)
             forget_pages(descriptor, offset, rows.nbytes)
-        except OSError as error:
-            raise StoreError(f"{self._store}: cannot read {spec.file}: {reason_of(error)}") from None
-        finally:
-            os.close(descriptor)
         if count < rows.nbytes:
             raise CorruptStoreError(f"{self._store}: {spec.file} is shorter than the manifest says; {MAKE_AGAIN}")
         return rows
