@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -76,21 +76,14 @@ class CheckReport:
         return "\n".join([f"{self.path}: {number} finding{'s' * (number > 1)}", *(f"  {finding}" for finding in self.findings)])
 
 
-class _Rule(Protocol):
-    """A rule about the values of an array, fed block by block."""
-
-    def feed(self, first_row: int, rows: np.ndarray) -> str | None:
-        """Return what is wrong with these rows."""
-        ...
-
-
 class _Bounds:
-    """Values lie in [low, high]."""
+    """A rule about the values of an array: they lie in [low, high]."""
 
     def __init__(self, low: int, high: int | None) -> None:
         self._low, self._high = low, high
 
     def feed(self, first_row: int, rows: np.ndarray) -> str | None:
+        """Return what is wrong with these rows; block by block."""
         bad = rows < self._low if self._high is None else (rows < self._low) | (rows > self._high)
         if not bad.any():
             return None
@@ -118,6 +111,9 @@ class _Ascending:
             return None
         row = int(np.argmax(bad))
         return f"row {offset + row + 1} is {joined[row + 1]} after {joined[row]}: values must ascend"
+
+
+_Rule = _Bounds | _Ascending
 
 
 def check(path: str | os.PathLike[str], *, deep: bool = False, progress: Progress | None = None) -> CheckReport:
@@ -218,8 +214,7 @@ def _check_contents(store: Store, spec: ArraySpec, rules: list[_Rule], progress:
                     )
                 checksum, block = xxhash.xxh3_64(), block + 1
         for rule in list(open_rules):
-            message = rule.feed(first_row, rows)
-            if message:
+            if message := rule.feed(first_row, rows):
                 open_rules.remove(rule)
                 yield Finding(spec.file, message)
         progress.advance(rows.nbytes)
