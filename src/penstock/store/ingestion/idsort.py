@@ -7,8 +7,9 @@ block that each run has in memory, all ids up to the smallest last one: no unrea
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,37 +20,10 @@ from penstock.store.ids import as_arrow, from_arrow
 from penstock.store.ingestion.allocators import release_memory
 from penstock.store.ingestion.string_sort import sort_distinct
 
-
-class _Batch(Protocol):
-    """Ids of either kind: an array of NumPy's or of Arrow's."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def __len__(self) -> int: ...
-
-
-B = TypeVar("B", bound=_Batch)
 FAN_IN = 16
 """Runs merged at a time: each has two blocks in memory."""
-
-
-class _Ids(Protocol[B]):
-    """What sorting needs to know of a kind of ids."""
-
-    def distinct(self, batches: list[B]) -> B:
-        """Return the distinct ids of some batches, ascending."""
-        ...
-
-    def write(self, batches: Iterator[B], scratch: Scratch, block_bytes: int) -> Iterator[B]:
-        """Write a run to a nameless file; returns an iterator over its blocks."""
-        ...
-
-    def last(self, batch: B) -> Any: ...
-
-    def split(self, batch: B, bound: Any) -> tuple[B, B]:
-        """Split an ascending batch after the last id that is not above the bound."""
-        ...
+Batch = Any
+"""Ids of either kind: an array of NumPy's or of Arrow's."""
 
 
 class Integers:
@@ -65,7 +39,7 @@ class Integers:
         return compact_rows(ids, keep)
 
     def write(self, batches: Iterator[np.ndarray], scratch: Scratch, block_bytes: int) -> Iterator[np.ndarray]:
-        """Write a run."""
+        """Write a run to a nameless file; returns an iterator over its blocks."""
         file, num_ids, step = scratch.file(), 0, max(1, block_bytes // 8)
         for batch in batches:
             file.write(batch, num_ids * 8)
@@ -98,7 +72,7 @@ class Texts:
         return ids.take(pa.array(sort_distinct(from_arrow(ids))))
 
     def write(self, batches: Iterator[pa.Array], scratch: Scratch, block_bytes: int) -> Iterator[pa.Array]:
-        """Write a run."""
+        """Write a run, likewise."""
         schema = pa.schema([("id", pa.large_string())])
         file = scratch.file()
         with pa.ipc.new_stream(file.as_stream(), schema) as stream:
@@ -121,20 +95,14 @@ class Texts:
 
     def split(self, batch: pa.Array, bound: bytes) -> tuple[pa.Array, pa.Array]:
         """Split after the last id that is not above the bound."""
-        low, high = 0, len(batch)
-        while low < high:
-            middle = (low + high) // 2
-            if self._at(batch, middle) <= bound:
-                low = middle + 1
-            else:
-                high = middle
-        return batch.slice(0, low), batch.slice(low)
+        at = bisect_right(range(len(batch)), bound, key=lambda index: self._at(batch, index))
+        return batch.slice(0, at), batch.slice(at)
 
     def _at(self, batch: pa.Array, index: int) -> bytes:
         return batch[index].as_buffer().to_pybytes()
 
 
-class DistinctIds(Generic[B]):
+class DistinctIds:
     """Gather ids, then yield the distinct ones in order.
 
     Args:
@@ -143,14 +111,15 @@ class DistinctIds(Generic[B]):
         max_bytes: of gathered ids; sorting or merging them takes about as much again.
     """
 
-    def __init__(self, ids: _Ids[B], scratch: Scratch, max_bytes: int) -> None:
-        self._ids, self._scratch, self._max_bytes = ids, scratch, max_bytes
+    def __init__(self, ids: Integers | Texts, scratch: Scratch, max_bytes: int) -> None:
+        self._ids: Any = ids
+        self._scratch, self._max_bytes = scratch, max_bytes
         self._block_bytes = max(1 << 14, max_bytes // FAN_IN)
-        self._batches: list[B] = []
-        self._levels: list[list[Iterator[B]]] = []
+        self._batches: list[Batch] = []
+        self._levels: list[list[Iterator[Batch]]] = []
         self._bytes = 0
 
-    def add(self, batch: B) -> None:
+    def add(self, batch: Batch) -> None:
         """Gather a batch."""
         self._batches.append(batch)
         self._bytes += batch.nbytes
@@ -163,7 +132,7 @@ class DistinctIds(Generic[B]):
         else:
             self._batches, self._bytes = [ids], ids.nbytes
 
-    def _add_run(self, batches: Iterator[B], level: int) -> None:
+    def _add_run(self, batches: Iterator[Batch], level: int) -> None:
         """Write a run; as soon as a level has FAN_IN of them, they become one run of the next."""
         if level == len(self._levels):
             self._levels.append([])
@@ -174,7 +143,7 @@ class DistinctIds(Generic[B]):
             self._levels[level] = []
             self._add_run(self._merge(runs), level + 1)
 
-    def finish(self) -> Iterator[B]:
+    def finish(self) -> Iterator[Batch]:
         """Yield batches of distinct ids, ascending; can be called once."""
         rest = self._ids.distinct(self._batches)
         runs = [run for level in self._levels for run in level]
@@ -185,7 +154,7 @@ class DistinctIds(Generic[B]):
             runs = [*runs[FAN_IN:], self._ids.write(self._merge(runs[:FAN_IN]), self._scratch, self._block_bytes)]
         yield from self._merge([*runs, iter([rest] if len(rest) else [])])
 
-    def _merge(self, runs: Iterable[Iterator[B]]) -> Iterator[B]:
+    def _merge(self, runs: Iterable[Iterator[Batch]]) -> Iterator[Batch]:
         heads = [[next(run, None), next(run, None), run] for run in runs]
         while heads := [head for head in heads if head[0] is not None]:
             unfinished = [self._ids.last(head[0]) for head in heads if head[1] is not None]

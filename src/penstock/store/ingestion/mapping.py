@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -65,7 +64,7 @@ class Mapping:
             raise InputError(f"the ids of '{self._node_type}' are integers in {kinds[INTEGER]} and strings elsewhere: use one kind")
         kind = next(iter(kinds), INTEGER)
         gathered_bytes = min(MAX_GATHERED_BYTES, self._budget.work_bytes // 8)
-        ids: Any = DistinctIds(Integers() if kind == INTEGER else Texts(), self._writer.scratch, gathered_bytes)
+        ids = DistinctIds(Integers() if kind == INTEGER else Texts(), self._writer.scratch, gathered_bytes)
         seen = SeenIds(self._budget.work_bytes // 4)
         for use in self._uses:
             max_rows = max(1, self._budget.chunk_bytes // memory_row_bytes(use.original.columns[name] for name in use.names))
