@@ -9,6 +9,7 @@ read and written twice, always in long runs, never row by row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
@@ -69,7 +70,7 @@ def reorder(source: ArrayFile, rows: np.ndarray, out: ArrayWriter, scratch: Scra
         append(records(), num_rows)
         return
     bounds = np.append(np.arange(0, num_rows, bucket_rows), num_rows)
-    with Spill(scratch, {_ROWS: column}) as spill:
+    with closing(Spill(scratch, {_ROWS: column})) as spill:
         spill_records(records(), Buckets(bounds, bounds), spill)  # each row is the only one with its key
         for first, end in pairwise(bounds.tolist()):
             append(spill.read_records(first, end, block_rows), end - first)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -150,7 +151,7 @@ class Builder:
         self.paths.add("spill")
         histogram.coarsen(self._limits.histogram_cells)
         buckets = plan_buckets(histogram, self._record_bytes, self._bucket_bytes)
-        with Spill(self._scratch, self._columns) as spill:
+        with closing(Spill(self._scratch, self._columns)) as spill:
             spill_records(read(), buckets, spill)
             release_memory()
             self._place_buckets(spill, buckets)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
@@ -70,10 +68,8 @@ class Spill:
         self._columns = {KEYS: RecordColumn("uint32"), **columns}
         self._files = {name: scratch.file() for name in self._columns}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Give the disk space back."""
         for file in self._files.values():
             file.close()
 
