@@ -93,7 +93,9 @@ class EdgeReader:
         num_rows = 0
         with stage(progress, f"count {self.name}", self.table.num_rows):
             for chunk in prefetch(self.table.chunks(self._max_ends, (SRC, DST))):
-                src, dst = self._checked_ends(chunk)
+                src, dst = (self._checked_end(chunk, end, known) for end, known in zip((SRC, DST), self._known, strict=True))
+                self._largest_src = max(self._largest_src, int(src.max(initial=-1)))
+                self._largest_dst = max(self._largest_dst, int(dst.max(initial=-1)))
                 if self._is_doubled or self._drops_loops:
                     is_loop = src == dst
                     if self._is_doubled:
@@ -148,8 +150,7 @@ class EdgeReader:
                 src, dst = (_as_int64(chunk.columns[end]) for end in (SRC, DST))
                 rows: dict[str, np.ndarray] = {}
                 if EDGE_ID in columns:
-                    ids = np.arange(chunk.first_row, chunk.first_row + src.size, dtype=columns[EDGE_ID].storage)
-                    rows[EDGE_ID] = ids
+                    rows[EDGE_ID] = np.arange(chunk.first_row, chunk.first_row + src.size, dtype=columns[EDGE_ID].storage)
                 for name, field in self.fields.items():
                     rows[name] = field.convert(chunk.columns[name], chunk.first_row)
                 if self._is_doubled or self._drops_loops:
@@ -171,12 +172,6 @@ class EdgeReader:
         is_reverse = np.r_[False, row[1:] == row[:-1]]
         ends = np.where(is_reverse, dst[row], src[row]), np.where(is_reverse, src[row], dst[row])
         return *ends, {name: values[row] for name, values in rows.items()}
-
-    def _checked_ends(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-        src, dst = (self._checked_end(chunk, end, count) for end, count in zip((SRC, DST), self._known, strict=True))
-        self._largest_src = max(self._largest_src, int(src.max(initial=-1)))
-        self._largest_dst = max(self._largest_dst, int(dst.max(initial=-1)))
-        return src, dst
 
     def _checked_end(self, chunk: Chunk, end: str, num_nodes: int | None) -> np.ndarray:
         raw = np.asarray(chunk.columns[end])

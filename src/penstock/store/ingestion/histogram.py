@@ -50,16 +50,16 @@ class DegreeHistogram:
 
     def _grow(self, num_keys: int) -> None:
         self.num_keys = num_keys
-        self._fold(self._max_cells)
+        self.coarsen(self._max_cells)
         needed = self._cells_for(num_keys)
         if needed > self.counts.size:
             grown = np.zeros(min(self._max_cells, max(needed, 2 * self.counts.size)), dtype=np.int64)
             grown[: self.counts.size] = self.counts
             self.counts = grown
 
-    def _fold(self, max_cells: int) -> None:
-        """Add neighbouring cells together until there are few enough."""
-        while self._cells_for(self.num_keys) > max_cells:
+    def coarsen(self, max_cells: int) -> None:
+        """Add neighbouring cells together until there are at most so many (or two): for work that takes a multiple of the counts."""
+        while self._cells_for(self.num_keys) > max(2, max_cells):
             even, odd = self.counts[0::2], self.counts[1::2]
             folded = even.copy()
             folded[: odd.size] += odd
@@ -68,7 +68,3 @@ class DegreeHistogram:
     def finish(self) -> None:
         """Cut the counts to the keys there are."""
         self.counts = self.counts[: self._cells_for(self.num_keys)]
-
-    def coarsen(self, max_cells: int) -> None:
-        """Keep at most so many cells, for work that takes a multiple of the counts; only after `finish`."""
-        self._fold(max(2, max_cells))

@@ -21,7 +21,6 @@ from penstock.records import EDGE_NAMES, NODE_NAMES, EdgeType, NodeType
 from penstock.sources import open_source
 from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
 from penstock.store.budget import Budget, default_bound, format_bytes, parse_bytes, plan_budget
-from penstock.store.format import ArraySpec
 from penstock.store.ingestion.allocators import arrow_by_malloc, release_memory
 from penstock.store.ingestion.build import BuiltEdges, Limits, build_edges, limits_of
 from penstock.store.ingestion.edges import EdgeReader, reversed_edges
@@ -31,7 +30,7 @@ from penstock.store.ingestion.nodes import WrittenNodes, write_nodes
 from penstock.store.ingestion.options import IngestOptions, KeepOrDrop
 from penstock.store.ingestion.splits import write_splits
 from penstock.store.ingestion.translate import TranslatedTable
-from penstock.store.manifest import EdgeEntry, IdEntry, Manifest, NodeEntry
+from penstock.store.manifest import IdEntry, Manifest, NodeEntry
 from penstock.store.opened import Store
 from penstock.store.process_memory import free_bytes, free_in_container, own_file_bytes, resident_bytes
 from penstock.store.progress import Progress, Quiet
@@ -107,18 +106,14 @@ def forecast(source: Any, *, memory: str | int | None = None, **options: Any) ->
 
 
 def _declare(memory: str | int | None, source: Source) -> Budget:
-    _warm_kernels()
+    # the compiler takes memory once, whatever is compiled or loaded from the cache: before the baseline is measured
+    kernels.count_keys(np.zeros(1, dtype=np.int64), 0, np.zeros(1, dtype=np.int64))
     tables = [one.table for one in (*source.nodes.values(), *source.edges.values()) if one.table is not None]
     readers_bytes = max((table.reader_bytes for table in tables), default=0)
     release_memory()
     baseline_bytes = resident_bytes()
     left_bytes = max(0, free_bytes() - own_file_bytes())
     return plan_budget(default_bound(baseline_bytes, left_bytes) if memory is None else parse_bytes(memory), baseline_bytes, readers_bytes)
-
-
-def _warm_kernels() -> None:
-    """Load the compiler before the baseline is measured: it takes memory once, whatever is compiled or loaded from the cache."""
-    kernels.count_keys(np.zeros(1, dtype=np.int64), 0, np.zeros(1, dtype=np.int64))
 
 
 class Ingestion:
@@ -147,7 +142,10 @@ class Ingestion:
         """Write all arrays; returns the manifest."""
         self._announce(writer)
         source = self._source
-        written = {name: self._write_nodes(writer, name) for name in source.nodes}
+        written = {
+            name: write_nodes(writer, table, self._options, self._budget.chunk_bytes, self._progress, is_mapped=name in source.mapped)
+            for name, table in source.nodes.items()
+        }
         release_memory()
         tables, id_entries = self._map_ids(writer, written)
         num_nodes = {name: nodes.num_nodes for name, nodes in written.items()}
@@ -158,15 +156,24 @@ class Ingestion:
         for table in tables.values():
             if isinstance(table, TranslatedTable):
                 table.close()
+        self.paths = {name: edges.paths for name, edges in built.items()}
         counts = {name: _settle(name, count, built) for name, count in num_nodes.items()}
         if sum(counts.values()) == 0:
             raise InputError("the source has no nodes: a graph needs at least one")
-        entries = {name: self._node_entry(writer, name, counts[name], written[name].fields, id_entries.get(name)) for name in counts}
+        entries = {}
+        for name, count in counts.items():
+            splits = write_splits(writer, name, source.splits.get(name, {}), count)
+            entries[name] = NodeEntry(num_nodes=count, fields=written[name].fields, splits=splits, ids=id_entries.get(name))
         return Manifest(
             is_homogeneous=source.is_homogeneous,
             nodes=entries,
-            edges={name: self._edge_entry(name, edges, counts) for name, edges in built.items()},
-            provenance=self._provenance(),
+            edges={name: edges.sink.finish(counts[name[2]]) for name, edges in built.items()},
+            provenance={
+                "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "penstock": penstock.__version__,
+                "options": asdict(self._options),
+                "source": source.provenance,
+            },
         )
 
     def _announce(self, writer: StoreWriter) -> None:
@@ -189,16 +196,6 @@ class Ingestion:
         if not forecast.is_about or forecast.certain_bytes > free:
             raise StoreError(f"cannot write {writer.destination}: {shortage}: free some space or choose another disk")
         self._progress.note(f"warning: the disk may not suffice: {shortage}")
-
-    def _write_nodes(self, writer: StoreWriter, name: NodeType) -> WrittenNodes:
-        return write_nodes(
-            writer,
-            self._source.nodes[name],
-            self._options,
-            self._budget.chunk_bytes,
-            self._progress,
-            is_mapped=name in self._source.mapped,
-        )
 
     def _map_ids(self, writer: StoreWriter, written: dict[NodeType, WrittenNodes]) -> tuple[dict[EdgeType, Any], dict[NodeType, IdEntry]]:
         """Translate every table that names nodes of a mapped type."""
@@ -229,24 +226,6 @@ class Ingestion:
         built = build_edges(writer, edges.edge_type, reader, self._limits, self._progress)
         release_memory()
         return built
-
-    def _edge_entry(self, name: EdgeType, edges: BuiltEdges, counts: dict[NodeType, int]) -> EdgeEntry:
-        self.paths[name] = edges.paths
-        return edges.sink.finish(counts[name[2]])
-
-    def _node_entry(
-        self, writer: StoreWriter, name: NodeType, num_nodes: int, fields: dict[str, ArraySpec], ids: IdEntry | None
-    ) -> NodeEntry:
-        splits = write_splits(writer, name, self._source.splits.get(name, {}), num_nodes)
-        return NodeEntry(num_nodes=num_nodes, fields=fields, splits=splits, ids=ids)
-
-    def _provenance(self) -> dict[str, Any]:
-        return {
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "penstock": penstock.__version__,
-            "options": asdict(self._options),
-            "source": self._source.provenance,
-        }
 
 
 def _check_source(source: Source) -> None:
