@@ -1,56 +1,31 @@
-"""Read ahead by one item on a thread: decoding a file and sorting its edges then share two cores.
+"""Read ahead on a thread: decoding a file and sorting its edges then share two cores.
 
 Invariants: items arrive in order; what the reader raises arrives at the consumer; a consumer that stops early leaves no thread behind.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_POLL_S = 0.1
+_END: Any = object()
 
 
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield the items of an iterator that runs in a thread of its own, one ahead."""
-    ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
-    stop = threading.Event()
-
-    def deliver(kind: str, value: Any) -> None:
-        while not stop.is_set():
-            try:
-                ready.put((kind, value), timeout=_POLL_S)
-                return
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                deliver("item", item)
-                del item
-                if stop.is_set():
-                    return
-        except BaseException as error:
-            deliver("error", error)
-        else:
-            deliver("end", None)
-
-    thread = threading.Thread(target=work, name="penstock-read", daemon=True)
-    thread.start()
+    """Yield the items of an iterator that runs in a thread of its own: one is ready, and the next in the making."""
+    pool = ThreadPoolExecutor(1, "penstock-read")
     try:
+        ahead = deque(pool.submit(next, items, _END) for _ in range(2))
         while True:
-            kind, value = ready.get()
-            if kind == "error":
-                raise value
-            if kind == "end":
+            item = ahead.popleft().result()
+            if item is _END:
                 return
-            yield value
-            del value
+            ahead.append(pool.submit(next, items, _END))
+            yield item
+            del item  # nor is it held while the next is waited for
     finally:
-        stop.set()
-        thread.join()
+        pool.shutdown(cancel_futures=True)
