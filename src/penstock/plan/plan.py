@@ -15,7 +15,7 @@ from penstock.errors import UsageError, argument
 from penstock.order import ORDERS
 from penstock.plan.capacity import parse_capacity, slow_options
 from penstock.plan.lists import SHARED
-from penstock.plan.settings import settle, show
+from penstock.plan.settings import check_choice, check_positive, settle, show
 from penstock.sample.lists import LAYOUTS
 from penstock.store.budget import parse_bytes
 
@@ -114,20 +114,14 @@ class Plan:
         """Refuse what cannot work."""
         parse_capacity(self.cache)
         settle(self)
-        allowed_values = {
+        choices = {
             "order": ORDERS, "features": FEATURES, "topology": TOPOLOGIES, "neighbor_layout": tuple(LAYOUTS), "hold": HOLDS,
+            "policy": (None, *POLICIES), "neighbor_policy": (None, *LIST_POLICIES), "device_policy": (None, *POLICIES, SAME),
+            "device_topology": (None, *DEVICE_TOPOLOGIES),
         }  # fmt: skip
-        for name, allowed in allowed_values.items():
-            if getattr(self, name) not in allowed:
-                raise UsageError(f"{argument(name)} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
-        for name, policies in (("policy", POLICIES), ("neighbor_policy", LIST_POLICIES), ("device_policy", (*POLICIES, SAME))):
-            if getattr(self, name) is not None and getattr(self, name) not in policies:
-                raise UsageError(f"{argument(name)} must be one of {', '.join(policies)}; got {getattr(self, name)!r}")
-        if self.device_topology not in (None, *DEVICE_TOPOLOGIES):
-            raise UsageError(f"{argument('device_topology')} must be one of {', '.join(DEVICE_TOPOLOGIES)}; got {self.device_topology!r}")
-        for name in ("window", "presample_epochs", "presample_batches"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise UsageError(f"{argument(name)} must be at least 1, got {getattr(self, name)}")
+        for name, allowed in choices.items():
+            check_choice(self, name, allowed)
+        check_positive(self, "window", "presample_epochs", "presample_batches")
         if not 0 <= self.map_threads <= MAX_MAP_THREADS:
             raise UsageError(f"{argument('map_threads')} must lie in [0, {MAX_MAP_THREADS}], got {self.map_threads}")
         if self.host_memory is not None:

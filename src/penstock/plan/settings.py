@@ -7,6 +7,7 @@ that names the setting. Settings that were saved may say anything.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -31,6 +32,21 @@ def settle(settings: Any) -> None:
         if is_huge or not any(_is_of(one, value) for one in kind.split(" | ")):
             raise UsageError(f"{argument(each.name)} must be of the kind {kind}, got {value!r:.60}")
         object.__setattr__(settings, each.name, value)
+
+
+def check_choice(settings: Any, name: str, allowed: Iterable[str | None]) -> None:
+    """Refuse a setting that is none of those allowed."""
+    if getattr(settings, name) not in allowed:
+        known = ", ".join(each for each in allowed if each is not None)
+        raise UsageError(f"{argument(name)} must be one of {known}; got {getattr(settings, name)!r}")
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Refuse numbers below 1; None says nothing."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise UsageError(f"{argument(name)} must be at least 1, got {value}")
 
 
 def show(self: Any) -> str:

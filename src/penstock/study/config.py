@@ -8,7 +8,7 @@ from typing import Any
 from penstock.cache.choose import POLICIES
 from penstock.errors import UsageError, argument
 from penstock.plan.capacity import parse_capacity
-from penstock.plan.settings import settle, show
+from penstock.plan.settings import check_positive, settle, show
 from penstock.store import parse_bytes
 from penstock.study.orders import ORDERS
 
@@ -68,13 +68,7 @@ class CacheStudy:
         for text in self.capacities:
             parse_capacity(text, "capacities")
         parse_bytes(self.memory)
-        wrong = {
-            "batch_size": self.batch_size < 1,
-            "epochs": self.epochs < 1,
-            "row_bytes": self.row_bytes is not None and self.row_bytes < 1,
-        }
-        for name in (name for name, is_wrong in wrong.items() if is_wrong):
-            raise UsageError(f"{argument(name)} must be at least 1, got {getattr(self, name)}")
+        check_positive(self, "batch_size", "epochs", "row_bytes")
         if not self.capacities:
             raise UsageError(f"{argument('capacities')} must be one or more, for instance 10%")
         if any(window < 0 for window in self.windows) or (not self.windows and set(self.policies) & set(LOOK_AHEAD)):

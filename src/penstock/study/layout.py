@@ -26,7 +26,7 @@ from penstock.cache.presample import sample_batches
 from penstock.cache.simulate import announced
 from penstock.errors import BudgetError, StoreError, UsageError, argument
 from penstock.plan.capacity import parse_capacity, plan_rows
-from penstock.plan.settings import settle, show
+from penstock.plan.settings import check_choice, check_positive, settle, show
 from penstock.records import NodeType, index_dtype
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
@@ -102,11 +102,8 @@ class LayoutSettings:
         """Refuse what cannot work."""
         settle(self)
         for name, known in (("by", (AUTO, *LAYOUTS, RANDOM)), ("order", ORDERS), ("policy", POLICIES)):
-            if getattr(self, name) not in known:
-                raise UsageError(f"{argument(name)} must be one of {', '.join(known)}; got {getattr(self, name)!r}")
-        for name in ("batch_size", "window"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{argument(name)} must be at least 1, got {getattr(self, name)}")
+            check_choice(self, name, known)
+        check_positive(self, "batch_size", "window")
         if self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
             raise UsageError(f"{argument('page_bytes')} must be a power of two from 512 on, got {self.page_bytes}")
         parse_capacity(self.cache)
