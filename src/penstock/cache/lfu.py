@@ -20,28 +20,17 @@ class LFU(Policy):
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
-        self._rows = _make_rows(self.num_slots, MOST + 1)
+        self._rows = np.full((self.num_slots + MOST + 1, 4), -1, dtype=np.int32)  # no row with a node, and
+        self._rows[:, 0] = self._rows[:, 1] = np.arange(len(self._rows))  # every list empty
         self._cursor = np.array([1, 0], dtype=np.int64)
 
     def _fill(self, ids: np.ndarray) -> None:
         super()._fill(ids)
         self._rows[: ids.size, 2], self._rows[: ids.size, 3] = ids, 1
-        _link_all(self._rows, self.num_slots + 1, np.arange(ids.size))
+        end = self.num_slots + 1  # of the rows with one access: all of them, in this order from the front
+        around = np.concatenate([[end], np.arange(ids.size), [end]])
+        self._rows[around[1:], 0], self._rows[around[:-1], 1] = around[:-1], around[1:]
         self._cursor[1] = ids.size
 
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
         return kernels.access(ids, self._directory, self._rows.reshape(-1), MOST, self._cursor, hit_slots, inserted, into)
-
-
-def _make_rows(num_rows: int, num_ends: int) -> np.ndarray:
-    """Return int32[num_rows + num_ends, 4]: every list empty, no row with a node."""
-    rows = np.full((num_rows + num_ends, 4), -1, dtype=np.int32)
-    rows[:, 0] = rows[:, 1] = np.arange(num_rows + num_ends)
-    return rows
-
-
-def _link_all(rows: np.ndarray, end: int, members: np.ndarray) -> None:
-    """Make int64[n] members the list of an empty end, in this order from the front."""
-    around = np.concatenate([[end], members, [end]])
-    rows[around[1:], 0] = around[:-1]
-    rows[around[:-1], 1] = around[1:]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -90,7 +91,6 @@ class Layouts:
         self._graph, self._node_type, self._fanouts = graph, node_type, fanouts
         self._readings, self._visits, self._num_hot, self._seed = accesses.readings, accesses.visits[node_type], num_hot, seed
         self._made: tuple[str, np.ndarray] | None = None
-        self._near: np.ndarray | None = None
 
     def make(self, name: str) -> np.ndarray:
         """Return int32[num_nodes] (int64 from 2**31 on): the node of each row, by one of LAYOUTS or "random".
@@ -127,7 +127,7 @@ class Layouts:
         counts = self._graph.num_nodes
         firsts = dict(zip(counts, np.cumsum([0, *counts.values()])[:-1].tolist(), strict=True))
         first, count = firsts[self._node_type], self._visits.size
-        near = np.arange(sum(counts.values()), dtype=self._dtype) if name == IDS else self._place_nodes()
+        near = np.arange(sum(counts.values()), dtype=self._dtype) if name == IDS else self._near
         own = near if count == near.size else near[(near >= first) & (near < first + count)] - near.dtype.type(first)
         if name == COMMUNITY:
             return own
@@ -147,11 +147,10 @@ class Layouts:
         most = int(self._visits.max(initial=0))
         return group_by(nodes, lambda some: most - self._visits[some].astype(np.int64), most + 1)
 
-    def _place_nodes(self) -> np.ndarray:
+    @cached_property
+    def _near(self) -> np.ndarray:
         """int[num_nodes of all types]: near ones follow each other."""
-        if self._near is None:
-            self._near = place_nodes(self._graph)
-        return self._near
+        return place_nodes(self._graph)
 
 
 def plain_of(name: str) -> str:

@@ -86,9 +86,6 @@ class Workload(SampledBatches):
         self, visits: np.ndarray, node_type: NodeType, inclusion: np.ndarray | None, num_batches: int | None, key: NodeType | EdgeType
     ) -> np.ndarray:
         is_whole = num_batches is None or num_batches >= self.num_batches
-        return expected_visits(visits, self.degree(node_type), inclusion, again=self._reads_again()[key] if is_whole else 0.0)
-
-    def _reads_again(self) -> dict[NodeType | EdgeType, float]:
-        if not self._again:
+        if is_whole and not self._again:
             self._again.update(reads_again(self))
-        return self._again
+        return expected_visits(visits, self.degree(node_type), inclusion, again=self._again[key] if is_whole else 0.0)
