@@ -17,15 +17,9 @@ from penstock.feed.inputs import Input, Seeds
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
-from penstock.plan import Plan
 from penstock.records import EdgeType
 
 logger = logging.getLogger("penstock")
-
-
-def order_of(plan: Plan, options: LoaderOptions) -> str | None:
-    """A plan's order stands in for a random one; `shuffle=False` keeps the seeds as they are."""
-    return plan.order if options.shuffle else None
 
 
 def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:

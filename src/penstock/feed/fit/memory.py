@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -232,22 +233,17 @@ def _measure_step(
     step: Callable[[Any], object],
     use: DeviceUse | None,
 ) -> tuple[int, int]:
-    """(bytes of the process once a step was tried, those of a step above that)."""
+    """(bytes of the process once a step was tried, those that a step on a whole batch takes above that, by one on a part of it)."""
     let_go_of_libraries()
-    step_bytes = _try_step(maker, profile, make_batch, step)
-    maker.let_go()
-    give_back_freed_memory()
-    return resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes), step_bytes
-
-
-def _try_step(maker: BatchMaker, profile: Profile, make_batch: Callable[[np.ndarray], Any], step: Callable[[Any], object]) -> int:
-    """Bytes that a step takes on a whole batch, from one on a part of it: memory follows the rows."""
     positions = maker.order.batch(0, 0, maker.batch_size)
     step(make_batch(positions[:1]))  # what libraries set up once
     batch = make_batch(positions[: max(1, int(PROBED_SHARE * positions.size))])
     give_back_freed_memory()
-    grown = peak_growth(lambda: step(batch))
-    return int(MARGIN * grown * max(1.0, sum(profile.num_nodes.values()) / max(int(batch.num_nodes), 1)))
+    grown = peak_growth(partial(step, batch)) * max(1.0, sum(profile.num_nodes.values()) / max(int(batch.num_nodes), 1))
+    del batch  # its memory is not the process'
+    maker.let_go()
+    give_back_freed_memory()
+    return resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes), int(MARGIN * grown)
 
 
 def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType], with_lists: bool) -> int:

@@ -75,20 +75,16 @@ def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str
     left = _device_room(device)
     if offsets + lists <= left and plan.neighbor_policy is None:
         return "device"
+    room = free_bytes()
+    if plan.host_memory is not None:  # half of what a budget leaves
+        room = min(room, SHARE * (parse_bytes(plan.host_memory) - resident_bytes_outside(".npy")))
     is_mapped = maker.source.is_mapped  # what is in memory needs no more of it
-    return "pinned" if offsets <= left and (not is_mapped or lists <= _room_of_host(plan)) else "host"
+    return "pinned" if offsets <= left and (not is_mapped or lists <= room) else "host"
 
 
 def _device_room(device: torch.device) -> float:
     """Memory of the device that the topology may take."""
     return SHARE * look_at_device_memory(device).free
-
-
-def _room_of_host(plan: Plan) -> float:
-    """Memory of the host that pinned lists may take: what is free, and half of what a budget leaves."""
-    if plan.host_memory is None:
-        return free_bytes()
-    return min(free_bytes(), SHARE * (parse_bytes(plan.host_memory) - resident_bytes_outside(".npy")))
 
 
 def _check_device(plan: Plan, maker: BatchMaker, device: torch.device) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds, order_of
+from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.fit import Fitted, device_use, fit_memory
@@ -64,7 +64,7 @@ def make_maker(
     return BatchMaker(
         source=source,
         seeds=seeds,
-        order=choose_order(order or order_of(plan, options), options, source, seeds, seed),
+        order=choose_order(order or (plan.order if options.shuffle else None), options, source, seeds, seed),
         sampler=sampler,
         batch_size=options.batch_size,
         subgraph_type=subgraph_type,
