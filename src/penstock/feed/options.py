@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,6 @@ logger = logging.getLogger("penstock")
 
 _IGNORED = ("dataset", "collate_fn", "persistent_workers", "multiprocessing_context", "in_order", "pin_memory_device")
 """Accepted and without effect: they steer worker processes, of which there are none."""
-
-_NAMES = (
-    "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "prefetch_factor", "drop_last", "timeout", "pin_memory",
-    "generator", "num_neighbors", "input_nodes", "replace", "subgraph_type", "disjoint", "weight_attr", "transform",
-    "transform_sampler_output", "is_sorted", "filter_per_worker", "input_id", "custom_cls", "seed", "split", "order", "rank",
-    "num_ranks", "plan", "tables", "step", "device", "shards",
-)  # fmt: skip
-"""What a misspelt name may have meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +79,9 @@ def read_options(
         logger.warning("worker_init_fn is not called: batches are made by threads of this process, which draw by the loader's seed")
     unknown = sorted(others.keys() - set(_IGNORED))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], _NAMES, 1)
+        from penstock.feed.loader import NeighborLoader  # whose arguments it may have meant
+
+        near = difflib.get_close_matches(unknown[0], [*signature(read_options).parameters, *signature(NeighborLoader).parameters], 1)
         raise UsageError(f"unknown argument {unknown[0]!r} for NeighborLoader" + (f": did you mean {near[0]!r}?" if near else ""))
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
