@@ -28,7 +28,7 @@ def traverse_seeds(view: UndirectedView, seed_type: NodeType, seeds: np.ndarray,
     Cost: O(nodes + edges) of the components with seeds; 5 bytes a node (9 from 2**31 nodes on), 16 a seed where seeds ascend, else 48.
     """
     dtype, first = index_dtype(max(view.num_nodes, seeds.size)), view.first_ids[seed_type]
-    if _ascend(seeds):
+    if all((np.diff(seeds[begin : begin + BLOCK + 1]) > 0).all() for begin in range(0, seeds.size, BLOCK)):  # they ascend
         return _find(seeds, _traverse(view, seeds.astype(dtype) + dtype(first), root), first, dtype)
     distinct, which = np.unique(seeds, return_inverse=True)
     rank = invert(_find(distinct, _traverse(view, distinct.astype(dtype) + dtype(first), root), first, dtype))
@@ -45,10 +45,6 @@ def _traverse(view: UndirectedView, wanted: np.ndarray, root: int) -> np.ndarray
     with read_at_random(view):
         kernels.breadth_first(*view.arrays, wanted, wanted.size, marks, queue, reached)
     return reached
-
-
-def _ascend(seeds: np.ndarray) -> bool:
-    return all((np.diff(seeds[first : first + BLOCK + 1]) > 0).all() for first in range(0, seeds.size, BLOCK))
 
 
 def _find(ascending: np.ndarray, reached: np.ndarray, first_id: int, dtype: type) -> np.ndarray:

@@ -280,15 +280,11 @@ class Store:
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{name}: {count:,}" for name, count in self.num_nodes.items())
-        edges = ", ".join(f"{_arrow(name)}: {count:,}" for name, count in self.num_edges.items())
+        edges = ", ".join(f"{'-'.join(name[:2])}->{name[2]}: {count:,}" for name, count in self.num_edges.items())
         return f"Store({str(self.path)!r}, nodes={{{nodes}}}, edges={{{edges}}})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self.path),)
-
-
-def _arrow(edge_type: EdgeType) -> str:
-    return f"{edge_type[0]}-{edge_type[1]}->{edge_type[2]}"
 
 
 def _listed(names: Sequence[Any] | Mapping[Any, Any]) -> str:

@@ -56,7 +56,8 @@ def study_cache(
         raise UsageError(f"'{node_type}' is not a node type of {store.path}; it has {', '.join(store.node_types)}")
     if settings.weight is not None:
         seeds = replace(seeds, graph=with_weights(graph, store_weights(store, settings.weight)))
-    row_bytes = settings.row_bytes or stored_row_bytes(store, node_type)
+    features = store.node_fields(node_type).get("x")
+    row_bytes = settings.row_bytes or (None if features is None else features.row_bytes)
     capacities = choose_capacities(settings.capacities, graph.num_nodes[node_type], row_bytes)
     orders = {name: _study_order(name, seeds, node_type, settings, curves, capacities, row_bytes, progress) for name in settings.orders}
     return {
@@ -102,14 +103,6 @@ def choose_seeds(store: Store, settings: CacheStudy, ids: np.ndarray | None = No
         )
     labels = np.asarray(store.node_field("y", node_type)) if "y" in store.node_fields(node_type) else None
     return Seeds(graph, node_type, ids, labels, settings.batch_size, settings.seed)
-
-
-def stored_row_bytes(store: Store, node_type: NodeType) -> int | None:
-    """Bytes of a row of field x; None where there is none."""
-    spec = store.node_fields(node_type).get("x")
-    if spec is None:
-        return None
-    return spec.row_bytes
 
 
 def choose_capacities(texts: tuple[str, ...], num_nodes: int, row_bytes: int | None) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ name, which is gone with the process, however it ends. Sampling again for each p
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,17 +137,12 @@ def record(
         trace.append(distinct_nodes(sampler, sample)[node_type])
         if number >= warm_batches:
             expanded = sample.nodes[node_type][: sum(sample.num_nodes_per_hop[node_type][:-1])]
-            taken = (np.diff(edges.row_ptr) for edge_type, edges in sample.edges.items() if edge_type[2] == node_type)
-            _count_reads(lists, expanded, taken)
+            np.add.at(lists.reads, expanded, 1)
+            for counts in (np.diff(edges.row_ptr) for edge_type, edges in sample.edges.items() if edge_type[2] == node_type):
+                np.add.at(lists.entries, expanded[: counts.size], counts)
         advance(1)
     trace.finish()
     return trace, lists
-
-
-def _count_reads(lists: ListReads, expanded: np.ndarray, taken: Iterable[np.ndarray]) -> None:
-    np.add.at(lists.reads, expanded, 1)
-    for counts in taken:
-        np.add.at(lists.entries, expanded[: counts.size], counts)
 
 
 def _list_bytes(graph: Graph, node_type: NodeType) -> np.ndarray:
