@@ -86,14 +86,9 @@ class Bars:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         self._columns = (
-            *(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=30),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[unit]}"),
-            ),
-            *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
-        )
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=30), MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        )  # fmt: skip
         self._console, self._make, self._bars = Console(stderr=True), Progress, None
         self._task: Any = None
 

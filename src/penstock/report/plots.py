@@ -26,6 +26,12 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of one picture, and its axes."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots()
+
+
 def _marker(history: list[EpochRecord]) -> dict[str, Any]:
     return {"marker": "o", "markersize": 3} if len(history) < 40 else {}
 
@@ -64,8 +70,7 @@ def _style(axes: Axes, title: str) -> None:
 
 def draw_loss(history: list[EpochRecord]) -> str:
     """Training loss over epochs."""
-    figure = new_figure(3.8, 2.7)
-    axes = figure.subplots()
+    figure, axes = new_axes(3.8, 2.7)
     axes.plot([record.epoch + 1 for record in history], [record.loss for record in history], color=BLUE, **_marker(history))
     _style(axes, "training loss")
     return as_svg(figure)
@@ -73,8 +78,7 @@ def draw_loss(history: list[EpochRecord]) -> str:
 
 def draw_scores(history: list[EpochRecord], metric: str) -> str:
     """The metric over epochs: training, val and test."""
-    figure = new_figure(3.8, 2.7)
-    axes, marker = figure.subplots(), _marker(history)
+    (figure, axes), marker = new_axes(3.8, 2.7), _marker(history)
     for name, label, colour in (("train_score", "train (sampled, dropout)", GREY), ("val", "val", BLUE), ("test", "test", ORANGE)):
         points = [(record.epoch + 1, 100 * getattr(record, name)) for record in history if getattr(record, name) is not None]
         if points:
@@ -89,8 +93,7 @@ def draw_tiers(history: list[EpochRecord], kind: str = "tiers") -> str:
     """Share of the rows ("tiers") or neighbour lists ("lists") that each tier served, epoch by epoch."""
     counted = "num_rows" if kind == "tiers" else "num_lists"
     counts = [{tier: each[counted] for tier, each in sources_of(getattr(record, kind)).items()} for record in history]
-    figure = new_figure(5.6, 2.3)
-    axes = figure.subplots()
+    figure, axes = new_axes(5.6, 2.3)
     epochs, below = [record.epoch + 1 for record in history], [0.0] * len(history)
     for tier, colour in zip(counts[-1], (GREEN, GREY, BLUE, ORANGE, PURPLE, RED) * 4, strict=False):
         shares = [100 * each.get(tier, 0) / (sum(each.values()) or 1) for each in counts]
@@ -104,8 +107,7 @@ def draw_tiers(history: list[EpochRecord], kind: str = "tiers") -> str:
 def draw_stages(history: list[EpochRecord], num_workers: int) -> str:
     """Where the time went: one bar for the caller's thread, one for the sampling threads."""
     caller, feeding = split_caller(history), split_feeding(history, num_workers)
-    figure = new_figure(5.6, 2.3)
-    axes = figure.subplots()
+    figure, axes = new_axes(5.6, 2.3)
     bars = [("caller", caller, CALLER_COLOURS)]
     if num_workers:
         bars.append((f"{num_workers} sampling\nthread{'s' if num_workers > 1 else ''}", feeding, STAGE_COLOURS))
@@ -129,8 +131,7 @@ def draw_stages(history: list[EpochRecord], num_workers: int) -> str:
 
 def draw_throughput(history: list[EpochRecord]) -> str:
     """Seeds per second of each epoch."""
-    figure = new_figure(5.6, 1.9)
-    axes = figure.subplots()
+    figure, axes = new_axes(5.6, 1.9)
     axes.bar([record.epoch + 1 for record in history], [record.seeds_per_s for record in history], color=BLUE, width=0.8)
     _style(axes, "seeds trained per second")
     axes.yaxis.set_major_formatter(lambda value, position: words.count(value))
