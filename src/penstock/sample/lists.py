@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from penstock.kernels.cached_lists import cpu
 from penstock.records import CSC, EdgeType, Graph, index_dtype
 from penstock.sample.joint import JointReads
 from penstock.store.tiers import DiskTier, Tier
+from penstock.store.tiers.tier import Totals
 from penstock.threads import Guard
 
 _BLOCK = 1 << 16
@@ -28,7 +29,7 @@ _PIECE = 1 << 18
 
 
 @dataclass(slots=True)
-class ListStats:
+class ListStats(Totals):
     """What one place where lists are was asked for.
 
     Attributes:
@@ -51,11 +52,6 @@ class ListStats:
             self.num_edges += num_edges
             self.num_bytes += num_bytes
             self.seconds += seconds
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the totals as plain values."""
-        with self._guard.lock:
-            return {name: getattr(self, name) for name in ("num_reads", "num_lists", "num_edges", "num_bytes", "seconds")}
 
 
 class Lists(Protocol):
@@ -114,7 +110,7 @@ class _KeptLists(ABC):
 
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
         self._indptr, self._slow, self._hits = csc.indptr, TierLists(slow), ListStats()
-        self._cached = np.empty(_count_edges(csc, chosen), csc.indices.dtype)
+        self._cached = np.empty(sum(int(csc.degrees(nodes).sum()) for nodes in _blocks(chosen)), csc.indices.dtype)
 
     @property
     def stats(self) -> dict[str, ListStats]:
@@ -218,10 +214,6 @@ def with_lists(graph: Graph, lists: Mapping[EdgeType, Lists | None]) -> Graph:
 
 def _blocks(nodes: np.ndarray) -> Iterator[np.ndarray]:
     return (nodes[first : first + _BLOCK] for first in range(0, nodes.size, _BLOCK))
-
-
-def _count_edges(csc: CSC, chosen: np.ndarray) -> int:
-    return sum(int(csc.degrees(nodes).sum()) for nodes in _blocks(chosen))
 
 
 def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray, begins: np.ndarray) -> None:

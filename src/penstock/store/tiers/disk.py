@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -89,11 +88,6 @@ class DiskStats(TierStats):
             self.num_requests += plan.starts.size
             self.read_bytes += plan.num_bytes
             self.num_pages += plan.num_pages
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the totals as plain values."""
-        counted = {"num_requests": self.num_requests, "read_bytes": self.read_bytes, "num_pages": self.num_pages}
-        return {**TierStats.as_dict(self), **counted}
 
 
 class DiskTier:
@@ -268,18 +262,13 @@ class _DiskRead:
                 tier._channels.give_back(channel)
                 return
             now = time.monotonic()
-            if outcome.num_done != last:
-                last, since = outcome.num_done, now
-            elif outcome.verdict == rules.RUNNING and now - since > tier.options.patience_s:
-                raise self._fail(part, outcome)
-            elif outcome.verdict == rules.RUNNING:
+            if outcome.verdict != rules.RUNNING or (outcome.num_done == last and now - since > tier.options.patience_s):
+                self._drop()
+                raise tier._explain(part, outcome)
+            if outcome.num_done == last:
                 time.sleep(_PAUSE_S)
-            if outcome.verdict != rules.RUNNING:
-                raise self._fail(part, outcome)
-
-    def _fail(self, part: _Part, outcome: Outcome) -> TierError:
-        self._drop()
-        return self._tier._explain(part, outcome)
+            else:
+                last, since = outcome.num_done, now
 
     def _drop(self) -> None:
         for part in self._parts:

@@ -9,7 +9,7 @@ A tier may hold several fields of a type; one read brings all of them. Reads may
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,17 @@ from penstock.threads import Guard
 
 
 @dataclass(slots=True)
-class TierStats:
+class Totals:
+    """Counts and seconds that several threads add to, each under the lock of `_guard`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the totals as plain values."""
+        with self._guard.lock:  # type: ignore[attr-defined]
+            return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "_guard"}
+
+
+@dataclass(slots=True)
+class TierStats(Totals):
     """What a tier was asked for. Seconds are those that callers spent in it, not those that a device worked.
 
     Attributes:
@@ -59,11 +69,6 @@ class TierStats:
         """Count the time of one more update."""
         with self._guard.lock:
             self.update_s += seconds
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the totals as plain values."""
-        with self._guard.lock:
-            return {name: getattr(self, name) for name in ("num_reads", "num_rows", "num_bytes", "seconds", "decide_s", "update_s")}
 
 
 class Read(Protocol):
