@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from penstock.errors import InputError
 
 _SKIP_BYTES = 1 << 20
 _MAX_DIMENSIONS = 32
-_LOCAL_HEADER_BYTES = 30
+_LOCAL_HEADER_BYTES, _LENGTHS_AT = 30, 26
 
 
 class Stream(Protocol):
@@ -220,13 +221,9 @@ def open_npz(path: Path) -> dict[str, ArrayFile]:
 
 
 def _describe_member(raw: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ArrayFile:
-    offset = _stored_offset(raw, info) if info.compress_type == zipfile.ZIP_STORED else None
+    offset = None
+    if info.compress_type == zipfile.ZIP_STORED:  # its bytes start behind a header of their own, a name and what else there is
+        raw.seek(info.header_offset + _LENGTHS_AT)
+        offset = info.header_offset + _LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", raw.read(4)))
     with archive.open(info) as file:
         return _describe(file, path, info.filename.removesuffix(".npy"), offset, info.file_size)
-
-
-def _stored_offset(raw: BinaryIO, info: zipfile.ZipInfo) -> int:
-    """Return where the bytes of a member that is stored, not compressed, start in the archive."""
-    raw.seek(info.header_offset)
-    header = raw.read(_LOCAL_HEADER_BYTES)
-    return info.header_offset + _LOCAL_HEADER_BYTES + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")

@@ -28,7 +28,7 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.records import EDGE, NODE, EdgeType
 from penstock.sources.array_file import ArrayFile, open_npz
-from penstock.sources.array_table import ArrayFileTable, ArrayRows, SparseRowsTable, array_rows, edge_columns
+from penstock.sources.array_table import ArrayFileTable, SparseRowsTable, array_rows, edge_columns
 from penstock.sources.pyg import EDGE_FIELD_OF
 from penstock.sources.source import ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, index_part, mask_splits
@@ -147,15 +147,6 @@ def _feature_table(archive: Archive, stem: str) -> Table | None:
     return SparseRowsTable("x", indptr, indices, archive.find(f"{stem}_data"), num_columns, f"{archive.path}:{stem}")
 
 
-def _joined(archive: Archive, parts: list[Table | None], num_nodes: int) -> Table | None:
-    """Put node tables side by side, each with `num_nodes` rows."""
-    present = [part for part in parts if part is not None]
-    for part in present:
-        if part.num_rows != num_nodes:
-            raise InputError(f"{part.name} has {part.num_rows} rows for {num_nodes} nodes")
-    return join(present, str(archive.path))
-
-
 def _nodes(archive: Archive, suffix: str, num_nodes: int, more: dict[str, ArrayFile]) -> Table | None:
     """Return the fields of one node type: features and labels, whose arrays have names that end in `suffix`, and `more`."""
     fields = {key: array_rows(array) for key, array in more.items()}
@@ -163,22 +154,21 @@ def _nodes(archive: Archive, suffix: str, num_nodes: int, more: dict[str, ArrayF
         labels = archive.find(f"{key}{suffix}")
         if labels is not None and "y" in fields:
             raise InputError(f"{archive.path}: y{suffix} and y_multi{suffix} would both be the labels: remove one")
+        if labels is not None and (len(labels.shape) not in (1, 2) or labels.shape[0] != num_nodes):
+            raise InputError(
+                f"{labels.name}: labels have shape {list(labels.shape)} for {num_nodes} nodes; expected one class per node, "
+                "or one row per node with a column per class"
+            )
         if labels is not None:
-            fields["y"] = _label_rows(labels, num_nodes)
+            fields["y"] = array_rows(labels)
     for rows in fields.values():
         if rows.num_rows != num_nodes:
             raise InputError(f"{rows.file.name} has {rows.num_rows} rows for {num_nodes} nodes")
+    features = _feature_table(archive, f"x{suffix}")
+    if features is not None and features.num_rows != num_nodes:
+        raise InputError(f"{features.name} has {features.num_rows} rows for {num_nodes} nodes")
     others = ArrayFileTable(fields, str(archive.path)) if fields else None
-    return _joined(archive, [_feature_table(archive, f"x{suffix}"), others], num_nodes)
-
-
-def _label_rows(labels: ArrayFile, num_nodes: int) -> ArrayRows:
-    if len(labels.shape) not in (1, 2) or labels.shape[0] != num_nodes:
-        raise InputError(
-            f"{labels.name}: labels have shape {list(labels.shape)} for {num_nodes} nodes; expected one class per node, "
-            "or one row per node with a column per class"
-        )
-    return array_rows(labels)
+    return join([part for part in (features, others) if part is not None], str(archive.path))
 
 
 def _edges(archive: Archive, edge_type: EdgeType, edge_index: ArrayFile, fields: dict[str, ArrayFile]) -> EdgeTable:

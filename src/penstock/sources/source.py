@@ -75,11 +75,13 @@ class Table(ABC):
         name: what to call it in a message: a file, a folder, an array.
         columns: by name.
         num_rows: None where only reading tells.
+        class_names: the word of each class, where labels have words.
     """
 
     name: str
     columns: Mapping[str, Column]
     num_rows: int | None
+    class_names: Sequence[str] = ()
 
     @abstractmethod
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
@@ -94,11 +96,6 @@ class Table(ABC):
     def reader_bytes(self) -> int:
         """What reading takes beside the rows, where it is much."""
         return 0
-
-    @property
-    def class_names(self) -> Sequence[str]:
-        """The word of each class, where labels have words."""
-        return ()
 
     def where(self, row: int) -> str:
         """Say where a row stands, for a message: 'edges.csv, line 17'."""

@@ -21,16 +21,8 @@ DEFAULT = "default"
 """Name of the split where there is only one."""
 
 PARTS = ("train", "val", "test")
-_PART_OF = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
-}
+_WORDS = (("train", "training"), ("val", "valid", "validation", "dev"), ("test", "testing"))
+_PART_OF = {word: part for part, words in zip(PARTS, _WORDS, strict=True) for word in words}
 _NO_PART = ("", "none", "unlabeled", "unlabelled")
 
 BLOCK = 1 << 16

@@ -175,7 +175,12 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
         node_type for node_type, files in nodes.items() if _is_mapped(node_type, files, node_tables[node_type].table, edge_tables)
     )
     for node_type in mapped:
-        _check_rows_are_named(node_type, node_tables[node_type].table)
+        table = node_tables[node_type].table
+        if table is not None and ID not in table.columns:
+            raise UsageError(
+                f"{table.name} has fields of {node_type!r} and no column of ids, while the edges name nodes by ids that are mapped: which "
+                f"row is which node? Name the column by {argument('id', ...)}, or say {argument('ids', 'number')} if ids are row numbers"
+            )
     splits = {node_type: _split(files, node_tables[node_type], node_type in mapped, base) for node_type, files in nodes.items()}
     return Source(
         nodes=node_tables,
@@ -306,14 +311,6 @@ def _is_mapped(node_type: NodeType, files: NodeFiles, table: Table | None, edges
     if files.ids in ("number", "int") and True in is_text:
         raise InputError(f"ids of {node_type!r} are strings in {seen[0][1]}, not integers as {argument('ids', files.ids)} says")
     return True in is_text or files.ids in ("int", "string") or (table is not None and ID in table.columns)
-
-
-def _check_rows_are_named(node_type: NodeType, table: Table | None) -> None:
-    if table is not None and ID not in table.columns:
-        raise UsageError(
-            f"{table.name} has fields of {node_type!r} and no column of ids, while the edges name nodes by ids that are mapped: "
-            f"which row is which node? Name the column by {argument('id', ...)}, or say {argument('ids', 'number')} if ids are row numbers"
-        )
 
 
 def _split(files: NodeFiles, nodes: NodeTable, is_mapped: bool, base: Path) -> Split:

@@ -34,12 +34,7 @@ class ComputedTable(Table):
         """
         self.columns = {column.name: column for column in columns}
         self.num_rows = num_rows
-        self.name, self._num_rows, self._compute, self._class_names = name, num_rows, compute, class_names
-
-    @property
-    def class_names(self) -> Sequence[str]:
-        """As given."""
-        return self._class_names
+        self.name, self._num_rows, self._compute, self.class_names = name, num_rows, compute, class_names
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Compute `max_rows` rows at a time."""
