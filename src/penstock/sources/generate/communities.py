@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,19 +18,17 @@ from penstock.errors import UsageError, argument
 from penstock.sources.generate.options import (
     EDGES,
     SIGNS,
-    TILE,
     GeneratorOptions,
     Shuffle,
     draw_words,
-    edge_columns,
+    edge_table,
     feature_rows,
     need_at_least,
     need_share,
     need_size,
 )
 from penstock.sources.generate.rank_law import power_of, ranks, uniform
-from penstock.sources.source import Column, Source
-from penstock.sources.tables import ComputedTable
+from penstock.sources.source import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +85,6 @@ class Communities(GeneratorOptions):
 
     def source(self) -> Source:
         """Describe the graph."""
-        columns = [
-            Column(name="x", dtype=np.dtype(np.float32), row_shape=(self.feature_dim,)),
-            Column(name="y", dtype=np.dtype(np.int64)),
-        ]
         key, shuffle, centers = self.key, Shuffle(self.key, self.num_nodes), self._centers()
         first_places = np.arange(self._num_groups + 1) * self.num_nodes // self._num_groups
 
@@ -99,24 +94,14 @@ class Communities(GeneratorOptions):
             classes = self._community_of(places) % self.num_classes
             return {name: classes if name == "y" else feature_rows(key, first, centers, classes) for name in names}
 
-        def compute_edges(first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-            ends = np.empty((2, count), dtype=np.int64)
-            for start in range(0, count, TILE):
-                tile = ends[:, start : start + TILE]
-                self._draw_tile(key, first + start, first_places, tile)
-                shuffle.forward(tile[0])
-                shuffle.forward(tile[1])
-            return {name: ends[0] if name == "src" else ends[1] for name in names}
-
-        edges = ComputedTable(edge_columns(), self._length, compute_edges, "communities edges")
-        nodes = ComputedTable(columns, self.num_nodes, compute_nodes, "communities nodes")
-        return self.make_source(self.num_nodes, edges, nodes)
+        edges = edge_table(self._length, partial(self._draw_tile, key, first_places), shuffle, "communities")
+        return self.make_source(self.num_nodes, edges, self.node_table(self.num_nodes, "communities", compute_nodes))
 
     def _community_of(self, places: np.ndarray) -> np.ndarray:
         """Return the community of each place before the ids are shuffled; communities are ranges of places, equal but for one."""
         return ((places + 1) * self._num_groups - 1) // self.num_nodes
 
-    def _draw_tile(self, key: np.ndarray, first: int, first_places: np.ndarray, ends: np.ndarray) -> None:
+    def _draw_tile(self, key: np.ndarray, first_places: np.ndarray, first: int, ends: np.ndarray) -> None:
         """Write the places of the ends int64[2, n]: words 0-1 and 2-3 choose within, 4 and 5 the communities, 6 whether to mix."""
         words = draw_words(key, first, ends.shape[1], EDGES, 2)
         num_groups = np.uint64(self._num_groups)

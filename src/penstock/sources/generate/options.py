@@ -7,9 +7,8 @@ they were.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,8 @@ TILE = 1 << 13
 """Rows that are made at a time within a chunk: their words stay in the processor's cache."""
 
 SPLIT_TILE = 1 << 20
-
+Compute = Callable[[int, int, tuple[str, ...]], dict[str, np.ndarray]]
+"""(first row, number of rows, names of columns) -> column name -> array."""
 
 EDGES, SHUFFLE, FEATURES, LABELS, SPLIT, SIGNS = range(6)
 """Streams: independent random numbers under one seed."""
@@ -76,28 +76,24 @@ class GeneratorOptions:
 
     def make_source(self, num_nodes: int, edges: Table, nodes: Table | None) -> Source:
         """Put a graph of one type together, with its splits."""
-        split = self._split(num_nodes)
+        split, values = self._split(num_nodes), {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        options = {name: value for name, value in values.items() if isinstance(value, int | float | str | bool | None)}
         return Source(
             nodes={NODE: NodeTable(node_type=NODE, num_nodes=num_nodes, table=nodes, num_classes=self.num_classes or None)},
             edges={EDGE: EdgeTable(edge_type=EDGE, table=edges)},
             is_homogeneous=True,
             splits={NODE: {DEFAULT: split}} if split else {},
-            provenance={"kind": "generated", "generator": type(self).__name__.lower(), "options": self._plain_options()},
+            provenance={"kind": "generated", "generator": type(self).__name__.lower(), "options": options},
         )
 
-    def _plain_options(self) -> dict[str, Any]:
-        """Return what can stand in a manifest."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, int | float | str | bool | None)}
-
-    def node_table(self, num_nodes: int, name: str) -> Table | None:
-        """Describe random features and labels."""
+    def node_table(self, num_nodes: int, name: str, compute: Compute | None = None) -> Table | None:
+        """Describe features and labels; by default random ones."""
         columns = []
         if self.feature_dim:
             columns.append(Column(name="x", dtype=np.dtype(np.float32), row_shape=(self.feature_dim,)))
         if self.num_classes:
             columns.append(Column(name="y", dtype=np.dtype(np.int64)))
-        return ComputedTable(columns, num_nodes, self._node_fields, f"{name} nodes") if columns else None
+        return ComputedTable(columns, num_nodes, compute or self._node_fields, f"{name} nodes") if columns else None
 
     def _node_fields(self, first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         fields = {}
@@ -175,6 +171,29 @@ class Shuffle:
     def back(self, ids: np.ndarray) -> None:
         """Replace int64[n] ids by ranks, in place."""
         unshuffle_ids(ids, self._num_ids, self._half, self._keys)
+
+
+def edge_table(num_edges: int, draw: Callable[[int, np.ndarray], None], shuffle: Shuffle | None, name: str) -> Table:
+    """Describe edges that are drawn tile by tile.
+
+    Args:
+        num_edges: how many.
+        draw: (number of the first, int64[2, n]) -> nothing: writes sources and destinations.
+        shuffle: of their ids afterwards.
+        name: of the generator.
+    """
+
+    def compute(first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        ends = np.empty((2, count), dtype=np.int64)
+        for start in range(0, count, TILE):
+            tile = ends[:, start : start + TILE]
+            draw(first + start, tile)
+            if shuffle is not None:
+                shuffle.forward(tile[0])
+                shuffle.forward(tile[1])
+        return {name: ends[0] if name == "src" else ends[1] for name in names}
+
+    return ComputedTable(edge_columns(), num_edges, compute, f"{name} edges")
 
 
 def edge_columns() -> Sequence[Column]:

@@ -16,17 +16,15 @@ from penstock.kernels.rmat.reference import LEVELS, alias_table
 from penstock.rng import MAX_NODES
 from penstock.sources.generate.options import (
     EDGES,
-    TILE,
     GeneratorOptions,
     Shuffle,
     draw_words,
-    edge_columns,
+    edge_table,
     need_at_least,
     need_share,
     need_size,
 )
 from penstock.sources.source import Source
-from penstock.sources.tables import ComputedTable
 
 MAX_SCALE = MAX_NODES.bit_length() - 1
 MIN_A = 0.01
@@ -83,21 +81,9 @@ class RMat(GeneratorOptions):
         num_levels = max(self._size - 1, 0).bit_length()
         shuffle = Shuffle(key, self._size) if self.permute else None
 
-        def compute(first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-            ends = np.empty((2, count), dtype=np.int64)
-            for start in range(0, count, TILE):
-                tile = ends[:, start : start + TILE]
-                _draw_tile(first + start, tile, key, table, num_levels, self._size)
-                if shuffle is not None:
-                    shuffle.forward(tile[0])
-                    shuffle.forward(tile[1])
-            return {name: ends[0] if name == "src" else ends[1] for name in names}
+        def draw(first: int, tile: np.ndarray) -> None:
+            words = draw_words(key, first, tile.shape[1], EDGES, -(-num_levels // (4 * LEVELS)))
+            rmat_edges(words.ravel(), first, key, EDGES, table, num_levels, self._size, tile[0], tile[1])
 
-        edges = ComputedTable(edge_columns(), self._length, compute, "rmat edges")
+        edges = edge_table(self._length, draw, shuffle, "rmat")
         return self.make_source(self._size, edges, self.node_table(self._size, "rmat"))
-
-
-def _draw_tile(first: int, tile: np.ndarray, key: np.ndarray, table: np.ndarray, num_levels: int, num_nodes: int) -> None:
-    num_groups = -(-num_levels // LEVELS)
-    words = draw_words(key, first, tile.shape[1], EDGES, -(-num_groups // 4))
-    rmat_edges(words.ravel(), first, key, EDGES, table, num_levels, num_nodes, tile[0], tile[1])

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import UsageError, argument
-from penstock.sources.generate.options import EDGES, TILE, GeneratorOptions, Shuffle, draw_words, edge_columns, need_size
+from penstock.sources.generate.options import EDGES, GeneratorOptions, Shuffle, draw_words, edge_table, need_size
 from penstock.sources.generate.rank_law import power_of, ranks, uniform
 from penstock.sources.source import Source
-from penstock.sources.tables import ComputedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +45,10 @@ class Zipf(GeneratorOptions):
         """Describe the graph."""
         key, power, shuffle = self.key, power_of(self.skew), Shuffle(self.key, self.num_nodes)
 
-        def compute(first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-            ends = {name: np.empty(count, dtype=np.int64) for name in names}
-            for start in range(0, count, TILE):
-                num_rows = min(TILE, count - start)
-                words = draw_words(key, first + start, num_rows, EDGES)
-                for name, out in ends.items():
-                    high, low = words[:2] if name == "src" else words[2:]
-                    found = ranks(uniform(high, low), self.num_nodes, power)
-                    shuffle.forward(found)
-                    out[start : start + num_rows] = found
-            return ends
+        def draw(first: int, tile: np.ndarray) -> None:
+            words = draw_words(key, first, tile.shape[1], EDGES)
+            for out, high, low in ((tile[0], words[0], words[1]), (tile[1], words[2], words[3])):
+                out[:] = ranks(uniform(high, low), self.num_nodes, power)
 
-        edges = ComputedTable(edge_columns(), self._length, compute, "zipf edges")
+        edges = edge_table(self._length, draw, shuffle, "zipf")
         return self.make_source(self.num_nodes, edges, self.node_table(self.num_nodes, "zipf"))
