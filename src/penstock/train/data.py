@@ -6,13 +6,12 @@ In: an open store and a configuration. Out: everything the loop and the inferenc
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
 
 from penstock.errors import InputError, MissingFieldError, UsageError, argument, damaged
-from penstock.feed.inputs import ArrayInput, FindPacked, find_packed, no_packed
+from penstock.feed.inputs import ArrayInput
 from penstock.records import NODE, Graph, NodeType
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import ArraySpec, Store
@@ -41,7 +40,7 @@ class TrainingData:
         bfloat16: node types whose features are bfloat16, kept as uint16.
         split: name of the split, or None.
         normalize: how features are normalised.
-        packed: finds copies of fields that are packed for a disk.
+        store: that it was read from, which may have copies of fields that are packed for a disk.
     """
 
     graph: Graph
@@ -55,13 +54,13 @@ class TrainingData:
     bfloat16: frozenset[NodeType]
     split: str | None
     normalize: str
-    packed: FindPacked = no_packed
+    store: Store | None = None
 
     def source(self) -> ArrayInput:
         """The input of the training loader: features. Labels are those of the seeds alone, and are looked up there."""
         arrays = {t: {"x": rows} for t, rows in self.x.items()}
         return ArrayInput(
-            self.sampled, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True, packed=self.packed
+            self.sampled, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True, packed_in=self.store
         )
 
     def labels_of(self, nodes: np.ndarray) -> np.ndarray:
@@ -136,7 +135,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
         split=split,
         normalize=config.normalize,
-        packed=partial(find_packed, store),
+        store=store,
     )
 
 

@@ -6,7 +6,6 @@ In: a `Graph` and arrays with one row per node or edge (in CSC order). Out: an i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,20 +36,6 @@ Arrays = Mapping[Any, Mapping[str, np.ndarray]]
 if TYPE_CHECKING:
     from penstock.store.packing import Packed
 
-FindPacked = Callable[[NodeType, Sequence[str]], "Packed | None"]
-
-
-def find_packed(store: Store, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
-    """What a store has packed; what makes such copies is not loaded before somebody asks."""
-    from penstock.store.packing import packed_of
-
-    return packed_of(store, node_type, fields)
-
-
-def no_packed(node_type: NodeType, fields: Sequence[str]) -> Packed | None:
-    """Nothing is packed."""
-    return None
-
 
 class ArrayInput(Input):
     """A graph with arrays for fields.
@@ -62,7 +47,7 @@ class ArrayInput(Input):
         split: (part, node type or None) -> int64 ids, for seeds given by the name of a part.
         is_bfloat16: tells of (type, field) whether its uint16 values are bfloat16.
         is_mapped: arrays are files, mapped.
-        packed: (node type, fields) -> copies of them whose rows are packed for reads by the page, or None.
+        packed_in: the store whose arrays these are: it may have copies of them whose rows are packed for reads by the page.
     """
 
     by_position = True
@@ -76,10 +61,10 @@ class ArrayInput(Input):
         is_bfloat16: Callable[[Any, str], bool] = lambda key, name: False,
         *,
         is_mapped: bool = False,
-        packed: FindPacked = no_packed,
+        packed_in: Store | None = None,
     ) -> None:
         self.graph, self._node_arrays, self._edge_arrays = graph, node_arrays, edge_arrays or {}
-        self._split, self._is_bfloat16, self.is_mapped, self._packed = split, is_bfloat16, is_mapped, packed
+        self._split, self._is_bfloat16, self.is_mapped, self._packed_in = split, is_bfloat16, is_mapped, packed_in
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
         """Resolve node ids, masks, node types and parts of a split."""
@@ -148,7 +133,11 @@ class ArrayInput(Input):
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
         """Copies of node fields whose rows are packed."""
-        return self._packed(node_type, fields)
+        if self._packed_in is None:
+            return None
+        from penstock.store.packing import packed_of  # what makes such copies is not loaded before somebody asks
+
+        return packed_of(self._packed_in, node_type, fields)
 
     def new_batch(self) -> Data | HeteroData:
         """Return an empty batch; types without fields still count their nodes."""
@@ -177,7 +166,7 @@ class StoreInput(ArrayInput):
             lambda part, node_type: store.split(part, split, node_type),
             lambda key, name: (store.edge_fields(key) if isinstance(key, tuple) else store.node_fields(key))[name].dtype == "bfloat16",
             is_mapped=True,
-            packed=partial(find_packed, store),
+            packed_in=store,
         )
         self.store = store
 

@@ -17,11 +17,10 @@ import numpy as np
 from penstock.errors import BudgetError, InputError, TierError, UsageError, argument
 from penstock.feed.caches import Caches
 from penstock.feed.fields import Field, TensorRows
-from penstock.feed.inputs import FindPacked, no_packed
 from penstock.feed.setup.topology import bottom_of_lists, file_behind, make_lists, read_topology
 from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import SAME, Plan, slow_options
-from penstock.records import EDGE, NODE, EdgeType, Graph
+from penstock.records import EDGE, NODE, EdgeType, Graph, NodeType
 from penstock.sample.lists import with_lists
 from penstock.store.budget import require_room
 from penstock.store.huge_pages import copy_to_own_pages
@@ -49,7 +48,7 @@ class Access:
     """
 
     is_mapped: bool = False
-    packed: FindPacked = no_packed
+    packed: Callable[[NodeType, Sequence[str]], Packed | None] = lambda node_type, fields: None
     max_readers: int = 8
     reader: torch.device | None = None
 
