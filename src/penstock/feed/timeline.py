@@ -54,7 +54,7 @@ class Recording:
         if number >= self.first:
             if number == self.first:
                 self._since = asked
-            self._ask(number, asked)
+            self.over(number, asked)
             returned, me = time.perf_counter(), threading.get_ident()
             self._keep(STALL, number, asked, got, me)
             self._keep("assemble", number, got, returned, me)
@@ -63,11 +63,7 @@ class Recording:
             self._returned = returned
 
     def over(self, number: int, asked: float) -> None:
-        """The pass ended when batch `number` was asked for, which is not there."""
-        self._ask(number, asked)
-
-    def _ask(self, number: int, asked: float) -> None:
-        """The user is done with the batch before."""
+        """The user is done with the batch before `number`, which he asks for; at the end of the pass it is not there."""
         if number >= self._stop:
             self._until = min(self._until, asked)
         self._keep(TRAIN, number - 1, self._returned, asked, threading.get_ident())
@@ -89,13 +85,7 @@ class Recording:
             return None
         threads: dict[int, int] = {}
         spans = [
-            [
-                stage,
-                number,
-                round(begin - self._since, 6),
-                round(min(end, until) - self._since, 6),
-                threads.setdefault(thread, len(threads)),
-            ]
+            [stage, number, *(round(at - self._since, 6) for at in (begin, min(end, until))), threads.setdefault(thread, len(threads))]
             for stage, number, begin, end, thread in sorted(self._kept, key=lambda span: (STAGES.index(span[0]), span[2]))
             if begin < until
         ]

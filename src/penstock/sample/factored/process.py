@@ -83,17 +83,14 @@ class SampleMaker:
 
     def draw(self, epoch: int, index: int) -> Sample:
         """The sample of batch `index` of an epoch, marked, as it is sent."""
-        sample = self._draw(epoch, index)
-        sample.marks = mark(sample.nodes, self.directories)
-        return sample
-
-    def _draw(self, epoch: int, index: int) -> Sample:
-        batches = self._batches
+        batches, place = self._batches, {"epoch": epoch, "batch": index, "workspace": self._workspace}
         seeds = batches.seeds_of(epoch, index)
         if self._on_device is not None:
-            drawn = self._on_device.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=self._workspace)
-            return drawn.for_wire(self.graph)
-        return batches.sampler.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=self._workspace)
+            sample = self._on_device.sample(batches.seed_type, seeds, **place).for_wire(self.graph)
+        else:
+            sample = batches.sampler.sample(batches.seed_type, seeds, **place)
+        sample.marks = mark(sample.nodes, self.directories)
+        return sample
 
     def run(self, job: Job, slots: Slots) -> Done:
         """Do a job. What sampling raises is told, not raised."""

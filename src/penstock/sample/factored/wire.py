@@ -7,7 +7,7 @@ part begins at a multiple of 8. Features never travel: the trainer reads them fr
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,22 +18,15 @@ _FIXED = 2
 """Numbers before the hop sizes: length of the header, seeds."""
 
 
-class _Part(NamedTuple):
-    """One array on the way; None where there is none."""
-
-    values: np.ndarray | None
-    dtype: type
-
-
-def _parts_of(sample: Sample, graph: Graph) -> list[_Part]:
-    parts = [_Part(ids, index_dtype(graph.num_nodes[t])) for t, ids in sample.nodes.items()]
-    parts += [_Part(sample.marks.get(t), np.int32) for t in sample.nodes]
-    parts += [_Part(trees, index_dtype(sample.num_seeds)) for trees in (sample.trees or {}).values()]
+def _parts_of(sample: Sample, graph: Graph) -> list[tuple[np.ndarray | None, type]]:
+    """The arrays on the way and their dtypes there; None where there is none."""
+    parts: list[tuple[np.ndarray | None, type]] = [(ids, index_dtype(graph.num_nodes[t])) for t, ids in sample.nodes.items()]
+    parts += [(sample.marks.get(t), np.int32) for t in sample.nodes]
+    parts += [(trees, index_dtype(sample.num_seeds)) for trees in (sample.trees or {}).values()]
     for edge_type, edges in sample.edges.items():
-        num_edges = edges.positions.size
-        parts.append(_Part(edges.edge_index[0], index_dtype(sample.nodes[edge_type[0]].size)))
-        parts.append(_Part(edges.row_ptr, index_dtype(num_edges)))
-        parts.append(_Part(edges.positions, index_dtype(graph.adjacency[edge_type].num_edges)))
+        parts.append((edges.edge_index[0], index_dtype(sample.nodes[edge_type[0]].size)))
+        parts.append((edges.row_ptr, index_dtype(edges.positions.size)))
+        parts.append((edges.positions, index_dtype(graph.adjacency[edge_type].num_edges)))
     return parts
 
 
@@ -47,13 +40,13 @@ class Packed:
 
     def __init__(self, sample: Sample, graph: Graph) -> None:
         parts = _parts_of(sample, graph)
-        self._parts = [(part.values, part.dtype) for part in parts if part.values is not None]
+        self._parts = [(values, dtype) for values, dtype in parts if values is not None]
         hops: list[int] = []
         for t in sample.nodes:
             hops += [len(sample.num_nodes_per_hop[t]), *sample.num_nodes_per_hop[t]]
         for edges in sample.edges.values():
             hops += [-1] if edges.num_per_hop is None else [len(edges.num_per_hop), *edges.num_per_hop]
-        hops += [-1 if part.values is None else part.values.size for part in parts]
+        hops += [-1 if values is None else values.size for values, _ in parts]
         self._header = np.array([_FIXED + len(hops), sample.num_seeds, *hops], np.int64)
 
     @property
