@@ -43,6 +43,13 @@ def test_rates_are_those_of_reads(device):
     assert min(rates.values()) > 0
 
 
+def test_a_device_that_is_slow_at_first_is_so_for_all(monkeypatch):
+    times = iter([9.0, 9.0, 9.0, 4.0, 2.0, 1.0, 4.0, 2.0, 1.0])
+    monkeypatch.setattr(grid, "_seconds", lambda work, device: next(times))
+    rates = grid.measure_rates(torch.device("cpu"), [1, 2, 3], table_bytes=1 << 14, read_bytes=1 << 12)
+    assert rates == {1: 1024.0, 2: 2048.0, 3: 4096.0}
+
+
 def test_it_is_measured_once_on_a_device_and_never_in_the_interpreter(monkeypatch):
     measured = []
 

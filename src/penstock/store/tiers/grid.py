@@ -107,7 +107,9 @@ def measure_rates(
         return lambda: gather_rows(table, ROW_BYTES, next(sets), out, max_programs=programs)
 
     read(candidates[0])()  # compiles
-    return {programs: out.numel() / min(_seconds(read(programs), device) for _ in range(REPEATS)) for programs in candidates}
+    # in turns: a device that was idle is slow at first, and that would be the fewest programs'
+    rounds = [[_seconds(read(programs), device) for programs in candidates] for _ in range(REPEATS)]
+    return {programs: out.numel() / min(times) for programs, *times in zip(candidates, *rounds, strict=True)}
 
 
 def _seconds(work: Callable[[], None], device: torch.device) -> float:
