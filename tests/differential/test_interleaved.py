@@ -50,7 +50,7 @@ def small_blocks(monkeypatch):
     """Many programs for small graphs."""
     for kernels in (relabel, sampling):
         monkeypatch.setattr(kernels, "BLOCK", 16)
-    monkeypatch.setattr(sampling, "_TILE_ELEMENTS", 64)
+    monkeypatch.setattr(sampling, "_TILES", {4: (4, 1)})
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -84,6 +84,29 @@ assert {name: len(each) for name, each in compiled.items()} == {
 }, compiled
 """
 
+TILES = """
+import re, subprocess
+from pathlib import Path
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from penstock.kernels.sample_neighbors import gpu as draw
+
+names = draw._draw_tile.arg_names
+numbers, small = ("num_edges", "num_src", "fanout", "place", "num_kept"), ("indices", "ranks", "cached", "neighbors")
+tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+for lanes, (rows, num_warps) in draw._TILES.items():
+    constants = {"copies": None, "REPLACE": False, "HAS_COPIES": False, "HAS_KEPT": True, "ROWS": rows, "LANES": lanes}
+    signature = {name: "i32" if name in numbers else "*i32" if name in small else "*i64" for name in names}
+    signature |= dict.fromkeys(constants, "constexpr")
+    source = ASTSource(draw._draw_tile, signature, constexprs={(names.index(name),): value for name, value in constants.items()})
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps, "enable_fp_fusion": False})
+    path = Path("tile.cubin")
+    path.write_bytes(compiled.asm["cubin"])
+    said = subprocess.run([tool, "--dump-resource-usage", path], capture_output=True, text=True, check=True).stdout
+    assert int(re.search(r"STACK:(\\d+)", said)[1]) <= 8, (lanes, said)  # a register or two, of one compiler
+"""
+
 
 def compiles(code, folder):
     """Run it where no device is, in a process that does not interpret."""
@@ -91,7 +114,7 @@ def compiles(code, folder):
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore:.torch.jit:DeprecationWarning", "-c", code],
-        env=environment, capture_output=True, text=True, check=False, timeout=250,
+        env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=250,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -103,3 +126,8 @@ def test_rows_are_copied_in_the_widest_words(tmp_path):
 def test_sampling_kernels_compile_once(tmp_path):
     """By the functions that launch them."""
     compiles(SAMPLING, tmp_path)
+
+
+def test_tiles_stay_in_registers(tmp_path):
+    """What does not fit goes to memory and back, in each round."""
+    compiles(TILES, tmp_path)

@@ -55,7 +55,8 @@ class Run:
                 self.place[active], self.place[some] = place, operands[0]
                 return
             if opcode[0] in ("ret", "bar"):
-                assert opcode[0] == "ret" or (opcode[1:], operands) == (["sync"], ["0"])
+                of_warp = (opcode[1:], operands) == (["warp", "sync"], ["-1"]) and self.kernel.num_threads == WARP  # all of the program
+                assert opcode[0] == "ret" or of_warp or (opcode[1:], operands) == (["sync"], ["0"])
                 self.place[active] = place
                 (self.is_over if opcode[0] == "ret" else self.waits)[some] = True
                 together = (self.waits | self.is_over).reshape(-1, self.kernel.num_threads).all(axis=1)

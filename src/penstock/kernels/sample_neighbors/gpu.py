@@ -37,8 +37,9 @@ _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 _SLICES = ("nodes", "span", "words", "copies", "row_ptr", "before", "positions", "columns", "neighbors", "status")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
-_TILE_ELEMENTS = 2048
-"""Comparisons of one round of a tile, which a program holds in registers."""
+_TILES = {4: (32, 1), 8: (16, 1), 16: (8, 2), 32: (4, 4), 64: (1, 4)}
+"""Lanes -> (nodes, warps) of a tile. What the compiler keeps in registers, with as few warps as that allows: those of a program repeat what
+belongs to a node, and wait for each other."""
 
 
 class Kept(NamedTuple):
@@ -103,7 +104,7 @@ def sample_neighbors(
 
 def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, *outputs):
     lanes = max(4, triton.next_power_of_2(fanout))
-    rows = BLOCK // lanes if replace else max(1, min(128, _TILE_ELEMENTS // (lanes * lanes)))
+    rows, num_warps = (BLOCK // lanes, 4) if replace else _TILES[lanes]
     lists = (indptr, indices, indices.numel(), num_src)
     launch(
         _draw_tile,
@@ -115,6 +116,7 @@ def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, p
         HAS_KEPT=kept is not None,
         ROWS=rows,
         LANES=lanes,
+        num_warps=num_warps,
     )
 
 
