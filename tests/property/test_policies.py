@@ -56,15 +56,18 @@ class TestFIFO(ModelContract):
         assert set(resident(policy).values()) == model.content()
 
 
+@pytest.mark.parametrize("policy", [CLOCK, SIEVE, LRU, Belady])
+def test_most_rows(policy, monkeypatch):
+    """Slots share their 32 bits with marks, or with places in what is several times as long."""
+    most, window = policy.most_rows, [1] if policy is Belady else []
+    with pytest.raises(UsageError, match=f"{policy.name} keeps at most {most} rows, got {most + 1}"):
+        policy(most + 1, most + 1, *window)
+    monkeypatch.setattr(policy, "most_rows", 5)
+    assert policy(10, 5, *window).num_slots == 5
+
+
 class TestCLOCK(ModelContract):
     make, model = staticmethod(CLOCK), staticmethod(clock_reference.Model)
-
-    def test_most_rows(self, monkeypatch):
-        """Marks and slots share 32 bits."""
-        monkeypatch.setattr(CLOCK, "most_rows", 5)
-        assert self.make(10, 5).num_slots == 5
-        with pytest.raises(UsageError, match="at most 5 rows, got 6"):
-            self.make(10, 6)
 
 
 class TestSIEVE(ModelContract):

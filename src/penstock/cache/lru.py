@@ -13,6 +13,7 @@ class LRU(Policy):
 
     name = "lru"
     node_numbers = 2
+    most_rows = (1 << 31) // kernels.LOG_ENTRIES  # places in the log are int32
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         super().__init__(num_nodes, capacity)
