@@ -10,7 +10,7 @@ from penstock.errors import UsageError
 from penstock.plan import RECIPES
 from penstock.report.live import introduction, summary_of
 from penstock.report.page import write_report
-from penstock.train import TrainConfig, checkpoint, train
+from penstock.train import Observer, TrainConfig, checkpoint, train
 from tests.train.stores import make_store, make_typed_store
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=32, hidden=8, epochs=2, num_workers=2, lr=0.01, dropout=0.1, torch_threads=1)
@@ -93,6 +93,23 @@ def test_lists_are_counted_and_shown(stores, tmp_path):
     assert re.search(r"cache hits [\d.]+ %  list hits [\d.]+ %", summary_of(result.history[-1]))
     shared = run(tmp_path / "shared", stores["plain"], recipe="ducati", topology="memory").description
     assert re.search(r"keeps a share of the neighbour lists: .*, read into memory: .*together", introduction(shared, 2))
+
+
+def test_finding_out_what_is_hot_is_told(stores, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.store.progress._FIRST_S", 0.0)
+    noted = []
+
+    class Listener(Observer):
+        def note(self, message):
+            noted.append(message)
+
+    config = TrainConfig(store=stores["plain"], **QUICK, policy="presample", cache="10%")
+    result = train(config, tmp_path, observer=Listener())
+    assert any(re.fullmatch(r"finding out what is hot: batch 1 of \d+", line) for line in noted)
+    assert "calculating what a batch reaches, a pass over the edges a hop: hop 1 of 2" in noted
+    assert result.description["setup_s"] > 0
+    assert "to find out what is hot" in write_report(result, tmp_path).read_text()
+    assert "; found out and filled in 1 min 15 s" in introduction({**result.description, "setup_s": 75.0}, 2)
 
 
 def test_a_run_of_before_neighbour_lists_goes_on(stores, tmp_path):

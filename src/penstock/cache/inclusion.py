@@ -8,6 +8,7 @@ from penstock.errors import NotSupportedError, UsageError, damaged_neighbor
 from penstock.kernels.inclusion import cpu as kernels
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
+from penstock.store.progress import told
 
 
 def inclusion_probability(
@@ -35,7 +36,8 @@ def inclusion_probability(
     frontier = {node_type: np.zeros(count) for node_type, count in graph.num_nodes.items()}
     frontier[seed_type][seeds] = min(1.0, batch_size / max(seeds.size, 1))
     avoided = {node_type: 1.0 - probability for node_type, probability in frontier.items()}
-    for hop in range(sampler.num_hops if num_hops is None else num_hops):
+    num_hops = sampler.num_hops if num_hops is None else num_hops
+    for hop in told(range(num_hops), "calculating what a batch reaches, a pass over the edges a hop: hop", num_hops):
         missed = {node_type: np.ones(count) for node_type, count in graph.num_nodes.items()}
         for edge_type, csc in graph.adjacency.items():
             source_type, _, node_type = edge_type

@@ -21,6 +21,7 @@ from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler, Workspace
 from penstock.sample.batches import SampledBatches
 from penstock.store.process_memory import free_bytes, usable_cores
+from penstock.store.progress import told
 
 NUM_THREADS = min(8, usable_cores())
 """To find out what is hot by, when nothing else goes on. One counts what the others sample, which takes it an eighth of their time."""
@@ -135,7 +136,7 @@ def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batche
     nodes = {t: np.zeros(num_nodes, narrow) for t, num_nodes in graph.num_nodes.items()}
     lists = {e: np.zeros(csc.num_dst, wide) for e, csc in graph.adjacency.items()}
     how = {"epochs": range(num_epochs), "max_batches": max_batches, "num_threads": num_threads}
-    for sample in iterate_samples(replace(batches, sampler=apart), **how):
+    for sample in told(iterate_samples(replace(batches, sampler=apart), **how), "finding out what is hot: batch", count):
         for node_type, ids in distinct_nodes(apart, sample).items():
             placement.count_up_to(ids, np.iinfo(narrow).max, nodes[node_type])
         for edge_type in graph.adjacency:

@@ -72,7 +72,8 @@ def _kept(description: dict[str, Any]) -> str:
         return "\nuva: without a GPU (--device cuda) there is nothing for it to do" if is_waiting else ""
     disks = "".join(f"\n{name}: {how}" for name, how in description["disks"].items())
     memory = f"\nmemory: {description['memory']}" if description["memory"] else ""
-    return f"\n{plan['recipe']}: {words.kept(description)}{disks}{memory}"
+    took = f"; found out and filled in {words.seconds(description['setup_s'])}" if description["setup_s"] >= 1 else ""
+    return f"\n{plan['recipe']}: {words.kept(description)}{took}{disks}{memory}"
 
 
 def _on_device(description: dict[str, Any]) -> str:

@@ -122,6 +122,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *([("tensors on the device", f"{words.num_bytes(d['device_peak_bytes'])} at most")] if d["device_peak_bytes"] else []),
         *([(" and ".join(scored), f"by {d['evaluation']} neighbourhoods")] if scored else []),
         ("threads", f"{d['num_workers']} for sampling, {d['torch_threads']} for the model"),
+        ("before the first batch", f"{words.seconds(d['setup_s'])} to open, to find out what is hot and to fill caches"),
     ]
 
 

@@ -27,6 +27,7 @@ from penstock.records import NODE
 from penstock.store import Store
 from penstock.store.device_memory import peak_device_bytes
 from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes, usable_cores
+from penstock.store.progress import hearing
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
@@ -99,6 +100,7 @@ class _Run:
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
         self.plan = config.plan().resolved(has_device=config.device != "cpu")
         self._saved = ""  # where the checkpoint stands
+        self._setup_s = 0.0  # before the first batch: finding out what is hot, filling caches
         self.store = Store.open(config.store)
         self.data: TrainingData = read_training_data(self.store, config)
         self.learner = Learner(config, self.data, device)
@@ -109,7 +111,8 @@ class _Run:
 
     def _make_loader(self) -> NeighborLoader:
         config, device = self.config, self.learner.device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):  # a step may be tried
+        fork = torch.random.fork_rng([device] if device.type == "cuda" else [])  # a step may be tried
+        with fork, hearing(self.observer.note):
             return NeighborLoader(
                 self.data.source(),
                 list(config.num_neighbors),
@@ -138,6 +141,7 @@ class _Run:
             raise StateError(
                 f"{self.folder} holds a run already: {argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
             )
+        began = time.perf_counter()
         try:
             self.loader = self._make_loader()
         except Exception:
@@ -145,6 +149,7 @@ class _Run:
                 with suppress(OSError):
                     settings.unlink() if before is None else settings.write_bytes(before)
             raise
+        self._setup_s = time.perf_counter() - began
         if not is_new:
             self._restore()
             write_json(settings, self.config.as_dict())
@@ -184,6 +189,7 @@ class _Run:
             "model": f"{model.kind} ({type(model).__name__}, {sum(p.numel() for p in model.parameters()):,} weights)",
             "num_workers": self.loader.num_workers,
             "torch_threads": torch.get_num_threads(),
+            "setup_s": self._setup_s,
             "plan": None if self.plan.is_plain and self.plan.device_policy is None else self.plan.as_dict(),
             **{name: getattr(stats, name) for name in FROM_STATS},
             "device_peak_bytes": peak_device_bytes(self.learner.device),
