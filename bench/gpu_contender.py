@@ -40,6 +40,8 @@ SLOW, FEW = 4, 3
 """Of a contender that would take most of the time there is."""
 MOST_BATCHES = 12 << 30
 """Bytes of rows of all batches that are under way at once."""
+LOOK_S, IDLE_SHARE = 0.2, 0.2
+"""Between two looks at what a contender's processes compute, and how much of one processor is none."""
 
 
 @dataclass(frozen=True)
@@ -254,14 +256,14 @@ def measure(contender: Any, mode: str, settings: Settings) -> dict[str, float]:
             "nodes_per_batch": nodes / done, "device_peak_bytes": peak}  # fmt: skip
 
 
-def settle(contender: Any, patience_s: float = 30.0) -> None:
+def settle(contender: Any, patience_s: float = 10.0) -> None:
     """Wait until neither this process nor its workers compute, and give back memory that others may need."""
     synchronize(contender.device)
     end = time.monotonic() + patience_s
     used = -1.0
-    while time.monotonic() < end and (now := processor_s()) - used > 0.01:
+    while time.monotonic() < end and (now := processor_s()) - used > IDLE_SHARE * LOOK_S:
         used = now
-        time.sleep(0.1)
+        time.sleep(LOOK_S)
     contender.rest()
     if contender.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -269,8 +271,8 @@ def settle(contender: Any, patience_s: float = 30.0) -> None:
 
 
 def processor_s() -> float:
-    """Seconds of the processors that this process and those below it have used."""
-    total = 0.0
+    """Seconds of the processors that this process and those below it have used, but for this thread: to look costs it milliseconds."""
+    total = -time.thread_time()
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         try:
             times = process.cpu_times()
