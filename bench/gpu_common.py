@@ -31,6 +31,8 @@ SMI_FIELDS = {
 
 SHARE = 0.2
 """Of the multiprocessors, for a gather over the link."""
+AT_MOST, UNORDERED = f"{SHARE:.1%}", "as they stand"
+"""Entries of a result: by programs on so many of them; rows that are not read region by region."""
 WAYS = {"": 1, ", two threads": 2, ", four threads": 4}
 """How a sampler on a device is given its batches."""
 HEAD_START = 4_000_000

@@ -130,6 +130,9 @@ class Penstock:
         """Give up what no batch needs now."""
         self._loader._maker.let_go()
 
+    def end(self) -> None:
+        """Its threads end with the process."""
+
     def describe(self) -> dict[str, Any]:
         """What it says of itself."""
         stats = self._loader.stats()
@@ -195,13 +198,20 @@ class PyG:
                 rates[str(variant)] = round(works[variant], 1)
             except (RuntimeError, OSError) as error:  # no shared memory, no handles
                 rates[f"{variant}: {str(error).splitlines()[0][:120]}"] = 0.0
-            self._loader = None  # its workers end before the next ones begin
-            gc.collect()
+            self.end()
         if not works:
             raise CannotRun(f"no setting of PyG's loader works: {rates}")
         best = max(works, key=lambda variant: works[variant])
         self.about |= {"tried_seeds_per_s": rates, "chosen": str(best)}
         self._loader, self.workers = self._make(best), best.workers
+
+    def end(self) -> None:
+        """Its workers end before the next ones begin; by themselves they do not, and torch waits five seconds for each."""
+        loader = getattr(self._loader, "loader", self._loader)  # of a PrefetchLoader
+        for worker in getattr(getattr(loader, "_iterator", None), "_workers", ()):
+            worker.terminate()
+        self._loader = None
+        gc.collect()
 
     def _make(self, variant: Variant) -> Any:
         from torch_geometric.loader import NeighborLoader, PrefetchLoader
@@ -309,6 +319,8 @@ def serve(name: str, path: str, settings: Settings, asked: Iterable[str]) -> Ite
         traceback.print_exc()
         message = next((line for line in str(error).splitlines() if line.strip()), "")
         yield {"failed": f"{type(error).__name__}: {message[:300]}"}
+    if contender is not None:
+        contender.end()
 
 
 def main() -> None:

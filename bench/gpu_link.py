@@ -2,14 +2,15 @@
 
     python -m bench.gpu_link [--minutes 9] [--out FOLDER]            python -m bench.gpu_link --toy
 
-link: bytes a second of `gather_rows` out of pinned memory, rows of many sizes, by the number of programs; over those of one large copy of
-pinned memory. registered: the same out of ordinary memory and of a mapped file that were registered, which is what a loader reads; also
-rows in the order of the file. step: a step of training, of so many seeds that the device is busy with it, alone and beside such a gather.
-device: `gather_rows` out of the device's own memory over a copy within it. cache: `gather_cached` by the
-share of hits, over `gather_rows` of all rows over the link.
+link: bytes a second of a tier of pinned memory, rows of many sizes, over those of one large copy of pinned memory; by the number of
+programs, and as rows stand in place of region by region. registered: the same out of ordinary memory and of a mapped file that were
+registered, which is what a loader reads. step: a step of training, of so many seeds that the device is busy with it, alone and beside such
+reads. device: `gather_rows` out of the device's own memory over a copy within it. cache: `gather_cached` by the share of hits, over a read
+of all rows over the link.
 
-Times are the device's own (events), of several launches; rows are distinct and at random over a table that no cache holds; contenders
-alternate, medians count. The bytes of a gather are those of its rows; of a copy within the device, those that are read, as of a gather.
+Times are the device's own (events), of several launches, all that a read asks for included; rows are distinct and at random over a table
+that no cache holds; contenders alternate, medians count. The bytes of a gather are those of its rows; of a copy within the device, those
+that are read, as of a gather.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ import numpy as np
 import torch
 
 from bench.gpu_common import (
+    AT_MOST,
     SHARE,
+    UNORDERED,
     ResultFile,
     alternate,
     filled,
@@ -40,8 +43,8 @@ from bench.gpu_common import (
 from bench.gpu_model import penstock_step
 from penstock.kernels.gather_cached.gpu import gather_cached
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS, gather_rows
+from penstock.store.tiers import PinnedTier
 from penstock.store.tiers.grid import programs_over_link, programs_with_hits
-from penstock.store.tiers.pin import pin
 
 GIB = 1 << 30
 
@@ -52,7 +55,7 @@ class Sizes:
 
     Attributes:
         table, copied: bytes of the table of rows, of a copy. read: bytes of a launch. launches: in a timing.
-        rows: sizes of rows, in bytes. shares: of the multiprocessors. hits: in percent.
+        rows: sizes of rows, in bytes. shares: of the multiprocessors, tried for `shared_rows`. hits: in percent.
         nodes, edges, dim, fanouts, batch, steps: of the graph that the step is of; steps in a timing.
     """
 
@@ -62,6 +65,7 @@ class Sizes:
     launches: int = 4
     rounds: int = 5
     rows: tuple[int, ...] = (128, 256, 258, 260, 272, 320, 400, 512, 516, 600, 768, 1000, 1024, 1028, 2048, 4096)
+    shared_rows: tuple[int, ...] = (400, 512)
     shares: tuple[float, ...] = (1 / 32, 1 / 16, 1 / 8, SHARE, 1 / 4, 1 / 2, 1.0, 2.0)
     cached_rows: tuple[int, ...] = (400, 512, 1024)
     hits: tuple[int, ...] = (0, 50, 90, 99, 100)
@@ -74,8 +78,8 @@ class Sizes:
 
 
 TOY = Sizes(
-    table=1 << 16, copied=1 << 14, read=1 << 12, launches=2, rounds=1, rows=(64, 258, 512), shares=(SHARE, 1.0), cached_rows=(512,),
-    hits=(0, 90, 100), nodes=200, edges=800, dim=8, fanouts=(2, 2), batch=8, steps=2,
+    table=1 << 16, copied=1 << 14, read=1 << 12, launches=2, rounds=1, rows=(64, 258, 512), shared_rows=(512,), shares=(SHARE, 1.0),
+    cached_rows=(512,), hits=(0, 90, 100), nodes=200, edges=800, dim=8, fanouts=(2, 2), batch=8, steps=2,
 )  # fmt: skip
 PIECES = ("link", "registered", "device", "cache", "step")
 
@@ -94,14 +98,29 @@ class Bench:
         """Share of the multiprocessors -> programs; no program is on more than one of them."""
         return {f"{share:.1%}": max(1, int(share * self.processors)) for share in self.sizes.shares} | {"chosen": self.chosen}
 
-    def gathers(
-        self, table: torch.Tensor, row_bytes: int, programs: int, times_as_much: int = 1, *, in_order: bool = False
-    ) -> Callable[[], float]:
-        """Gigabytes a second of rows from a table, read once each; of a launch at random, or ascending."""
+    def reads(self, tier: PinnedTier) -> Callable[[], float]:
+        """Gigabytes a second of rows of a tier, read once each and at random."""
+        (row_bytes,), sizes = tier.row_bytes, self.sizes
+        sets = id_sets(tier.num_rows, sizes.read // row_bytes, sizes.launches, self.device)
+        out = torch.empty(sets[0].numel() * row_bytes, dtype=torch.uint8, device=self.device)
+
+        def work() -> None:
+            for ids in sets:
+                tier.submit(ids, [out], None)
+
+        work()
+        self.check(tier.buffers[0], row_bytes, sets[-1], out)
+        return lambda: out.numel() * len(sets) / 1e9 / seconds(work, self.device)
+
+    def tier(self, row_bytes: int, programs: int | None = None) -> PinnedTier:
+        """The table, as rows of so many bytes."""
+        return tier_of(self.table.numpy(), row_bytes, self.device, self.chosen if programs is None else programs)
+
+    def gathers(self, table: torch.Tensor, row_bytes: int, programs: int, times_as_much: int = 1) -> Callable[[], float]:
+        """Gigabytes a second of rows from a table, read once each; of a launch at random, as they stand."""
         sizes = self.sizes
         num_rows = table.numel() // row_bytes
         sets = id_sets(num_rows, times_as_much * sizes.read // row_bytes, sizes.launches, self.device)
-        sets = [ids.sort().values for ids in sets] if in_order else sets
         out = torch.empty(sets[0].numel() * row_bytes, dtype=torch.uint8, device=self.device)
         whole = table[: num_rows * row_bytes]
 
@@ -132,31 +151,37 @@ class Bench:
             sys.exit(f"rows of {row_bytes} bytes: the gather gave wrong ones")
 
     def link(self) -> dict[str, Any]:
-        """Every size of rows by every number of programs."""
+        """Every size of rows by as many programs as there may be, some by every number of them."""
         programs, found = self.programs(), {}
         for row_bytes in self.sizes.rows:
             contenders = {"copy": self.copies(self.table)}
-            contenders |= {name: self.gathers(self.table, row_bytes, count) for name, count in programs.items()}
+            for name, count in programs.items():
+                if row_bytes in self.sizes.shared_rows or name == AT_MOST:
+                    contenders[name] = self.reads(self.tier(row_bytes, count))
+            contenders[UNORDERED] = self.gathers(self.table, row_bytes, programs[AT_MOST])
             found[str(row_bytes)] = self.over_copy(contenders)
         return {"table_gib": self.table.numel() / GIB, "multiprocessors": self.processors, "programs": programs, "rows": found}
 
     def registered(self) -> dict[str, Any]:
         """What a loader reads: memory that the driver was told of, ordinary or of a mapped file, by as many programs as were chosen."""
-        array = np.empty(self.table.numel() // 4, np.uint8)
+        array = np.empty(self.table.numel() // 2, np.uint8)
         array[:] = self.table[: array.size].numpy()
         with tempfile.NamedTemporaryFile() as file:
             array.tofile(file.name)
-            taken, tables = {}, {"pinned": self.table[: array.size]}
-            for name, one in (("registered", array), ("registered map", np.memmap(file.name, np.uint8, "r"))):
-                started = time.perf_counter()
-                pinned = pin(one, self.device, name)
-                taken[name] = {"how": pinned.how, "s_per_gib": round((time.perf_counter() - started) / (array.nbytes / GIB), 4)}
-                tables[name] = pinned.tensor
-            found = {}
+            taken, found = {}, {}
+            tables = {
+                "pinned": self.table[: array.size].numpy(),
+                "registered": array,
+                "registered map": np.memmap(file.name, np.uint8, "r"),
+            }
             for row_bytes in self.sizes.cached_rows:
                 contenders = {"copy": self.copies(self.table)}
-                contenders |= {name: self.gathers(one, row_bytes, self.chosen) for name, one in tables.items()}
-                contenders["registered map, in order"] = self.gathers(tables["registered map"], row_bytes, self.chosen, in_order=True)
+                for name, one in tables.items():
+                    started = time.perf_counter()
+                    tier = tier_of(one, row_bytes, self.device, self.chosen)
+                    took = round((time.perf_counter() - started) / (array.nbytes / GIB), 4)
+                    taken.setdefault(name, {"how": tier.how[0], "s_per_gib": took})
+                    contenders[name] = self.reads(tier)
                 found[str(row_bytes)] = self.over_copy(contenders)
         return {"taken": taken, "rows": found}
 
@@ -182,8 +207,8 @@ class Bench:
 
     def cache_of(self, row_bytes: int) -> dict[str, Any]:
         """One size of rows."""
-        num_rows, device = self.table.numel() // row_bytes, self.device
-        table = self.table[: num_rows * row_bytes]
+        tier, device = self.tier(row_bytes), self.device
+        (table,), num_rows = tier.buffers, tier.num_rows
         order = torch.randperm(num_rows, device=device, generator=torch.Generator(device).manual_seed(1))
         kept, others = order[: num_rows // 10], order[num_rows // 10 :]
         slots = torch.full((num_rows,), -1, dtype=torch.int32, device=device)
@@ -198,11 +223,14 @@ class Bench:
 
             def fused(programs: int, sets: list[torch.Tensor] = sets) -> None:
                 for ids in sets:
-                    gather_cached(table, rows, slots, ids, row_bytes, out, hits, by_position=False, max_programs=programs)
+                    gather_cached(
+                        table, rows, slots, ids, row_bytes, out, hits,
+                        by_position=False, order=tier.order_of(ids), max_programs=programs,
+                    )  # fmt: skip
 
             def plain(sets: list[torch.Tensor] = sets) -> None:
                 for ids in sets:
-                    gather_rows(table, row_bytes, ids, out, max_programs=self.chosen)
+                    tier.submit(ids, [out], None)
 
             hits.zero_()
             fused(self.chosen)
@@ -263,12 +291,12 @@ class Bench:
     def beside(self, steps: Callable[[], None], programs: int, alone_s: float) -> tuple[float, float]:
         """(seconds of the steps, gigabytes a second of what was read in that time) with a gather on another stream all the time."""
         row_bytes, device = 512, self.device
-        table = self.table[: self.table.numel() // row_bytes * row_bytes]
-        sets = id_sets(table.numel() // row_bytes, self.sizes.read // row_bytes, self.sizes.launches, device)
+        tier = self.tier(row_bytes, programs)
+        sets = id_sets(tier.num_rows, self.sizes.read // row_bytes, self.sizes.launches, device)
         out = torch.empty(sets[0].numel() * row_bytes, dtype=torch.uint8, device=device)
         synchronize(device)
         if device.type == "cpu":
-            gather_rows(table, row_bytes, sets[0], out, max_programs=programs)
+            tier.submit(sets[0], [out], None)
             return seconds(steps, device), 1.0
         stream, per_launch = torch.cuda.Stream(device), max(1e-3, out.numel() / 20e9)  # tiny ones, at toy size, would be thousands
         num_launches = 2 + int(1.5 * alone_s / per_launch)
@@ -277,7 +305,7 @@ class Bench:
             with torch.cuda.stream(stream):
                 marks[0].record()
                 for number in range(num_launches):
-                    gather_rows(table, row_bytes, sets[number % len(sets)], out, max_programs=programs)
+                    tier.submit(sets[number % len(sets)], [out], None)
                     marks[number + 1].record()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
@@ -291,6 +319,12 @@ class Bench:
                 done = sum(1 for mark in marks[1:] if begin.elapsed_time(mark) >= 0 and mark.elapsed_time(end) >= 0)
                 return took, out.numel() * done / 1e9 / took
             num_launches *= 2
+
+
+def tier_of(table: np.ndarray, row_bytes: int, device: torch.device, programs: int) -> PinnedTier:
+    """Bytes as a tier of rows."""
+    num_rows = table.size // row_bytes
+    return PinnedTier([table[: num_rows * row_bytes].reshape(num_rows, row_bytes)], device, max_programs=programs)
 
 
 def pinned_table(num_bytes: int, *, is_pinned: bool) -> torch.Tensor:

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.gpu_common import SHARE, WAYS
+from bench.gpu_common import AT_MOST, UNORDERED, WAYS
 
 FILES = ("gpu_link", "gpu_sampling", "gpu_recipes", "gpu_busy")
 NOT_RUN = "not run"
 DIMS, BATCHES, MODES = (128, 256), (1024, 8000), {"load": "without the model", "train": "with the model"}
 STEP_MOST, ROW_LEAST = 1.05, 256
-AT_MOST = f"{SHARE:.1%}"
-"""The entry of a result for programs on a fifth of the multiprocessors."""
 RECIPES = {
     "pyg": "rows and lists in memory of the host, nothing overlaps",
     "mmap": "both mapped; threads sample and gather ahead",
@@ -200,18 +198,19 @@ def detail_of_link(results: Results, table: Table) -> list[str]:
     found = pieces(results, "gpu_link")
     if "link" not in found:
         return []
-    programs = found["link"]["programs"]
+    programs, rows = found["link"]["programs"], found["link"]["rows"]
     head = [
-        "bytes of a row",
-        "copy, GB/s",
-        *(f"{name if name == 'chosen' else name + ' of the SMs'} ({n})" for name, n in programs.items()),
-    ]
+        "bytes of a row", "copy, GB/s", *(f"{name if name == 'chosen' else name + ' of the SMs'} ({n})" for name, n in programs.items()),
+        f"{UNORDERED} ({programs[AT_MOST]})",
+    ]  # fmt: skip
     cells = [
-        [size, f"{one['gb_per_s']['copy']['median']:.1f}", *(f"{one['over_copy'][name]['median']:.3f}" for name in programs)]
-        for size, one in found["link"]["rows"].items()
-    ]
+        [size, f"{one['gb_per_s']['copy']['median']:.1f}",
+         *(f"{one['over_copy'][name]['median']:.3f}" if name in one["over_copy"] else "-" for name in (*programs, UNORDERED))]
+        for size, one in rows.items()
+    ]  # fmt: skip
     return [
-        "", "Rates over the copy's, by the programs that read at once, which is at most how many multiprocessors they are on:", "",
+        "", "Rates over the copy's, by the programs that read at once, which is at most how many multiprocessors they are on; region by",
+        f"region, or {UNORDERED}:", "",
         *table(head, cells),
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from penstock.cache import FIFO, Static
 from penstock.errors import InputError, NodeIdError
 from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
 from penstock.kernels.gather_cached import gpu as gather_cached
-from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
+from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier, pinned
 from tests.contract.test_device_tiers import OnDevice
 
 POLICIES = {"static": Static, "fifo": FIFO}
@@ -21,6 +21,12 @@ class TestUploadTier(OnDevice):
 
 class Cached(OnDevice):
     capacity = 17
+
+    @pytest.fixture(autouse=True)
+    def _large(self, monkeypatch):
+        """Rows are read as those of a large table, region by region; small ones are everywhere else."""
+        monkeypatch.setattr(pinned, "REACH_BYTES", 0)
+        monkeypatch.setattr(pinned, "LEAST_ROWS", 2)
 
     @pytest.fixture(autouse=True, params=POLICIES)
     def _policy(self, request, _reader):

@@ -16,7 +16,7 @@ import torch
 from penstock.errors import BudgetError, InputError, TierError
 from penstock.kernels import _cuda, _triton
 from penstock.store.huge_pages import copy_to_own_pages
-from penstock.store.tiers import DeviceTier, PinnedTier
+from penstock.store.tiers import DeviceTier, PinnedTier, pinned
 from penstock.store.tiers import pin as pinning
 from penstock.store.tiers.host import row_bytes_of
 from tests.contract.tiers import POISON, TierContract
@@ -55,6 +55,15 @@ class TestPinnedTier(OnDevice):
             self.make([np.zeros(3), np.zeros(4)])
         with pytest.raises(InputError, match="contiguous"):
             self.make([np.zeros((4, 4))[:, ::2]])
+
+
+class TestPinnedTierByRegion(TestPinnedTier):
+    """As a large table is read."""
+
+    @pytest.fixture(autouse=True)
+    def _large(self, monkeypatch):
+        monkeypatch.setattr(pinned, "REACH_BYTES", 0)
+        monkeypatch.setattr(pinned, "LEAST_ROWS", 2)
 
 
 class TestPinnedMaps(OnDevice):

@@ -7,6 +7,7 @@ import torch
 from penstock.kernels.gather_cached import reference as gather_cached_reference
 from penstock.kernels.gather_rows import reference as gather_rows_reference
 from penstock.kernels.move_rows import reference as move_rows_reference
+from penstock.kernels.region_order import reference as region_order_reference
 from tests.devices import address_rows, on_device, poisoned_on
 
 SHAPES = [(1, 0), (6, 2), (20, 4), (48, 16), (131, 3), (512, 0), (520, 8), (1537, 1)]
@@ -71,6 +72,78 @@ def test_gather_cached(row_bytes, offset, by_position, device):
         )  # fmt: skip
         assert out.cpu().numpy().tobytes() == whole.tobytes()
         assert int(num_hits) == expected_hits
+
+
+@pytest.mark.parametrize("count", [1, 600])
+def test_rows_come_in_any_order(count, device):
+    """Of reading, that is: what is read first changes nothing."""
+    from penstock.kernels.gather_cached import gpu as gather_cached
+    from penstock.kernels.gather_rows import gpu as gather_rows
+    from penstock.kernels.move_rows import gpu as move_rows
+
+    random = np.random.default_rng(count)
+    row_bytes, order = 48, on_device(random.permutation(count).astype(np.int32), device)
+    table, _ = address_rows(random, 70, row_bytes, 16)
+    cache, _ = address_rows(random, 20, row_bytes, 0)
+    slots = np.full(70, -1, np.int32)
+    slots[random.permutation(70)[:20]] = random.permutation(20)
+    ids, places = random.integers(0, 70, count), random.permutation(count + 5)[:count]
+    there = {name: on_device(each, device) for name, each in dict(table=table, cache=cache, ids=ids, places=places).items()}
+    num_hits = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def gathered(how):
+        out = poisoned_on(device, count * row_bytes)
+        gather_rows.gather_rows(there["table"], row_bytes, there["ids"], out, max_programs=3, **how)
+        return out
+
+    def moved(how):
+        out = poisoned_on(device, (count + 5) * row_bytes)
+        move_rows.move_rows(there["table"], there["ids"], out, there["places"], row_bytes, max_programs=3, **how)
+        return out
+
+    def fused(how, by_position):
+        out, given = poisoned_on(device, (count + 5) * row_bytes), on_device(slots[ids] if by_position else slots, device)
+        gather_cached.gather_cached(
+            there["table"], there["cache"], given, there["ids"], row_bytes, out, num_hits,
+            by_position=by_position, places=there["places"], max_programs=3, **how,
+        )  # fmt: skip
+        return out
+
+    for read in (gathered, moved, lambda how: fused(how, False), lambda how: fused(how, True)):
+        assert torch.equal(read({}), read({"order": order}))
+    assert int(num_hits) == 4 * np.count_nonzero(slots[ids] >= 0)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("num_ids", [1, 1000, 1025, 3_000_000_000])
+def test_order_by_region(num_ids, dtype, device):
+    from penstock.kernels.region_order import gpu
+
+    if num_ids > np.iinfo(dtype).max:
+        pytest.skip("these ids are wider")
+    random, counts = np.random.default_rng(num_ids), gpu.make_counts(device)
+    for first, count in ((0, 0), (3, 1), (5, 3000), (0, 1)):  # again and again with the same memory
+        ids = np.minimum(random.integers(0, num_ids, count + 9), random.integers(0, num_ids, count + 9)).astype(dtype)
+        ids[-1] = num_ids - 1
+        expected = region_order_reference.order_by_region(ids[first:][:count], gpu.shift_of(num_ids))
+        order = torch.full((count + 7,), -1, dtype=torch.int32, device=device)
+        span = torch.tensor([first, first + count], device=device)
+        gpu.order_by_region(on_device(ids, device), num_ids, order, counts, span)
+        check_order(order, ids[first:][:count], expected, gpu.shift_of(num_ids))
+        order.fill_(-1)
+        gpu.order_by_region(on_device(ids[first:][:count].copy(), device), num_ids, order, counts)
+        check_order(order, ids[first:][:count], expected, gpu.shift_of(num_ids))
+    assert (num_ids - 1) >> gpu.shift_of(num_ids) < gpu.REGIONS
+    assert not counts[: gpu.REGIONS].any()
+
+
+def check_order(order, ids, expected, shift):
+    """The same regions one after the other, each with all of its places, in any order; and nothing behind them."""
+    found = order.cpu().numpy()
+    assert (found[ids.size :] == -1).all()
+    found = found[: ids.size]
+    assert (ids[found] >> shift == ids[expected] >> shift).all()
+    assert sorted(found.tolist()) == list(range(ids.size))
 
 
 def test_nothing_but_the_rows_is_read_or_written(device):

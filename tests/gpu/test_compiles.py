@@ -28,11 +28,11 @@ def widths(kernel, **constants):
 
 for row_bytes, source, width in [(512, 0, 16), (48, 0, 16), (512, 8, 8), (100, 0, 4), (7, 0, 1)]:
     layout = layout_of(row_bytes, source, 0)
-    assert widths(_gather_rows, INTEGER=tl.int64, **layout) == {width}, (row_bytes, width)
-    if row_bytes in (48, 100):
-        assert widths(_move_rows, SOURCE_INTEGER=tl.int64, TARGET_INTEGER=tl.int32, **layout) == {width}
-        for by_position in (False, True):
-            assert width in widths(_gather_cached, BY_POSITION=by_position, HAS_TARGETS=by_position, **layout)
+    for has_order in (False, True):
+        assert widths(_gather_rows, HAS_ORDER=has_order, INTEGER=tl.int64, **layout) == {width}, (row_bytes, width)
+        if row_bytes in (48, 100):
+            assert widths(_move_rows, HAS_ORDER=has_order, SOURCE_INTEGER=tl.int64, TARGET_INTEGER=tl.int32, **layout) == {width}
+            assert width in widths(_gather_cached, BY_POSITION=has_order, HAS_TARGETS=has_order, HAS_ORDER=has_order, **layout)
 """
 
 SAMPLING = """
@@ -55,6 +55,7 @@ def compile_only(kernel, num_programs, device, *arguments, **constants):
     compiled.setdefault(kernel.fn.__name__, set()).add(made.hash)
 
 _triton.launch = compile_only
+from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as draw
 
@@ -72,7 +73,8 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
         place = fanout, replace, some(number % 3, 3), number % 16, number, ids[number % 2 :]
         frontier = ids[num_nodes % 5 :], some(num_nodes % 5, 2)
         row_ptr = torch.zeros(70, dtype=torch.int64)[num_nodes % 7 :]
-        draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, *outputs, status[num_nodes % 2 :], kept)
+        draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, *outputs, status[num_nodes % 2 :], kept, small[number % 3 :])
+        region_order.order_by_region(ids, num_src, small[number % 3 :], region_order.make_counts(ids.device), some(num_nodes % 5, 2))
 for first, count in ((0, 70), (3, 1), (5, 16)):
     relabel.add_seeds(ids[first:][:count], some(first, 1), small, some(first, 1), ids[first:])
     scratch = relabel.make_scratch(count, ids.device)
@@ -80,7 +82,7 @@ for first, count in ((0, 70), (3, 1), (5, 16)):
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
     "_count": 1, "_sum_blocks": 1, "_add_up": 1, "_draw_tile": 2, "_draw_edge": 1, "_read_edge": 1,
-    "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 1,
+    "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 1, "_count_regions": 1, "_begin": 1, "_give": 1,
 }, compiled
 """
 
@@ -93,10 +95,10 @@ from triton.compiler import ASTSource
 from penstock.kernels.sample_neighbors import gpu as draw
 
 names = draw._draw_tile.arg_names
-numbers, small = ("num_edges", "num_src", "fanout", "place", "num_kept"), ("indices", "ranks", "cached", "neighbors")
+numbers, small = ("num_edges", "num_src", "fanout", "place", "num_kept"), ("order", "indices", "ranks", "cached", "neighbors")
 tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 for lanes, (rows, num_warps) in draw._TILES.items():
-    constants = {"copies": None, "REPLACE": False, "HAS_COPIES": False, "HAS_KEPT": True, "ROWS": rows, "LANES": lanes}
+    constants = {"copies": None, "REPLACE": False, "HAS_COPIES": False, "HAS_KEPT": True, "HAS_ORDER": True, "ROWS": rows, "LANES": lanes}
     signature = {name: "i32" if name in numbers else "*i32" if name in small else "*i64" for name in names}
     signature |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(draw._draw_tile, signature, constexprs={(names.index(name),): value for name, value in constants.items()})

@@ -26,6 +26,7 @@ from bench import (
     graphs,
     tables,
 )
+from bench.gpu_common import AT_MOST, UNORDERED
 from torch_geometric.data import Data
 
 from penstock.kernels import _triton
@@ -76,9 +77,9 @@ def test_link(results, tmp_path):
     assert found["interpreted"]
     assert found["is_toy"]
     for row_bytes in gpu_link.TOY.rows:
-        assert {gpu_page.AT_MOST, "chosen"} <= pieces["link"]["rows"][str(row_bytes)]["over_copy"].keys()
+        assert {AT_MOST, UNORDERED} <= pieces["link"]["rows"][str(row_bytes)]["over_copy"].keys()
     assert [round(one["hits"], 1) for one in pieces["cache"]["512"].values()] == [0.0, 0.9, 1.0]
-    assert pieces["step"]["over_alone"][gpu_page.AT_MOST]["median"] > 0
+    assert pieces["step"]["over_alone"][AT_MOST]["median"] > 0
     before = (tmp_path / "gpu_link.json").stat().st_mtime_ns
     gpu_link.main(["--toy", "--out", str(tmp_path)])  # all is there
     assert (tmp_path / "gpu_link.json").stat().st_mtime_ns == before
@@ -354,19 +355,19 @@ def made_up():
         "device": {"name": "G", "multiprocessors": 100, "memory_gib": 80.0, "cuda": "14", "triton": "4", "torch_geometric": "3",
                    "driver": "999", "link_generation": "5", "link_lanes": "16"},
     }  # fmt: skip
-    over = {gpu_page.AT_MOST: spread(0.95), "chosen": spread(0.94)}
+    over = {AT_MOST: spread(0.95), "chosen": spread(0.94)}
     row = {"gb_per_s": {"copy": spread(50.0), **over}, "over_copy": over}
-    low = {"gb_per_s": {"copy": spread(50.0), **over}, "over_copy": {gpu_page.AT_MOST: spread(0.8), "chosen": spread(0.8)}}
+    low = {"gb_per_s": {"copy": spread(50.0), **over}, "over_copy": {AT_MOST: spread(0.8), "chosen": spread(0.8)}}
     cached = {
         "hits": 0.9,
         "gb_per_s": dict.fromkeys(gpu_page.KINDS, spread(40.0)),
         "over_uncached": spread(5.0),
     }
     link = {
-        "link": {"programs": {gpu_page.AT_MOST: 20, "chosen": 16}, "rows": {"256": low, "512": row, "600": low}},
+        "link": {"programs": {AT_MOST: 20, "chosen": 16}, "rows": {"256": low, "512": row, "600": low}},
         "device": {"rows": {"512": {"over_copy": spread(0.85)}}},
         "cache": {"512": {"90": cached}},
-        "step": {"over_alone": {gpu_page.AT_MOST: spread(1.2)}},
+        "step": {"over_alone": {AT_MOST: spread(1.2)}},
     }
     over_cpu = {"device memory": 9.0, "device memory, two threads": 12.0, "pinned memory": 12.0}
     contenders = {way: {"over_cpu": spread(over)} for way, over in over_cpu.items()}

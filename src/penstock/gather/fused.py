@@ -107,13 +107,13 @@ class FusedCache(CachedTier):
             slots = to_device(change.hit_slots, self.reader)
             num_asked, num_hits = change.hit_slots.size, int(np.count_nonzero(change.hit_slots >= 0))
         assert slots is not None
-        max_programs = programs_with_hits(self._pinned.max_programs, num_asked, num_hits)
+        max_programs, order = programs_with_hits(self._pinned.max_programs, num_asked, num_hits), self._pinned.order_of(ids)
         fields = zip(self._pinned.buffers, self._fast.buffers, self.row_bytes, outs, strict=True)
         for number, (table, cache, row_bytes, out) in enumerate(fields):
             hits = self._hits[min(number, 1) :]
             gpu.gather_cached(
                 table, cache, slots, ids, row_bytes, out, hits,
-                by_position=change is not None or marks is not None, places=given, max_programs=max_programs,
+                by_position=change is not None or marks is not None, places=given, order=order, max_programs=max_programs,
             )  # fmt: skip
         if change is None:
             self._hits_seen.copy_(self._hits, non_blocking=True)

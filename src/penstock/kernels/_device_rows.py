@@ -36,6 +36,16 @@ _TYPES = {8: tl.int64, 4: tl.int32, 2: tl.int16, 1: tl.int8}
 
 
 @triton.jit
+def load_places(block, order, num_rows, HAS_ORDER: tl.constexpr, ROWS: tl.constexpr):
+    """Which rows of a copy the `block`-th piece is, and which of them are there: by the int32[num_rows] at `order`, or as they stand."""
+    places = block * ROWS + tl.arange(0, ROWS)
+    are_there = places < num_rows
+    if HAS_ORDER:
+        places = tl.load(order.to(tl.pointer_type(tl.int32)) + places, mask=are_there, other=0)
+    return places, are_there
+
+
+@triton.jit
 def copy_rows(
     sources, targets, are_there, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
     SHIFTED: tl.constexpr,

@@ -25,6 +25,7 @@ from penstock.kernels._recording import Recording
 from penstock.kernels._triton import written_down
 from penstock.kernels.edges.cpu import are_distinct, count_repetitions
 from penstock.kernels.gather_rows.gpu import gather_rows
+from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.records import EdgeType, Graph, NodeType, Sample, SampledEdges, index_dtype
@@ -196,7 +197,7 @@ class _Run:
         self._told_parts = np.split(self._told, np.cumsum(sizes)[:-1])
         self._told_parts[-1][:] = draw.CLEAN
         self._num_bytes, self._unheard, self.can_be_repeated = 0, 0, True
-        self.numbers = self._empty(self._told.size)
+        self.numbers, self._counts = self._empty(self._told.size), region_order.make_counts(self.graph.device)
         self._seeds, self._copies, self._words, bases, marks, ends, status = self.numbers.split(sizes)
         self._heard, self.status = self.numbers[-sum(sizes[4:]) :], status.view(-1, 2)
         self.bases = dict(zip(types, bases.split(1), strict=True))
@@ -267,14 +268,22 @@ class _Run:
             most = self._hear(hop)
             if most == 0:
                 return
+        order = self._order_of(frontier, num_rows, self.num_nodes[dst]) if csc.is_far and 0 <= fanout <= draw.TILE_FANOUT else None
         neighbors = torch.empty(most, dtype=csc.indices.dtype, device=self.graph.device)
         step.drawn = drawn = _Drawn(self._empty(most), self._empty(most), self._empty(most), neighbors)
         copies = self._copies if hop == 0 and dst == self.seed_type else None
         draw.sample_neighbors(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
-            step.offsets, drawn.positions, drawn.columns, neighbors, status, csc.kept,
+            step.offsets, drawn.positions, drawn.columns, neighbors, status, csc.kept, order,
         )  # fmt: skip
         self._relabel(drawn, step, src)
+
+    def _order_of(self, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, num_nodes: int) -> torch.Tensor:
+        """The order in which to read lists over the link, those near each other together."""
+        order = torch.empty(num_rows, dtype=torch.int32, device=self.graph.device)
+        self._num_bytes += order.nbytes
+        region_order.order_by_region(frontier[0], num_nodes, order, self._counts, frontier[1])
+        return order
 
     def _relabel(self, drawn: _Drawn, step: _Step, src: NodeType) -> None:
         """Number the neighbours of a step."""

@@ -40,12 +40,14 @@ class DeviceCSC:
         indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges].
         kept: lists that are on the device while `indices` is not; None: there are none.
         edge_ids: int32 or int64[num_edges], the user's numbers of the edges, where `indices` is; None: their positions.
+        is_far: `indices` is in memory of the host.
     """
 
     indptr: torch.Tensor
     indices: torch.Tensor
     kept: Kept | None = None
     edge_ids: torch.Tensor | None = None
+    is_far: bool = False
 
     @property
     def num_edges(self) -> int:
@@ -133,7 +135,9 @@ def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, c
         from penstock.kernels.sample_neighbors.gpu import Kept
 
         kept = Kept(*(_copy(array, device) for array in PrefixLists(csc, chosen, HostTier([csc.indices])).arrays))
-    return DeviceCSC(_copy(csc.indptr, device), far(csc.indices), kept, None if csc.edge_ids is None else far(csc.edge_ids))
+    return DeviceCSC(
+        _copy(csc.indptr, device), far(csc.indices), kept, None if csc.edge_ids is None else far(csc.edge_ids), topology != "device"
+    )
 
 
 def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:

@@ -6,24 +6,23 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._device_rows import addresses_of, copy_rows, layout_of
+from penstock.kernels._device_rows import addresses_of, copy_rows, layout_of, load_places
 from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
-_NUMBERS = ("table", "cache", "slots", "ids", "out", "targets", "num_hits", "num_rows")
+_NUMBERS = ("table", "cache", "slots", "ids", "out", "targets", "order", "num_hits", "num_rows")
 """Other ones are not to be another kernel, compiled in the middle of a run."""
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def _gather_cached(
-    table, cache, slots, ids, out, targets, num_hits, num_rows, BY_POSITION: tl.constexpr, HAS_TARGETS: tl.constexpr,
-    ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
+    table, cache, slots, ids, out, targets, order, num_hits, num_rows, BY_POSITION: tl.constexpr, HAS_TARGETS: tl.constexpr,
+    HAS_ORDER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
     SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
-        places = block * ROWS + tl.arange(0, ROWS)
-        are_there = places < num_rows
+        places, are_there = load_places(block, order, num_rows, HAS_ORDER, ROWS)
         rows = tl.load(ids.to(tl.pointer_type(tl.int64)) + places, mask=are_there, other=0)
         of_slot = places if BY_POSITION else rows
         slot = tl.load(slots.to(tl.pointer_type(tl.int32)) + of_slot, mask=are_there, other=-1).to(tl.int64)
@@ -47,6 +46,7 @@ def gather_cached(
     *,
     by_position: bool,
     places: torch.Tensor | None = None,
+    order: torch.Tensor | None = None,
     max_programs: int = MAX_PROGRAMS,
 ) -> None:
     """Write rows of `cache` or `table` to `out`, on the current stream of `out`'s device.
@@ -61,13 +61,16 @@ def gather_cached(
         num_hits: int64[1] on the device; the number of hits is added to it.
         by_position: slots are those of ids[0], ids[1], ...: what a policy has decided for a batch.
         places: int64[n] on the device, distinct: rows of `out` that are written; None for 0, 1, ...
+        order: int32[n] on the device, a permutation: which of the ids is read first, and so on; None: as they stand.
         max_programs: that copy at the same time; each goes over several pieces.
     """
     if ids.numel() == 0 or row_bytes == 0:
         return
-    addresses = addresses_of(out.device, table, cache, slots, ids, out, ids if places is None else places, num_hits)
+    targets, turns = (ids if places is None else places), (ids if order is None else order)
+    addresses = addresses_of(out.device, table, cache, slots, ids, out, targets, turns, num_hits)
     layout = layout_of(row_bytes, addresses[0], addresses[1], addresses[4])
     num_programs = min(max_programs, cdiv(ids.numel(), layout["ROWS"]))
     launch(
-        _gather_cached, num_programs, out.device, *addresses, ids.numel(), BY_POSITION=by_position, HAS_TARGETS=places is not None, **layout
-    )
+        _gather_cached, num_programs, out.device, *addresses, ids.numel(),
+        BY_POSITION=by_position, HAS_TARGETS=places is not None, HAS_ORDER=order is not None, **layout,
+    )  # fmt: skip

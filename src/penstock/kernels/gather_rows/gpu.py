@@ -9,22 +9,21 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of
+from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of, load_places
 from penstock.kernels._triton import cdiv, launch
 
-MAX_PROGRAMS = 1024
+MAX_PROGRAMS = 1 << 16
 """Where rows come from the device's own memory; over the link fewer do, see `store.tiers.PinnedTier`."""
 
 
-@triton.jit(do_not_specialize=("table", "ids", "out", "num_rows"))  # another number or address is not to be another kernel
+@triton.jit(do_not_specialize=("table", "ids", "out", "order", "num_rows"))  # another number or address is not to be another kernel
 def _gather_rows(
-    table, ids, out, num_rows, INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr,
-    COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
+    table, ids, out, order, num_rows, HAS_ORDER: tl.constexpr, INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr,
+    TYPE: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
-        places = block * ROWS + tl.arange(0, ROWS)
-        are_there = places < num_rows
+        places, are_there = load_places(block, order, num_rows, HAS_ORDER, ROWS)
         rows = tl.load(ids.to(tl.pointer_type(INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         copy_rows(
             table + rows * ROW_BYTES, out + places.to(tl.int64) * ROW_BYTES, are_there,
@@ -33,7 +32,15 @@ def _gather_rows(
         block += tl.num_programs(0)
 
 
-def gather_rows(table: torch.Tensor, row_bytes: int, ids: torch.Tensor, out: torch.Tensor, *, max_programs: int = MAX_PROGRAMS) -> None:
+def gather_rows(
+    table: torch.Tensor,
+    row_bytes: int,
+    ids: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    order: torch.Tensor | None = None,
+    max_programs: int = MAX_PROGRAMS,
+) -> None:
     """Copy rows `ids` of `table` to `out`, on the current stream of `out`'s device.
 
     Args:
@@ -41,11 +48,14 @@ def gather_rows(table: torch.Tensor, row_bytes: int, ids: torch.Tensor, out: tor
         row_bytes: bytes of a row.
         ids: int64[n] or int32[n] on the device, in range.
         out: uint8[n * row_bytes] on the device, contiguous.
+        order: int32[n] on the device, a permutation: which of the ids is read first, and so on; None: as they stand.
         max_programs: that copy at the same time; each goes over several pieces.
     """
     if ids.numel() == 0 or row_bytes == 0:
         return
-    table_at, ids_at, out_at = addresses_of(out.device, table, ids, out)
-    layout = layout_of(row_bytes, table_at, out_at)
+    addresses = addresses_of(out.device, table, ids, out, ids if order is None else order)
+    layout = layout_of(row_bytes, addresses[0], addresses[2])
     num_programs = min(max_programs, cdiv(ids.numel(), layout["ROWS"]))
-    launch(_gather_rows, num_programs, out.device, table_at, ids_at, out_at, ids.numel(), INTEGER=integer_of(ids), **layout)
+    launch(
+        _gather_rows, num_programs, out.device, *addresses, ids.numel(), HAS_ORDER=order is not None, INTEGER=integer_of(ids), **layout
+    )  # fmt: skip

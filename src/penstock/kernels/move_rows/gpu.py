@@ -9,23 +9,23 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of
+from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of, load_places
 from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
-_NUMBERS = ("source", "source_rows", "target", "target_rows", "num_rows")
+_NUMBERS = ("source", "source_rows", "target", "target_rows", "order", "num_rows")
 """Other ones are not to be another kernel, compiled in the middle of a run."""
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def _move_rows(
-    source, source_rows, target, target_rows, num_rows, SOURCE_INTEGER: tl.constexpr, TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr,
-    WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
+    source, source_rows, target, target_rows, order, num_rows, HAS_ORDER: tl.constexpr, SOURCE_INTEGER: tl.constexpr,
+    TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
+    SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
-        places = block * ROWS + tl.arange(0, ROWS)
-        are_there = places < num_rows
+        places, are_there = load_places(block, order, num_rows, HAS_ORDER, ROWS)
         taken = tl.load(source_rows.to(tl.pointer_type(SOURCE_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         given = tl.load(target_rows.to(tl.pointer_type(TARGET_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         copy_rows(
@@ -41,6 +41,7 @@ def move_rows(
     target_rows: torch.Tensor,
     row_bytes: int,
     *,
+    order: torch.Tensor | None = None,
     max_programs: int = MAX_PROGRAMS,
     device: torch.device | None = None,
 ) -> None:
@@ -50,16 +51,17 @@ def move_rows(
         source, target: uint8 vectors of whole rows; target on the device, source there or readable by it.
         source_rows, target_rows: int64[n] or int32[n] on the device, in range; target_rows distinct.
         row_bytes: bytes of a row.
+        order: int32[n] on the device, a permutation: which of them is copied first, and so on; None: as they stand.
         max_programs: that copy at the same time; each goes over several pieces.
         device: that copies; None: the one that target is on. Another one must reach both.
     """
     device = target.device if device is None else device
     if source_rows.numel() == 0 or row_bytes == 0:
         return
-    addresses = addresses_of(device, source, source_rows, target, target_rows)
+    addresses = addresses_of(device, source, source_rows, target, target_rows, source_rows if order is None else order)
     layout = layout_of(row_bytes, addresses[0], addresses[2])
     num_programs = min(max_programs, cdiv(source_rows.numel(), layout["ROWS"]))
     launch(
-        _move_rows, num_programs, device, *addresses, source_rows.numel(),
+        _move_rows, num_programs, device, *addresses, source_rows.numel(), HAS_ORDER=order is not None,
         SOURCE_INTEGER=integer_of(source_rows), TARGET_INTEGER=integer_of(target_rows), **layout,
     )  # fmt: skip

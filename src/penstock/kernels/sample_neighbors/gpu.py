@@ -34,7 +34,7 @@ CLEAN = (1 << 63) - 1
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
-_SLICES = ("nodes", "span", "words", "copies", "row_ptr", "before", "positions", "columns", "neighbors", "status")
+_SLICES = ("nodes", "span", "words", "copies", "order", "row_ptr", "before", "positions", "columns", "neighbors", "status")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 _TILES = {4: (32, 1), 8: (16, 1), 16: (8, 2), 32: (4, 4), 64: (1, 4)}
@@ -80,7 +80,7 @@ def num_blocks(b: int) -> int:
 
 def sample_neighbors(
     indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, row_ptr, positions, columns, neighbors, status,
-    kept=None,
+    kept=None, order=None,
 ):  # fmt: skip
     """Sample in-neighbours of a frontier; see `reference.sample_neighbors`.
 
@@ -94,15 +94,19 @@ def sample_neighbors(
             is left. Columns: where in `nodes` the node is whose neighbour it is.
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
+        order: int32[>= b], a permutation of the frontier: whose lists are read first, and so on, up to `TILE_FANOUT`; None: as they stand.
     """
     if positions.numel() == 0:
         return
     place, outputs = _signed(hop << 16 | edge_type << 20), (row_ptr, positions, columns, neighbors, status)
-    draw = _draw_tiles if 0 <= fanout <= TILE_FANOUT else _draw_edges
-    draw(indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, kept, *outputs)
+    arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, kept
+    if 0 <= fanout <= TILE_FANOUT:
+        _draw_tiles(*arguments, order, *outputs)
+    else:
+        _draw_edges(*arguments, *outputs)
 
 
-def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, *outputs):
+def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, order, row_ptr, *outputs):
     lanes = max(4, triton.next_power_of_2(fanout))
     rows, num_warps = (BLOCK // lanes, 4) if replace else _TILES[lanes]
     lists = (indptr, indices, indices.numel(), num_src)
@@ -110,10 +114,11 @@ def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, p
         _draw_tile,
         cdiv(row_ptr.numel() - 1, rows),
         nodes.device,
-        *(*lists, nodes, span, fanout, words, place, copies, *_kept_arguments(kept), row_ptr, *outputs),
+        *(*lists, nodes, span, fanout, words, place, copies, *_kept_arguments(kept), order, row_ptr, *outputs),
         REPLACE=replace,
         HAS_COPIES=copies is not None,
         HAS_KEPT=kept is not None,
+        HAS_ORDER=order is not None,
         ROWS=rows,
         LANES=lanes,
         num_warps=num_warps,
@@ -280,11 +285,14 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
 )
 def _draw_tile(
     indptr, indices, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached,
-    row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr,
-    ROWS: tl.constexpr, LANES: tl.constexpr,
+    order, row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr,
+    HAS_ORDER: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Draw and read for ROWS nodes, one lane per draw."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    if HAS_ORDER:
+        is_there = row < tl.load(span + 1) - tl.load(span)
+        row = tl.where(is_there, tl.load(order + row, mask=is_there, other=0).to(tl.int64), row)
     lane = tl.arange(0, LANES)[None, :]
     node, inside = _load_nodes(nodes, span, row)
     start, degree, _ = _find_list(indptr, num_edges, node, inside)

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     import torch
 
 
+REACH_BYTES = 512 << 20
+"""Of a table, that a device reads at random as fast as in order; with room for other tables beside it."""
+LEAST_ROWS = 1 << 10
+"""That are worth being ordered."""
+
+
 class DeviceRead:
     """A read that a device does in the order of its stream. Once it is waited for, whatever the waiting thread asks of the device comes
     after it; the processor waits for nothing."""
@@ -64,6 +70,9 @@ class ReadByDevice:
     max_programs: int
     stats: TierStats
 
+    def order_of(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """The order in which to read rows, int32[n] on the device; None: any will do."""
+
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
         """Begin to read, on the stream that is current on this thread. `rows`: see `rows_on`; `places`: None for 0, 1, ..."""
         from penstock.kernels.gather_rows.gpu import gather_rows
@@ -71,12 +80,12 @@ class ReadByDevice:
 
         started = time.perf_counter()
         taken, given = rows_on(self, rows), places_on(self.reader, places)
-        num_rows = taken.numel()
+        num_rows, how = taken.numel(), {"order": self.order_of(taken), "max_programs": self.max_programs}
         for table, out, row_bytes in zip(self.buffers, outs, self.row_bytes, strict=True):
             if given is None:
-                gather_rows(table, row_bytes, taken, out[: num_rows * row_bytes], max_programs=self.max_programs)
+                gather_rows(table, row_bytes, taken, out[: num_rows * row_bytes], **how)
             else:
-                move_rows(table, taken, out, given, row_bytes, max_programs=self.max_programs)
+                move_rows(table, taken, out, given, row_bytes, **how)
         num_bytes = num_rows * sum(self.row_bytes)
         self.stats.add(num_rows, num_bytes, time.perf_counter() - started)
         return DeviceRead(self.reader, num_bytes)
@@ -109,6 +118,18 @@ class PinnedTier(ReadByDevice):
         lying = (array for array, one in zip(arrays, pinned, strict=True) if not one.copied_bytes)
         self.mapped_bytes = sum(array.nbytes for array in lying if RowFile.behind(array) is not None)
         self.max_programs = programs_over_link(reader) if max_programs is None else max_programs
+
+    def order_of(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """Region by region, where the device cannot remember all pages of the rows; see `penstock.kernels.region_order`."""
+        if rows.numel() < LEAST_ROWS or max(buffer.numel() for buffer in self.buffers) <= REACH_BYTES:
+            return None
+        import torch
+
+        from penstock.kernels.region_order import gpu
+
+        order = torch.empty(rows.numel(), dtype=torch.int32, device=self.reader)
+        gpu.order_by_region(rows, self.num_rows, order, gpu.make_counts(self.reader))
+        return order
 
     def describe(self) -> str:
         """How it is read, in a few words."""

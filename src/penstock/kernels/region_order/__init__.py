@@ -1,0 +1,1 @@
+"""Ids in the order of the regions of a table that they lie in."""
