@@ -35,8 +35,8 @@ from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import place_graph
 from penstock.store import Store
 
-FANOUTS, ROUNDS, KEPT = (15, 10, 5), 7, "20%"
-BATCHES = {1024: 128, 8000: 32}
+FANOUTS, ROUNDS, KEPT = (15, 10, 5), 5, "20%"
+BATCHES = {1024: 64, 8000: 16}
 """Batches of a round, by seeds of a batch."""
 GRAPHS, EXPECTED_S = ("small", "ten-128"), 90.0
 
