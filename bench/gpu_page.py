@@ -73,7 +73,11 @@ def link_rows(results: Results) -> list[list[str]]:
     found = pieces(results, "gpu_link")
     rows = found.get("link", {}).get("rows", {})
     at_512 = rows.get("512", {}).get("over_copy", {}).get(AT_MOST)
-    larger = {size: one["over_copy"][AT_MOST] for size, one in rows.items() if int(size) > ROW_LEAST}
+    larger = {
+        size: over[AT_MOST]
+        for size, over in ((size, one["over_copy"]) for size, one in rows.items())
+        if int(size) > ROW_LEAST and AT_MOST in over
+    }
     worst = min(larger, key=lambda size: larger[size]["median"]) if larger else None
     slowest = found.get("step", {}).get("over_alone", {}).get(AT_MOST)
     said = NOT_RUN if worst is None else f"{spread(larger[worst])}, {worst} bytes"
@@ -111,7 +115,7 @@ def cache_rows(results: Results) -> list[list[str]]:
 def sampling_rows(results: Results) -> list[list[str]]:
     """Sampling on the device over the CPU, graph by graph."""
     found, made = pieces(results, "gpu_sampling"), []
-    for graph in found or [f"10M nodes, 200M edges, batches of {size}" for size in BATCHES]:
+    for graph in {**dict.fromkeys(f"ten-128, batches of {size}" for size in BATCHES), **found}:
         contenders = found.get(graph, {}).get("contenders", {})
         for where, target in (("device memory", 10.0), ("pinned memory", 3.0)):
             ways = [contenders[way]["over_cpu"] for way in (where + each for each in WAYS) if way in contenders]
@@ -199,13 +203,13 @@ def detail_of_link(results: Results, table: Table) -> list[str]:
     if "link" not in found:
         return []
     programs, rows = found["link"]["programs"], found["link"]["rows"]
-    head = [
-        "bytes of a row", "copy, GB/s", *(f"{name if name == 'chosen' else name + ' of the SMs'} ({n})" for name, n in programs.items()),
-        f"{UNORDERED} ({programs[AT_MOST]})",
-    ]  # fmt: skip
+    measured = {name for one in rows.values() for name in one["over_copy"]}
+    told = {name: f"{name} of the SMs ({n})" for name, n in programs.items()} | {"chosen": f"chosen ({programs['chosen']})"}
+    told = {name: said for name, said in {**told, UNORDERED: f"{UNORDERED} ({programs[AT_MOST]})"}.items() if name in measured}
+    head = ["bytes of a row", "copy, GB/s", *told.values()]
     cells = [
         [size, f"{one['gb_per_s']['copy']['median']:.1f}",
-         *(f"{one['over_copy'][name]['median']:.3f}" if name in one["over_copy"] else "-" for name in (*programs, UNORDERED))]
+         *(f"{one['over_copy'][name]['median']:.3f}" if name in one["over_copy"] else "-" for name in told)]
         for size, one in rows.items()
     ]  # fmt: skip
     return [
@@ -227,6 +231,15 @@ def detail_of_cache(results: Results, table: Table) -> list[str]:
     ]  # fmt: skip
     head = ["bytes of a row", "hits, %", *(f"{name}, GB/s" for name in KINDS), "fused over uncached"]
     return ["", *table(head, cells)]
+
+
+def detail_of_sampling(results: Results, table: Table) -> list[str]:
+    """Every way of sampling."""
+    cells = [
+        [graph, name, spread(one["m_edges_per_s"]), spread(one["over_cpu"], "x")]
+        for graph, of_graph in pieces(results, "gpu_sampling").items() for name, one in of_graph["contenders"].items()
+    ]  # fmt: skip
+    return ["", *table(["graph", "sampled by", "million edges a second", "over the CPU"], cells)] if cells else []
 
 
 def detail_of_busy(results: Results, table: Table) -> list[str]:
@@ -302,9 +315,10 @@ def render(results: Results, table: Table) -> str:
         "",
         "## Sampling",
         "",
-        "`python -m bench.gpu_sampling FOLDER`. Fanouts 15, 10, 5; the same samples, bit for bit.",
+        "`python -m bench.gpu_sampling FOLDER`. Fanouts 15, 10, 5; the same samples, bit for bit. ten-128: 10M nodes, 200M edges (Zipf).",
         "",
         *table(HEAD, asked[2]),
+        *detail_of_sampling(results, table),
         "",
         "## End to end",
         "",
