@@ -264,24 +264,25 @@ def picture_name(piece: str) -> str:
     return "gpu-busy-" + piece.replace(", batches of ", "-").replace(", ", "-") + ".png"
 
 
-def machines(results: Results) -> list[str]:
+def machines(results: Results, table: Table) -> list[str]:
     """Which hardware each file is of."""
-    lines = []
+    cells = []
     for name in FILES:
         result = results.get(name)
         if result is None:
-            lines.append(f"- `{name}.json`: {NOT_RUN}.")
+            cells.append([f"`{name}.json`", NOT_RUN, *[""] * 3])
             continue
         at, device = result["machine"], result["device"]
-        link = f"PCIe {device['link_generation']} x{device['link_lanes']}, " if "link_generation" in device else ""
-        lines.append(
-            f"- `{name}.json`: {device['name']}, {device.get('multiprocessors', '?')} multiprocessors, "
-            f"{device.get('memory_gib', '?')} GiB, {link}driver {device.get('driver', '?')}, CUDA {device['cuda']}; {at['processor']}, "
-            f"{at['cores']} cores, {at['memory_gib']:.0f} GiB; torch {at['torch']}, triton {device['triton']}, "
-            f"PyG {device['torch_geometric']}; commit "
-            f"{result['commit']}, {result['date']}; `{result['command']}`; other load at the start {result['foreign_load_percent']} %."
-        )
-    return lines
+        link = f", PCIe {device['link_generation']} x{device['link_lanes']}" if "link_generation" in device else ""
+        cells.append([
+            f"`{name}.json`",
+            f"{device['name']}, {device.get('multiprocessors', '?')} multiprocessors, {device.get('memory_gib', '?')} GiB{link}",
+            f"{at['processor']}, {at['cores']} cores, {at['memory_gib']:.0f} GiB; foreign load {result['foreign_load_percent']} %",
+            f"driver {device.get('driver', '?')}, CUDA {device['cuda']}, torch {at['torch']}, triton {device['triton']}, "
+            f"PyG {device['torch_geometric']}",
+            f"{result['commit']}, {result['date']}: `{result['command']}`",
+        ])  # fmt: skip
+    return table(["file", "device", "machine", "software", "commit and command"], cells)
 
 
 def render(results: Results, table: Table) -> str:
@@ -297,7 +298,7 @@ def render(results: Results, table: Table) -> str:
         "measured is in the head of its benchmark, the order of commands for a machine with a GPU in `bench/README.md`; everything is in",
         "`bench/results/gpu_*.json`. Medians, least and most in brackets. Figures of Triton's interpreter mean nothing and are not here.",
         "",
-        *machines(results),
+        *machines(results, table),
         "",
         "## The link",
         "",

@@ -370,7 +370,7 @@ def made_up():
         "step": {"over_alone": {AT_MOST: spread(1.2)}},
     }
     over_cpu = {"device memory": 9.0, "device memory, two threads": 12.0, "pinned memory": 12.0}
-    contenders = {way: {"over_cpu": spread(over)} for way, over in over_cpu.items()}
+    contenders = {way: {"m_edges_per_s": spread(100 * over), "over_cpu": spread(over)} for way, over in over_cpu.items()}
     rates = {name: 1000.0 * (number + 1) for number, name in enumerate(("PyG", *gpu_page.RECIPES))}
     rates["bgl"] = 20_000.0
     about = {"sampler": "pyg-lib", "chosen": "7 workers", "tried_seeds_per_s": {"7 workers": 1000.0}}
@@ -408,7 +408,7 @@ def test_the_page_of_made_up_results(results):
         "| busy share, GraphSAGE, batches of 1024 | 90% | BGL: 65 % | 93.0% (gnnlab) | yes |",
         "| busy share, GAT, batches of 1024 | - | BGL: 99 % | 93.0% (gnnlab) | - |",
         "mmap did not run: no memory",
-        "PCIe 5 x16, driver 999, CUDA 14; P, 16 cores, 128 GiB; torch 9, triton 4, PyG 3; commit abc, 2030-01-01",
+        "PCIe 5 x16 | P, 16 cores, 128 GiB; foreign load 0.1 % | driver 999, CUDA 14, torch 9, triton 4, PyG 3 | abc, 2030-01-01",
     ):
         assert line in page, line
 
@@ -417,7 +417,7 @@ def test_what_was_not_run_says_so(results):
     page = gpu_page.render(tables.gpu_results(), common.table)
     assert "Of 20 figures that are asked for, 0 were measured and 20 were not run." in page
     asked = [line for line in page.splitlines() if re.match(r"\| .* \| .* \| .* \| .* \| .* \|$", line) and "---" not in line]
-    assert all("not run" in line for line in asked if not line.startswith(("| figure", "|  | PyG")))
+    assert all("not run" in line for line in asked if not line.startswith(("| figure", "| file", "|  | PyG")))
     toys = {name: {**one, "is_toy": True} for name, one in made_up().items()}
     assert gpu_page.render(toys, common.table) == page, "what was tried at toy size is no result"
 
