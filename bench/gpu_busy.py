@@ -36,11 +36,11 @@ from bench.gpu_contender import Penstock, Settings
 from penstock.feed.timeline import merge
 
 RECIPES, MODELS, BATCHES, KEPT = ("gnnlab", "ducati", "uva"), ("sage", "gat"), (1024, 8000), 0.1
-WARM_UP, PROFILED, SHOWN, MAX_SPANS = 12, 60, 4, 2500
+WARM_UP, PROFILED, SHOWN, MAX_SPANS, LONGEST = 12, 60, 4, 2500, 30
 LEAST_S, PIECE_S = 3.0, 60.0
 KERNEL, COPY = "kernel", "copy"
 KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": COPY}
-LANES = {"samples": ("_draw", "_claim", "_count"), "rows": ("_gather", "_move_rows")}
+LANES = {"samples": ("_draw", "_claim"), "rows": ("_gather", "_move_rows")}
 """Streams by the kernels that are found on them; the others are the model's."""
 GAP_US = 3.0
 """Between spans of a picture that become one."""
@@ -57,6 +57,16 @@ def events_of(trace: dict[str, Any], kinds: dict[str, str]) -> list[Event]:
         names.setdefault(event["tid"], set()).add(event["name"])
     lanes = {stream: lane_of(each) for stream, each in names.items()}
     return [(lanes[e["tid"]], kinds[e["cat"]], float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in found]
+
+
+def longest_of(trace: dict[str, Any], num_batches: int) -> dict[str, list[float]]:
+    """Name of what runs on the device -> (its milliseconds of a batch, how often in one), those that take longest first."""
+    times: dict[str, list[float]] = {}
+    for event in trace["traceEvents"]:
+        if event.get("cat") in KINDS and event.get("ph") == "X":
+            times.setdefault(event["name"][:60], []).append(event["dur"] / 1e3)
+    longest = sorted(times, key=lambda name: -sum(times[name]))[:LONGEST]
+    return {name: [round(sum(times[name]) / num_batches, 4), round(len(times[name]) / num_batches, 2)] for name in longest}
 
 
 def lane_of(names: set[str]) -> str:
@@ -161,7 +171,8 @@ def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        events = events_of(json.loads(path.read_text()), kinds)
+        trace = json.loads(path.read_text())
+    events = events_of(trace, kinds)
     kernels = [event for event in events if event[1] == KERNEL]
     lanes = {lane: [event for event in kernels if event[0] == lane] for lane in (*LANES, "model")}
     return {
@@ -172,6 +183,7 @@ def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: 
         "batch_ms": round(1e3 * plain_s / done, 4),
         "batch_ms_profiled": round(1e3 * took_s / num_batches, 4),
         "seeds_per_s": round(settings.batch_size * done / plain_s, 1),
+        "longest_ms": longest_of(trace, num_batches),
         "about": contender.describe(),
         "picture": picture(events, num_batches),
     }
@@ -184,7 +196,7 @@ def measure_recipe(recipe: str, store: str, settings: Settings, num_batches: int
 
 def brief(piece: str, found: dict[str, Any]) -> str:
     """A line of what was found."""
-    return f"{piece}: {json.dumps({key: value for key, value in found.items() if key not in ('picture', 'about')})}"
+    return f"{piece}: {json.dumps({key: value for key, value in found.items() if key not in ('picture', 'about', 'longest_ms')})}"
 
 
 def endless(contender: Penstock) -> Iterator[Any]:

@@ -256,7 +256,10 @@ def detail_of_busy(results: Results, table: Table) -> list[str]:
     if not cells:
         return []
     head = ["run", "busy", "model", "sampling", "rows", "nvidia-smi", "ms a batch", "profiled", ""]
-    return ["", *table(head, cells)]
+    times = [
+        [piece, f"`{name}`", f"{ms:.3f}", f"{count:g}"] for piece, one in found.items() for name, (ms, count) in one["longest_ms"].items()
+    ]
+    return ["", *table(head, cells), "", "What takes longest:", "", *table(["run", "what", "ms of a batch", "times a batch"], times)]
 
 
 def picture_name(piece: str) -> str:

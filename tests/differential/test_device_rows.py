@@ -114,13 +114,10 @@ def test_rows_come_in_any_order(count, device):
     assert int(num_hits) == 4 * np.count_nonzero(slots[ids] >= 0)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-@pytest.mark.parametrize("num_ids", [1, 1000, 1025, 3_000_000_000])
+@pytest.mark.parametrize(("num_ids", "dtype"), [(1, np.int32), (1000, np.int64), (1025, np.int32), (3_000_000_000, np.int64)])
 def test_order_by_region(num_ids, dtype, device):
     from penstock.kernels.region_order import gpu
 
-    if num_ids > np.iinfo(dtype).max:
-        pytest.skip("these ids are wider")
     random, counts = np.random.default_rng(num_ids), gpu.make_counts(device)
     for first, count in ((0, 0), (3, 1), (5, 3000), (0, 1)):  # again and again with the same memory
         ids = np.minimum(random.integers(0, num_ids, count + 9), random.integers(0, num_ids, count + 9)).astype(dtype)

@@ -71,9 +71,9 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
     for number, num_src, num_nodes in ((0, 70, 60), (4095, 16, 1), (16, 1, 16)):
         outputs = some(num_nodes % 3, 14 + num_nodes), some(num_nodes % 5, 14 + num_nodes), small[num_nodes % 3 :]
         place = fanout, replace, some(number % 3, 3), number % 16, number, ids[number % 2 :]
-        frontier = ids[num_nodes % 5 :], some(num_nodes % 5, 2)
+        frontier, far = (ids[num_nodes % 5 :], some(num_nodes % 5, 2)), draw.Far(small[number % 3 :], 1 + number % 3)
         row_ptr = torch.zeros(70, dtype=torch.int64)[num_nodes % 7 :]
-        draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, *outputs, status[num_nodes % 2 :], kept, small[number % 3 :])
+        draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, *outputs, status[num_nodes % 2 :], kept, far)
         region_order.order_by_region(ids, num_src, small[number % 3 :], region_order.make_counts(ids.device), some(num_nodes % 5, 2))
 for first, count in ((0, 70), (3, 1), (5, 16)):
     relabel.add_seeds(ids[first:][:count], some(first, 1), small, some(first, 1), ids[first:])
@@ -81,7 +81,7 @@ for first, count in ((0, 70), (3, 1), (5, 16)):
     relabel.relabel(small[first:][:count], some(first, 2), small, some(first, 1), some(first, 2), ids[first:], ids[first:], scratch)
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
-    "_count": 1, "_sum_blocks": 1, "_add_up": 1, "_draw_tile": 2, "_draw_edge": 1, "_read_edge": 1,
+    "_count": 1, "_sum_blocks": 1, "_add_up": 1, "_draw_tile": 2, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
     "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 1, "_count_regions": 1, "_begin": 1, "_give": 1,
 }, compiled
 """
@@ -95,10 +95,10 @@ from triton.compiler import ASTSource
 from penstock.kernels.sample_neighbors import gpu as draw
 
 names = draw._draw_tile.arg_names
-numbers, small = ("num_edges", "num_src", "fanout", "place", "num_kept"), ("order", "indices", "ranks", "cached", "neighbors")
+numbers, small = ("num_edges", "num_src", "fanout", "place", "num_kept"), ("indices", "ranks", "cached", "neighbors")
 tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 for lanes, (rows, num_warps) in draw._TILES.items():
-    constants = {"copies": None, "REPLACE": False, "HAS_COPIES": False, "HAS_KEPT": True, "HAS_ORDER": True, "ROWS": rows, "LANES": lanes}
+    constants = {"copies": None, "REPLACE": False, "HAS_COPIES": False, "HAS_KEPT": True, "READS": True, "ROWS": rows, "LANES": lanes}
     signature = {name: "i32" if name in numbers else "*i32" if name in small else "*i64" for name in names}
     signature |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(draw._draw_tile, signature, constexprs={(names.index(name),): value for name, value in constants.items()})

@@ -313,6 +313,9 @@ def test_what_ran_on_a_device():
     assert [lane for lane, *_ in events] == ["samples", "samples", "rows", "model", "rows", "model"]
     assert gpu_busy.covered_us(kernels) == 40
     assert gpu_busy.covered_us(events) == 50
+    assert gpu_busy.longest_of(trace, 2) == {
+        "_gather_rows": [0.01, 0.5], "gemm": [0.01, 1.0], "_draw_tile": [0.005, 0.5], "Memcpy HtoD": [0.005, 0.5], "cumsum": [0.0025, 0.5],
+    }  # fmt: skip
     shown = gpu_busy.picture(events, 4)
     assert shown["ms"] == 0.06
     assert shown["spans"][0] == ["samples", "kernel", 0.0, 0.015]
@@ -381,7 +384,7 @@ def made_up():
     busy = {
         f"{recipe}, {model}, batches of {size}": {
             "busy": share, "busy_by_stream": {"model": 0.5, "samples": 0.1, "rows": 0.2}, "utilization_percent": 97.0, "batch_ms": 1.0,
-            "batch_ms_profiled": 1.1, "seeds_per_s": 1000.0 * share,
+            "batch_ms_profiled": 1.1, "seeds_per_s": 1000.0 * share, "longest_ms": {"_draw_tile": [0.25, 3.0]},
         }
         for recipe, share in (("uva", 0.5), ("gnnlab", 0.93)) for model, size in (("sage", 1024), ("sage", 8000), ("gat", 1024))
     }  # fmt: skip

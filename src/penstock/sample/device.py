@@ -91,12 +91,14 @@ class DeviceSampler:
         sampler: whose samples are wanted; uniform, and neither disjoint nor induced.
         graph: its graph, where the device reads it.
         is_recorded: what batches of a size ask for is asked for as one from the third on; see `penstock.kernels._recording`.
+    Attributes:
+        max_programs: that read over the link at once.
     """
 
     def __init__(self, sampler: NeighborSampler, graph: DeviceGraph, *, is_recorded: bool = True) -> None:
         if (reason := on_cpu_only(sampler)) is not None:
             raise NotSupportedError(f"{reason}: sample on the CPU, or leave it out")
-        self.host, self.graph, self._max_programs, self._is_recorded = sampler, graph, programs_over_link(graph.device), is_recorded
+        self.host, self.graph, self.max_programs, self._is_recorded = sampler, graph, programs_over_link(graph.device), is_recorded
 
     def number_edges(self, edge_type: EdgeType, positions: torch.Tensor) -> torch.Tensor:
         """Return int64[n]: the user's numbers of the edges at int64[n] `positions`."""
@@ -104,7 +106,7 @@ class DeviceSampler:
         if table is None:
             return positions
         numbers = torch.empty(positions.numel(), dtype=table.dtype, device=self.graph.device)
-        gather_rows(table.view(torch.uint8), table.itemsize, positions, numbers.view(torch.uint8), max_programs=self._max_programs)
+        gather_rows(table.view(torch.uint8), table.itemsize, positions, numbers.view(torch.uint8), max_programs=self.max_programs)
         return numbers.to(torch.int64)
 
     def workspace(self) -> DeviceWorkspace:
@@ -190,6 +192,7 @@ class _Run:
 
     def __init__(self, sampler: DeviceSampler, seed_type: NodeType, room: int, workspace: DeviceWorkspace) -> None:
         self.host, self.graph, self.seed_type, self.workspace = sampler.host, sampler.graph, seed_type, workspace
+        self._max_programs = sampler.max_programs
         self.num_nodes, num_hops, self._num_seeds, self._most_seeds = sampler.host.graph.num_nodes, sampler.host.num_hops, 0, room
         types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
         sizes = [room, room, 3, len(types), len(types) * (num_hops + 2), len(edge_types) * (num_hops + 1), len(edge_types) * num_hops * 2]
@@ -268,22 +271,22 @@ class _Run:
             most = self._hear(hop)
             if most == 0:
                 return
-        order = self._order_of(frontier, num_rows, self.num_nodes[dst]) if csc.is_far and 0 <= fanout <= draw.TILE_FANOUT else None
+        far = self._far(frontier, num_rows, self.num_nodes[dst]) if csc.is_far and 0 <= fanout <= draw.TILE_FANOUT else None
         neighbors = torch.empty(most, dtype=csc.indices.dtype, device=self.graph.device)
         step.drawn = drawn = _Drawn(self._empty(most), self._empty(most), self._empty(most), neighbors)
         copies = self._copies if hop == 0 and dst == self.seed_type else None
         draw.sample_neighbors(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
-            step.offsets, drawn.positions, drawn.columns, neighbors, status, csc.kept, order,
+            step.offsets, drawn.positions, drawn.columns, neighbors, status, csc.kept, far,
         )  # fmt: skip
         self._relabel(drawn, step, src)
 
-    def _order_of(self, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, num_nodes: int) -> torch.Tensor:
-        """The order in which to read lists over the link, those near each other together."""
+    def _far(self, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, num_nodes: int) -> draw.Far:
+        """How lists are read over the link, those near each other together."""
         order = torch.empty(num_rows, dtype=torch.int32, device=self.graph.device)
         self._num_bytes += order.nbytes
         region_order.order_by_region(frontier[0], num_nodes, order, self._counts, frontier[1])
-        return order
+        return draw.Far(order, self._max_programs)
 
     def _relabel(self, drawn: _Drawn, step: _Step, src: NodeType) -> None:
         """Number the neighbours of a step."""

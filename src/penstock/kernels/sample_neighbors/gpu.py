@@ -42,6 +42,18 @@ _TILES = {4: (32, 1), 8: (16, 1), 16: (8, 2), 32: (4, 4), 64: (1, 4)}
 belongs to a node, and wait for each other."""
 
 
+class Far(NamedTuple):
+    """How lists are read over the link: once they are drawn from, by few programs, that others run beside them, in an order of their own.
+
+    Attributes:
+        order: int32[>= b], a permutation of the frontier, see `kernels.region_order`.
+        max_programs: that read at once.
+    """
+
+    order: torch.Tensor
+    max_programs: int
+
+
 class Kept(NamedTuple):
     """Lists of the best nodes, a prefix of all lists in the order of rank; see `cached_lists.reference.read_prefix`.
 
@@ -80,7 +92,7 @@ def num_blocks(b: int) -> int:
 
 def sample_neighbors(
     indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, row_ptr, positions, columns, neighbors, status,
-    kept=None, order=None,
+    kept=None, far=None,
 ):  # fmt: skip
     """Sample in-neighbours of a frontier; see `reference.sample_neighbors`.
 
@@ -94,35 +106,34 @@ def sample_neighbors(
             is left. Columns: where in `nodes` the node is whose neighbour it is.
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
-        order: int32[>= b], a permutation of the frontier: whose lists are read first, and so on, up to `TILE_FANOUT`; None: as they stand.
+        far: how lists are read that are in memory of the host, up to `TILE_FANOUT`; None: by the programs that draw.
     """
     if positions.numel() == 0:
         return
     place, outputs = _signed(hop << 16 | edge_type << 20), (row_ptr, positions, columns, neighbors, status)
     arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, kept
     if 0 <= fanout <= TILE_FANOUT:
-        _draw_tiles(*arguments, order, *outputs)
+        _draw_tiles(*arguments, far, *outputs)
     else:
         _draw_edges(*arguments, *outputs)
 
 
-def _draw_tiles(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, order, row_ptr, *outputs):
-    lanes = max(4, triton.next_power_of_2(fanout))
+def _draw_tiles(
+    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, far, row_ptr, positions, columns, *found
+):
+    b, device, lanes = row_ptr.numel() - 1, nodes.device, max(4, triton.next_power_of_2(fanout))
     rows, num_warps = (BLOCK // lanes, 4) if replace else _TILES[lanes]
-    lists = (indptr, indices, indices.numel(), num_src)
+    near = _kept_arguments(kept)
+    arguments = (indptr, indices, indices.numel(), num_src, nodes, span, fanout, words, place, copies, *near)
     launch(
-        _draw_tile,
-        cdiv(row_ptr.numel() - 1, rows),
-        nodes.device,
-        *(*lists, nodes, span, fanout, words, place, copies, *_kept_arguments(kept), order, row_ptr, *outputs),
-        REPLACE=replace,
-        HAS_COPIES=copies is not None,
-        HAS_KEPT=kept is not None,
-        HAS_ORDER=order is not None,
-        ROWS=rows,
-        LANES=lanes,
-        num_warps=num_warps,
-    )
+        _draw_tile, cdiv(b, rows), device, *arguments, row_ptr, positions, columns, *found, REPLACE=replace, HAS_COPIES=copies is not None,
+        HAS_KEPT=kept is not None, READS=far is None, ROWS=rows, LANES=lanes, num_warps=num_warps,
+    )  # fmt: skip
+    if far is not None:
+        rows, arguments = BLOCK // lanes, (indptr, indices, num_src, nodes, span, far.order, *near, row_ptr, positions)
+        launch(
+            _read_tile, min(far.max_programs, cdiv(b, rows)), device, *arguments, *found, HAS_KEPT=kept is not None, ROWS=rows, LANES=lanes
+        )
 
 
 def _draw_edges(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, positions, columns, *found):
@@ -285,14 +296,11 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
 )
 def _draw_tile(
     indptr, indices, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached,
-    order, row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr,
-    HAS_ORDER: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr,
+    READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Draw and read for ROWS nodes, one lane per draw."""
+    """Draw for ROWS nodes, one lane per draw, and read what is drawn."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    if HAS_ORDER:
-        is_there = row < tl.load(span + 1) - tl.load(span)
-        row = tl.where(is_there, tl.load(order + row, mask=is_there, other=0).to(tl.int64), row)
     lane = tl.arange(0, LANES)[None, :]
     node, inside = _load_nodes(nodes, span, row)
     start, degree, _ = _find_list(indptr, num_edges, node, inside)
@@ -323,17 +331,49 @@ def _draw_tile(
     position = start[:, None] + slots.to(tl.int64)
     tl.store(positions + number, position, mask=taken)
     tl.store(columns + number, tl.load(span) + row[:, None] + tl.zeros_like(number), mask=taken)
+    if READS:
+        start = start[:, None] + tl.zeros_like(position)
+        neighbor = _read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
+        tl.store(neighbors + number, neighbor, mask=taken)
+        _count_damaged(neighbor, taken, num_src, number, status)
+
+
+@triton.jit
+def _read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT: tl.constexpr):
+    """Neighbours of a tile of nodes at the positions that were drawn, those of kept lists from nearby."""
     if HAS_KEPT:
         rank = tl.load(ranks + node, mask=inside, other=0)
         is_kept = inside & (rank < num_kept)
         shift = tl.load(prefix_ptr + rank[:, None], mask=is_kept[:, None], other=0)  # Triton 3.6 fails over [:, None] of what is loaded
-        near = tl.load(cached + (shift + slots.to(tl.int64)), mask=taken & is_kept[:, None], other=0)
+        near = tl.load(cached + (shift + position - start), mask=taken & is_kept[:, None], other=0)
         far = tl.load(indices + position, mask=taken & (rank >= num_kept)[:, None], other=0)
-        neighbor = tl.where(is_kept[:, None], near, far)
+        return tl.where(is_kept[:, None], near, far)
     else:
-        neighbor = tl.load(indices + position, mask=taken, other=0)
-    tl.store(neighbors + number, neighbor, mask=taken)
-    _count_damaged(neighbor, taken, num_src, number, status)
+        return tl.load(indices + position, mask=taken, other=0)
+
+
+@triton.jit(do_not_specialize=("num_src", "num_kept"), do_not_specialize_on_alignment=_SLICES)
+def _read_tile(
+    indptr, indices, num_src, nodes, span, order, ranks, prefix_ptr, num_kept, cached, row_ptr, positions, neighbors, status,
+    HAS_KEPT: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Read what was drawn, for ROWS nodes at a time, one lane per draw."""
+    begin, block, lane = tl.load(span), tl.program_id(0).to(tl.int64), tl.arange(0, LANES)[None, :]
+    num_rows = tl.load(span + 1) - begin
+    while block * ROWS < num_rows:
+        place = block * ROWS + tl.arange(0, ROWS)
+        inside = place < num_rows
+        row = tl.load(order + place, mask=inside, other=0).to(tl.int64)
+        node = tl.load(nodes + begin + row, mask=inside, other=0)
+        first = tl.load(row_ptr + row, mask=inside, other=0)
+        taken = lane < (tl.load(row_ptr + row + 1, mask=inside, other=0) - first)[:, None]
+        number = (first - tl.load(row_ptr))[:, None] + lane
+        position = tl.load(positions + number, mask=taken, other=0)
+        start = tl.load(indptr + node[:, None] + tl.zeros_like(number), mask=taken, other=0) if HAS_KEPT else position
+        neighbor = _read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
+        tl.store(neighbors + number, neighbor, mask=taken)
+        _count_damaged(neighbor, taken, num_src, number, status)
+        block += tl.num_programs(0)
 
 
 @triton.jit
