@@ -87,7 +87,7 @@ def test_link(results, tmp_path):
 
 
 def test_a_gather_of_wrong_rows_is_told(monkeypatch):
-    monkeypatch.setattr(gpu_link, "gather_rows", lambda table, row_bytes, ids, out, max_programs: out.zero_())
+    monkeypatch.setattr(gpu_link, "gather_rows", lambda table, row_bytes, ids, out, **how: out.zero_())
     bench = gpu_link.Bench(tensor_device("cuda"), gpu_link.TOY)
     with pytest.raises(SystemExit, match="rows of 64 bytes: the gather gave wrong ones"):
         bench.gathers(bench.table, 64, 1)
@@ -280,7 +280,7 @@ def test_contenders_share_memory():
 def test_nothing_begins_that_would_end_too_late(results, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_recipes, "Contender", None)
     gpu_recipes.main(["--toy", "--out", str(tmp_path), "--minutes", "0.1"])
-    assert "not begun, 300 s expected and 6 s left; run the command again for it" in capsys.readouterr().out
+    assert "not begun, 200 s expected and 6 s left; run the command again for it" in capsys.readouterr().out
     assert not (tmp_path / "gpu_recipes.json").exists()
 
 
