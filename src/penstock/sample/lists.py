@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +20,6 @@ from penstock.records import CSC, EdgeType, Graph, index_dtype
 from penstock.sample.joint import JointReads
 from penstock.store.tiers import DiskTier, Tier
 from penstock.store.tiers.tier import Totals
-from penstock.threads import Guard
 
 _BLOCK = 1 << 16
 """Nodes that a temporary array is made for at a time."""
@@ -42,7 +41,6 @@ class ListStats(Totals):
     num_edges: int = 0
     num_bytes: int = 0
     seconds: float = 0.0
-    _guard: Guard = field(default_factory=Guard, repr=False)
 
     def add(self, num_lists: int, num_edges: int, num_bytes: int, seconds: float) -> None:
         """Count one more read."""

@@ -22,9 +22,11 @@ from penstock.threads import Guard
 class Totals:
     """Counts and seconds that several threads add to, each under the lock of `_guard`."""
 
+    _guard: Guard = field(default_factory=Guard, repr=False, kw_only=True)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain values."""
-        with self._guard.lock:  # type: ignore[attr-defined]
+        with self._guard.lock:
             return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "_guard"}
 
 
@@ -44,7 +46,6 @@ class TierStats(Totals):
     seconds: float = 0.0
     decide_s: float = 0.0
     update_s: float = 0.0
-    _guard: Guard = field(default_factory=Guard, repr=False)
 
     def add(self, num_rows: int, num_bytes: int, seconds: float) -> None:
         """Count one more read."""
