@@ -100,7 +100,7 @@ class TestFusedCache(Cached):
             self.read(tier, arrays, rows, np.arange(40), 40)
             if self.reader.type == "cuda":
                 torch.cuda.synchronize(self.reader)  # else the count of hits may come a batch later
-        shares = {"static": [3, 15], "fifo": [15, 24]}[tier.policy.name]
+        shares = {"static": [3, 15], "fifo": [15, 120]}[tier.policy.name]
         assert asked == [share for share in shares for _ in tier.row_bytes]
 
 

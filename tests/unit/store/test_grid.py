@@ -30,7 +30,7 @@ def test_it_has_room_for_slower_reads_as_far_as_the_model_can_spare(programs, ch
 
 @pytest.mark.parametrize(
     ("num_rows", "num_hits", "programs"),
-    [(1000, 0, 16), (1000, 500, 32), (1000, 800, 80), (1000, 900, 128), (1000, 1000, 128), (0, 0, 16), (3, 3, 48)],
+    [(1000, 0, 16), (1000, 500, 32), (1000, 800, 80), (1000, 900, 160), (1000, 990, 640), (1000, 1000, 640), (0, 0, 16), (3, 3, 48)],
 )
 def test_hits_are_read_by_more(num_rows, num_hits, programs):
     assert grid.programs_with_hits(16, num_rows, num_hits) == programs

@@ -20,7 +20,7 @@ def _gather_cached(
     HAS_ORDER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
     SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    block = tl.program_id(0)
+    block, found = tl.program_id(0), tl.zeros((ROWS,), tl.int32)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
         places, are_there = load_places(block, order, num_rows, HAS_ORDER, ROWS)
         rows = tl.load(ids.to(tl.pointer_type(tl.int64)) + places, mask=are_there, other=0)
@@ -31,8 +31,9 @@ def _gather_cached(
         copy_rows(
             sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, COLUMNS, SHIFTED
         )  # fmt: skip
-        tl.atomic_add(num_hits.to(tl.pointer_type(tl.int64)), tl.sum((slot >= 0).to(tl.int64)), sem="relaxed")
+        found += (slot >= 0).to(tl.int32)
         block += tl.num_programs(0)
+    tl.atomic_add(num_hits.to(tl.pointer_type(tl.int64)), tl.sum(found).to(tl.int64), sem="relaxed")
 
 
 def gather_cached(
