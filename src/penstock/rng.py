@@ -20,6 +20,8 @@ scalars alike.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from penstock.errors import UsageError, argument
@@ -108,9 +110,13 @@ def derive_key(seed: int, epoch: int, domain: int) -> np.ndarray:
         raise UsageError(f"{argument('seed')} must lie in [0, 2**64), got {seed}")
     if not 0 <= epoch < 1 << 64:
         raise UsageError(f"epoch must lie in [0, 2**64), got {epoch}")
+    return np.array(_key_of(int(seed), int(epoch), domain), dtype=np.uint64)
+
+
+@lru_cache(maxsize=64)  # every batch of an epoch asks for the same
+def _key_of(seed: int, epoch: int, domain: int) -> tuple[np.uint64, np.uint64]:
     counter = (np.uint64(epoch & 0xFFFFFFFF), np.uint64(epoch >> 32), np.uint64(domain), np.uint64(0))
-    words = philox(*counter, np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32))
-    return np.array(words[:2], dtype=np.uint64)
+    return philox(*counter, np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32))[:2]
 
 
 def random_words(key: np.ndarray, first: int, count: int, stream: int = 0) -> np.ndarray:
