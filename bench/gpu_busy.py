@@ -28,18 +28,15 @@ from statistics import mean
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from bench import graphs
-from bench.gpu_common import ResultFile, set_up, synchronize
+from bench.gpu_common import KERNEL, KINDS, ResultFile, longest_of, profiled, set_up, synchronize
 from bench.gpu_contender import Penstock, Settings
 from penstock.feed.timeline import merge
 
 RECIPES, MODELS, BATCHES, KEPT = ("gnnlab", "ducati", "uva"), ("sage", "gat"), (1024, 8000), 0.1
-WARM_UP, PROFILED, SHOWN, MAX_SPANS, LONGEST = 12, 60, 4, 2500, 30
+WARM_UP, PROFILED, SHOWN, MAX_SPANS = 12, 60, 4, 2500
 LEAST_S, PIECE_S = 3.0, 60.0
-KERNEL, COPY = "kernel", "copy"
-KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": COPY}
 LANES = {"samples": ("_draw", "_claim"), "rows": ("_gather", "_move_rows")}
 """Streams by the kernels that are found on them; the others are the model's."""
 GAP_US = 3.0
@@ -57,16 +54,6 @@ def events_of(trace: dict[str, Any], kinds: dict[str, str]) -> list[Event]:
         names.setdefault(event["tid"], set()).add(event["name"])
     lanes = {stream: lane_of(each) for stream, each in names.items()}
     return [(lanes[e["tid"]], kinds[e["cat"]], float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in found]
-
-
-def longest_of(trace: dict[str, Any], num_batches: int) -> dict[str, list[float]]:
-    """Name of what runs on the device -> (its milliseconds of a batch, how often in one), those that take longest first."""
-    times: dict[str, list[float]] = {}
-    for event in trace["traceEvents"]:
-        if event.get("cat") in KINDS and event.get("ph") == "X":
-            times.setdefault(event["name"][:60], []).append(event["dur"] / 1e3)
-    longest = sorted(times, key=lambda name: -sum(times[name]))[:LONGEST]
-    return {name: [round(sum(times[name]) / num_batches, 4), round(len(times[name]) / num_batches, 2)] for name in longest}
 
 
 def lane_of(names: set[str]) -> str:
@@ -158,21 +145,9 @@ def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: 
             done += 1
         synchronize(device)
         plain_s = time.perf_counter() - started
-    activity, kinds = (ProfilerActivity.CUDA, KINDS) if device.type == "cuda" else (ProfilerActivity.CPU, {"cpu_op": KERNEL})
-    with profile(activities=[activity]):  # the first one sets things up
-        synchronize(device)
-    with profile(activities=[activity]) as profiler:
-        started = time.perf_counter()
-        for batch in islice(batches, num_batches):
-            contender.step(batch)
-        synchronize(device)
-        took_s = time.perf_counter() - started
+    trace, took_s = profiled(partial(train, contender, batches, num_batches), device)
     del batch, batches
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        trace = json.loads(path.read_text())
-    events = events_of(trace, kinds)
+    events = events_of(trace, KINDS if device.type == "cuda" else {"cpu_op": KERNEL})
     kernels = [event for event in events if event[1] == KERNEL]
     lanes = {lane: [event for event in kernels if event[0] == lane] for lane in (*LANES, "model")}
     return {
@@ -187,6 +162,12 @@ def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: 
         "about": contender.describe(),
         "picture": picture(events, num_batches),
     }
+
+
+def train(contender: Penstock, batches: Iterator[Any], num_batches: int) -> None:
+    """On so many of them."""
+    for batch in islice(batches, num_batches):
+        contender.step(batch)
 
 
 def measure_recipe(recipe: str, store: str, settings: Settings, num_batches: int, least_s: float) -> dict[str, Any]:

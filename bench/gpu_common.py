@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from bench import common
 from penstock.errors import NotSupportedError
@@ -35,6 +37,11 @@ AT_MOST, UNORDERED = f"{SHARE:.1%}", "as they stand"
 """Entries of a result: by programs on so many of them; rows that are not read region by region."""
 WAYS = {"": 1, ", two threads": 2, ", four threads": 4}
 """How a sampler on a device is given its batches."""
+KERNEL, COPY = "kernel", "copy"
+KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": COPY}
+"""What runs on a device, by the categories of a trace."""
+LONGEST = 30
+"""Of what runs there, that are told by name."""
 HEAD_START = 4_000_000
 """Cycles: two milliseconds, in which dozens of launches are asked for."""
 
@@ -102,6 +109,33 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) / 1e3
+
+
+def profiled(work: Callable[[], object], device: torch.device) -> tuple[dict[str, Any], float]:
+    """(what ran on the device, a trace in Chrome's format; seconds that the work took, to the end of the last kernel)."""
+    can_tell = device.type == "cuda" and ProfilerActivity.CUDA in supported_activities()
+    activity = ProfilerActivity.CUDA if can_tell else ProfilerActivity.CPU
+    with profile(activities=[activity]):  # the first one sets things up
+        synchronize(device)
+    with profile(activities=[activity]) as profiler:
+        started = time.perf_counter()
+        work()
+        synchronize(device)
+        took_s = time.perf_counter() - started
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        return json.loads(path.read_text()), took_s
+
+
+def longest_of(trace: dict[str, Any], num_batches: int) -> dict[str, list[float]]:
+    """Name of what runs on the device -> (its milliseconds of a batch, how often in one), those that take longest first."""
+    times: dict[str, list[float]] = {}
+    for event in trace["traceEvents"]:
+        if event.get("cat") in KINDS and event.get("ph") == "X":
+            times.setdefault(event["name"][:60], []).append(event["dur"] / 1e3)
+    longest = sorted(times, key=lambda name: -sum(times[name]))[:LONGEST]
+    return {name: [round(sum(times[name]) / num_batches, 4), round(len(times[name]) / num_batches, 2)] for name in longest}
 
 
 def alternate(contenders: dict[Any, Callable[[], float]], rounds: int) -> dict[Any, list[float]]:

@@ -239,7 +239,18 @@ def detail_of_sampling(results: Results, table: Table) -> list[str]:
         [graph, name, spread(one["m_edges_per_s"]), spread(one["over_cpu"], "x")]
         for graph, of_graph in pieces(results, "gpu_sampling").items() for name, one in of_graph["contenders"].items()
     ]  # fmt: skip
-    return ["", *table(["graph", "sampled by", "million edges a second", "over the CPU"], cells)] if cells else []
+    times = {
+        f"{graph}, {name}": longest for graph, of_graph in pieces(results, "gpu_sampling").items()
+        for name, longest in of_graph.get("longest_ms", {}).items()
+    }  # fmt: skip
+    told = ["", *table(["graph", "sampled by", "million edges a second", "over the CPU"], cells)] if cells else []
+    return told + detail_of_times(times, table)
+
+
+def detail_of_times(times: dict[str, dict[str, list[float]]], table: Table) -> list[str]:
+    """What takes longest on the device; run -> name -> (milliseconds of a batch, how often in one)."""
+    cells = [[run, f"`{name}`", f"{ms:.3f}", f"{count:g}"] for run, longest in times.items() for name, (ms, count) in longest.items()]
+    return ["", "What takes longest:", "", *table(["run", "what", "ms of a batch", "times a batch"], cells)] if cells else []
 
 
 def detail_of_busy(results: Results, table: Table) -> list[str]:
@@ -256,10 +267,7 @@ def detail_of_busy(results: Results, table: Table) -> list[str]:
     if not cells:
         return []
     head = ["run", "busy", "model", "sampling", "rows", "nvidia-smi", "ms a batch", "profiled", ""]
-    times = [
-        [piece, f"`{name}`", f"{ms:.3f}", f"{count:g}"] for piece, one in found.items() for name, (ms, count) in one["longest_ms"].items()
-    ]
-    return ["", *table(head, cells), "", "What takes longest:", "", *table(["run", "what", "ms of a batch", "times a batch"], times)]
+    return ["", *table(head, cells), *detail_of_times({piece: one["longest_ms"] for piece, one in found.items()}, table)]
 
 
 def picture_name(piece: str) -> str:

@@ -7,6 +7,7 @@ included, which for a device is most of a small batch; the same numbered batches
 in memory of the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges,
 20 % of all edges, on the device as well. A device is given one batch after the other, by one thread, or by two or four with a stream each;
 what a batch asks for is asked for as one (a CUDA graph), or kernel by kernel. Memory of samples is used again, on the CPU as on a device.
+In the end, what takes longest on the device, by torch's profiler, one thread.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import torch
 
 from bench import graphs
 from bench.common import spread
-from bench.gpu_common import WAYS, ResultFile, cores, set_up, synchronize
+from bench.gpu_common import WAYS, ResultFile, cores, longest_of, profiled, set_up, synchronize
 from penstock.feed.buffers import BufferPool
 from penstock.plan import plan_lists
 from penstock.records import CSC, EDGE, NODE, Graph, Sample
@@ -149,7 +150,11 @@ def measure(
         name: {"m_edges_per_s": spread(each), "over_cpu": spread([a / b for a, b in zip(each, first, strict=True)])}
         for name, each in rates.items()
     }
-    return {"ready_s": round(ready_s, 1), "cpu_threads": cores(), "contenders": rows}
+    longest = {}
+    for name in ("device memory", "pinned memory"):
+        trace, took_s = profiled(partial(contenders[name], range(num_batches)), device)
+        longest[name] = {"one batch": [round(1e3 * took_s / num_batches, 4), 1.0], **longest_of(trace, num_batches)}
+    return {"ready_s": round(ready_s, 1), "cpu_threads": cores(), "contenders": rows, "longest_ms": longest}
 
 
 def main(arguments: list[str] | None = None) -> None:

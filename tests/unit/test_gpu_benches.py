@@ -308,12 +308,12 @@ def test_what_ran_on_a_device():
             {"ph": "M", "name": "process_name"},
         ]
     }  # fmt: skip
-    events = gpu_busy.events_of(trace, gpu_busy.KINDS)
+    events = gpu_busy.events_of(trace, gpu_common.KINDS)
     kernels = [one for one in events if one[1] == "kernel"]
     assert [lane for lane, *_ in events] == ["samples", "samples", "rows", "model", "rows", "model"]
     assert gpu_busy.covered_us(kernels) == 40
     assert gpu_busy.covered_us(events) == 50
-    assert gpu_busy.longest_of(trace, 2) == {
+    assert gpu_common.longest_of(trace, 2) == {
         "_gather_rows": [0.01, 0.5], "gemm": [0.01, 1.0], "_draw_tile": [0.005, 0.5], "Memcpy HtoD": [0.005, 0.5], "cumsum": [0.0025, 0.5],
     }  # fmt: skip
     shown = gpu_busy.picture(events, 4)
@@ -388,7 +388,10 @@ def made_up():
         }
         for recipe, share in (("uva", 0.5), ("gnnlab", 0.93)) for model, size in (("sage", 1024), ("sage", 8000), ("gat", 1024))
     }  # fmt: skip
-    sampling = {f"ten-128, batches of {size}": {"contenders": contenders} for size in gpu_page.BATCHES}
+    sampling = {
+        f"ten-128, batches of {size}": {"contenders": contenders, "longest_ms": {"device memory": {"_claim": [0.1, 3.0]}}}
+        for size in gpu_page.BATCHES
+    }
     pieces = {"gpu_link": link, "gpu_sampling": sampling, "gpu_recipes": recipes, "gpu_busy": busy}
     return {name: {**head, "pieces": each} for name, each in pieces.items()}
 
