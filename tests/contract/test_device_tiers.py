@@ -201,12 +201,13 @@ def test_memory_on_a_page_that_is_registered_for_another_array_is_not_pinned(mon
 
 def test_memory_that_is_just_let_go_is_registered_anew(monkeypatch):
     """By another thread, which waits for the device: until it is over, the memory looks pinned, and is not for long."""
-    driver, array, may_end = Driver(monkeypatch, lambda flags: False), np.arange(1000), threading.Event()
-    monkeypatch.setattr(_cuda, "unregister", lambda address, device: (may_end.wait(10), driver.registered.pop(address)))
+    driver, array, began, may_end = Driver(monkeypatch, lambda flags: False), np.arange(1000), threading.Event(), threading.Event()
+    monkeypatch.setattr(_cuda, "unregister", lambda address, device: (began.set(), may_end.wait(10), driver.registered.pop(address)))
     monkeypatch.setattr(_cuda, "is_registered", lambda address, num_bytes: address in driver.registered)
     held = [pinning.pin(array, CUDA, "x")]
     ending = threading.Thread(target=held.clear)
     ending.start()
+    assert began.wait(10)
     threading.Timer(0.2, may_end.set).start()
     found = pinning.pin(array, CUDA, "x")
     ending.join()
