@@ -33,7 +33,6 @@ from penstock.sample.device_compaction import DevicePositions
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.neighbor import NeighborSampler
 from penstock.store.tiers.grid import programs_over_link
-from penstock.store.tiers.pinned import copy_to_device
 
 UNCOUNTED = 1 << 23
 """Up to so many edges, memory is taken for what fanouts allow, in place of waiting to hear how many there are."""
@@ -155,11 +154,9 @@ class DeviceWorkspace:
 
 
 class _Drawn(NamedTuple):
-    """Edges of a step, [m] each, m at least their number. `rows` and `columns` are those of `edge_index`; all but `neighbors` are int64."""
+    """Edges of a step, at most m. Attributes: told: int64[3, m], rows and columns of `edge_index`, and positions. neighbors: [m]."""
 
-    rows: torch.Tensor
-    columns: torch.Tensor
-    positions: torch.Tensor
+    told: torch.Tensor
     neighbors: torch.Tensor
 
 
@@ -196,7 +193,9 @@ class _Run:
         self.num_nodes, num_hops, self._num_seeds, self._most_seeds = sampler.host.graph.num_nodes, sampler.host.num_hops, 0, room
         types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
         sizes = [room, room, 3, len(types), len(types) * (num_hops + 2), len(edge_types) * (num_hops + 1), len(edge_types) * num_hops * 2]
-        self._told = np.zeros(sum(sizes), np.int64)
+        is_cuda = self.graph.device.type == "cuda"
+        self._staged = torch.zeros(sum(sizes), dtype=torch.int64, device="cpu", pin_memory=is_cuda)  # until the batch is waited for
+        self._told = self._staged.numpy()
         self._told_parts = np.split(self._told, np.cumsum(sizes)[:-1])
         self._told_parts[-1][:] = draw.CLEAN
         self._num_bytes, self._unheard, self.can_be_repeated = 0, 0, True
@@ -227,7 +226,7 @@ class _Run:
         ids[: seeds.size], copies[: seeds.size], place[:] = seeds, _repetitions(seeds), words
         bases[:] = [self.workspace.tables[t].begin(needed) for t, needed in self.needed.items()]
         marks.reshape(len(self.num_nodes), -1)[list(self.num_nodes).index(self.seed_type), 1:] = seeds.size
-        copy_to_device(self._told, self.numbers)
+        self.numbers.copy_(self._staged, non_blocking=True)
 
     def ask(self) -> None:
         """Ask for all hops, and write down what was asked."""
@@ -273,11 +272,12 @@ class _Run:
                 return
         far = self._far(frontier, num_rows, self.num_nodes[dst]) if csc.is_far and 0 <= fanout <= draw.TILE_FANOUT else None
         neighbors = torch.empty(most, dtype=csc.indices.dtype, device=self.graph.device)
-        step.drawn = drawn = _Drawn(self._empty(most), self._empty(most), self._empty(most), neighbors)
+        step.drawn = drawn = _Drawn(self._empty(3 * most).view(3, most), neighbors)
+        _, columns, positions = drawn.told
         copies = self._copies if hop == 0 and dst == self.seed_type else None
         draw.sample_neighbors(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
-            step.offsets, drawn.positions, drawn.columns, neighbors, status, csc.kept, far,
+            step.offsets, positions, columns, neighbors, status, csc.kept, far,
         )  # fmt: skip
         self._relabel(drawn, step, src)
 
@@ -302,7 +302,7 @@ class _Run:
             self.can_be_repeated = False
             self.bases[src].fill_(table.base)
             self._add_seeds(src, ids[:known], counter)
-        compact.relabel(drawn.neighbors, step.span, table.numbers, self.bases[src], counter, ids, drawn.rows, scratch)
+        compact.relabel(drawn.neighbors, step.span, table.numbers, self.bases[src], counter, ids, drawn.told[0], scratch)
 
     def _make_room(self, node_type: NodeType) -> None:
         """For as many nodes as there can be."""
@@ -334,7 +334,7 @@ class _Run:
                 node = int(self.nodes[dst][marks[dst][step.hop] + bad_list])
                 raise damaged_list(step.edge_type, node, self.graph.adjacency[step.edge_type].num_edges)
             if bad != draw.CLEAN and step.drawn is not None:
-                place, neighbor = int(step.drawn.positions[bad]), int(step.drawn.neighbors[bad])
+                place, neighbor = int(step.drawn.told[2, bad]), int(step.drawn.neighbors[bad])
                 raise damaged_neighbor(step.edge_type, self.num_nodes[src], place, neighbor)
             at = drawn[step.edge_type]
             counts.append(ends[step.edge_type][at + 1] - ends[step.edge_type][at] if step.offsets is not None else 0)
@@ -360,12 +360,9 @@ class _Run:
                 row_ptr.append(step.span[:1].expand(num_rows) if step.offsets is None else step.offsets[1 : num_rows + 1])
                 per_hop[step.hop] = count
                 if step.drawn is not None:
-                    parts.append([each[:count] for each in step.drawn[:3]])
-        edge_index, positions = self.numbers.new_empty((2, sum(per_hop))), self.numbers.new_empty(sum(per_hop))
-        if parts:
-            for each, out in zip(zip(*parts, strict=True), (*edge_index.unbind(), positions), strict=True):
-                torch.cat(each, out=out)
-        return DeviceEdges(edge_index, torch.cat(row_ptr), positions, per_hop)
+                    parts.append(step.drawn.told[:, :count])
+        told = torch.cat(parts, dim=1) if parts else self.numbers.new_empty((3, 0))
+        return DeviceEdges(told[:2], torch.cat(row_ptr), told[2], per_hop)
 
 
 def _repetitions(seeds: np.ndarray) -> np.ndarray:

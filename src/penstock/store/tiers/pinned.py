@@ -166,19 +166,10 @@ def move_tensor(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
     It is copied there even where it seems to be pinned, as what lies beside registered memory may: who owns it may change it at once.
     """
-    return tensor if tensor.device == device else _staged(tensor, device).to(device, non_blocking=True)
-
-
-def copy_to_device(numbers: np.ndarray, target: torch.Tensor) -> None:
-    """Copy an array into a tensor of a device, likewise."""
     import torch
 
-    target.copy_(_staged(torch.from_numpy(numbers), target.device), non_blocking=True)
-
-
-def _staged(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    import torch
-
+    if tensor.device == device:
+        return tensor
     if device.type == "cuda" and tensor.device.type == "cpu" and tensor.layout == torch.strided:
-        return torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
-    return tensor
+        tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
+    return tensor.to(device, non_blocking=True)
