@@ -60,7 +60,7 @@ class Sizes:
     """
 
     table: int = 8 * GIB
-    copied: int = GIB
+    copied: int = GIB // 4
     read: int = GIB // 4
     launches: int = 4
     rounds: int = 5
