@@ -142,6 +142,20 @@ def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, 
     assert workspace.run is None
 
 
+def test_a_batch_that_is_left_in_the_middle(device):
+    """By Ctrl-C: what it told the device may be on its way still when the next one is told."""
+    random = np.random.default_rng()
+    sampler = NeighborSampler(homogeneous_graph(random, 100, 400), [3, 2], seed=5)
+    ours = device_sampler(sampler, device)
+    workspace = ours.workspace()
+    for batch in range(6):
+        seeds = random.integers(0, 100, 20)
+        with mock.patch.object(device_sampling._Run, "finish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            ours.sample(NODE, seeds, epoch=0, batch=batch, workspace=workspace)
+        for _ in range(1 + batch // 3):
+            compare(ours, sampler, NODE, random.integers(0, 100, 20), workspace, batch=batch)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("refuses", ["cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiateWithFlags"])
 def test_a_driver_that_makes_no_graphs(refuses, device, monkeypatch):

@@ -32,6 +32,7 @@ from penstock.records import EdgeType, Graph, NodeType, Sample, SampledEdges, in
 from penstock.sample.device_compaction import DevicePositions
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.neighbor import NeighborSampler
+from penstock.store.device_memory import settle
 from penstock.store.tiers.grid import programs_over_link
 
 UNCOUNTED = 1 << 23
@@ -209,6 +210,7 @@ class _Run:
         self.needed, self.frontier = dict(self.known), dict(self.known)
         self.nodes = {t: self._empty(max(workspace.room[t], self.known[t])) for t in types}
         self.steps: list[_Step] = []
+        self._is_under_way = False
         self._num_drawn = dict.fromkeys(edge_types, 0)
         self._recording: Recording | None = None
 
@@ -222,6 +224,9 @@ class _Run:
 
     def begin(self, seeds: np.ndarray, words: list[int]) -> None:
         """Tell the device of a batch."""
+        if self._is_under_way:  # the one before was left in the middle, by Ctrl-C: what it told may be on its way still
+            settle(self.graph.device)
+        self._is_under_way = True
         self._num_seeds, (ids, copies, place, bases, marks, *_) = seeds.size, self._told_parts
         ids[: seeds.size], copies[: seeds.size], place[:] = seeds, _repetitions(seeds), words
         bases[:] = [self.workspace.tables[t].begin(needed) for t, needed in self.needed.items()]
@@ -344,6 +349,7 @@ class _Run:
     def finish(self) -> DeviceSample:
         """Put the result together, in memory of its own."""
         marks, counts = self._look()
+        self._is_under_way = False
         self.workspace.most_batch_bytes = max(self.workspace.most_batch_bytes, self._num_bytes)
         edges = {edge_type: self._join(edge_type, marks[edge_type[2]], counts) for edge_type in self.graph.adjacency}
         nodes = {t: self.nodes[t][: each[-1]].clone() for t, each in marks.items()}
