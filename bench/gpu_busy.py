@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import gc
 import json
+import sys
 import tempfile
 import threading
 import time
@@ -30,7 +31,7 @@ from typing import Any
 import torch
 
 from bench import graphs
-from bench.gpu_common import KERNEL, KINDS, ResultFile, longest_of, profiled, set_up, synchronize
+from bench.gpu_common import KERNEL, KINDS, ResultFile, can_profile, longest_of, profiled, set_up, synchronize
 from bench.gpu_contender import Penstock, Settings
 from penstock.feed.timeline import merge
 
@@ -135,6 +136,8 @@ class Utilization:
 def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: float) -> dict[str, Any]:
     """Train: warm up, watch from outside, then profile."""
     device, batches = contender.device, endless(contender)
+    if not can_profile(device):
+        sys.exit("this torch has no profiler of GPUs")
     for batch in islice(batches, WARM_UP if least_s else 1):
         contender.step(batch)
     synchronize(device)

@@ -111,10 +111,14 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return begin.elapsed_time(end) / 1e3
 
 
+def can_profile(device: torch.device) -> bool:
+    """Whether torch can tell what runs on the device; in the interpreter, what the CPU does."""
+    return device.type == "cpu" or ProfilerActivity.CUDA in supported_activities()
+
+
 def profiled(work: Callable[[], object], device: torch.device) -> tuple[dict[str, Any], float]:
     """(what ran on the device, a trace in Chrome's format; seconds that the work took, to the end of the last kernel)."""
-    can_tell = device.type == "cuda" and ProfilerActivity.CUDA in supported_activities()
-    activity = ProfilerActivity.CUDA if can_tell else ProfilerActivity.CPU
+    activity = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
     with profile(activities=[activity]):  # the first one sets things up
         synchronize(device)
     with profile(activities=[activity]) as profiler:

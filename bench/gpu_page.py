@@ -50,7 +50,10 @@ def times(value: float | None) -> str:
 
 def spread(values: dict[str, float] | None, unit: str = "") -> str:
     """Median (least to most)."""
-    return NOT_RUN if values is None else f"{values['median']:.3g}{unit} ({values['min']:.3g} to {values['max']:.3g})"
+    if values is None:
+        return NOT_RUN
+    middle, least, most = (f"{values[name]:.0f}" if values[name] >= 100 else f"{values[name]:.3g}" for name in ("median", "min", "max"))
+    return f"{middle}{unit} ({least} to {most})"
 
 
 def verdict(value: float | None, target: float, *, at_most: bool = False) -> str:
@@ -215,7 +218,7 @@ def detail_of_link(results: Results, table: Table) -> list[str]:
     return [
         "", "Rates over the copy's, by the programs that read at once, which is at most how many multiprocessors they are on; region by",
         f"region, or {UNORDERED}:", "",
-        *table(head, cells),
+        *table(head, cells), *(["", found["link"]["note"]] if "note" in found["link"] else []),
     ]  # fmt: skip
 
 

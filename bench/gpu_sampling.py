@@ -28,7 +28,7 @@ import torch
 
 from bench import graphs
 from bench.common import spread
-from bench.gpu_common import WAYS, ResultFile, cores, longest_of, profiled, set_up, synchronize
+from bench.gpu_common import WAYS, ResultFile, can_profile, cores, longest_of, profiled, set_up, synchronize
 from penstock.feed.buffers import BufferPool
 from penstock.plan import plan_lists
 from penstock.records import CSC, EDGE, NODE, Graph, Sample
@@ -151,7 +151,7 @@ def measure(
         for name, each in rates.items()
     }
     longest = {}
-    for name in ("device memory", "pinned memory"):
+    for name in ("device memory", "pinned memory") if can_profile(device) else ():
         trace, took_s = profiled(partial(contenders[name], range(num_batches)), device)
         longest[name] = {"one batch": [round(1e3 * took_s / num_batches, 4), 1.0], **longest_of(trace, num_batches)}
     return {"ready_s": round(ready_s, 1), "cpu_threads": cores(), "contenders": rows, "longest_ms": longest}

@@ -20,6 +20,7 @@ scalars alike.
 
 from __future__ import annotations
 
+import operator
 from functools import lru_cache
 
 import numpy as np
@@ -110,7 +111,7 @@ def derive_key(seed: int, epoch: int, domain: int) -> np.ndarray:
         raise UsageError(f"{argument('seed')} must lie in [0, 2**64), got {seed}")
     if not 0 <= epoch < 1 << 64:
         raise UsageError(f"epoch must lie in [0, 2**64), got {epoch}")
-    return np.array(_key_of(int(seed), int(epoch), domain), dtype=np.uint64)
+    return np.array(_key_of(operator.index(seed), operator.index(epoch), domain), dtype=np.uint64)
 
 
 @lru_cache(maxsize=64)  # every batch of an epoch asks for the same

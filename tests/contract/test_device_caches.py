@@ -86,11 +86,12 @@ class TestFusedCache(Cached):
         assert read.wait() == 40 * 28
 
     def test_more_programs_read_where_fewer_rows_come_over_the_link(self, arrays, monkeypatch):
-        asked, gather = [], gather_cached.gather_cached
+        asked, ordered, gather = [], [], gather_cached.gather_cached
 
-        def note(*arguments, max_programs, **others):
+        def note(*arguments, max_programs, order, **others):
             asked.append(max_programs)
-            gather(*arguments, max_programs=max_programs, **others)
+            ordered.append(order is not None)
+            gather(*arguments, max_programs=max_programs, order=order, **others)
 
         monkeypatch.setattr(gather_cached, "gather_cached", note)
         self.capacity = 50
@@ -102,6 +103,7 @@ class TestFusedCache(Cached):
                 torch.cuda.synchronize(self.reader)  # else the count of hits may come a batch later
         shares = {"static": [3, 15], "fifo": [15, 120]}[tier.policy.name]
         assert asked == [share for share in shares for _ in tier.row_bytes]
+        assert ordered == [share != 120 for share in shares for _ in tier.row_bytes], "where all rows hit, no order is worth it"
 
 
 class TestCacheOverUploads(Cached):

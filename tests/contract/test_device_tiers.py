@@ -15,6 +15,7 @@ import torch
 
 from penstock.errors import BudgetError, InputError, TierError
 from penstock.kernels import _cuda, _triton
+from penstock.kernels.region_order import gpu as region_order
 from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import DeviceTier, PinnedTier, pinned
 from penstock.store.tiers import pin as pinning
@@ -64,6 +65,18 @@ class TestPinnedTierByRegion(TestPinnedTier):
     def _large(self, monkeypatch):
         monkeypatch.setattr(pinned, "REACH_BYTES", 0)
         monkeypatch.setattr(pinned, "LEAST_ROWS", 2)
+
+    def test_rows_that_are_many_and_far_are_read_in_order(self, arrays, monkeypatch):
+        tier, rows = self.make(arrays), torch.arange(49, -1, -1, device=self.reader)
+        monkeypatch.setattr(region_order, "REGIONS", 8)  # of up to 8 rows
+        order = tier.order_of(rows).tolist()
+        assert sorted(order) == list(range(50))
+        assert [(49 - place) >> 3 for place in order] == sorted(row >> 3 for row in range(50))
+        assert tier.order_of(rows[:1]) is None
+        assert tier.order_of(rows, 1) is None
+        assert tier.order_of(rows, 2) is not None
+        monkeypatch.setattr(pinned, "REACH_BYTES", max(array.nbytes for array in arrays))
+        assert tier.order_of(rows) is None
 
 
 class TestPinnedMaps(OnDevice):

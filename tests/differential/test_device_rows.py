@@ -112,6 +112,12 @@ def test_rows_come_in_any_order(count, device):
     for read in (gathered, moved, lambda how: fused(how, False), lambda how: fused(how, True)):
         assert torch.equal(read({}), read({"order": order}))
     assert int(num_hits) == 4 * np.count_nonzero(slots[ids] >= 0)
+    again = torch.zeros_like(order)  # no permutation: one row is read again and again, and no other
+    for read in (gathered, moved, lambda how: fused(how, False), lambda how: fused(how, True)):
+        rows, whole = (read(how).view(-1, row_bytes) for how in ({"order": again}, {}))
+        written = (rows != 0xA5).any(1).nonzero()[:, 0].tolist()
+        assert len(written) == 1
+        assert torch.equal(rows[written[0]], whole[written[0]])
 
 
 @pytest.mark.parametrize(("num_ids", "dtype"), [(1, np.int32), (1000, np.int64), (1025, np.int32), (3_000_000_000, np.int64)])

@@ -197,7 +197,8 @@ def with_indices(graph, indices):
 
 
 @pytest.mark.parametrize("uncounted", [0, 1 << 22])
-def test_damaged_lists_are_the_errors_of_the_cpu(uncounted, device, monkeypatch):
+@pytest.mark.parametrize("topology", ["device", "pinned"])
+def test_damaged_lists_are_the_errors_of_the_cpu(topology, uncounted, device, monkeypatch):
     monkeypatch.setattr(device_sampling, "UNCOUNTED", uncounted)
     graph = homogeneous_graph(np.random.default_rng())
     csc, seeds = graph.adjacency[EDGE], np.arange(50)
@@ -208,7 +209,7 @@ def test_damaged_lists_are_the_errors_of_the_cpu(uncounted, device, monkeypatch)
         broken.append(Graph(graph.num_nodes, {EDGE: CSC(indptr, csc.indices)}, True))
     for each in broken:
         sampler, messages = NeighborSampler(each, [3, 3], seed=0), []
-        for sample in (sampler, device_sampler(sampler, device)):
+        for sample in (sampler, device_sampler(sampler, device, topology)):
             with pytest.raises(CorruptStoreError) as caught:
                 sample.sample(NODE, seeds, epoch=0, batch=0, workspace=sample.workspace())
             messages.append(str(caught.value))

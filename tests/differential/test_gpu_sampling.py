@@ -64,7 +64,19 @@ def count(indptr, num_edges, nodes, span, base, fanout, replace, offsets, status
     assert ends.tolist() == [base, int(offsets[-1])]
 
 
+def far_of(random, num_rows, device):
+    """Lists that are read after drawing, in any order, by some programs."""
+    order = random.permutation(num_rows).astype(np.int32)
+    return gpu.Far(on_device(np.append(order, np.int32(-1)), device), int(random.integers(1, 4)))
+
+
 def check(random, csc, num_src, nodes, fanout, replace, device, *, with_copies=False, with_kept=False):
+    for is_far in (False, True) if 0 < fanout <= gpu.TILE_FANOUT else (False,):
+        far = far_of(random, nodes.size, device) if is_far else None
+        check_one(random, csc, num_src, nodes, fanout, replace, device, far, with_copies, with_kept)
+
+
+def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, with_copies, with_kept):
     key = rng.derive_key(int(random.integers(1 << 60)), 0, rng.SAMPLE)
     batch, hop, edge_type, base = int(random.integers(1 << 32)), int(random.integers(16)), int(random.integers(4096)), 1000
     copies = random.integers(0, rng.MAX_COPIES, nodes.size) if with_copies else None
@@ -83,7 +95,7 @@ def check(random, csc, num_src, nodes, fanout, replace, device, *, with_copies=F
     gpu.sample_neighbors(
         indptr, indices, num_src, *frontier, fanout, replace, torch.tensor([*key.tolist(), batch], device=device), hop, edge_type,
         None if copies is None else on_device(copies, device), offsets, *(each[: positions.size] for each in (taken, columns, found)),
-        status, kept,
+        status, kept, is_read,
     )  # fmt: skip
     assert_same_bytes(host(taken), np.append(positions, [POISON] * 3))
     assert_same_bytes(host(columns), np.append(begin + np.repeat(np.arange(nodes.size), np.diff(row_ptr)), [POISON] * 3))
@@ -138,7 +150,7 @@ def test_damage_is_found_first(device):
         count(on_device(indptr, device), csc.num_edges, nodes, span, 0, 3, False, row_ptr, status)
         starts, ends = indptr[:-1], indptr[1:]
         assert status.tolist() == [np.flatnonzero((starts < 0) | (starts > ends) | (ends > csc.num_edges))[0], gpu.CLEAN]
-    for fanout in (5, -1):
+    for fanout, is_far in ((5, False), (5, True), (-1, False)):
         for value in (-1, 9000):
             indices = csc.indices.copy()
             indices[[44, 101]] = value
@@ -147,7 +159,8 @@ def test_damage_is_found_first(device):
             outputs = [poisoned(200, dtype, device) for dtype in (np.int64, np.int64, np.int32)]
             frontier = nodes, torch.tensor([0, 40], device=device)
             arguments = (on_device(csc.indptr, device), on_device(indices, device), 9000, *frontier, fanout, False, words, 0, 0, None)
-            gpu.sample_neighbors(*arguments, row_ptr, *outputs, status)
+            far = far_of(np.random.default_rng(), 40, device) if is_far else None
+            gpu.sample_neighbors(*arguments, row_ptr, *outputs, status, None, far)
             assert status.tolist() == [gpu.CLEAN, np.flatnonzero(host(outputs[2]) == value)[0]]
 
 

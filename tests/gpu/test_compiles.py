@@ -73,16 +73,18 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
         place = fanout, replace, some(number % 3, 3), number % 16, number, ids[number % 2 :]
         frontier, far = (ids[num_nodes % 5 :], some(num_nodes % 5, 2)), draw.Far(small[number % 3 :], 1 + number % 3)
         row_ptr = torch.zeros(70, dtype=torch.int64)[num_nodes % 7 :]
-        draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, *outputs, status[num_nodes % 2 :], kept, far)
+        for how in (None, far):
+            draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, *outputs, status[num_nodes % 2 :], kept, how)
         region_order.order_by_region(ids, num_src, small[number % 3 :], region_order.make_counts(ids.device), some(num_nodes % 5, 2))
+        region_order.order_by_region(small[number % 3 :][:num_nodes], num_src, small, region_order.make_counts(ids.device))
 for first, count in ((0, 70), (3, 1), (5, 16)):
     relabel.add_seeds(ids[first:][:count], some(first, 1), small, some(first, 1), ids[first:])
     scratch = relabel.make_scratch(count, ids.device)
     relabel.relabel(small[first:][:count], some(first, 2), small, some(first, 1), some(first, 2), ids[first:], ids[first:], scratch)
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
-    "_count": 1, "_sum_blocks": 1, "_add_up": 1, "_draw_tile": 2, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
-    "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 1, "_count_regions": 1, "_begin": 1, "_give": 1,
+    "_count": 1, "_sum_blocks": 1, "_add_up": 1, "_draw_tile": 4, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
+    "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 1, "_count_regions": 2, "_begin": 1, "_give": 2,
 }, compiled
 """
 

@@ -107,7 +107,8 @@ class FusedCache(CachedTier):
             slots = to_device(change.hit_slots, self.reader)
             num_asked, num_hits = change.hit_slots.size, int(np.count_nonzero(change.hit_slots >= 0))
         assert slots is not None
-        max_programs, order = programs_with_hits(self._pinned.max_programs, num_asked, num_hits), self._pinned.order_of(ids)
+        max_programs = programs_with_hits(self._pinned.max_programs, num_asked, num_hits)
+        order = self._pinned.order_of(ids, ids.numel() * (num_asked - num_hits) // num_asked if num_asked else None)
         fields = zip(self._pinned.buffers, self._fast.buffers, self.row_bytes, outs, strict=True)
         for number, (table, cache, row_bytes, out) in enumerate(fields):
             hits = self._hits[min(number, 1) :]

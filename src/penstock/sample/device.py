@@ -41,7 +41,7 @@ UNCOUNTED = 1 << 23
 
 @dataclass(slots=True)
 class DeviceEdges:
-    """`penstock.records.SampledEdges`, of tensors."""
+    """`penstock.records.SampledEdges`, of tensors; `edge_index` and `positions` are views of one."""
 
     edge_index: torch.Tensor
     row_ptr: torch.Tensor
@@ -287,7 +287,8 @@ class _Run:
         self._relabel(drawn, step, src)
 
     def _far(self, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, num_nodes: int) -> draw.Far:
-        """How lists are read over the link, those near each other together."""
+        """How lists are read over the link, those near each other together, also where the device remembers all of their pages: reads of a
+        few bytes are faster in order there too."""
         order = torch.empty(num_rows, dtype=torch.int32, device=self.graph.device)
         self._num_bytes += order.nbytes
         region_order.order_by_region(frontier[0], num_nodes, order, self._counts, frontier[1])

@@ -73,8 +73,8 @@ def smallest_near_best(rates: Mapping[int, float]) -> int:
 def with_room(programs: int, candidates: Sequence[int], most: int) -> int:
     """Return the next of the ascending `candidates` after `programs`, if it is at most `most`; else `programs`.
 
-    What is measured is a small table that nobody else reads. Over a large one, of pages of 4 KiB, and beside a model, each read takes
-    longer, and programs that just saturate the link there no longer do.
+    What is measured is a small table that nobody else reads. Over a large one, and beside a model, each read takes longer, and programs
+    that just saturate the link there no longer do.
     """
     more = next((one for one in candidates if one > programs), programs)
     return more if more <= most else programs

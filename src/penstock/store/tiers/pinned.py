@@ -70,8 +70,8 @@ class ReadByDevice:
     max_programs: int
     stats: TierStats
 
-    def order_of(self, rows: torch.Tensor) -> torch.Tensor | None:
-        """The order in which to read rows, int32[n] on the device; None: any will do."""
+    def order_of(self, rows: torch.Tensor, num_far: int | None = None) -> torch.Tensor | None:
+        """The order in which to read rows, int32[n] on the device; None: any will do. `num_far`: of them that are read here, about; all."""
 
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
         """Begin to read, on the stream that is current on this thread. `rows`: see `rows_on`; `places`: None for 0, 1, ..."""
@@ -119,9 +119,9 @@ class PinnedTier(ReadByDevice):
         self.mapped_bytes = sum(array.nbytes for array in lying if RowFile.behind(array) is not None)
         self.max_programs = programs_over_link(reader) if max_programs is None else max_programs
 
-    def order_of(self, rows: torch.Tensor) -> torch.Tensor | None:
+    def order_of(self, rows: torch.Tensor, num_far: int | None = None) -> torch.Tensor | None:
         """Region by region, where the device cannot remember all pages of the rows; see `penstock.kernels.region_order`."""
-        if rows.numel() < LEAST_ROWS or max(buffer.numel() for buffer in self.buffers) <= REACH_BYTES:
+        if (rows.numel() if num_far is None else num_far) < LEAST_ROWS or max(buffer.numel() for buffer in self.buffers) <= REACH_BYTES:
             return None
         import torch
 
