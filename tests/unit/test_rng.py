@@ -73,3 +73,10 @@ def test_counters_do_not_collide():
     counters = {tuple(int(word) for word in rng.sample_counter(*field)) for field in fields}
     assert len(counters) == len(fields)
     assert all(0 <= word < 1 << 32 for counter in counters for word in counter)
+
+
+def test_fractions_are_no_seeds():
+    for seed, epoch in ((1.5, 0), (1, 2.5)):
+        with pytest.raises(TypeError):
+            rng.derive_key(seed, epoch, rng.SAMPLE)
+    assert rng.derive_key(np.int64(1), np.uint8(2), rng.SAMPLE).tolist() == rng.derive_key(1, 2, rng.SAMPLE).tolist()
