@@ -215,25 +215,31 @@ def detail_of_link(results: Results, table: Table) -> list[str]:
          *(f"{one['over_copy'][name]['median']:.3f}" if name in one["over_copy"] else "-" for name in told)]
         for size, one in rows.items()
     ]  # fmt: skip
+    how = f"read region by region, or {UNORDERED}" if UNORDERED in measured else "read as they stand: this commit knew no other order"
     return [
-        "", "Rates over the copy's, by the programs that read at once, which is at most how many multiprocessors they are on; region by",
-        f"region, or {UNORDERED}:", "",
-        *table(head, cells), *(["", found["link"]["note"]] if "note" in found["link"] else []),
+        "", "Rates over the copy's, by the programs that read at once, which is at most how many multiprocessors they are on. Rows are",
+        f"{how}.", "", *table(head, cells),
     ]  # fmt: skip
 
 
 def detail_of_cache(results: Results, table: Table) -> list[str]:
-    """Every share of hits."""
+    """Every size of rows in the device's memory, and every share of hits."""
+    own = pieces(results, "gpu_link").get("device", {}).get("rows", {})
+    cells = [
+        [size, *(f"{one['gb_per_s'][name]['median']:.0f}" for name in ("copy", "gather")), spread(one["over_copy"])]
+        for size, one in own.items()
+    ]
+    told = ["", *table(["bytes of a row", "copy, GB/s", "gather, GB/s", "gather over copy"], cells)] if cells else []
     found = pieces(results, "gpu_link").get("cache")
     if not found:
-        return []
+        return told
     cells = [
         [size, percent, *(f"{one['gb_per_s'][name]['median']:.1f}" for name in KINDS),
          f"{one['over_uncached']['median']:.2f}x"]
         for size, by_hits in found.items() for percent, one in by_hits.items()
     ]  # fmt: skip
     head = ["bytes of a row", "hits, %", *(f"{name}, GB/s" for name in KINDS), "fused over uncached"]
-    return ["", *table(head, cells)]
+    return [*told, "", *table(head, cells)]
 
 
 def detail_of_sampling(results: Results, table: Table) -> list[str]:

@@ -3,8 +3,8 @@
     python -m bench.gpu_sampling FOLDER [--graphs small ten-128] [--minutes 9] [--out FOLDER]            python -m bench.gpu_sampling --toy
 
 Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 and 8,000 seeds, Python
-included, which for a device is most of a small batch; the same numbered batches by each contender, and their bytes compared. The graph is
-in memory of the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges,
+included; the same numbered batches by each contender, and the bytes of one of them compared for each place of the graph. It is in memory
+of the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges,
 20 % of all edges, on the device as well. A device is given one batch after the other, by one thread, or by two or four with a stream each;
 what a batch asks for is asked for as one (a CUDA graph), or kernel by kernel. Memory of samples is used again, on the CPU as on a device.
 In the end, what takes longest on the device, by torch's profiler, one thread.

@@ -368,7 +368,7 @@ def made_up():
     }
     link = {
         "link": {"programs": {AT_MOST: 20, "chosen": 16}, "rows": {"256": low, "512": row, "600": low}},
-        "device": {"rows": {"512": {"over_copy": spread(0.85)}}},
+        "device": {"rows": {"512": {"gb_per_s": dict.fromkeys(("copy", "gather"), spread(900.0)), "over_copy": spread(0.85)}}},
         "cache": {"512": {"90": cached}},
         "step": {"over_alone": {AT_MOST: spread(1.2)}},
     }
