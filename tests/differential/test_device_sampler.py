@@ -1,9 +1,12 @@
 """The sampler of a device against the one of the CPU, byte for byte, wherever the graph is. Marked `gpu` it runs on one."""
 
+from contextlib import nullcontext
+from functools import partial
 from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.profiler import profile
@@ -17,6 +20,7 @@ from penstock.sample import NeighborSampler
 from penstock.sample import device as device_sampling
 from penstock.sample.device import DeviceSampler
 from penstock.sample.device_graph import device_sampler, place_graph
+from penstock.store.device_memory import settle
 from tests.devices import DEVICES
 from tests.graphs import assert_same_sample, homogeneous_graph, random_csc, typed_graph
 
@@ -94,7 +98,7 @@ def test_the_processor_waits_where_sizes_are_unknown(fanouts, uncounted, waits, 
     sampler = NeighborSampler(graph, fanouts, seed=3)
     ours = device_sampler(sampler, device)
     workspace = ours.workspace()
-    with mock.patch.object(device_sampling._Run, "_look", autospec=True, side_effect=device_sampling._Run._look) as look:
+    with mock.patch.object(device_sampling.DeviceRun, "_look", autospec=True, side_effect=device_sampling.DeviceRun._look) as look:
         for batch in range(2):
             compare(ours, sampler, NODE, random.integers(0, 200, 12), workspace, batch=batch)
     assert look.call_count == 2 * waits
@@ -150,10 +154,32 @@ def test_a_batch_that_is_left_in_the_middle(device):
     workspace = ours.workspace()
     for batch in range(6):
         seeds = random.integers(0, 100, 20)
-        with mock.patch.object(device_sampling._Run, "finish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        with mock.patch.object(device_sampling.DeviceRun, "finish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
             ours.sample(NODE, seeds, epoch=0, batch=batch, workspace=workspace)
         for _ in range(1 + batch // 3):
             compare(ours, sampler, NODE, random.integers(0, 100, 20), workspace, batch=batch)
+
+
+@pytest.mark.parametrize("fanouts", [[3, 2], [3, -1]])
+def test_several_batches_under_way(fanouts, device):
+    """By one thread, each with a workspace and a stream, finished in any order."""
+    random = np.random.default_rng()
+    sampler = NeighborSampler(homogeneous_graph(random, 100, 400), fanouts, seed=5)
+    ours = device_sampler(sampler, device)
+    streams = [partial(torch.cuda.stream, torch.cuda.Stream()) if device.type == "cuda" else nullcontext for _ in range(3)]
+    workspaces, begin = [ours.workspace() for _ in streams], iter(range(100))
+    settle(device)
+    for _ in range(5):
+        asked = []
+        for stream, workspace, batch in zip(streams, workspaces, begin, strict=False):
+            seeds = random.integers(0, 100, int(random.integers(1, 20)))
+            with stream():
+                asked.append((stream, seeds, batch, ours.ask(NODE, seeds, epoch=1, batch=batch, workspace=workspace)))
+        for place in random.permutation(len(asked)):
+            stream, seeds, batch, run = asked[place]
+            with stream():
+                sample = run.finish().to_host()
+            assert_same_sample(sample, sampler.sample(NODE, seeds, epoch=1, batch=batch, workspace=sampler.workspace()))
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ Imports Triton, so it is imported after `kernels._triton.tensor_device` has said
 The processor waits for the device once per batch, when everything is asked for: sizes are the device's to know, memory is taken for what
 fanouts allow. So what a batch asks for depends on nothing but the number of its seeds: it is written down, and asked for again as one
 for the next ones. The processor waits once more, and asks for each kernel by itself, where there is no small bound on the edges of a hop.
+Who asks for the next batch before it waits for this one keeps the device at work (`DeviceSampler.ask`).
 Damage is told with the sizes; nothing is read through what is damaged.
 """
 
@@ -118,6 +119,15 @@ class DeviceSampler:
 
         A workspace is used on one stream at a time: what is asked of another one has to wait for what was asked of the first.
         """
+        return self.ask(seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace).finish()
+
+    def ask(self, seed_type: NodeType, seeds: np.ndarray, *, epoch: int, batch: int, workspace: DeviceWorkspace) -> DeviceRun:
+        """Ask for a batch without waiting for it, where no size has to be known in between: its `finish` does, on the same stream, and
+        until then its workspace makes no other. Arguments as in `sample`.
+
+        One thread with several batches under way asks more of a device than several threads, which hand each other the lock of Python's
+        interpreter at every operation of torch.
+        """
         if batch >= rng.MAX_BATCHES:
             raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
         self.host.check_seeds(seed_type, seeds)
@@ -126,14 +136,14 @@ class DeviceSampler:
         if run is not None and run.takes(seed_type, seeds.size):
             run.begin(seeds, words)
             run.ask_again()
-            return run.finish()
-        run = _Run(self, seed_type, seeds.size, workspace)
-        run.begin(seeds, words)
-        run.ask()
-        sample = run.finish()
-        if run.can_be_repeated and self._is_recorded:
-            workspace.run = run
-        return sample
+        else:
+            run = DeviceRun(self, seed_type, seeds.size, workspace)
+            run.begin(seeds, words)
+            run.ask()
+            if run.can_be_repeated and self._is_recorded:
+                workspace.run = run
+        run.ask_for_sizes()
+        return run
 
 
 class DeviceWorkspace:
@@ -143,7 +153,7 @@ class DeviceWorkspace:
         self.tables = {t: DevicePositions(count, device) for t, count in num_nodes.items()}
         self.room = dict.fromkeys(num_nodes, 0)
         """Nodes that the largest batch so far could have had."""
-        self.run: _Run | None = None
+        self.run: DeviceRun | None = None
         """The largest so far that can be repeated."""
         self.most_batch_bytes = 0
         """What the largest batch so far took while it was made."""
@@ -174,7 +184,7 @@ class _Step:
     drawn: _Drawn | None = None
 
 
-class _Run:
+class DeviceRun:
     """Batches in the making, one after the other, of up to `room` seeds; compare `penstock.sample.neighbor`.
 
     Attributes:
@@ -202,7 +212,9 @@ class _Run:
         self._num_bytes, self._unheard, self.can_be_repeated = 0, 0, True
         self.numbers, self._counts = self._empty(self._told.size), region_order.make_counts(self.graph.device)
         self._seeds, self._copies, self._words, bases, marks, ends, status = self.numbers.split(sizes)
-        self._heard, self.status = self.numbers[-sum(sizes[4:]) :], status.view(-1, 2)
+        self._sizes, self.status = self.numbers[-sum(sizes[4:]) :], status.view(-1, 2)
+        self._heard = torch.empty(self._sizes.numel(), dtype=torch.int64, device="cpu", pin_memory=is_cuda)
+        self._is_heard = torch.cuda.Event() if is_cuda else None
         self.bases = dict(zip(types, bases.split(1), strict=True))
         self.marks = dict(zip(types, marks.view(len(types), -1), strict=True))
         self.ends = dict(zip(edge_types, ends.view(len(edge_types), -1), strict=True))
@@ -245,6 +257,12 @@ class _Run:
         if self._recording is None:
             self._recording = Recording(self._launches, self.graph.device)
         self._recording.ask()
+
+    def ask_for_sizes(self) -> None:
+        """Have what the device tells of the batch sent to the host, behind all that was asked for."""
+        self._heard.copy_(self._sizes, non_blocking=True)
+        if self._is_heard is not None:
+            self._is_heard.record(torch.cuda.current_stream(self.graph.device))
 
     def _add_seeds(self, node_type: NodeType, ids: torch.Tensor, count: torch.Tensor) -> None:
         table = self.workspace.tables[node_type]
@@ -321,6 +339,7 @@ class _Run:
 
     def _hear(self, hop: int) -> int:
         """Wait, and know all sizes so far. Returns how many edges the last step takes."""
+        self.ask_for_sizes()
         marks, counts = self._look()
         self.known = {t: each[hop + 2] for t, each in marks.items()}
         self._found = {t: each[hop + 2] - each[hop + 1] for t, each in marks.items()}
@@ -328,8 +347,10 @@ class _Run:
         return counts[-1]
 
     def _look(self) -> tuple[dict[NodeType, list[int]], list[int]]:
-        """Wait for the device. Returns the marks of each node type, and the edges of each step; raises the error of the first one that has
-        met damage."""
+        """Wait for the sizes that were asked for. Returns the marks of each node type, and the edges of each step; raises the error of the
+        first one that has met damage."""
+        if self._is_heard is not None:
+            self._is_heard.synchronize()
         heard = iter(self._heard.tolist())
         marks = {t: list(islice(heard, each.numel())) for t, each in self.marks.items()}
         ends = {e: list(islice(heard, each.numel())) for e, each in self.ends.items()}
