@@ -123,7 +123,7 @@ def sampling_rows(results: Results) -> list[list[str]]:
         for where, target in (("device memory", 10.0), ("pinned memory", 3.0)):
             ways = [contenders[way]["over_cpu"] for way in (where + each for each in WAYS) if way in contenders]
             over = max(ways, key=lambda way: way["median"], default=None)
-            what = f"sampling on the device by up to four threads, lists in {where}, over the CPU's kernel on all cores: {graph}"
+            what = f"sampling on the device, lists in {where}, over the CPU's kernel on all cores: {graph}"
             made.append(row(what, f"{target:.0f}x", "-", spread(over, "x"), verdict(median(over), target)))
     return made
 

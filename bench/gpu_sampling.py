@@ -5,9 +5,10 @@
 Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 and 8,000 seeds, Python
 included; the same numbered batches by each contender, and the bytes of one of them compared for each place of the graph. It is in memory
 of the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges,
-20 % of all edges, on the device as well. A device is given one batch after the other, by one thread, or by two or four with a stream each;
-what a batch asks for is asked for as one (a CUDA graph), or kernel by kernel. Memory of samples is used again, on the CPU as on a device.
-In the end, what takes longest on the device, by torch's profiler, one thread.
+20 % of all edges, on the device as well. A device is given one batch after the other by one thread, or two or four at a time, a stream
+each, or by two threads; what a batch asks for is asked for as one (a CUDA graph), or kernel by kernel. Memory of samples is used again, on
+the CPU as on a device. Before it is timed, each contender samples a quarter as much: clocks of a device that had nothing to do are slow.
+In the end, what takes longest on the device, by torch's profiler, one batch after the other.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,7 @@ from penstock.sample.device_graph import DeviceGraph, place_graph
 from penstock.store import Store
 
 FANOUTS, ROUNDS, KEPT = (15, 10, 5), 5, "20%"
-BATCHES = {1024: 64, 8000: 16}
+BATCHES = {1024: 128, 8000: 24}
 """Batches of a round, by seeds of a batch."""
 GRAPHS, EXPECTED_S = ("small", "ten-128"), 45.0
 
@@ -74,31 +77,55 @@ class Bench:
             sys.exit(f"topology {topology!r}: the sample differs from the CPU's")
         return placed
 
-    def on_device(self, placed: DeviceGraph, *, is_recorded: bool = True, num_threads: int = 1) -> Run:
-        """The kernels of the device; those of a batch asked for as one, or one by one."""
+    def on_device(self, placed: DeviceGraph, *, is_recorded: bool = True, num_threads: int = 1, under_way: int = 1) -> Run:
+        """The kernels of the device; those of a batch asked for as one, or one by one. `under_way`: batches of each thread at a time."""
         from penstock.sample.device import DeviceSampler
 
-        return self.on_threads(DeviceSampler(self.sampler, placed, is_recorded=is_recorded), num_threads)
+        return self.on_threads(DeviceSampler(self.sampler, placed, is_recorded=is_recorded), num_threads, under_way)
 
-    def on_threads(self, sampler: Any, num_threads: int, **how: Any) -> Run:
+    def on_threads(self, sampler: Any, num_threads: int, under_way: int = 1, **how: Any) -> Run:
         """A sampler's batches, on so many threads; on a device with a stream each. `how`: more of what `sample` takes."""
-        is_cuda = sampler is not self.sampler and self.device.type == "cuda"
-        streams = [partial(torch.cuda.stream, torch.cuda.Stream(self.device)) if is_cuda else nullcontext for _ in range(num_threads)]
-        workspaces = [sampler.workspace() for _ in range(num_threads)]
+        is_device = sampler is not self.sampler
+        places = [[self.place_of(sampler) for _ in range(under_way)] for _ in range(num_threads)]
         synchronize(self.device)
         pool = ThreadPoolExecutor(num_threads)
 
-        def work(numbers: Iterator[int], workspace: Any, stream: Any) -> int:
-            with stream():
+        def work(numbers: Iterator[int], mine: list[tuple[Any, Any]]) -> int:
+            if not is_device:
+                [(workspace, _)] = mine
                 samples = (sampler.sample(NODE, self.seeds(each), epoch=0, batch=each, workspace=workspace, **how) for each in numbers)
-                return sum(map(num_edges, samples))
+            else:
+                samples = self.ask_ahead(sampler, numbers, mine)
+            return sum(map(num_edges, samples))
 
         def run(numbers: range) -> int:
-            edges = sum(pool.map(partial(work, iter(numbers)), workspaces, streams))  # who is done takes the next one
+            edges = sum(pool.map(partial(work, iter(numbers)), places))  # who is done takes the next one
             synchronize(self.device)
             return edges
 
         return run
+
+    def place_of(self, sampler: Any) -> tuple[Any, Callable[[], Any]]:
+        """What a batch in the making needs: a workspace, and what leads to a stream of its own."""
+        is_cuda = sampler is not self.sampler and self.device.type == "cuda"
+        return sampler.workspace(), partial(torch.cuda.stream, torch.cuda.Stream(self.device)) if is_cuda else nullcontext
+
+    def ask_ahead(self, sampler: Any, numbers: Iterator[int], places: list[tuple[Any, Any]]) -> Iterator[Any]:
+        """Samples, of which as many are asked for before the first is waited for as there are places."""
+        asked: deque[tuple[Any, Any]] = deque()
+
+        def finish() -> Any:
+            run, stream = asked.popleft()
+            with stream():
+                return run.finish()
+
+        for number, (workspace, stream) in zip(numbers, cycle(places), strict=False):
+            if len(asked) == len(places):
+                yield finish()
+            with stream():
+                asked.append((sampler.ask(NODE, self.seeds(number), epoch=0, batch=number, workspace=workspace), stream))
+        while asked:
+            yield finish()
 
     def contenders(self) -> dict[str, Run]:
         """Name -> how its batches are sampled."""
@@ -109,7 +136,11 @@ class Bench:
         placed = {where: self.place(where) for where in ("device", "pinned")}
         return {
             "cpu": self.on_cpu(cores()),
-            **{f"{where} memory{way}": self.on_device(one, num_threads=n) for where, one in placed.items() for way, n in WAYS.items()},
+            **{
+                f"{where} memory{way}": self.on_device(one, num_threads=threads, under_way=each)
+                for where, one in placed.items()
+                for way, (threads, each) in WAYS.items()
+            },
             "device memory, kernel by kernel": self.on_device(placed["device"], is_recorded=False),
             f"pinned memory, {KEPT} kept": self.on_device(self.place("pinned", kept)),
         }
@@ -139,8 +170,10 @@ def measure(
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds):
         for name, run in contenders.items():
+            first = number * num_batches
+            run(range(first, first + num_batches // 4))
             started = time.perf_counter()
-            count = run(range(number * num_batches, (number + 1) * num_batches))
+            count = run(range(first, first + num_batches))
             rates[name].append(count / (time.perf_counter() - started) / 1e6)
             edges[name].add(count)
     if len({frozenset(each) for each in edges.values()}) > 1:

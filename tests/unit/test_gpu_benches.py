@@ -125,7 +125,9 @@ def test_where_less_memory_can_be_pinned_the_table_is_smaller(monkeypatch, capsy
 def test_sampling(results, tmp_path):
     gpu_sampling.main(["--toy", "--out", str(tmp_path)])
     contenders = json.loads((tmp_path / "gpu_sampling.json").read_text())["pieces"]["toy"]["contenders"]
-    ways = [f"{where} memory{way}" for where in ("device", "pinned") for way in ("", ", two threads", ", four threads")]
+    ways = [
+        f"{where} memory{way}" for where in ("device", "pinned") for way in ("", ", two under way", ", four under way", ", two threads")
+    ]
     assert list(contenders) == ["cpu", *ways, "device memory, kernel by kernel", "pinned memory, 20% kept"]
     assert all(one["m_edges_per_s"]["median"] > 0 for one in contenders.values())
     gpu_sampling.main(["--toy"])
