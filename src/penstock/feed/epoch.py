@@ -20,6 +20,7 @@ from penstock.errors import StateError, UsageError
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import Loan
 from penstock.feed.caches import Caches
+from penstock.feed.drawn_ahead import DrawnAhead
 from penstock.feed.fields import refuse_learned
 from penstock.feed.lookahead import LookAhead
 from penstock.feed.maker import BatchMaker, HeldSample, Sampled, ordinary
@@ -92,13 +93,16 @@ class Epoch:
                 return maker.hold(sampled) if caches.hold == "samples" else None
 
             ahead = LookAhead(samples, announce, caches.window)
+        drawn = DrawnAhead(maker, epoch, iter(indices), order) if maker.device_sampler is not None and ahead is None else None
 
         @ordinary(is_learning)  # without workers this is the user's thread
         def make(index: int) -> tuple[Any, BatchStats]:
             turn = index // ranks - first
             try:
-                sampled = maker.sample(epoch, index, order) if ahead is None or caches.hold == "ids" else None
+                is_drawn_here = drawn is None and (ahead is None or caches.hold == "ids")
+                sampled = maker.sample(epoch, index, order) if is_drawn_here else None
                 with turns.of(turn):
+                    sampled = sampled if drawn is None else drawn.take()
                     held = None if ahead is None else ahead.take()
                     sampled, held = maker.release(held) if held is not None else sampled, None
                     assert sampled is not None

@@ -130,6 +130,39 @@ class BatchMaker:
         with located(clock, index):
             return self._sample(clock, positions, epoch, index)
 
+    def ask(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int, workspace: Any) -> Callable[[], Sampled]:
+        """Ask the device for a sample, in the words of `sample_of`. Returns what waits for it; a workspace is for one at a time."""
+        assert self.device_sampler is not None
+        number_edges, (seeds, input_id) = self.device_sampler.number_edges, self._seeds_at(clock, positions)
+        with self.delivery.drawing():
+            run = self.device_sampler.ask(self.seeds.node_type, seeds, epoch=epoch, batch=index, workspace=workspace)
+        clock.rest()
+
+        def wait() -> Sampled:
+            clock.enter("sample")
+            with self.delivery.drawing():
+                subgraph = subgraph_on_device(run.finish(), number_edges)
+                subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
+                event = self.delivery.record()
+            clock.rest()
+            return self._sampled(index, subgraph, seeds, input_id, clock, event)
+
+        return wait
+
+    def borrow_workspace(self) -> Any:
+        """Take scratch memory to sample with."""
+        try:
+            return self._workspaces.get_nowait()
+        except queue.Empty:
+            if self.device_sampler is None:
+                return self.sampler.workspace()
+            self._of_device.append(workspace := self.device_sampler.workspace())
+            return workspace
+
+    def give_back(self, workspace: Any) -> None:
+        """Of `borrow_workspace`; what the device does with it may be under way."""
+        self._workspaces.put(workspace)
+
     def hold(self, sampled: Sampled) -> HeldSample:
         """Make a sample smaller, to be held until its turn comes. One of a device stays there as it is."""
         if sampled.subgraph.is_on_device:
@@ -220,32 +253,36 @@ class BatchMaker:
                 self._of_device.remove(workspace)
 
     def _sample(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> Sampled:
+        workspace = self.borrow_workspace()
+        try:
+            if self.device_sampler is not None:
+                return self.ask(clock, positions, epoch, index, workspace)()
+            seeds, input_id = self._seeds_at(clock, positions)
+            subgraph = self._draw(seeds, input_id, epoch, index, workspace)
+        finally:
+            self.give_back(workspace)
+        clock.rest()
+        return self._sampled(index, subgraph, seeds, input_id, clock)
+
+    def _seeds_at(self, clock: StageClock, positions: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+        """(ids, what the batch says of them) of the seeds at `positions`."""
         num_seeds = self.seeds.ids.size
         if positions.size and not 0 <= positions.min() <= positions.max() < num_seeds:
             first = positions[(positions < 0) | (positions >= num_seeds)][0]
             raise UsageError(f"position {first} of the seeds was asked for, and there are {num_seeds}, from 0 on: see the sampler")
         clock.enter("sample")
-        input_id = torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
-        seeds = self.seeds.ids[positions]
-        with self.delivery.drawing():
-            subgraph = self._draw(seeds, input_id, epoch, index)
-            event = self.delivery.record() if subgraph.is_on_device else None
-        clock.rest()
-        input_id = input_id if subgraph.input_id is None else subgraph.input_id
-        are_plain = not self.sampler.disjoint and self.transform_output is None and are_distinct(seeds)
-        return Sampled(index, subgraph, input_id, are_plain, clock, event)
+        return self.seeds.ids[positions], torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
 
-    def _draw(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int) -> Subgraph:
-        workspace, place = self._borrow_workspace(), {"epoch": epoch, "batch": index}
-        try:
-            if self.device_sampler is not None:
-                drawn = self.device_sampler.sample(self.seeds.node_type, seeds, **place, workspace=workspace)
-                subgraph = subgraph_on_device(drawn, self.device_sampler.number_edges)
-                subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
-                return subgraph
-            sample = self.sampler.sample(self.seeds.node_type, seeds, **place, workspace=workspace, allocate=self.pool.empty)
-        finally:
-            self._workspaces.put(workspace)
+    def _sampled(
+        self, index: int, subgraph: Subgraph, seeds: np.ndarray, input_id: torch.Tensor, clock: StageClock, event: Any = None
+    ) -> Sampled:
+        are_plain = not self.sampler.disjoint and self.transform_output is None and are_distinct(seeds)
+        return Sampled(index, subgraph, input_id if subgraph.input_id is None else subgraph.input_id, are_plain, clock, event)
+
+    def _draw(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int, workspace: Any) -> Subgraph:
+        """What the CPU samples."""
+        place = {"epoch": epoch, "batch": index, "workspace": workspace}
+        sample = self.sampler.sample(self.seeds.node_type, seeds, **place, allocate=self.pool.empty)
         subgraph = subgraph_of(sample)
         if self.transform_output is not None or self.subgraph_type == SubgraphType.bidirectional:
             subgraph = through_pyg(
@@ -257,12 +294,3 @@ class BatchMaker:
             )
         number_edges(subgraph, self.sampler.graph, self.pool.empty)
         return subgraph
-
-    def _borrow_workspace(self) -> Any:
-        try:
-            return self._workspaces.get_nowait()
-        except queue.Empty:
-            if self.device_sampler is None:
-                return self.sampler.workspace()
-            self._of_device.append(workspace := self.device_sampler.workspace())
-            return workspace

@@ -1,0 +1,64 @@
+"""Samples that a device draws in the order of the batches: it draws the next one while the last one is gone on with.
+
+In: a maker whose device draws, and the batches of a pass. Out: their first halves. Invariants: one is drawn ahead at a time, in memory that
+is used again for each; what goes wrong with a batch is raised where that batch is taken.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.feed.maker import BatchMaker, Sampled
+from penstock.feed.stages import StageClock, located
+from penstock.order import Order
+
+
+class DrawnAhead:
+    """Call `take` once per batch, in order; it is not safe from several threads at once.
+
+    Args:
+        maker: its device draws.
+        epoch, indices, order: the batches, see `BatchMaker.sample`.
+    """
+
+    def __init__(self, maker: BatchMaker, epoch: int, indices: Iterator[int], order: Order) -> None:
+        self._maker, self._epoch, self._indices, self._order = maker, epoch, indices, order
+        self._workspace: Any = None
+        self._next: Callable[[], Sampled] | None = None
+
+    def take(self) -> Sampled:
+        """Return the next sample, and have the one after it drawn."""
+        if self._workspace is None:  # not before: a pass may begin in inference mode
+            self._workspace = self._maker.borrow_workspace()
+            weakref.finalize(self, self._maker.give_back, self._workspace).atexit = False
+        wait = self._next or self._ask(next(self._indices))
+        try:
+            return wait()
+        finally:
+            following = next(self._indices, None)
+            self._next = None if following is None else self._ask(following)
+
+    def _ask(self, index: int) -> Callable[[], Sampled]:
+        """Ask for a sample. Returns what waits for it, or raises what went wrong."""
+        maker, clock = self._maker, StageClock("order")
+        try:
+            with located(clock, index):
+                positions = self._order.batch(self._epoch, index, maker.batch_size)
+                wait = maker.ask(clock, positions, self._epoch, index, self._workspace)
+        except Exception as error:
+            return _raising(error)
+
+        def located_wait() -> Sampled:
+            with located(clock, index):
+                return wait()
+
+        return located_wait
+
+
+def _raising(error: Exception) -> Callable[[], Sampled]:
+    def wait() -> Sampled:
+        raise error
+
+    return wait
