@@ -156,7 +156,8 @@ class BatchMaker:
         except queue.Empty:
             if self.device_sampler is None:
                 return self.sampler.workspace()
-            self._of_device.append(workspace := self.device_sampler.workspace())
+            with self.delivery.drawing():  # its tables are filled there
+                self._of_device.append(workspace := self.device_sampler.workspace())
             return workspace
 
     def give_back(self, workspace: Any) -> None:
