@@ -11,9 +11,12 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.errors import BudgetError, NotSupportedError, UsageError
+from penstock.feed.digest import digest
+from penstock.feed.maker import BatchMaker
 from penstock.feed.setup import drawing
 from penstock.kernels import _triton
 from penstock.plan import Plan, make_plan
+from penstock.sample.device import DeviceSampler
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from tests.feed.inputs import digests, homogeneous_data, typed_data
@@ -64,15 +67,15 @@ def test_recipes_that_keep_lists_keep_them_on_the_device(device):
 
 
 def test_what_sampling_works_with_is_counted(device):
-    """A table of every node for each thread, and of a batch in the making what the largest has needed."""
+    """A table of every node, and of a batch in the making what the largest has needed."""
     loader = make_loader(homogeneous_data(), device=device, plan=Plan(policy="fifo", cache="20 rows"), num_workers=2)
     maker = loader._maker
     assert loader.stats().device_bytes == loader._caches.device_bytes + maker.device_sampler.graph.device_bytes
     assert len(list(loader)) == 2
     sampling = loader.stats().device_bytes - loader._caches.device_bytes - maker.device_sampler.graph.device_bytes
-    num_threads, most_edges = len(maker._of_device), 50 * (4 + 4 * 3)
-    assert num_threads in (1, 2)
-    assert num_threads * 4 * 300 < sampling < num_threads * (4 * 300 + 16 + 2 * 8 * (4 * most_edges + 300) + (4 + 8) * most_edges)
+    most_edges = 50 * (4 + 4 * 3)
+    assert len(maker._of_device) == 1, "threads take turns, and one sample is drawn ahead"
+    assert 4 * 300 < sampling < 4 * 300 + 16 + 2 * 8 * (4 * most_edges + 300) + (4 + 8) * most_edges
     before = loader.stats().device_bytes
     assert len(list(loader.beside(torch.arange(50)))) == 1  # over the same scratch memory
     assert loader.stats().device_bytes <= before * 2
@@ -214,3 +217,50 @@ def test_damage_is_said_with_stage_and_batch(device):
         torch.cuda.synchronize(csc.indices.device)  # streams of the loader do not wait for ours
     with pytest.raises(penstock.errors.CorruptStoreError, match=r"\(stage sample, batch 0\)$"):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_next_sample_is_asked_for_before_rows_are_read(num_workers, device, monkeypatch):
+    loader, heard = make_loader(homogeneous_data(), device=device, batch_size=20, num_workers=num_workers), []
+    for name in ("ask", "submit"):
+        monkeypatch.setattr(BatchMaker, name, noted(getattr(BatchMaker, name), name, heard))
+    assert len(list(loader)) == 5
+    assert heard == ["ask", *["ask", "submit"] * 4, "submit"]
+
+
+def noted(method, name, heard):
+    return lambda *given, **options: heard.append(name) or method(*given, **options)
+
+
+def test_a_pass_that_is_left_leaves_a_sample_under_way(device):
+    """The next pass draws with the same memory, a pass beside it with other memory."""
+    expected = digests(make_loader(homogeneous_data(), batch_size=20))
+    loader = make_loader(homogeneous_data(), device=device, batch_size=20)
+    start = loader.state_dict()
+    for _ in range(3):
+        assert digest(next(iter(loader))) == expected[0]
+        loader.load_state_dict(start)
+    first = iter(loader)
+    others = [digest(next(first))]
+    loader.load_state_dict(start)
+    assert digests(loader) == expected
+    assert others + digests(first) == expected
+    assert len(loader._maker._of_device) <= 3  # a pass that was left goes on for a moment
+
+
+def test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken(device, monkeypatch):
+    loader = make_loader(homogeneous_data(), device=device, batch_size=20)
+    ask = DeviceSampler.ask
+
+    def fails(self, *given, batch, **options):
+        if batch == 2:
+            raise OSError(5, "no such luck")
+        return ask(self, *given, batch=batch, **options)
+
+    monkeypatch.setattr(DeviceSampler, "ask", fails)
+    batches = iter(loader)
+    next(batches), next(batches)
+    with pytest.raises(penstock.errors.PipelineError, match=r"stage sample of batch 2: no such luck"):
+        next(batches)
+    monkeypatch.undo()
+    assert len(list(loader)) == 5, "the next pass"
