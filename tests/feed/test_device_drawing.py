@@ -99,11 +99,22 @@ def test_a_store(device, tmp_path):
     assert not list(loader._huge_pages._arrays())  # what a device reads stays where it is
 
 
+def noted(method, name, heard, is_meant=lambda given: True):
+    """A method that says it was called."""
+
+    def call(self, *given, **options):
+        if is_meant(given):
+            heard.append(name)
+        return method(self, *given, **options)
+
+    return call
+
+
 def test_ids_do_not_travel_over_the_host(device, monkeypatch):
     """Of edges and of a static cache they stay on the device; of a dynamic one, they are looked at once a batch."""
     looked_at = []
-    cpu = torch.Tensor.cpu
-    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: looked_at.append(tensor.numel()) or cpu(tensor))
+    for name, is_copy in (("cpu", lambda given: True), ("to", lambda given: given[:1] == ("cpu",))):
+        monkeypatch.setattr(torch.Tensor, name, noted(getattr(torch.Tensor, name), name, looked_at, is_copy))
     data = homogeneous_data()
     for policy, times in (("degree", 0), ("fifo", 1)):
         loader = make_loader(data, device=device, plan=Plan(policy=policy, cache="10%"))
@@ -226,10 +237,6 @@ def test_the_next_sample_is_asked_for_before_rows_are_read(num_workers, device, 
         monkeypatch.setattr(BatchMaker, name, noted(getattr(BatchMaker, name), name, heard))
     assert len(list(loader)) == 5
     assert heard == ["ask", *["ask", "submit"] * 4, "submit"]
-
-
-def noted(method, name, heard):
-    return lambda *given, **options: heard.append(name) or method(*given, **options)
 
 
 def test_a_pass_that_is_left_leaves_a_sample_under_way(device):

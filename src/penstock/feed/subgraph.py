@@ -15,6 +15,7 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.records import EDGE, NODE, Allocator, EdgeType, Graph, NodeType, Sample
+from penstock.store.tiers.pinned import to_host
 
 if TYPE_CHECKING:
     from penstock.sample.device import DeviceSample
@@ -172,4 +173,4 @@ def _from_heterogeneous(output: HeteroSamplerOutput) -> Subgraph:
 
 def as_numpy(ids: torch.Tensor) -> np.ndarray:
     """Return contiguous int64 ids for a gather on the host; those of a device are waited for."""
-    return np.ascontiguousarray(ids.cpu().numpy(), dtype=np.int64)
+    return np.ascontiguousarray(to_host(ids)[0], dtype=np.int64)

@@ -11,7 +11,7 @@ from penstock.gather.table import RowKind, RowsUnderWay, TieredTable
 from penstock.records import Allocator
 from penstock.store.device_memory import settle
 from penstock.store.tiers import Tier
-from penstock.store.tiers.pinned import to_device
+from penstock.store.tiers.pinned import to_device, to_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ class DeviceTable(TieredTable):
             num_rows = ids.size if is_array else ids.numel()
             outs = self.make_room(num_rows, allocate)
             return RowsUnderWay(self, tier.submit(ids, outs, None), outs, num_rows, None)  # pyright: ignore[reportArgumentType]
-        return super().submit(ids if is_array else ids.cpu().numpy(), allocate, are_distinct=are_distinct, around=around, marks=marks)
+        return super().submit(ids if is_array else to_host(ids)[0], allocate, are_distinct=are_distinct, around=around, marks=marks)
 
     def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
         """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked."""

@@ -35,6 +35,7 @@ from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.neighbor import NeighborSampler
 from penstock.store.device_memory import settle
 from penstock.store.tiers.grid import programs_over_link
+from penstock.store.tiers.pinned import to_host
 
 UNCOUNTED = 1 << 23
 """Up to so many edges, memory is taken for what fanouts allow, in place of waiting to hear how many there are."""
@@ -62,27 +63,28 @@ class DeviceSample:
 
     def to_host(self) -> Sample:
         """The same in memory of the host, as arrays."""
-        nodes = {t: ids.cpu().numpy() for t, ids in self.nodes.items()}
-        edges = {
-            e: SampledEdges(each.edge_index.cpu().numpy(), each.row_ptr.cpu().numpy(), each.positions.cpu().numpy(), each.num_per_hop)
-            for e, each in self.edges.items()
-        }
-        return Sample(self.seed_type, self.num_seeds, nodes, edges, self.num_nodes_per_hop)
+        edges = {e: (each.edge_index, each.row_ptr, each.positions) for e, each in self.edges.items()}
+        return self._on_host(edges)
 
     def for_wire(self, graph: Graph) -> Sample:
         """What `penstock.sample.factored.wire` sends of it, in memory of the host: made narrow on the device, and destinations, which
         follow from the rest, stay there. `graph`: that it was drawn from."""
 
-        def narrow(values: torch.Tensor, most: int) -> np.ndarray:
-            return values.to(torch.int32 if index_dtype(most) is np.int32 else torch.int64).cpu().numpy()
+        def narrow(values: torch.Tensor, most: int) -> torch.Tensor:
+            return values.to(torch.int32 if index_dtype(most) is np.int32 else torch.int64)
 
         edges = {}
         for e, each in self.edges.items():
             sources = narrow(each.edge_index[:1], self.nodes[e[0]].numel())
-            row_ptr = narrow(each.row_ptr, sources.size)
-            edges[e] = SampledEdges(sources, row_ptr, narrow(each.positions, graph.adjacency[e].num_edges), each.num_per_hop)
-        nodes = {t: ids.cpu().numpy() for t, ids in self.nodes.items()}
-        return Sample(self.seed_type, self.num_seeds, nodes, edges, self.num_nodes_per_hop)
+            row_ptr = narrow(each.row_ptr, sources.numel())
+            edges[e] = sources, row_ptr, narrow(each.positions, graph.adjacency[e].num_edges)
+        return self._on_host(edges)
+
+    def _on_host(self, edges: dict[EdgeType, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> Sample:
+        arrays = iter(to_host(*self.nodes.values(), *(each for parts in edges.values() for each in parts)))
+        nodes = dict(zip(self.nodes, arrays, strict=False))
+        found = {e: SampledEdges(next(arrays), next(arrays), next(arrays), each.num_per_hop) for e, each in self.edges.items()}
+        return Sample(self.seed_type, self.num_seeds, nodes, found, self.num_nodes_per_hop)
 
 
 class DeviceSampler:

@@ -173,3 +173,14 @@ def move_tensor(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu" and tensor.layout == torch.strided:
         tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
     return tensor.to(device, non_blocking=True)
+
+
+def to_host(*tensors: torch.Tensor) -> list[np.ndarray]:
+    """Tensors as arrays; those of a device are copied into pinned memory of torch's, behind what its current stream was asked for, and
+    waited for together. Into other memory a device copies a small part at a time, and each copy is waited for."""
+    import torch
+
+    arrays = [tensor.to("cpu", non_blocking=True).numpy() for tensor in tensors]
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        torch.cuda.current_stream(device).synchronize()
+    return arrays
