@@ -58,6 +58,34 @@ class TestPinnedTier(OnDevice):
             self.make([np.zeros((4, 4))[:, ::2]])
 
 
+class TestSingleNumbersOnTheDevice(OnDevice):
+    """Beside rows in memory of the host."""
+
+    def make(self, arrays):
+        return PinnedTier(arrays, self.reader, small_bytes=sum(array.nbytes for array in arrays))
+
+    def test_which_lie_there(self):
+        labels, rows, mask = np.arange(50), np.arange(100.0).reshape(50, 2), np.arange(50) % 3 == 0
+        for small_bytes, on_device in ((0, []), (400, [0]), (449, [0]), (450, [0, 2]), (1 << 20, [0, 2])):
+            tier = PinnedTier([labels, rows, mask], self.reader, small_bytes=small_bytes)
+            assert tier.device_bytes == sum([400, 800, 50][number] for number in on_device)
+            assert [number for number, how in enumerate(tier.how) if "its memory" in how] == on_device
+            if self.reader.type == "cuda":
+                assert [number for number, buffer in enumerate(tier.buffers) if buffer.is_cuda] == on_device
+
+    def test_their_size_asks_for_no_order(self, monkeypatch):
+        monkeypatch.setattr(pinned, "REACH_BYTES", 100)
+        monkeypatch.setattr(pinned, "LEAST_ROWS", 2)
+        arrays, rows = [np.arange(50), np.zeros((50, 2), np.uint8)], torch.arange(50, device=self.reader)
+        assert self.make(arrays).order_of(rows) is None
+        assert PinnedTier(arrays, self.reader).order_of(rows) is not None
+
+    def test_pieces(self, monkeypatch):
+        monkeypatch.setattr(pinned, "PIECE_BYTES", 64)
+        [copied] = self.make([np.arange(50)]).buffers
+        assert (copied.cpu().numpy().view(np.int64) == np.arange(50)).all()
+
+
 class TestPinnedTierByRegion(TestPinnedTier):
     """As a large table is read."""
 

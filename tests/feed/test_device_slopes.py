@@ -8,7 +8,7 @@ from penstock.cache import hotness
 from penstock.cache.workload import Workload
 from penstock.feed.inputs import open_input
 from penstock.feed.setup.device_slopes import lines_per_read, measure_device_slopes
-from penstock.gather import DeviceTable, RowKind
+from penstock.gather import CachedTier, DeviceTable, RowKind
 from penstock.kernels._triton import tensor_device
 from penstock.order import RandomOrder
 from penstock.plan import make_plan
@@ -83,5 +83,7 @@ def test_one_budget_for_both(make, seeds, budget, named, monkeypatch):
     offsets = sum(csc.indptr.nbytes for csc in lists.adjacency.values())  # there whatever is kept
     assert sum(map(np.size, caches.kept.values())) > 0
     assert sum(table.tier.policy.capacity for table in caches.tables.values() if table.tier.name == "cache") > 0
-    assert lists.device_bytes - offsets + caches.device_bytes <= budget
+    rows = sum(tier.device_bytes for tier in caches.tiers_of(CachedTier))
+    assert lists.device_bytes - offsets + rows <= budget
+    assert caches.device_bytes > rows, "labels are there whatever is kept"
     assert digests(loader) == digests(make_loader())

@@ -144,8 +144,8 @@ class Caches:
 
     @property
     def device_bytes(self) -> int:
-        """Memory of a device that kept rows and their tables take."""
-        return sum(cache.device_bytes for cache in self.tiers_of(CachedTier))
+        """Memory of a device that kept rows and their tables take, and single numbers."""
+        return sum(tier.device_bytes for tier in (*self.tiers_of(CachedTier), *self.tiers_of(PinnedTier)))
 
     def most_disk_bytes(self, num_readers: int) -> int:
         """What the buffers of disks may come to with so many threads that read rows; of lists, one reads for all."""

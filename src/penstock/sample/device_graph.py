@@ -18,6 +18,7 @@ from penstock.records import CSC, EdgeType, Graph
 from penstock.sample.lists import PrefixLists
 from penstock.store.tiers import HostTier
 from penstock.store.tiers.pin import pin
+from penstock.store.tiers.pinned import copy_to_device
 
 if TYPE_CHECKING:
     from penstock.kernels.sample_neighbors.gpu import Kept
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 PLACES = ("device", "pinned")
 """Where neighbour lists can be."""
-
-_PIECE = 1 << 24
-PIECE_BYTES = 8 * _PIECE
-"""Memory of the host, at most, while arrays are copied to a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +124,21 @@ def topology_bytes(graph: Graph) -> tuple[int, int]:
 def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, chosen: np.ndarray | None) -> DeviceCSC:
     def far(array: np.ndarray) -> torch.Tensor:
         if topology == "device":
-            return _copy(array, device)
+            return copy_to_device(array, device)
         return pin(np.asarray(array), device, "/".join(edge_type)).tensor.view(_dtype(array))
 
     kept = None
     if chosen is not None and chosen.size:
         from penstock.kernels.sample_neighbors.gpu import Kept
 
-        kept = Kept(*(_copy(array, device) for array in PrefixLists(csc, chosen, HostTier([csc.indices])).arrays))
+        kept = Kept(*(copy_to_device(array, device) for array in PrefixLists(csc, chosen, HostTier([csc.indices])).arrays))
     return DeviceCSC(
-        _copy(csc.indptr, device), far(csc.indices), kept, None if csc.edge_ids is None else far(csc.edge_ids), topology != "device"
+        copy_to_device(csc.indptr, device),
+        far(csc.indices),
+        kept,
+        None if csc.edge_ids is None else far(csc.edge_ids),
+        topology != "device",
     )
-
-
-def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Copy to the device, piece by piece, so that a mapped array never has to be in memory."""
-    target = torch.empty(array.size, dtype=_dtype(array), device=device)
-    for first in range(0, array.size, _PIECE):
-        target[first : first + _PIECE] = torch.from_numpy(np.array(array[first : first + _PIECE]))
-    return target
 
 
 def _dtype(array: np.ndarray) -> torch.dtype:

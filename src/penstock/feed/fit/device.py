@@ -17,8 +17,9 @@ from penstock.gather.stack import stack_of
 from penstock.plan import Plan, plan_rows
 from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW, STATIC_DIRECTORY_BYTES_PER_NODE
 from penstock.records import Graph, NodeType
-from penstock.sample.device_graph import PIECE_BYTES, topology_bytes
+from penstock.sample.device_graph import topology_bytes
 from penstock.store.tiers import PinnedTier
+from penstock.store.tiers.pinned import PIECE_BYTES
 
 if TYPE_CHECKING:
     from penstock.feed.caches import Caches

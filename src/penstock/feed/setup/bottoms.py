@@ -23,6 +23,7 @@ from penstock.plan import SAME, Plan, slow_options
 from penstock.records import EDGE, NODE, EdgeType, Graph, NodeType
 from penstock.sample.lists import with_lists
 from penstock.store.budget import require_room
+from penstock.store.device_memory import look_at_device_memory
 from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTier, PackedTier, PinnedTier, SlowTier, Tier, advise_random
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from penstock.store.packing import Packed
 
 logger = logging.getLogger("penstock")
+
+SMALL_SHARE = 1 / 16
+"""Of the device's free memory, for the single numbers of one type."""
 
 PackedFields = Callable[[Sequence[str]], "Packed | None"]
 
@@ -134,7 +138,7 @@ def _read_by(reader: torch.device, fields: Sequence[Field]) -> dict[Any, TieredT
     for edge_type, ours in _by_type([one for one in fields if isinstance(one.source, TensorRows)], EDGE).items():
         sources = [cast(TensorRows, one.source) for one in ours]
         try:
-            tier = PinnedTier([source.array for source in sources], reader)
+            tier = _pinned([source.array for source in sources], reader)
         except (BudgetError, TierError) as error:
             logger.warning("fields of edges %s are looked up on the host: %s", "/".join(edge_type), error)
             continue
@@ -152,7 +156,7 @@ def _bottom(plan: Plan, fields: Sequence[Field], access: Access, link: Link | No
         arrays, is_mapped = [copy_to_own_pages(array) for array in arrays], False
     kinds = [RowKind(one.name, *source.kind) for one, source in zip(fields, sources, strict=True)]
     if reader is not None and plan.is_read_by_device:
-        return DeviceTable(PinnedTier(arrays, reader), kinds)
+        return DeviceTable(_pinned(arrays, reader), kinds)
     if plan.features == "disk":
         tier: Tier = _disk(arrays, None if plan.spool is not None else packed([one.name for one in fields]), access.max_readers)
     else:
@@ -162,6 +166,11 @@ def _bottom(plan: Plan, fields: Sequence[Field], access: Access, link: Link | No
     if plan.slow is not None:
         tier = SlowTier(tier, link=link, **slow_options(plan.slow))
     return TieredTable(tier, kinds)
+
+
+def _pinned(arrays: Sequence[np.ndarray], reader: torch.device) -> PinnedTier:
+    """Arrays read over the link; labels and other single numbers out of the device's memory, where that has room for them."""
+    return PinnedTier(arrays, reader, small_bytes=int(SMALL_SHARE * look_at_device_memory(reader).free))
 
 
 def _disk(arrays: Sequence[np.ndarray], packed: Packed | None, max_readers: int) -> Tier:

@@ -27,6 +27,8 @@ REACH_BYTES = 512 << 20
 """Of a table, that a device reads at random as fast as in order; with room for other tables beside it."""
 LEAST_ROWS = 1 << 10
 """That are worth being ordered."""
+PIECE_BYTES = 16 << 20
+"""Memory of the host, at most, while an array is copied to a device."""
 
 
 class DeviceRead:
@@ -99,29 +101,47 @@ class PinnedTier(ReadByDevice):
         reader: the device, from `tensor_device`.
         name: for messages and reports.
         max_programs: of a read; None: as many as saturate the link, see `penstock.store.tiers.grid`.
+        small_bytes: fields of one number a row, such as labels, are copied to the device, up to so many bytes in all: to ask for one over
+            the link costs what 128 bytes of features cost.
     Attributes:
         how: in a few words, how each field became readable.
         resident_bytes: copies. mapped_bytes: maps that lie where they are, whose pages must stay in memory.
+        device_bytes: fields that lie on the device.
     """
 
     device = "cpu"
 
     def __init__(
-        self, arrays: Sequence[np.ndarray], reader: torch.device, name: str = "pinned", *, max_programs: int | None = None
+        self,
+        arrays: Sequence[np.ndarray],
+        reader: torch.device,
+        name: str = "pinned",
+        *,
+        max_programs: int | None = None,
+        small_bytes: int = 0,
     ) -> None:
         check_arrays(name, arrays)
         self.name, self.reader, self.num_rows, self.stats = name, reader, len(arrays[0]), TierStats()
         self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
-        pinned = [pin(array, reader, name) for array in arrays]
-        self.buffers, self.how = [one.tensor for one in pinned], [one.how for one in pinned]
-        self.resident_bytes = sum(one.copied_bytes for one in pinned)
-        lying = (array for array, one in zip(arrays, pinned, strict=True) if not one.copied_bytes)
-        self.mapped_bytes = sum(array.nbytes for array in lying if RowFile.behind(array) is not None)
+        self.buffers, self.how = [], []
+        self.resident_bytes = self.mapped_bytes = self.device_bytes = self._most_bytes = 0
+        for array in arrays:
+            if array.ndim == 1 and self.device_bytes + array.nbytes <= small_bytes:
+                self.buffers.append(copy_to_device(array.reshape(-1).view(np.uint8), reader))
+                self.how.append("single numbers in its memory")
+                self.device_bytes += array.nbytes
+                continue
+            one = pin(array, reader, name)
+            self.buffers.append(one.tensor)
+            self.how.append(one.how)
+            self.resident_bytes += one.copied_bytes
+            self.mapped_bytes += 0 if one.copied_bytes or RowFile.behind(array) is None else array.nbytes
+            self._most_bytes = max(self._most_bytes, array.nbytes)
         self.max_programs = programs_over_link(reader) if max_programs is None else max_programs
 
     def order_of(self, rows: torch.Tensor, num_far: int | None = None) -> torch.Tensor | None:
         """Region by region, where the device cannot remember all pages of the rows; see `penstock.kernels.region_order`."""
-        if (rows.numel() if num_far is None else num_far) < LEAST_ROWS or max(buffer.numel() for buffer in self.buffers) <= REACH_BYTES:
+        if (rows.numel() if num_far is None else num_far) < LEAST_ROWS or self._most_bytes <= REACH_BYTES:
             return None
         import torch
 
@@ -173,6 +193,17 @@ def move_tensor(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu" and tensor.layout == torch.strided:
         tensor = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor)
     return tensor.to(device, non_blocking=True)
+
+
+def copy_to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Copy an array of one dimension, piece by piece, so that a mapped one never has to be in memory."""
+    import torch
+
+    target = torch.empty(array.size, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device=device)
+    step = PIECE_BYTES // array.itemsize
+    for first in range(0, array.size, step):
+        target[first : first + step] = torch.from_numpy(np.array(array[first : first + step]))
+    return target
 
 
 def to_host(*tensors: torch.Tensor) -> list[np.ndarray]:
