@@ -4,6 +4,7 @@ In the interpreter everything runs on CPU tensors; `TRITON_INTERPRET=0 pytest -m
 """
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from penstock.feed.maker import BatchMaker
 from penstock.feed.setup import drawing
 from penstock.kernels import _triton
 from penstock.plan import Plan, make_plan
-from penstock.sample.device import DeviceSampler
+from penstock.sample.device import DeviceRun, DeviceSampler
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from tests.feed.inputs import digests, homogeneous_data, typed_data
@@ -253,6 +254,22 @@ def test_a_pass_that_is_left_leaves_a_sample_under_way(device):
     assert digests(loader) == expected
     assert others + digests(first) == expected
     assert len(loader._maker._of_device) <= 3  # a pass that was left goes on for a moment
+
+
+@pytest.mark.parametrize("num_neighbors", [[4, 3], [-1, 3]])
+def test_memory_of_a_sample_in_the_making_is_let_go_before_the_next_one_takes_as_much(num_neighbors, device, monkeypatch):
+    """Where it is not used again: whole lists need another amount each time."""
+    begin, made, num_others = DeviceRun.begin, weakref.WeakSet(), []
+
+    def begun(self, *given):
+        made.add(self)
+        num_others.append(len(made) - 1)
+        begin(self, *given)
+
+    monkeypatch.setattr(DeviceRun, "begin", begun)
+    loader = make_loader(homogeneous_data(), device=device, batch_size=20, num_neighbors=num_neighbors)
+    assert len(list(loader)) == 5
+    assert num_others == [0] * 5
 
 
 def test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken(device, monkeypatch):

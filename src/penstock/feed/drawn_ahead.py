@@ -33,10 +33,11 @@ class DrawnAhead:
         if self._workspace is None:  # not before: a pass may begin in inference mode
             self._workspace = self._maker.borrow_workspace()
             weakref.finalize(self, self._maker.give_back, self._workspace).atexit = False
-        wait = self._next or self._ask(next(self._indices))
+        wait, self._next = self._next or self._ask(next(self._indices)), None
         try:
             return wait()
         finally:
+            del wait  # and what the sample was made in, before the next one takes as much
             following = next(self._indices, None)
             self._next = None if following is None else self._ask(following)
 
