@@ -258,6 +258,30 @@ def test_the_mode_of_who_made_or_asked_for_batches_does_not_matter(plan, device)
     assert digests(loader) == expected
 
 
+def test_single_numbers_of_any_kind(device):
+    """Also of a type without nodes."""
+    data, of = typed_data(), torch.arange(500)
+    kinds = dict(nan=of * float("nan"), narrow=of.to(torch.bfloat16), mask=of % 3 == 0, complex=of * 1j)
+    for name, values in kinds.items():
+        data["paper"][name] = values
+    data["paper"].strided = torch.stack([of, of], dim=1)[:, 1]  # is looked up on the host
+    data["ghost"].x, data["ghost"].y = torch.empty(0, 3), torch.empty(0, dtype=torch.int64)
+    data["ghost", "haunts", "paper"].edge_index = torch.empty(2, 0, dtype=torch.int64)
+    data["ghost", "haunts", "paper"].edge_attr = torch.empty(0)
+    ours, theirs = (penstock.NeighborLoader(data, **OPTIONS, input_nodes="paper", device=where) for where in (device, None))
+    assert digests(ours) == digests(theirs)
+    kept = [values.nbytes for values in (*kinds.values(), data["paper"].y, data["paper"].train_mask)]
+    edges = [data[edge_type].edge_attr.nbytes for edge_type in data.edge_types]
+    assert ours._caches.device_bytes == sum(kept) + sum(edges)
+
+
+def test_single_numbers_on_the_device_are_not_in_memory_of_the_host(device, tmp_path):
+    store = ingest(homogeneous_data(), tmp_path / "store", memory="4GiB")
+    loader = penstock.NeighborLoader(store, **OPTIONS, input_nodes="train", device=device, plan=Plan(features="memory"))
+    assert loader.stats().loaded_bytes == 300 * 2 * 4, "rows"
+    assert loader._caches.device_bytes == 300 * (8 + 2), "labels and `half`"
+
+
 def test_rows_of_no_bytes_are_rows(device):
     data = homogeneous_data()
     data.x = torch.empty(data.num_nodes, 0)

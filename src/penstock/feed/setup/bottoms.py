@@ -80,7 +80,7 @@ def lay_out(
         if not tables and not (plan.has_plain_features and plan.device_policy is None):
             raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
         if plan.features == "memory" and access.is_mapped:
-            loaded_bytes += sum(table.num_rows * table.row_bytes for table in ours.values())
+            loaded_bytes += sum(table.num_rows * table.row_bytes - getattr(table.tier, "device_bytes", 0) for table in ours.values())
     if reader is not None and (plan.is_read_by_device or not access.is_mapped):
         tables |= _read_by(reader, [one for one in edge_fields if (one.key or EDGE) not in tables])
     bottoms = _beneath_lists(plan, graph, access, link)
