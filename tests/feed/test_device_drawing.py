@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from torch.utils.data import SubsetRandomSampler
 from torch_geometric.data import Data
 
 import penstock
@@ -270,6 +271,33 @@ def test_memory_of_a_sample_in_the_making_is_let_go_before_the_next_one_takes_as
     loader = make_loader(homogeneous_data(), device=device, batch_size=20, num_neighbors=num_neighbors)
     assert len(list(loader)) == 5
     assert num_others == [0] * 5
+
+
+def test_ranks_that_go_on_in_the_middle_of_an_epoch(device):
+    """Each draws its own batches ahead, from where it stands."""
+    expected = digests(make_loader(homogeneous_data(), batch_size=10))
+    ranks = [make_loader(homogeneous_data(), device=device, batch_size=10, rank=rank, num_ranks=2) for rank in range(2)]
+    for rank, loader in enumerate(ranks):
+        batches = iter(loader)
+        assert [digest(next(batches)) for _ in range(2)] == expected[rank : rank + 4 : 2]
+        again = make_loader(homogeneous_data(), device=device, batch_size=10)
+        again.load_state_dict(loader.state_dict())
+        assert digests(again) == expected[4:]
+        loader.load_state_dict(loader.state_dict())
+        assert digests(loader) == expected[rank + 4 :: 2]
+
+
+def test_passes_over_a_sampler_of_the_users(device):
+    """Each has the sequence that it has read, though another is read meanwhile."""
+    mine = [SubsetRandomSampler(range(100), generator=torch.Generator().manual_seed(7)) for _ in range(2)]
+    ours, theirs = (
+        make_loader(homogeneous_data(), input_nodes=None, shuffle=False, batch_size=20, sampler=sampler, device=where)
+        for sampler, where in zip(mine, (device, None), strict=True)
+    )
+    passes = [[iter(loader) for _ in range(2)] for loader in (ours, theirs)]
+    found = [[[digest(batch) for batch in each] for each in both] for both in passes]
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
 
 
 def test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken(device, monkeypatch):
