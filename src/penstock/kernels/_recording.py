@@ -50,7 +50,7 @@ class Recording:
                 logger.warning("%s launches the kernels of each batch one by one, which keeps the processor busy: %s", device, error)
 
     def ask(self) -> None:
-        """Ask the current stream for all of them. Who asks waits for the device before this is let go."""
+        """Ask the current stream for all of them. They may be under way still when this is let go: the driver goes on with them."""
         if self._graph is None:
             for kernel, _, num_programs, arguments, constants in self._launches:
                 launch(kernel, num_programs, self._device, *arguments, **constants)

@@ -76,8 +76,8 @@ class Plan:
             there is a device and such rows; elsewhere there is one cache, by `policy` and `cache`.
         device_cache: how many, as `cache`; with `device_policy`. None: what training leaves free of the device's memory, seen after the
             first steps, less a reserve. Above a cache of the host, fewer rows than that has: of two that are equal and dynamic, the one
-            beneath would never be asked for what it has. Besides, labels and other single numbers of nodes whose rows the device reads by
-            itself are on it, where a sixteenth of its free memory holds them.
+            beneath would never be asked for what it has. Besides, labels and other single numbers of nodes and edges whose rows the device
+            reads by itself are on it, where a sixteenth of its free memory holds those of a type.
         device_topology: where neighbour lists are read from, where the loader has a device: by the device, which then draws
             the samples, out of its own memory ("device") or pinned memory of the host ("pinned"); or by the CPU, which draws them ("host").
             None: the first of these that can be. Lists that `neighbor_policy` keeps are on the device then, over pinned ones.
