@@ -34,12 +34,11 @@ class DrawnAhead:
             self._workspace = self._maker.borrow_workspace()
             weakref.finalize(self, self._maker.give_back, self._workspace).atexit = False
         wait, self._next = self._next or self._ask(next(self._indices)), None
-        try:
-            return wait()
-        finally:
-            del wait  # and what the sample was made in, before the next one takes as much
-            following = next(self._indices, None)
-            self._next = None if following is None else self._ask(following)
+        sampled = wait()
+        del wait  # and what the sample was made in, before the next one takes as much
+        if (following := next(self._indices, None)) is not None:
+            self._next = self._ask(following)
+        return sampled
 
     def _ask(self, index: int) -> Callable[[], Sampled]:
         """Ask for a sample. Returns what waits for it, or raises what went wrong."""
