@@ -19,6 +19,7 @@ from penstock.kernels import _triton
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.records import EDGE
 from penstock.store import ingest
+from penstock.store.device_memory import DeviceMemory
 from penstock.store.tiers import HostTier, PinnedTier
 from tests.feed.inputs import check_homogeneous, digests, homogeneous_data, typed_data
 
@@ -273,6 +274,13 @@ def test_single_numbers_of_any_kind(device):
     kept = [values.nbytes for values in (*kinds.values(), data["paper"].y, data["paper"].train_mask)]
     edges = [data[edge_type].edge_attr.nbytes for edge_type in data.edge_types]
     assert ours._caches.device_bytes == sum(kept) + sum(edges)
+
+
+def test_single_numbers_take_a_sixteenth_of_what_is_free(device, monkeypatch):
+    data = homogeneous_data()
+    for free, on_device in ((16 * 2400, 2400), (16 * 2400 - 1, 600 + 300), (16 * 2700, 2700), (0, 0)):
+        monkeypatch.setattr(bottoms, "look_at_device_memory", lambda device, free=free: DeviceMemory(1 << 30, free, 0))
+        assert make_loader(data, device=device)._caches.device_bytes == on_device, "labels, `half` and the mask, as they find room"
 
 
 def test_single_numbers_on_the_device_are_not_in_memory_of_the_host(device, tmp_path):

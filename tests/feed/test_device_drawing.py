@@ -126,6 +126,20 @@ def test_ids_do_not_travel_over_the_host(device, monkeypatch):
         assert len(looked_at) == 2 * times
 
 
+@pytest.mark.parametrize(("policy", "types"), [("degree", []), ("fifo", ["node"])])
+def test_ids_that_the_host_looks_at_come_with_the_sample(policy, types, device, monkeypatch):
+    """They are not waited for on the stream of rows, which has more to do."""
+    seen, submit = [], BatchMaker.submit
+
+    def submitted(self, assembler, sampled):
+        seen.append(list(sampled.subgraph.on_host))
+        return submit(self, assembler, sampled)
+
+    monkeypatch.setattr(BatchMaker, "submit", submitted)
+    assert len(list(make_loader(homogeneous_data(), device=device, plan=Plan(policy=policy, cache="10%")))) == 2
+    assert seen == [types] * 2
+
+
 def test_repeated_seeds_calls_and_loaders_beside(device):
     data = homogeneous_data()
     for plan in (Plan(), Plan(policy="fifo", cache="30 rows")):
