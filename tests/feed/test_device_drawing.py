@@ -334,6 +334,24 @@ def test_passes_over_a_sampler_of_the_users(device):
     assert found[0][0] != found[0][1]
 
 
+@pytest.mark.gpu
+def test_a_pass_that_is_left_is_waited_for(device):
+    """What a sample under way reads may be let go with the loader."""
+    if _triton.is_interpreted():
+        pytest.skip("nothing is under way there")
+    loader = make_loader(homogeneous_data(), device=device, batch_size=20)
+    batches = iter(loader)
+    next(batches)
+    samples = loader._maker.delivery._samples
+    del batches
+    gc.collect()
+    for _ in range(100):  # the thread that made the last batch holds the pass for a moment
+        if len(loader._maker._of_device) == loader._maker._workspaces.qsize():
+            break
+        time.sleep(0.05)
+    assert samples.query()
+
+
 def test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken(device, monkeypatch):
     loader = make_loader(homogeneous_data(), device=device, batch_size=20)
     ask = DeviceSampler.ask

@@ -42,6 +42,11 @@ class Delivery:
         """Within, what this thread asks of the device is asked on the stream of samples: short kernels, which overtake long reads."""
         return nullcontext() if self._samples is None else torch.cuda.stream(self._samples)
 
+    def end_drawing(self) -> None:
+        """Wait for all samples that were asked for: nobody else may, and they read the topology."""
+        if self._samples is not None:
+            self._samples.synchronize()
+
     def working(self) -> AbstractContextManager[Any]:
         """Within, what this thread asks of the device is asked on the stream of all else."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)

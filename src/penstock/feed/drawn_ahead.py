@@ -6,6 +6,7 @@ is used again for each; what goes wrong with a batch is raised where that batch 
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,7 +33,7 @@ class DrawnAhead:
         """Return the next sample, and have the one after it drawn."""
         if self._workspace is None:  # not before: a pass may begin in inference mode
             self._workspace = self._maker.borrow_workspace()
-            weakref.finalize(self, self._maker.give_back, self._workspace).atexit = False
+            weakref.finalize(self, _end, self._maker, self._workspace, os.getpid()).atexit = False
         wait, self._next = self._next or self._ask(next(self._indices)), None
         sampled = wait()
         del wait  # and what the sample was made in, before the next one takes as much
@@ -55,6 +56,13 @@ class DrawnAhead:
                 return wait()
 
         return located_wait
+
+
+def _end(maker: BatchMaker, workspace: Any, pid: int) -> None:
+    """A pass is over, or was left: a sample may be under way, but in a forked child, which has no device."""
+    if os.getpid() == pid:
+        maker.delivery.end_drawing()
+    maker.give_back(workspace)
 
 
 def _raising(error: Exception) -> Callable[[], Sampled]:

@@ -161,7 +161,7 @@ class BatchMaker:
             return workspace
 
     def give_back(self, workspace: Any) -> None:
-        """Of `borrow_workspace`; what the device does with it may be under way."""
+        """Of `borrow_workspace`."""
         self._workspaces.put(workspace)
 
     def hold(self, sampled: Sampled) -> HeldSample:

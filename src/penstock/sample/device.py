@@ -33,7 +33,6 @@ from penstock.records import EdgeType, Graph, NodeType, Sample, SampledEdges, in
 from penstock.sample.device_compaction import DevicePositions
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.neighbor import NeighborSampler
-from penstock.store.device_memory import settle
 from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.pinned import to_host
 
@@ -238,8 +237,8 @@ class DeviceRun:
 
     def begin(self, seeds: np.ndarray, words: list[int]) -> None:
         """Tell the device of a batch."""
-        if self._is_under_way:  # the one before was left in the middle, by Ctrl-C: what it told may be on its way still
-            settle(self.graph.device)
+        if self._is_under_way and self._is_heard is not None:  # the one before was left: what it told may be on its way still
+            torch.cuda.current_stream(self.graph.device).synchronize()
         self._is_under_way = True
         self._num_seeds, (ids, copies, place, bases, marks, *_) = seeds.size, self._told_parts
         ids[: seeds.size], copies[: seeds.size], place[:] = seeds, _repetitions(seeds), words
