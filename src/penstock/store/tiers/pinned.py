@@ -101,8 +101,8 @@ class PinnedTier(ReadByDevice):
         reader: the device, from `tensor_device`.
         name: for messages and reports.
         max_programs: of a read; None: as many as saturate the link, see `penstock.store.tiers.grid`.
-        small_bytes: fields of one number a row, such as labels, are copied to the device, up to so many bytes in all: to ask for one over
-            the link costs what 128 bytes of features cost.
+        small_bytes: fields of one number a row, such as labels, are copied to the device, up to so many bytes in all: over the link each
+            number would be a request by itself.
     Attributes:
         how: in a few words, how each field became readable.
         resident_bytes: copies. mapped_bytes: maps that lie where they are, whose pages must stay in memory.
