@@ -8,7 +8,7 @@ import triton.language as tl
 
 from penstock import rng
 from penstock.kernels import _triton
-from penstock.kernels._block_sums import sum_blocks
+from penstock.kernels._block_sums import Blocks, sum_blocks
 from penstock.kernels.cached_lists import reference as cached_lists
 from penstock.kernels.relabel import gpu as relabel_gpu
 from penstock.kernels.relabel import reference as relabel_reference
@@ -58,10 +58,16 @@ def keep_lists(random, csc, device):
     return gpu.Kept(*(on_device(array, device) for array in (ranks, prefix_ptr, cached))), CSC(csc.indptr, damaged)
 
 
+def none_arrived(device):
+    return torch.zeros(1, dtype=torch.int64, device=device)
+
+
 def count(indptr, num_edges, nodes, span, base, fanout, replace, offsets, status):
-    ends, before = torch.tensor([base, POISON], device=nodes.device), poisoned(gpu.num_blocks(offsets.numel() - 1), np.int64, nodes.device)
-    gpu.count_neighbors(indptr, num_edges, nodes, span, ends, fanout, replace, offsets, before, status)
-    assert ends.tolist() == [base, int(offsets[-1])]
+    """Returns how many edges are taken, and what `sample_neighbors` needs of it."""
+    ends, blocks = torch.tensor([base, POISON], device=nodes.device), gpu.make_blocks(offsets.numel() - 1, none_arrived(nodes.device))
+    gpu.count_neighbors(indptr, num_edges, nodes, span, ends, fanout, replace, offsets, blocks, status)
+    assert (blocks.arrived.tolist(), int(ends[0])) == ([0], base)
+    return int(ends[1]) - base, blocks
 
 
 def far_of(random, num_rows, device):
@@ -85,18 +91,22 @@ def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, wit
 
     kept, far = keep_lists(random, csc, device) if with_kept else (None, csc)
     indptr, indices, ids = (on_device(array, device) for array in (far.indptr, far.indices, nodes))
-    begin, more = int(random.integers(3)), int(random.integers(3))  # where the frontier begins among nodes; what it could have been beyond
+    begin, more = (
+        int(random.integers(3)),
+        int(random.integers(1, 4)),
+    )  # where the frontier begins among nodes; what it could have been beyond
     ids = torch.cat([poisoned(begin, np.int64, device), ids, poisoned(1, np.int64, device)])
     frontier = ids, torch.tensor([begin, begin + nodes.size], device=device)
     offsets, status = poisoned(nodes.size + more + 1, np.int64, device), torch.full((2,), gpu.CLEAN, device=device)
-    count(indptr, csc.num_edges, *frontier, base, fanout, replace, offsets, status)
-    assert_same_bytes(host(offsets), np.append(row_ptr, np.repeat(row_ptr[-1], more)) + base)
+    num_taken, blocks = count(indptr, csc.num_edges, *frontier, base, fanout, replace, offsets, status)
+    assert num_taken == row_ptr[-1]
     taken, columns, found = (poisoned(positions.size + 3, dtype, device) for dtype in (np.int64, np.int64, csc.indices.dtype))
     gpu.sample_neighbors(
         indptr, indices, num_src, *frontier, fanout, replace, torch.tensor([*key.tolist(), batch], device=device), hop, edge_type,
-        None if copies is None else on_device(copies, device), offsets, *(each[: positions.size] for each in (taken, columns, found)),
-        status, kept, is_read,
+        None if copies is None else on_device(copies, device), offsets, blocks,
+        *(each[: positions.size] for each in (taken, columns, found)), status, kept, is_read,
     )  # fmt: skip
+    assert_same_bytes(host(offsets), np.append(row_ptr, np.repeat(row_ptr[-1], more)) + base)
     assert_same_bytes(host(taken), np.append(positions, [POISON] * 3))
     assert_same_bytes(host(columns), np.append(begin + np.repeat(np.arange(nodes.size), np.diff(row_ptr)), [POISON] * 3))
     assert_same_bytes(host(found), np.append(neighbors, [POISON] * 3).astype(csc.indices.dtype))
@@ -155,12 +165,14 @@ def test_damage_is_found_first(device):
             indices = csc.indices.copy()
             indices[[44, 101]] = value
             nodes, status = torch.arange(39, -1, -1, device=device), torch.full((2,), gpu.CLEAN, device=device)
-            row_ptr, words = torch.arange(41, device=device) * 5, torch.tensor([1, 2, 0], device=device)
+            row_ptr, words = torch.zeros(41, dtype=torch.int64, device=device), torch.tensor([1, 2, 0], device=device)
             outputs = [poisoned(200, dtype, device) for dtype in (np.int64, np.int64, np.int32)]
             frontier = nodes, torch.tensor([0, 40], device=device)
-            arguments = (on_device(csc.indptr, device), on_device(indices, device), 9000, *frontier, fanout, False, words, 0, 0, None)
+            indptr = on_device(csc.indptr, device)
+            _, blocks = count(indptr, csc.num_edges, *frontier, 0, fanout, False, row_ptr, status)
+            arguments = (indptr, on_device(indices, device), 9000, *frontier, fanout, False, words, 0, 0, None)
             far = far_of(np.random.default_rng(), 40, device) if is_far else None
-            gpu.sample_neighbors(*arguments, row_ptr, *outputs, status, None, far)
+            gpu.sample_neighbors(*arguments, row_ptr, blocks, *outputs, status, None, far)
             assert status.tolist() == [gpu.CLEAN, np.flatnonzero(host(outputs[2]) == value)[0]]
 
 
@@ -190,20 +202,30 @@ def test_counters_and_bounds_beyond_what_fits_in_memory(device):
     assert_same_bytes(host(out), np.concatenate([counters[0], counters[1], counters[3], drawn]).astype(np.int64))
 
 
+@triton.jit
+def _sum_up(totals, before, arrived, start, ends, num_ends, SUM: tl.constexpr):
+    block = tl.program_id(0)
+    SUM(before, arrived, block, tl.load(totals + block), start, ends, num_ends)
+
+
 @pytest.mark.parametrize("num_blocks", [1, 3, 1024, 2500])
 def test_sums_of_blocks(num_blocks, device):
-    totals = np.random.default_rng().integers(0, 1 << 40, num_blocks)
-    ours, ends = on_device(totals.copy(), device), torch.tensor([POISON, 5, 5, 5, POISON], device=device)
-    sum_blocks(ours, ends[1:], ends[1:4])
-    assert_same_bytes(host(ours), np.cumsum(np.append(5, totals[:-1])))
-    assert ends.tolist() == [POISON, *[5 + totals.sum()] * 3, POISON]
+    totals, blocks = (
+        np.random.default_rng().integers(0, 1 << 40, num_blocks),
+        Blocks(poisoned(num_blocks, np.int64, device), none_arrived(device)),
+    )
+    ends = torch.tensor([POISON, 5, 5, 5, POISON], device=device)
+    for start in (5, 5 + totals.sum()):  # the second time from where the first one ended, and by the same counter
+        _triton.launch(_sum_up, num_blocks, device, on_device(totals, device), *blocks, ends[1:], ends[1:4], 3, SUM=sum_blocks)
+        assert_same_bytes(host(blocks.before), np.cumsum(np.append(start, totals[:-1])))
+        assert ends.tolist() == [POISON, *[start + totals.sum()] * 3, POISON]
 
 
 def relabel(ids, table, base, known, nodes, device, more=0):
     """With room for more ids than there are. Returns positions and how many nodes are known then."""
     span, counters = torch.tensor([7, 7 + ids.size], device=device), torch.tensor([known, known, POISON], device=device)
     ids, positions = np.append(ids, np.arange(more)).astype(ids.dtype), poisoned(ids.size + more, np.int64, device)
-    scratch = relabel_gpu.make_scratch(ids.size, device)
+    scratch = relabel_gpu.make_scratch(ids.size, none_arrived(device))
     relabel_gpu.relabel(on_device(ids, device), span, table, torch.tensor([base], device=device), counters[:2], nodes, positions, scratch)
     positions, (known, also, poison) = host(positions), counters.tolist()
     assert (also, poison) == (known, POISON)

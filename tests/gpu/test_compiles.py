@@ -55,6 +55,7 @@ def compile_only(kernel, num_programs, device, *arguments, **constants):
     compiled.setdefault(kernel.fn.__name__, set()).add(made.hash)
 
 _triton.launch = compile_only
+from penstock.kernels._block_sums import Blocks
 from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as draw
@@ -66,7 +67,8 @@ def some(first, size=None):
 
 for first in range(3):
     row_ptr = torch.zeros(70, dtype=torch.int64)[first:]
-    draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, row_ptr, some(first, 1), status[first % 2 :])
+    blocks = Blocks(some(first, 1), some(first, 1))
+    draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, row_ptr, blocks, status[first % 2 :])
 for fanout, replace in ((15, False), (15, True), (-1, False)):
     for number, num_src, num_nodes in ((0, 70, 60), (4095, 16, 1), (16, 1, 16)):
         outputs = some(num_nodes % 3, 14 + num_nodes), some(num_nodes % 5, 14 + num_nodes), small[num_nodes % 3 :]
@@ -74,16 +76,17 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
         frontier, far = (ids[num_nodes % 5 :], some(num_nodes % 5, 2)), draw.Far(small[number % 3 :], 1 + number % 3)
         row_ptr = torch.zeros(70, dtype=torch.int64)[num_nodes % 7 :]
         for how in (None, far):
-            draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, *outputs, status[num_nodes % 2 :], kept, how)
+            blocks = Blocks(some(number % 5, 1), None)
+            draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, blocks, *outputs, status[num_nodes % 2 :], kept, how)
         region_order.order_by_region(ids, num_src, small[number % 3 :], region_order.make_counts(ids.device), some(num_nodes % 5, 2))
         region_order.order_by_region(small[number % 3 :][:num_nodes], num_src, small, region_order.make_counts(ids.device))
 for first, count in ((0, 70), (3, 1), (5, 16)):
     relabel.add_seeds(ids[first:][:count], some(first, 1), small, some(first, 1), ids[first:])
-    scratch = relabel.make_scratch(count, ids.device)
+    scratch = relabel.make_scratch(count, some(first, 1))
     relabel.relabel(small[first:][:count], some(first, 2), small, some(first, 1), some(first, 2), ids[first:], ids[first:], scratch)
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
-    "_count": 1, "_sum_blocks": 1, "_add_up": 1, "_draw_tile": 4, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
+    "_count": 1, "_add_up": 1, "_draw_tile": 4, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
     "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 1, "_count_regions": 2, "_begin": 1, "_give": 2,
 }, compiled
 """
@@ -97,10 +100,11 @@ from triton.compiler import ASTSource
 from penstock.kernels.sample_neighbors import gpu as draw
 
 names = draw._draw_tile.arg_names
-numbers, small = ("num_edges", "num_src", "fanout", "place", "num_kept"), ("indices", "ranks", "cached", "neighbors")
+numbers, small = ("num_edges", "num_src", "fanout", "place", "num_kept", "b"), ("indices", "ranks", "cached", "neighbors")
 tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 for lanes, (rows, num_warps) in draw._TILES.items():
-    constants = {"copies": None, "REPLACE": False, "HAS_COPIES": False, "HAS_KEPT": True, "READS": True, "ROWS": rows, "LANES": lanes}
+    constants = {"copies": None, "REPLACE": False, "HAS_COPIES": False, "HAS_KEPT": True, "READS": True}
+    constants |= {"ROWS": rows, "LANES": lanes, "BLOCK": draw.BLOCK}
     signature = {name: "i32" if name in numbers else "*i32" if name in small else "*i64" for name in names}
     signature |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(draw._draw_tile, signature, constexprs={(names.index(name),): value for name, value in constants.items()})

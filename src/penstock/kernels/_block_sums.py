@@ -1,4 +1,4 @@
-"""Running sums of what programs count, on a device: each sums up its own block and says how much that is, one program sums these up.
+"""Running sums of what programs count, on a device: each sums up its own block and says how much that is, the last one to come sums these.
 
 In: the total of each block. Out: what comes before each. Invariant: nothing is allocated, so that a device can record it with the rest of a
 batch (`kernels/_recording.py`); torch's running sums take memory. Imports Triton.
@@ -6,36 +6,50 @@ batch (`kernels/_recording.py`); torch's running sums take memory. Imports Trito
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._triton import launch
-
-_CHUNK = 1024
+_CHUNK: tl.constexpr = tl.constexpr(1024)
 """Blocks that are summed up at once."""
 
 
-def sum_blocks(totals, start, ends):
-    """Turn totals into what comes before them: totals[i] = start[0] + the sum of totals[:i].
+class Blocks(NamedTuple):
+    """Memory for the sums of the blocks of one kernel.
+
+    Attributes:
+        before: int64[number of blocks], what comes before each.
+        arrived: int64[1], 0; kernels that do not run at the same time may share it.
+    """
+
+    before: torch.Tensor
+    arrived: torch.Tensor
+
+
+@triton.jit
+def sum_blocks(before, arrived, block, total, start, ends, num_ends):
+    """Say what a program's block comes to; the last program to do so makes of all what comes before them.
 
     Args:
-        totals: int64[num_blocks], num_blocks > 0.
-        start: int64[>= 1]; may be part of `ends`.
-        ends: int64[k], k at most `_CHUNK`; each becomes start[0] + the sum of all.
+        before, arrived: of `Blocks`: before[i] = start[0] + the totals of the blocks before i.
+        block, total: of this program; each says it once.
+        start: int64[>= 1]; may be part of `ends`: no program may read it behind this.
+        ends: int64[num_ends], at most `_CHUNK`; each becomes start[0] + the sum of all.
     """
-    launch(_sum_blocks, 1, totals.device, totals, totals.numel(), start, ends, ends.numel(), CHUNK=_CHUNK)
-
-
-@triton.jit(do_not_specialize=("num_blocks", "num_ends"), do_not_specialize_on_alignment=("totals", "start", "ends"))
-def _sum_blocks(totals, num_blocks, start, ends, num_ends, CHUNK: tl.constexpr):
-    lane = tl.arange(0, CHUNK)
-    before = tl.load(start)
-    first = 0
-    while first < num_blocks:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
-        inside = first + lane < num_blocks
-        total = tl.load(totals + first + lane, mask=inside, other=0)
-        tl.store(totals + first + lane, before + tl.cumsum(total, axis=0) - total, mask=inside)
-        before += tl.sum(total, axis=0)
-        first += CHUNK
-    tl.debug_barrier()  # all have read `start`
-    tl.store(ends + lane, before + tl.zeros_like(lane), mask=lane < num_ends)
+    tl.store(before + block, total)
+    tl.debug_barrier()
+    if tl.atomic_add(arrived, 1, sem="acq_rel") == tl.num_programs(0) - 1:
+        tl.store(arrived, 0)
+        lane = tl.arange(0, _CHUNK)
+        known = tl.load(start)
+        first = 0
+        while first < tl.num_programs(0):  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
+            inside = first + lane < tl.num_programs(0)
+            totals = tl.load(before + first + lane, mask=inside, other=0)
+            tl.store(before + first + lane, known + tl.cumsum(totals, axis=0) - totals, mask=inside)
+            known += tl.sum(totals, axis=0)
+            first += _CHUNK
+        tl.debug_barrier()  # all have read `start`
+        tl.store(ends + lane, known + tl.zeros_like(lane), mask=lane < num_ends)

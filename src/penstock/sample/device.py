@@ -189,8 +189,9 @@ class DeviceRun:
     """Batches in the making, one after the other, of up to `room` seeds; compare `penstock.sample.neighbor`.
 
     Attributes:
-        numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before, the words of the draws, where the
-            numbers of each table begin; and what the device tells of it, by the values they start at: marks, ends, damage.
+        numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before, the words of the draws, that no
+            program has arrived (`kernels/_block_sums.py`), where the numbers of each table begin; and what the device tells of it, by the
+            values they start at: marks, ends, damage.
         marks: int64[num_hops + 2] of each node type: nodes[marks[h]:marks[h + 1]] is the frontier of hop h, and marks[h + 2:] grow while
             that hop is drawn. At the end, the last one says how many nodes there are.
         ends: int64[num_hops + 1] of each edge type: edges taken before and after each step that draws.
@@ -204,7 +205,8 @@ class DeviceRun:
         self._max_programs = sampler.max_programs
         self.num_nodes, num_hops, self._num_seeds, self._most_seeds = sampler.host.graph.num_nodes, sampler.host.num_hops, 0, room
         types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
-        sizes = [room, room, 3, len(types), len(types) * (num_hops + 2), len(edge_types) * (num_hops + 1), len(edge_types) * num_hops * 2]
+        tables, rounds, steps = len(types), num_hops + 1, len(edge_types) * num_hops
+        sizes = [room, room, 3, 1, tables, tables * (rounds + 1), len(edge_types) * rounds, 2 * steps]
         is_cuda = self.graph.device.type == "cuda"
         self._staged = torch.zeros(sum(sizes), dtype=torch.int64, device="cpu", pin_memory=is_cuda)  # until the batch is waited for
         self._told = self._staged.numpy()
@@ -212,8 +214,8 @@ class DeviceRun:
         self._told_parts[-1][:] = draw.CLEAN
         self._num_bytes, self._unheard, self.can_be_repeated = 0, 0, True
         self.numbers, self._counts = self._empty(self._told.size), region_order.make_counts(self.graph.device)
-        self._seeds, self._copies, self._words, bases, marks, ends, status = self.numbers.split(sizes)
-        self._sizes, self.status = self.numbers[-sum(sizes[4:]) :], status.view(-1, 2)
+        self._seeds, self._copies, self._words, self._arrived, bases, marks, ends, status = self.numbers.split(sizes)
+        self._sizes, self.status = self.numbers[-sum(sizes[5:]) :], status.view(-1, 2)
         self._heard = torch.empty(self._sizes.numel(), dtype=torch.int64, device="cpu", pin_memory=is_cuda)
         self._is_heard = torch.cuda.Event() if is_cuda else None
         self.bases = dict(zip(types, bases.split(1), strict=True))
@@ -240,7 +242,7 @@ class DeviceRun:
         if self._is_under_way and self._is_heard is not None:  # the one before was left: what it told may be on its way still
             torch.cuda.current_stream(self.graph.device).synchronize()
         self._is_under_way = True
-        self._num_seeds, (ids, copies, place, bases, marks, *_) = seeds.size, self._told_parts
+        self._num_seeds, (ids, copies, place, _, bases, marks, *_) = seeds.size, self._told_parts
         ids[: seeds.size], copies[: seeds.size], place[:] = seeds, _repetitions(seeds), words
         bases[:] = [self.workspace.tables[t].begin(needed) for t, needed in self.needed.items()]
         marks.reshape(len(self.num_nodes), -1)[list(self.num_nodes).index(self.seed_type), 1:] = seeds.size
@@ -286,14 +288,13 @@ class DeviceRun:
         """Sample from the lists of a frontier, and number what is found."""
         hop, (src, _, dst), replace = step.hop, step.edge_type, self.host.replace
         frontier, status = (self.nodes[dst], self.marks[dst][hop : hop + 2]), self.status[len(self.steps) - 1]
-        step.offsets, before = self._empty(num_rows + 1), self._empty(draw.num_blocks(num_rows))
-        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, step.offsets, before, status)
+        step.offsets, blocks = self._empty(num_rows + 1), draw.make_blocks(num_rows, self._arrived)
+        self._num_bytes += blocks.before.nbytes
+        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, step.offsets, blocks, status)
         most = num_rows * fanout
         self._unheard += most
         if not 0 <= fanout <= draw.TILE_FANOUT or self._unheard > UNCOUNTED:
             most = self._hear(hop)
-            if most == 0:
-                return
         far = self._far(frontier, num_rows, self.num_nodes[dst]) if csc.is_far and 0 <= fanout <= draw.TILE_FANOUT else None
         neighbors = torch.empty(most, dtype=csc.indices.dtype, device=self.graph.device)
         step.drawn = drawn = _Drawn(self._empty(3 * most).view(3, most), neighbors)
@@ -301,7 +302,7 @@ class DeviceRun:
         copies = self._copies if hop == 0 and dst == self.seed_type else None
         draw.sample_neighbors(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
-            step.offsets, positions, columns, neighbors, status, csc.kept, far,
+            step.offsets, blocks, positions, columns, neighbors, status, csc.kept, far,
         )  # fmt: skip
         self._relabel(drawn, step, src)
 
@@ -316,8 +317,8 @@ class DeviceRun:
     def _relabel(self, drawn: _Drawn, step: _Step, src: NodeType) -> None:
         """Number the neighbours of a step."""
         table, most, known = self.workspace.tables[src], drawn.neighbors.numel(), self.known[src]
-        scratch = compact.make_scratch(most, self.graph.device)
-        self._num_bytes += drawn.neighbors.nbytes + sum(tensor.nbytes for tensor in scratch)
+        scratch = compact.make_scratch(most, self._arrived)
+        self._num_bytes += drawn.neighbors.nbytes + scratch.first.nbytes + scratch.ranks.nbytes + scratch.blocks.before.nbytes
         self.needed[src] = max(self.needed[src], known + most)
         self.known[src] = min(known + most, self.num_nodes[src] + self._most_seeds)
         self._found[src] += most

@@ -15,13 +15,13 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._block_sums import sum_blocks
+from penstock.kernels._block_sums import Blocks, sum_blocks
 from penstock.kernels._triton import cdiv, launch
 
 BLOCK = 1024
 """Elements per program."""
 
-_SLICES = ("ids", "span", "count", "base", "known", "first", "ranks", "before", "nodes", "positions")
+_SLICES = ("ids", "span", "count", "base", "known", "first", "ranks", "before", "arrived", "nodes", "positions")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 EMPTY = (1 << 31) - 1
@@ -34,18 +34,18 @@ class Scratch(NamedTuple):
     Attributes:
         first: int32[m], what the table says of each id.
         ranks: int32[m], new ids up to each one, of its block.
-        before: int64[number of blocks], nodes known before each block. Afterwards before[0] is `known[0]` as it was.
+        blocks: nodes known before each block. Afterwards before[0] is `known[0]` as it was.
     """
 
     first: torch.Tensor
     ranks: torch.Tensor
-    before: torch.Tensor
+    blocks: Blocks
 
 
-def make_scratch(m: int, device: torch.device) -> Scratch:
-    """Take memory to map m ids with."""
-    first, ranks = torch.empty((2, m), dtype=torch.int32, device=device)
-    return Scratch(first, ranks, torch.empty(cdiv(m, BLOCK), dtype=torch.int64, device=device))
+def make_scratch(m: int, arrived: torch.Tensor) -> Scratch:
+    """Take memory to map m ids with. `arrived`: of `Blocks`."""
+    first, ranks = torch.empty((2, m), dtype=torch.int32, device=arrived.device)
+    return Scratch(first, ranks, Blocks(torch.empty(cdiv(m, BLOCK), dtype=torch.int64, device=arrived.device), arrived))
 
 
 def add_seeds(ids, count, table, base, nodes):
@@ -71,16 +71,15 @@ def relabel(ids, span, table, base, known, nodes, positions, scratch):
         table: int32[table size]. base: as in `add_seeds`, at most EMPTY - known[0] - m.
         known: int64[>= 1], all the same: how many nodes of the batch are known. The host need not know it.
         nodes: int64[>= known[0] + new ones]. positions: int64[m].
-        scratch: from `make_scratch(m)`.
+        scratch: from `make_scratch`, for m ids.
     """
     m, device = ids.numel(), ids.device
     if m == 0:
         return
-    programs, (first, ranks, before) = cdiv(m, BLOCK), scratch
-    launch(_claim, programs, device, ids, span, table, table.numel(), base, known, BLOCK=BLOCK)
-    launch(_find_first, programs, device, ids, span, table, table.numel(), base, known, first, ranks, before, BLOCK=BLOCK)
-    sum_blocks(before, known, known)
-    launch(_place, programs, device, ids, span, table, base, first, ranks, before, nodes, positions, BLOCK=BLOCK)
+    programs, (first, ranks, blocks), size = cdiv(m, BLOCK), scratch, table.numel()
+    launch(_claim, programs, device, ids, span, table, size, base, known, BLOCK=BLOCK)
+    launch(_find_first, programs, device, ids, span, table, size, base, known, known.numel(), first, ranks, *blocks, BLOCK=BLOCK)
+    launch(_place, programs, device, ids, span, table, base, first, ranks, blocks.before, nodes, positions, BLOCK=BLOCK)
 
 
 @triton.jit(do_not_specialize=("m",), do_not_specialize_on_alignment=_SLICES)
@@ -105,9 +104,9 @@ def _claim(ids, span, table, table_size, base, known, BLOCK: tl.constexpr):
     tl.atomic_min(table + node, claim, mask=wanted, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=("table_size",), do_not_specialize_on_alignment=_SLICES)
-def _find_first(ids, span, table, table_size, base, known, first, ranks, before, BLOCK: tl.constexpr):
-    """What the table says of each id, and how many up to it, in this block, are new and first seen."""
+@triton.jit(do_not_specialize=("table_size", "num_known"), do_not_specialize_on_alignment=_SLICES)
+def _find_first(ids, span, table, table_size, base, known, num_known, first, ranks, before, arrived, BLOCK: tl.constexpr):
+    """What the table says of each id, and how many up to it, in this block, are new and first seen; how many before each block."""
     block = tl.program_id(0)
     number = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < tl.load(span + 1) - tl.load(span)
@@ -117,7 +116,7 @@ def _find_first(ids, span, table, table_size, base, known, first, ranks, before,
     tl.store(first + number, value, mask=inside)
     is_first = (is_node & (value == tl.load(base) + tl.load(known) + number)).to(tl.int32)
     tl.store(ranks + number, tl.cumsum(is_first, axis=0), mask=inside)
-    tl.store(before + block, tl.sum(is_first, axis=0).to(tl.int64))
+    sum_blocks(before, arrived, block, tl.sum(is_first, axis=0).to(tl.int64), known, known, num_known)
 
 
 @triton.jit(do_not_specialize_on_alignment=_SLICES)

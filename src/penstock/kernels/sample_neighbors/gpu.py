@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from penstock import rng
-from penstock.kernels._block_sums import sum_blocks
+from penstock.kernels._block_sums import Blocks, sum_blocks
 from penstock.kernels._triton import cdiv, launch
 
 TILE_FANOUT = 64
@@ -34,7 +34,9 @@ CLEAN = (1 << 63) - 1
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
-_SLICES = ("nodes", "span", "words", "copies", "order", "row_ptr", "before", "positions", "columns", "neighbors", "status")
+_SLICES = (
+    "nodes", "span", "taken", "words", "copies", "order", "row_ptr", "before", "arrived", "positions", "columns", "neighbors", "status",
+)  # fmt: skip
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 _TILES = {4: (32, 1), 8: (16, 1), 16: (8, 2), 32: (4, 4), 64: (1, 4)}
@@ -68,49 +70,46 @@ class Kept(NamedTuple):
     cached: torch.Tensor
 
 
-def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, row_ptr, before, status):
-    """Fill row_ptr with the running sum of how many edges each node of a frontier will take.
+def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, row_ptr, blocks, status):
+    """Count how many edges each node of a frontier will take: row_ptr[1:] and `blocks` are running sums, within blocks and of them.
 
     Args:
         nodes, span: int64[>= span[1]]; the frontier is nodes[span[0]:span[1]]. Span: int64[2], which the host need not know.
-        taken: int64[2]; taken[0] is what row_ptr starts at, the number of edges taken before, taken[1] becomes what it ends at.
-        row_ptr: int64[b + 1], b at least the size of the frontier; behind it, the last sum is repeated.
-        before: scratch, int64[num_blocks(b)].
+        taken: int64[2]; taken[0] is the number of edges taken before, taken[1] becomes that of those taken then.
+        row_ptr: int64[b + 1], b at least the size of the frontier, and 1.
+        blocks: from `make_blocks(b)`.
         status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it takes none.
     """
-    b, device = row_ptr.numel() - 1, nodes.device
-    arguments = (indptr, num_edges, nodes, span, b, fanout, row_ptr, before, status)
-    launch(_count, num_blocks(b), device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
-    sum_blocks(before, taken, taken[1:])
-    launch(_add_up, num_blocks(b), device, row_ptr, b, before, BLOCK=BLOCK)
+    b = row_ptr.numel() - 1
+    arguments = (indptr, num_edges, nodes, span, taken, b, fanout, row_ptr, *blocks, status)
+    launch(_count, cdiv(b, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
 
 
-def num_blocks(b: int) -> int:
-    """Number of blocks that a frontier of b nodes is counted in."""
-    return max(1, cdiv(b, BLOCK))
+def make_blocks(b: int, arrived: torch.Tensor) -> Blocks:
+    """Take memory to count a frontier of b nodes with. `arrived`: of `Blocks`."""
+    return Blocks(torch.empty(cdiv(b, BLOCK), dtype=torch.int64, device=arrived.device), arrived)
 
 
 def sample_neighbors(
-    indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, row_ptr, positions, columns, neighbors, status,
-    kept=None, far=None,
+    indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, row_ptr, blocks, positions, columns, neighbors,
+    status, kept=None, far=None,
 ):  # fmt: skip
-    """Sample in-neighbours of a frontier; see `reference.sample_neighbors`.
+    """Sample in-neighbours of a frontier that is counted; see `reference.sample_neighbors`.
 
     Args:
         num_src: number of source nodes, for the check.
         nodes, span: the frontier; as in `count_neighbors`.
         words: int64[3], on the device: the key, two integers below 2**32, and the number of the batch.
         copies: int64[>= n] or None; of the i-th node of the frontier.
-        row_ptr: int64[b + 1], from `count_neighbors`.
+        row_ptr, blocks: from `count_neighbors`. Row_ptr becomes the running sum, from the number of edges taken before on; behind the
+            frontier, the last sum is repeated.
         positions, columns: int64[m], neighbors: indices.dtype[m]; m = row_ptr[b] - row_ptr[0], or more up to `TILE_FANOUT`: what is more
             is left. Columns: where in `nodes` the node is whose neighbour it is.
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
         far: how lists are read that are in memory of the host, up to `TILE_FANOUT`; None: by the programs that draw.
     """
-    if positions.numel() == 0:
-        return
-    place, outputs = _signed(hop << 16 | edge_type << 20), (row_ptr, positions, columns, neighbors, status)
+    place, outputs = _signed(hop << 16 | edge_type << 20), (row_ptr, blocks.before, positions, columns, neighbors, status)
     arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, kept
     if 0 <= fanout <= TILE_FANOUT:
         _draw_tiles(*arguments, far, *outputs)
@@ -119,15 +118,16 @@ def sample_neighbors(
 
 
 def _draw_tiles(
-    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, far, row_ptr, positions, columns, *found
+    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, far, row_ptr, before, positions, columns, *found
 ):
     b, device, lanes = row_ptr.numel() - 1, nodes.device, max(4, triton.next_power_of_2(fanout))
     rows, num_warps = (BLOCK // lanes, 4) if replace else _TILES[lanes]
     near = _kept_arguments(kept)
     arguments = (indptr, indices, indices.numel(), num_src, nodes, span, fanout, words, place, copies, *near)
     launch(
-        _draw_tile, cdiv(b, rows), device, *arguments, row_ptr, positions, columns, *found, REPLACE=replace, HAS_COPIES=copies is not None,
-        HAS_KEPT=kept is not None, READS=far is None, ROWS=rows, LANES=lanes, num_warps=num_warps,
+        _draw_tile, cdiv(b, rows), device, *arguments, b, row_ptr, before, positions, columns, *found, REPLACE=replace,
+        HAS_COPIES=copies is not None, HAS_KEPT=kept is not None, READS=far is None, ROWS=rows, LANES=lanes, BLOCK=BLOCK,
+        num_warps=num_warps,
     )  # fmt: skip
     if far is not None:
         rows, arguments = BLOCK // lanes, (indptr, indices, num_src, nodes, span, far.order, *near, row_ptr, positions)
@@ -136,8 +136,13 @@ def _draw_tiles(
         )
 
 
-def _draw_edges(indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, positions, columns, *found):
+def _draw_edges(
+    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, before, positions, columns, *found
+):
     b, m, device = row_ptr.numel() - 1, positions.numel(), nodes.device
+    launch(_add_up, cdiv(b, BLOCK), device, row_ptr, b, before, BLOCK=BLOCK)
+    if m == 0:
+        return
     programs, steps = cdiv(m, BLOCK), b.bit_length()
     arguments = (indptr, nodes, span, b, m, steps, fanout, words, place, copies, row_ptr, positions, columns)
     launch(_draw_edge, programs, device, *arguments, REPLACE=replace, HAS_COPIES=copies is not None, BLOCK=BLOCK)
@@ -184,17 +189,17 @@ def _signed(word: int) -> int:
 
 
 @triton.jit(do_not_specialize=("num_edges", "b", "fanout"), do_not_specialize_on_alignment=_SLICES)
-def _count(indptr, num_edges, nodes, span, b, fanout, row_ptr, before, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
-    """Running sums within a block, and its total."""
+def _count(indptr, num_edges, nodes, span, taken, b, fanout, row_ptr, before, arrived, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
+    """Running sums within blocks, and of blocks."""
     block = tl.program_id(0)
     row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node, inside = _load_nodes(nodes, span, row)
     _, degree, damaged = _find_list(indptr, num_edges, node, inside)
-    taken = tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
-    tl.store(row_ptr + 1 + row, tl.cumsum(taken, axis=0), mask=row < b)
-    tl.store(before + block, tl.sum(taken, axis=0))
+    count = tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
+    tl.store(row_ptr + 1 + row, tl.cumsum(count, axis=0), mask=row < b)
     first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
     tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+    sum_blocks(before, arrived, block, tl.sum(count, axis=0), taken, taken + 1, 1)
 
 
 @triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=_SLICES)
@@ -291,16 +296,17 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
 
 
 @triton.jit(
-    do_not_specialize=("num_edges", "num_src", "fanout", "place", "num_kept"),
+    do_not_specialize=("num_edges", "num_src", "fanout", "place", "num_kept", "b"),
     do_not_specialize_on_alignment=_SLICES,
 )
 def _draw_tile(
     indptr, indices, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached,
-    row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr,
-    READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    b, row_ptr, before, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr,
+    READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Draw for ROWS nodes, one lane per draw, and read what is drawn."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    """Draw for ROWS nodes of one block, one lane per draw, read what is drawn, and add to their sums what comes before the block."""
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    row = first + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)[None, :]
     node, inside = _load_nodes(nodes, span, row)
     start, degree, _ = _find_list(indptr, num_edges, node, inside)
@@ -326,8 +332,12 @@ def _draw_tile(
             drawn = _settle_tile(drawn, bound - 1, draws[:, None] & (lane < fanout), ROWS, LANES)
         slots = tl.where(draws[:, None], drawn, slots)
 
-    taken = inside[:, None] & (lane < _num_taken(degree, fanout, REPLACE)[:, None])
-    number = (tl.load(row_ptr + row, mask=inside, other=0) - tl.load(row_ptr))[:, None] + lane
+    base, count = tl.load(before), tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
+    end = tl.load(before + first // BLOCK) + tl.load(row_ptr + 1 + row, mask=row < b, other=0)
+    tl.store(row_ptr + 1 + row, end, mask=row < b)
+    tl.store(row_ptr + row, base + tl.zeros_like(row), mask=row == 0)
+    taken = lane < count[:, None]
+    number = (end - count - base)[:, None] + lane
     position = start[:, None] + slots.to(tl.int64)
     tl.store(positions + number, position, mask=taken)
     tl.store(columns + number, tl.load(span) + row[:, None] + tl.zeros_like(number), mask=taken)
