@@ -57,6 +57,17 @@ def test_same_batches_on_a_device(plain, policy, num_workers, device):
             assert isinstance(table.tier, FusedCache if plan is not None and isinstance(key, str) else PinnedTier)
 
 
+@pytest.mark.parametrize("name", ["x", "y", "edge_attr"])
+def test_fields_that_are_changed(name, device):
+    """The device reads a copy of them, or the rows themselves: who changes them is told."""
+    data = homogeneous_data()
+    loader = make_loader(data, device=device)
+    assert digests(loader)
+    data[name][0] = 0
+    with pytest.raises(UsageError, match=f"{name} was changed after the loader was made"):
+        iter(loader)
+
+
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name not in ("ginex", "pyg", "mmap")])
 def test_recipes_keep_their_rows_on_the_device(plain, recipe, device):
     loader = make_loader(homogeneous_data(), plan=make_plan(recipe, order="random"), device=device, num_workers=1)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.errors import PenstockError, argument
+from penstock.errors import PenstockError, UsageError, argument
 from penstock.feed.caches import Caches
-from penstock.feed.fields import ROW_PTR, row_ptr_is_taken
+from penstock.feed.fields import ROW_PTR, row_ptr_is_taken, states_of
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
@@ -49,7 +49,16 @@ class Assembler:
         for field in [*self.edge_fields, *(self.node_fields if self._is_homogeneous else ())]:
             if field.name == ROW_PTR:
                 raise row_ptr_is_taken()
+        self._refuse_changed()
         self._served = {(key, kind.name) for key, table in self._tables.items() for kind in table.kinds}
+
+    def _refuse_changed(self) -> None:
+        """Raise where the user has changed what tables were made of: they would go on with what was there before."""
+        states = states_of(self.node_fields, self.edge_fields) if self._caches.states else {}
+        for (key, name), state in self._caches.states.items():
+            if states.get((key, name)) != state:
+                label = name if self._is_homogeneous else f"{key} {name}"
+                raise UsageError(f"{label} was changed after the loader was made, which keeps it in tiers: make the loader again")
 
     def submit(self, subgraph: Subgraph, allocate: Allocator, *, are_distinct: bool) -> UnderWay:
         """Begin to read what lives in tiers: batches in order. `are_distinct`: no node comes twice. Returns what `gather` ends."""

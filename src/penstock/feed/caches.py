@@ -43,6 +43,7 @@ class Caches:
         fitted: how a budget of memory was shared out; None where there is none.
         is_aside: see `aside`.
         most_bytes: rows of the largest batch so far that was more than a budget has counted on.
+        states: of the fields that the tables were made of, see `penstock.feed.fields.states_of`.
     """
 
     tables: dict[Any, TieredTable] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Caches:
     fitted: Fitted | None = None
     is_aside: bool = False
     most_bytes: int = 0
+    states: Mapping[tuple[Any, str], tuple[Any, ...]] = field(default_factory=dict)
     _current: int = 0
     _guard: Guard = field(default_factory=Guard)
 

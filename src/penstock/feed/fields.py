@@ -16,7 +16,8 @@ from torch_geometric.loader.utils import index_select
 
 from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.gather import RowTable
-from penstock.records import Allocator, EdgeType, NodeType
+from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType
+from penstock.store.tiers.disk_files import address_of
 
 _AS_INTEGERS = {torch.bfloat16: torch.int16}
 """dtypes that NumPy lacks travel as integers of their size."""
@@ -45,11 +46,23 @@ class Source(Protocol):
 
 
 class TensorRows:
-    """Rows of a contiguous array or CPU tensor."""
+    """Rows of a contiguous array or CPU tensor.
 
-    def __init__(self, array: np.ndarray, name: str, dtype: torch.dtype | None = None) -> None:
-        self.array, self._table, self._dtype = array, RowTable(array, name), dtype
+    Args:
+        array: the rows.
+        name: for messages.
+        dtype: of the tensor, where NumPy lacks it.
+        version: torch's count of the writes to the tensor.
+    """
+
+    def __init__(self, array: np.ndarray, name: str, dtype: torch.dtype | None = None, version: int = 0) -> None:
+        self.array, self._table, self._dtype, self._version = array, RowTable(array, name), dtype, version
         self.row_bytes = self._table.row_bytes
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """Another one where the rows are exchanged, or, of a tensor, written to."""
+        return address_of(self.array), self.array.shape, self.array.dtype, self._version
 
     def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> torch.Tensor:
         """Return a tensor [n, *row_shape] in memory from `allocate`."""
@@ -101,6 +114,16 @@ def refuse_learned(fields: Iterable[Field]) -> None:
             )
 
 
+def states_of(node_fields: Iterable[Field], edge_fields: Iterable[Field]) -> dict[tuple[Any, str], tuple[Any, ...]]:
+    """(type, name) of each field that is an array -> its state; the only types are `NODE` and `EDGE`."""
+    return {
+        (one.key or only, one.name): one.source.state
+        for only, fields in ((NODE, node_fields), (EDGE, edge_fields))
+        for one in fields
+        if isinstance(one.source, TensorRows)
+    }
+
+
 def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
     """Choose the source for a tensor, array or other value with one row per node or edge."""
     if not hasattr(value, "shape") and not hasattr(value, "num_rows"):
@@ -120,9 +143,10 @@ def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
     is_plain &= value.dtype not in _NOT_OF_NUMPY and not value.is_conj() and not value.is_neg() and not value.is_quantized
     if not is_plain or dim != 0 or not value.is_contiguous():
         return SelectedRows(value, dim)
+    version = 0 if value.is_inference() else value._version
     if value.dtype in _AS_INTEGERS:
-        return TensorRows(value.view(_AS_INTEGERS[value.dtype]).numpy(), name, value.dtype)
-    return TensorRows(value.numpy(), name)
+        return TensorRows(value.view(_AS_INTEGERS[value.dtype]).numpy(), name, value.dtype, version)
+    return TensorRows(value.numpy(), name, version=version)
 
 
 def _is_known_to_torch(dtype: np.dtype) -> bool:

@@ -16,6 +16,7 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
+from penstock.feed.fields import states_of
 from penstock.feed.fit import Fitted, device_use, fit_memory
 from penstock.feed.inputs import Input
 from penstock.feed.maker import BatchMaker
@@ -112,6 +113,8 @@ def fill_caches(
     with maker.delivery.working():
         options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
         caches = make_caches(plan, fields, workload, tables, access, **options_of)
+        served = {(key, kind.name) for key, table in caches.tables.items() if key not in tables for kind in table.kinds}
+        caches.states = {place: state for place, state in states_of(of_nodes, of_edges).items() if place in served}
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if drawing.is_on_device:
             assert access.reader is not None

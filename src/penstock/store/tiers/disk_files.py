@@ -52,14 +52,15 @@ class RowFile:
         if not array.flags.c_contiguous:
             return None
         if isinstance(pages, MappedPages):
-            offset = _address(array) - _address(np.frombuffer(pages, np.uint8))
+            offset = address_of(array) - address_of(np.frombuffer(pages, np.uint8))
             return cls(path=pages.path, data_offset=offset, row_bytes=row_bytes, inode=pages.inode)
         if isinstance(owner, np.memmap) and isinstance(pages, mmap.mmap) and owner.mode == "r" and owner.filename:
-            return cls(path=Path(owner.filename), data_offset=owner.offset + _address(array) - _address(owner), row_bytes=row_bytes)
+            return cls(path=Path(owner.filename), data_offset=owner.offset + address_of(array) - address_of(owner), row_bytes=row_bytes)
         return None
 
 
-def _address(array: np.ndarray) -> int:
+def address_of(array: np.ndarray) -> int:
+    """Of the first byte."""
     return array.__array_interface__["data"][0]
 
 

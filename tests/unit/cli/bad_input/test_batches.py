@@ -141,6 +141,27 @@ def test_data_that_pyg_takes(store):
         refused(InputError, NeighborLoader, (features, graph), [2], torch.arange(3))
 
 
+def test_fields_that_are_changed():
+    """A plan has read them by then. Without one the next pass takes what is there."""
+    changes = {
+        "x": lambda data: data.x.add_(1),
+        "y": lambda data: data.update({"y": data.y.clone()}),
+        "train_mask": lambda data: data.update({"train_mask": None}),
+    }
+    for name, change in changes.items():
+        data = make_data()
+        kept, plain = (NeighborLoader(data, [2], torch.arange(9), plan=plan, num_workers=1) for plan in ("bgl", None))
+        list(kept)
+        change(data)
+        assert refused(UsageError, iter, kept).startswith(f"{name} was changed after")
+        refused(UsageError, kept, [0])
+        assert list(plain)
+    data = typed_data()
+    kept = NeighborLoader(data, [2], "paper", plan="bgl")
+    data["author"].x = data["author"].x + 1
+    assert refused(UsageError, iter, kept).startswith("author x was changed after")
+
+
 def test_an_iterator_that_another_thread_asks(store):
     def ask(batch):
         with ThreadPoolExecutor(1) as other:
