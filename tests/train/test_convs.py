@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, SAGEConv
 
 import penstock
 from penstock.feed import Layer, layers
@@ -54,6 +55,56 @@ def test_gradients_are_those_of_pygs_layers(kind, device):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+def test_attention_is_that_of_pygs_layer(heads, device):
+    """Over edges some of which are self-loops, some twice, and destinations without any."""
+    where, random, size = _triton.tensor_device(device), np.random.default_rng(), (9, 6)
+    edge_index = torch.from_numpy(np.stack([random.integers(0, 9, 40), random.integers(0, 5, 40)])).to(where)
+    edge_index[:, :3] = torch.tensor([2, 2, 4])
+    x, found = torch.rand(9, 4), []
+    for make in (convs.Gat, GATConv):
+        torch.manual_seed(0)
+        conv, rows = make(4, 3, heads=heads).to(where), x.to(where).requires_grad_()
+        out = conv((rows, rows[:6]), edge_index, size=size)
+        out.square().sum().backward()
+        found.append([out, rows.grad, *(each.grad for each in conv.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def typed_rows(num_rows, num_edges):
+    """A layer of HGT's of PyG's and ours, rows by type, and edges: a relation that no edge of the batch has is there too."""
+    types = (["a", "b", "c"], [("a", "r", "b"), ("b", "s", "a"), ("a", "t", "c"), ("c", "u", "a")])
+    edges = {edge_type: torch.randint(0, num_rows, (2, num_edges)) for edge_type in types[1][:3]}
+    return types, {t: torch.rand(num_rows, 8, requires_grad=True) for t in types[0]}, edges
+
+
+def test_hgt_is_that_of_pyg():
+    found = []
+    types, x, edges = typed_rows(9, 40)
+    for make in (convs.Hgt, HGTConv):
+        torch.manual_seed(0)
+        conv = make(8, 8, types, 2)
+        out = [rows for rows in conv(x, edges).values() if rows is not None]
+        learned = [*conv.parameters(), *x.values()]
+        found.append([*out, *torch.autograd.grad(sum(rows.square().sum() for rows in out), learned, materialize_grads=True)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_no_size_depends_on_what_is_in_a_tensor():
+    """Who asks a device for one waits for it. torch's fake tensors have sizes and no values."""
+    with FakeTensorMode():
+        rows, edge_index = torch.rand(9, 4, requires_grad=True), torch.zeros(2, 40, dtype=torch.int64)
+        convs.Gat(4, 3, heads=2)((rows, rows[:6]), edge_index, size=(9, 6)).sum().backward()
+        with pytest.raises(DynamicOutputShapeException):
+            GATConv(4, 3, heads=2)((rows, rows[:6]), edge_index, size=(9, 6))
+        types, x, edges = typed_rows(9, 40)
+        sum(rows.sum() for rows in convs.Hgt(8, 8, types, 2)(x, edges).values()).backward()
+        with pytest.raises(DataDependentOutputException):
+            HGTConv(8, 8, types, 2)(x, edges)
+
+
 def test_a_product_gives_the_gradients_of_torch():
     matrix, x = random_matrix(9, 20, 100), torch.rand(20, 5, requires_grad=True)
     [expected], [found] = (torch.autograd.grad(way(matrix, x).square().sum(), x) for way in (torch.sparse.mm, convs._Product.apply))
@@ -62,7 +113,7 @@ def test_a_product_gives_the_gradients_of_torch():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not hasattr(torch._C, "_cuda_set_sync_debug_mode"), reason="this torch is not for CUDA, and cannot say who waits")
-@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("kind", [*PAIRS, "gat"])
 def test_a_step_waits_for_nothing(kind, device):
     """torch raises an error where the processor waits for the device."""
     data = make_data()

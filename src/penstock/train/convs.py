@@ -1,8 +1,10 @@
-"""PyG's layers over sparse matrices, made so that the processor waits for no device in a backward pass.
+"""PyG's layers, made so that the processor waits for no device.
 
-In: `Layer.adj_t()`, and rows of its sources. Out: what PyG's layers give. torch's product of a CSR matrix transposes it in the backward
-pass, and copies a number to the device for that, out of ordinary memory: who asks then waits for all that was asked before
-(`sparse_compressed_to_flipped`). Here the transpose is made of what is on the device.
+In: `Layer.adj_t()`, for attention `Layer.edge_index`, and rows of its sources. Out: what PyG's layers give. torch's product of a CSR matrix
+transposes it in the backward pass, and copies a number to the device for that, out of ordinary memory: who asks then waits for all that was
+asked before (`sparse_compressed_to_flipped`). Here the transpose is made of what is on the device. PyG's attention leaves out the
+self-loops that are there, and waits to hear how many are left; here they stay, and have no weight. PyG's HGT looks up how many rows each
+relation has, which follows from their shapes.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, SAGEConv
 from torch_geometric.typing import Adj, OptPairTensor
-from torch_geometric.utils import spmm
+from torch_geometric.utils import softmax, spmm
 
 
 class Sage(SAGEConv):
@@ -41,6 +44,43 @@ class Gin(GINConv):
     def message_and_aggregate(self, adj_t: Adj, x: OptPairTensor) -> Tensor:
         """Sums of the rows of sources, by weight."""
         return product(adj_t, x[0])
+
+
+class Gat(GATConv):
+    """PyG's GATConv over one self-loop for each destination, which is the source of its number, whatever loops there are."""
+
+    def __init__(self, width_in: int, width_out: int, **options: Any) -> None:
+        super().__init__(width_in, width_out, add_self_loops=False, **options)
+
+    def forward(self, x: OptPairTensor, edge_index: Tensor, size: tuple[int, int]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Attention over int64[2, num_edges] and the loops; size: (sources, destinations)."""
+        loops = torch.arange(size[1], device=edge_index.device).expand(2, -1)
+        is_loop = F.pad(edge_index[0] == edge_index[1], (0, size[1]))
+        return super().forward(x, torch.cat([edge_index, loops], dim=1), is_loop, size)
+
+    def edge_update(
+        self, alpha_j: Tensor, alpha_i: Tensor, edge_attr: Tensor, index: Tensor, ptr: Tensor | None, dim_size: int | None
+    ) -> Tensor:
+        """Shares of the sources of a destination; edge_attr: bool[num_edges], which of them have none."""
+        alpha = F.leaky_relu(alpha_j + alpha_i, self.negative_slope).masked_fill(edge_attr.unsqueeze(1), -torch.inf)
+        return F.dropout(softmax(alpha, index, ptr, dim_size), self.dropout, self.training)
+
+
+class Hgt(HGTConv):
+    """PyG's HGTConv."""
+
+    def _construct_src_node_feat(
+        self, k_dict: dict[str, Tensor], v_dict: dict[str, Tensor], edge_index_dict: dict[Any, Adj]
+    ) -> tuple[Tensor, Tensor, dict[Any, int]]:
+        """Keys and values float[n, heads, width] of the sources of each relation, by its own maps, and where they begin."""
+        weights = [each.weight.unflatten(0, (self.heads, len(self.edge_types))) for each in (self.k_rel, self.v_rel)]
+        rows, offset, count = ([], []), {}, 0
+        for edge_type in edge_index_dict:
+            number, offset[edge_type] = self.edge_types_map[edge_type], count
+            for mapped, given, weight in zip(rows, (k_dict[edge_type[0]], v_dict[edge_type[0]]), weights, strict=True):
+                mapped.append(torch.einsum("nhd,hde->nhe", given, weight[:, number]))
+            count += rows[0][-1].size(0)
+        return torch.cat(rows[0]), torch.cat(rows[1]), offset
 
 
 def product(adj_t: Any, x: Tensor) -> Tensor:

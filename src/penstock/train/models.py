@@ -13,11 +13,11 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GINConv
+from torch_geometric.nn import GINConv
 
 from penstock.errors import UsageError
 from penstock.feed import Layer
-from penstock.train.convs import Gcn, Gin, Sage
+from penstock.train.convs import Gat, Gcn, Gin, Sage
 
 
 class GNN(nn.Module):
@@ -45,7 +45,7 @@ class GNN(nn.Module):
     def width(self, i: int) -> int:
         """Width of what layer i gives."""
         conv = self.convs[i]
-        return conv.heads * conv.out_channels if isinstance(conv, GATConv) and conv.concat else _out_channels(conv)
+        return conv.heads * conv.out_channels if isinstance(conv, Gat) and conv.concat else _out_channels(conv)
 
     def layer(self, i: int, x: Tensor, layer: Layer, degree: Tensor | None = None) -> Tensor:
         """Apply layer i.
@@ -88,8 +88,8 @@ def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, dropout:
     if kind == "gin":
         return Gin(nn.Sequential(nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)), train_eps=True)
     if is_last:
-        return GATConv(width_in, width_out, heads=1, concat=False, dropout=dropout)
-    return GATConv(width_in, max(width_out // heads, 1), heads=heads, dropout=dropout)
+        return Gat(width_in, width_out, heads=1, concat=False, dropout=dropout)
+    return Gat(width_in, max(width_out // heads, 1), heads=heads, dropout=dropout)
 
 
 def _out_channels(conv: nn.Module) -> int:

@@ -10,12 +10,11 @@ from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import HGTConv
 from torch_geometric.nn.module_dict import ModuleDict
 
 from penstock.feed import TypedLayer
 from penstock.records import EdgeType, NodeType
-from penstock.train.convs import Sage
+from penstock.train.convs import Hgt, Sage
 
 
 class TypedGNN(nn.Module):
@@ -57,7 +56,7 @@ class TypedGNN(nn.Module):
         )
         metadata = ([_safe(t) for t in widths], [_safe_ends(e) for e in edge_types])
         if kind == "hgt":
-            self.convs = nn.ModuleList([HGTConv(hidden, hidden, metadata, heads) for _ in range(num_layers)])
+            self.convs = nn.ModuleList([Hgt(hidden, hidden, metadata, heads) for _ in range(num_layers)])
         else:
             self._names = _names(edge_types)
             convs = [{name: Sage(hidden, hidden) for name in self._names.values()} for _ in range(num_layers)]
