@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, TensorAttr
+from torch_geometric.nn import SAGEConv
 from torch_geometric.sampler import SamplerOutput
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
+from torch_geometric.transforms import Pad
 
 import penstock
 from penstock.errors import InputError, NotSupportedError, UsageError
@@ -150,6 +152,17 @@ def test_a_mask_of_uint8_is_no_list_of_ids():
         with pytest.raises(UsageError, match="is a mask of uint8"):
             NeighborLoader(data, [2], wrong)
     assert NeighborLoader(data, [2], torch.tensor([1, 0, 1], dtype=torch.uint8))([0]).n_id[0] == 1
+
+
+def test_batches_of_one_size():
+    """By PyG's own transform, for compiled models: the rows of the seeds stay what they were."""
+    data, conv, options = homogeneous_data(), SAGEConv(-1, 3), dict(batch_size=100, seed=0)
+    for batch, padded in zip(
+        NeighborLoader(data, [2], **options), NeighborLoader(data, [2], **options, transform=Pad(301, 401)), strict=True
+    ):
+        assert (padded.num_nodes, padded.num_edges, padded.batch_size) == (301, 401, 100)
+        out, ours = (conv(each.x, each.edge_index)[:100] for each in (batch, padded))
+        torch.testing.assert_close(ours, out)
 
 
 def test_attributes_that_may_be_exchanged():
