@@ -62,12 +62,12 @@ def none_arrived(device):
     return torch.zeros(1, dtype=torch.int64, device=device)
 
 
-def count(indptr, num_edges, nodes, span, base, fanout, replace, offsets, status):
-    """Returns how many edges are taken, and what `sample_neighbors` needs of it."""
-    ends, blocks = torch.tensor([base, POISON], device=nodes.device), gpu.make_blocks(offsets.numel() - 1, none_arrived(nodes.device))
-    gpu.count_neighbors(indptr, num_edges, nodes, span, ends, fanout, replace, offsets, blocks, status)
-    assert (blocks.arrived.tolist(), int(ends[0])) == ([0], base)
-    return int(ends[1]) - base, blocks
+def count(indptr, num_edges, nodes, span, base, fanout, replace, room, status):
+    """Returns how many edges are taken, and what `sample_neighbors` needs of it. Room: for so many nodes."""
+    ends, counted = torch.tensor([base, POISON], device=nodes.device), gpu.make_counted(room, none_arrived(nodes.device))
+    gpu.count_neighbors(indptr, num_edges, nodes, span, ends, fanout, replace, counted, status)
+    assert (counted.blocks.arrived.tolist(), int(ends[0])) == ([0], base)
+    return int(ends[1]) - base, counted
 
 
 def far_of(random, num_rows, device):
@@ -98,12 +98,12 @@ def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, wit
     ids = torch.cat([poisoned(begin, np.int64, device), ids, poisoned(1, np.int64, device)])
     frontier = ids, torch.tensor([begin, begin + nodes.size], device=device)
     offsets, status = poisoned(nodes.size + more + 1, np.int64, device), torch.full((2,), gpu.CLEAN, device=device)
-    num_taken, blocks = count(indptr, csc.num_edges, *frontier, base, fanout, replace, offsets, status)
+    num_taken, counted = count(indptr, csc.num_edges, *frontier, base, fanout, replace, nodes.size + more, status)
     assert num_taken == row_ptr[-1]
     taken, columns, found = (poisoned(positions.size + 3, dtype, device) for dtype in (np.int64, np.int64, csc.indices.dtype))
     gpu.sample_neighbors(
         indptr, indices, num_src, *frontier, fanout, replace, torch.tensor([*key.tolist(), batch], device=device), hop, edge_type,
-        None if copies is None else on_device(copies, device), offsets, blocks,
+        None if copies is None else on_device(copies, device), counted, offsets,
         *(each[: positions.size] for each in (taken, columns, found)), status, kept, is_read,
     )  # fmt: skip
     assert_same_bytes(host(offsets), np.append(row_ptr, np.repeat(row_ptr[-1], more)) + base)
@@ -156,8 +156,8 @@ def test_damage_is_found_first(device):
         indptr = csc.indptr.copy()
         indptr[bad_list] = value
         nodes, status = torch.arange(40, device=device), torch.full((2,), gpu.CLEAN, device=device)
-        row_ptr, span = torch.zeros(41, dtype=torch.int64, device=device), torch.tensor([0, 40], device=device)
-        count(on_device(indptr, device), csc.num_edges, nodes, span, 0, 3, False, row_ptr, status)
+        span = torch.tensor([0, 40], device=device)
+        count(on_device(indptr, device), csc.num_edges, nodes, span, 0, 3, False, 40, status)
         starts, ends = indptr[:-1], indptr[1:]
         assert status.tolist() == [np.flatnonzero((starts < 0) | (starts > ends) | (ends > csc.num_edges))[0], gpu.CLEAN]
     for fanout, is_far in ((5, False), (5, True), (-1, False)):
@@ -169,10 +169,10 @@ def test_damage_is_found_first(device):
             outputs = [poisoned(200, dtype, device) for dtype in (np.int64, np.int64, np.int32)]
             frontier = nodes, torch.tensor([0, 40], device=device)
             indptr = on_device(csc.indptr, device)
-            _, blocks = count(indptr, csc.num_edges, *frontier, 0, fanout, False, row_ptr, status)
+            _, counted = count(indptr, csc.num_edges, *frontier, 0, fanout, False, 40, status)
             arguments = (indptr, on_device(indices, device), 9000, *frontier, fanout, False, words, 0, 0, None)
             far = far_of(np.random.default_rng(), 40, device) if is_far else None
-            gpu.sample_neighbors(*arguments, row_ptr, blocks, *outputs, status, None, far)
+            gpu.sample_neighbors(*arguments, counted, row_ptr, *outputs, status, None, far)
             assert status.tolist() == [gpu.CLEAN, np.flatnonzero(host(outputs[2]) == value)[0]]
 
 

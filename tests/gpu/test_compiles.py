@@ -66,9 +66,8 @@ def some(first, size=None):
     return torch.arange(90)[first:][:size]
 
 for first in range(3):
-    row_ptr = torch.zeros(70, dtype=torch.int64)[first:]
-    blocks = Blocks(some(first, 1), some(first, 1))
-    draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, row_ptr, blocks, status[first % 2 :])
+    counted = draw.Counted(some(first), Blocks(some(first, 1), some(first, 1)))
+    draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, counted, status[first % 2 :])
 for fanout, replace in ((15, False), (15, True), (-1, False)):
     for number, num_src, num_nodes in ((0, 70, 60), (4095, 16, 1), (16, 1, 16)):
         outputs = some(num_nodes % 3, 14 + num_nodes), some(num_nodes % 5, 14 + num_nodes), small[num_nodes % 3 :]
@@ -76,8 +75,8 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
         frontier, far = (ids[num_nodes % 5 :], some(num_nodes % 5, 2)), draw.Far(small[number % 3 :], 1 + number % 3)
         row_ptr = torch.zeros(70, dtype=torch.int64)[num_nodes % 7 :]
         for how in (None, far):
-            blocks = Blocks(some(number % 5, 1), None)
-            draw.sample_neighbors(ids, small, num_src, *frontier, *place, row_ptr, blocks, *outputs, status[num_nodes % 2 :], kept, how)
+            counted = draw.Counted(some(number % 5), Blocks(some(number % 5, 1), None))
+            draw.sample_neighbors(ids, small, num_src, *frontier, *place, counted, row_ptr, *outputs, status[num_nodes % 2 :], kept, how)
         region_order.order_by_region(ids, num_src, small[number % 3 :], region_order.make_counts(ids.device), some(num_nodes % 5, 2))
         region_order.order_by_region(small[number % 3 :][:num_nodes], num_src, small, region_order.make_counts(ids.device))
 for first, count in ((0, 70), (3, 1), (5, 16)):

@@ -72,14 +72,15 @@ def test_rows_are_read_by_whole_lines(row_bytes, offset):
     assert reads.sectors <= (last // 32 - first // 32 + 1).sum()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8))
 def test_samples_of_warps_that_take_turns_by_chance(seed, monkeypatch):
-    """Hubs, whose claims meet in one place of a table; tiles and single edges; the same table for two batches."""
+    """Hubs, whose claims meet in one place of a table; tiles of one warp and of several, single edges; the same table for two batches."""
     for kernels in (relabel, sampling):
-        monkeypatch.setattr(kernels, "BLOCK", 16)
+        monkeypatch.setattr(kernels, "BLOCK", 32)
     random = np.random.default_rng(seed)
-    graph = homogeneous_graph(random, 40, 80, hub_degree=150 * (seed % 2))
-    sampler = NeighborSampler(graph, [[3, 2], [70, 2]][seed // 2], replace=seed == 3, seed=seed)
+    graph = homogeneous_graph(random, 40, 80 if seed < 4 else 600, hub_degree=150 * (seed % 2))
+    fanouts = [[3, 2], [3, 2], [70, 2], [70, 2], [12, 10], [25, 10], [40, 10], [12, 10]][seed]
+    sampler = NeighborSampler(graph, fanouts, replace=seed in (3, 7), seed=seed)
     with interleaved(random):
         ours = device_sampler(sampler, CPU, "pinned" if seed % 2 else "device", random_lists(random, graph) if seed % 2 else None)
         workspace = ours.workspace()

@@ -55,10 +55,10 @@ def test_gradients_are_those_of_pygs_layers(kind, device):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("heads", [1, 2])
-def test_attention_is_that_of_pygs_layer(heads, device):
+@pytest.mark.parametrize(("heads", "size"), [(1, (9, 6)), (2, (9, 6)), (2, None)])
+def test_attention_is_that_of_pygs_layer(heads, size, device):
     """Over edges some of which are self-loops, some twice, and destinations without any."""
-    where, random, size = _triton.tensor_device(device), np.random.default_rng(), (9, 6)
+    where, random = _triton.tensor_device(device), np.random.default_rng()
     edge_index = torch.from_numpy(np.stack([random.integers(0, 9, 40), random.integers(0, 5, 40)])).to(where)
     edge_index[:, :3] = torch.tensor([2, 2, 4])
     x, found = torch.rand(9, 4), []
@@ -79,12 +79,17 @@ def typed_rows(num_rows, num_edges):
     return types, {t: torch.rand(num_rows, 8, requires_grad=True) for t in types[0]}, edges
 
 
-def test_hgt_is_that_of_pyg():
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_hgt_is_that_of_pyg(is_reversed):
+    """PyG takes relations in the order of the metadata for granted, if its maps are not told otherwise."""
     found = []
     types, x, edges = typed_rows(9, 40)
+    if is_reversed:
+        edges = dict(reversed(edges.items()))
     for make in (convs.Hgt, HGTConv):
         torch.manual_seed(0)
         conv = make(8, 8, types, 2)
+        conv.k_rel.is_sorted = conv.v_rel.is_sorted = not is_reversed
         out = [rows for rows in conv(x, edges).values() if rows is not None]
         learned = [*conv.parameters(), *x.values()]
         found.append([*out, *torch.autograd.grad(sum(rows.square().sum() for rows in out), learned, materialize_grads=True)])

@@ -61,8 +61,9 @@ class TensorRows:
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """Another one where the rows are exchanged, or, of a tensor, written to."""
-        return address_of(self.array), self.array.shape, self.array.dtype, self._version
+        """Another one where the rows are exchanged, or a tensor is written to; not by way of its `data`, or of an array of NumPy."""
+        address = address_of(self.array) if self.array.nbytes else 0  # of nothing, it is another one each time
+        return address, self.array.shape, self.array.dtype, self._dtype, self._version
 
     def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> torch.Tensor:
         """Return a tensor [n, *row_shape] in memory from `allocate`."""

@@ -79,7 +79,8 @@ class NeighborLoader:
         rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order. Some ranks have a batch more than others
             unless they divide evenly; with drop_last all have equally many.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan or
-            a device keeps in tiers are read once: a pass after they were exchanged, or a tensor was written to, is refused.
+            a device keeps in tiers are read once: a pass after they were exchanged is refused, or after a tensor, or what it is a view
+            of, was written to. Writes by NumPy or by a tensor's `data` nobody sees.
         device: "cuda" or "cuda:1": batches are delivered there, drawn there where the device can (uniform and directional; else
             `stats().sampling` says why not), and features gathered there by the plan: out of memory of the host that the device reads, the
             best rows kept on it. Threads make them ahead, one at least. None, or "cpu": batches on the CPU.

@@ -288,9 +288,9 @@ class DeviceRun:
         """Sample from the lists of a frontier, and number what is found."""
         hop, (src, _, dst), replace = step.hop, step.edge_type, self.host.replace
         frontier, status = (self.nodes[dst], self.marks[dst][hop : hop + 2]), self.status[len(self.steps) - 1]
-        step.offsets, blocks = self._empty(num_rows + 1), draw.make_blocks(num_rows, self._arrived)
-        self._num_bytes += blocks.before.nbytes
-        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, step.offsets, blocks, status)
+        step.offsets, counted = self._empty(num_rows + 1), draw.make_counted(num_rows, self._arrived)
+        self._num_bytes += counted.within.nbytes + counted.blocks.before.nbytes
+        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, counted, status)
         most = num_rows * fanout
         self._unheard += most
         if not 0 <= fanout <= draw.TILE_FANOUT or self._unheard > UNCOUNTED:
@@ -302,7 +302,7 @@ class DeviceRun:
         copies = self._copies if hop == 0 and dst == self.seed_type else None
         draw.sample_neighbors(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
-            step.offsets, blocks, positions, columns, neighbors, status, csc.kept, far,
+            counted, step.offsets, positions, columns, neighbors, status, csc.kept, far,
         )  # fmt: skip
         self._relabel(drawn, step, src)
 

@@ -76,6 +76,11 @@ class WriterLock:
         os.close(self._lock)
         self._lock = -1
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it is ours."""
+        return self._lock >= 0
+
     def release(self) -> None:
         """Remove the lock's file while it is still held: whoever opened it meanwhile sees that it is gone, and starts over."""
         self._path.unlink(missing_ok=True)
@@ -103,19 +108,21 @@ class StoreWriter:
         self._open_arrays: list[ArrayWriter] = []
 
     def __enter__(self) -> Self:
-        with explained(self.destination, "write"):
-            if not self._parent.is_dir():
-                raise UsageError(f"cannot write {self.destination}: the folder {self._parent} does not exist")
-            self._check_destination()
-            self._lock.acquire()
-            try:
+        try:
+            with explained(self.destination, "write"):
+                if not self._parent.is_dir():
+                    raise UsageError(f"cannot write {self.destination}: the folder {self._parent} does not exist")
+                self._check_destination()
+                self._lock.acquire()
                 self._check_destination()
                 self._remove_litter()
                 self.folder.mkdir()
-            except BaseException:
+            return self
+        except BaseException:  # Ctrl-C too, behind the last line even
+            if self._lock.is_held:
+                shutil.rmtree(self.folder, ignore_errors=True)
                 self._lock.release()
-                raise
-        return self
+            raise
 
     def _check_destination(self) -> None:
         path = self.destination

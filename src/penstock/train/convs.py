@@ -47,15 +47,19 @@ class Gin(GINConv):
 
 
 class Gat(GATConv):
-    """PyG's GATConv over one self-loop for each destination, which is the source of its number, whatever loops there are."""
+    """PyG's GATConv that adds self-loops, without features of edges: each node that is a source and a destination has one, whatever loops
+    there are."""
 
     def __init__(self, width_in: int, width_out: int, **options: Any) -> None:
         super().__init__(width_in, width_out, add_self_loops=False, **options)
 
-    def forward(self, x: OptPairTensor, edge_index: Tensor, size: tuple[int, int]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, size: tuple[int, int] | None = None
+    ) -> Tensor:
         """Attention over int64[2, num_edges] and the loops; size: (sources, destinations)."""
-        loops = torch.arange(size[1], device=edge_index.device).expand(2, -1)
-        is_loop = F.pad(edge_index[0] == edge_index[1], (0, size[1]))
+        num_loops = min(size or [rows.size(0) for rows in ((x,) if isinstance(x, Tensor) else x)])
+        loops = torch.arange(num_loops, device=edge_index.device).expand(2, -1)
+        is_loop = F.pad(edge_index[0] == edge_index[1], (0, num_loops))
         return super().forward(x, torch.cat([edge_index, loops], dim=1), is_loop, size)
 
     def edge_update(
@@ -67,7 +71,7 @@ class Gat(GATConv):
 
 
 class Hgt(HGTConv):
-    """PyG's HGTConv."""
+    """PyG's HGTConv, relations in any order."""
 
     def _construct_src_node_feat(
         self, k_dict: dict[str, Tensor], v_dict: dict[str, Tensor], edge_index_dict: dict[Any, Adj]

@@ -35,7 +35,8 @@ _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
 _SLICES = (
-    "nodes", "span", "taken", "words", "copies", "order", "row_ptr", "before", "arrived", "positions", "columns", "neighbors", "status",
+    "nodes", "span", "taken", "words", "copies", "order", "within", "before", "arrived", "row_ptr", "positions", "columns", "neighbors",
+    "status",
 )  # fmt: skip
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
@@ -56,6 +57,18 @@ class Far(NamedTuple):
     max_programs: int
 
 
+class Counted(NamedTuple):
+    """How many edges each node of a frontier will take, as running sums.
+
+    Attributes:
+        within: int64[b], up to and with each node, of its block; b at least the size of the frontier, and 1.
+        blocks: of the blocks.
+    """
+
+    within: torch.Tensor
+    blocks: Blocks
+
+
 class Kept(NamedTuple):
     """Lists of the best nodes, a prefix of all lists in the order of rank; see `cached_lists.reference.read_prefix`.
 
@@ -70,28 +83,28 @@ class Kept(NamedTuple):
     cached: torch.Tensor
 
 
-def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, row_ptr, blocks, status):
-    """Count how many edges each node of a frontier will take: row_ptr[1:] and `blocks` are running sums, within blocks and of them.
+def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, counted, status):
+    """Count how many edges each node of a frontier will take.
 
     Args:
         nodes, span: int64[>= span[1]]; the frontier is nodes[span[0]:span[1]]. Span: int64[2], which the host need not know.
         taken: int64[2]; taken[0] is the number of edges taken before, taken[1] becomes that of those taken then.
-        row_ptr: int64[b + 1], b at least the size of the frontier, and 1.
-        blocks: from `make_blocks(b)`.
+        counted: from `make_counted`.
         status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it takes none.
     """
-    b = row_ptr.numel() - 1
-    arguments = (indptr, num_edges, nodes, span, taken, b, fanout, row_ptr, *blocks, status)
+    b, (within, blocks) = counted.within.numel(), counted
+    arguments = (indptr, num_edges, nodes, span, taken, b, fanout, within, *blocks, status)
     launch(_count, cdiv(b, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
 
 
-def make_blocks(b: int, arrived: torch.Tensor) -> Blocks:
-    """Take memory to count a frontier of b nodes with. `arrived`: of `Blocks`."""
-    return Blocks(torch.empty(cdiv(b, BLOCK), dtype=torch.int64, device=arrived.device), arrived)
+def make_counted(b: int, arrived: torch.Tensor) -> Counted:
+    """Take memory to count a frontier of up to b nodes. `arrived`: of `Blocks`."""
+    within, before = (torch.empty(size, dtype=torch.int64, device=arrived.device) for size in (b, cdiv(b, BLOCK)))
+    return Counted(within, Blocks(before, arrived))
 
 
 def sample_neighbors(
-    indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, row_ptr, blocks, positions, columns, neighbors,
+    indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, counted, row_ptr, positions, columns, neighbors,
     status, kept=None, far=None,
 ):  # fmt: skip
     """Sample in-neighbours of a frontier that is counted; see `reference.sample_neighbors`.
@@ -101,16 +114,16 @@ def sample_neighbors(
         nodes, span: the frontier; as in `count_neighbors`.
         words: int64[3], on the device: the key, two integers below 2**32, and the number of the batch.
         copies: int64[>= n] or None; of the i-th node of the frontier.
-        row_ptr, blocks: from `count_neighbors`. Row_ptr becomes the running sum, from the number of edges taken before on; behind the
-            frontier, the last sum is repeated.
+        counted: as `count_neighbors` leaves it.
+        row_ptr: int64[b + 1], the running sum, from the number of edges taken before on; behind the frontier, the last sum is repeated.
         positions, columns: int64[m], neighbors: indices.dtype[m]; m = row_ptr[b] - row_ptr[0], or more up to `TILE_FANOUT`: what is more
             is left. Columns: where in `nodes` the node is whose neighbour it is.
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
         far: how lists are read that are in memory of the host, up to `TILE_FANOUT`; None: by the programs that draw.
     """
-    place, outputs = _signed(hop << 16 | edge_type << 20), (row_ptr, blocks.before, positions, columns, neighbors, status)
-    arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, kept
+    place, outputs = _signed(hop << 16 | edge_type << 20), (row_ptr, positions, columns, neighbors, status)
+    arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, counted, kept
     if 0 <= fanout <= TILE_FANOUT:
         _draw_tiles(*arguments, far, *outputs)
     else:
@@ -118,15 +131,16 @@ def sample_neighbors(
 
 
 def _draw_tiles(
-    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, far, row_ptr, before, positions, columns, *found
+    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, counted, kept, far, row_ptr, positions, columns, *found
 ):
     b, device, lanes = row_ptr.numel() - 1, nodes.device, max(4, triton.next_power_of_2(fanout))
     rows, num_warps = (BLOCK // lanes, 4) if replace else _TILES[lanes]
+    assert BLOCK % rows == 0, "a tile lies in one block"
     near = _kept_arguments(kept)
     arguments = (indptr, indices, indices.numel(), num_src, nodes, span, fanout, words, place, copies, *near)
     launch(
-        _draw_tile, cdiv(b, rows), device, *arguments, b, row_ptr, before, positions, columns, *found, REPLACE=replace,
-        HAS_COPIES=copies is not None, HAS_KEPT=kept is not None, READS=far is None, ROWS=rows, LANES=lanes, BLOCK=BLOCK,
+        _draw_tile, cdiv(b, rows), device, *arguments, b, counted.within, counted.blocks.before, row_ptr, positions, columns, *found,
+        REPLACE=replace, HAS_COPIES=copies is not None, HAS_KEPT=kept is not None, READS=far is None, ROWS=rows, LANES=lanes, BLOCK=BLOCK,
         num_warps=num_warps,
     )  # fmt: skip
     if far is not None:
@@ -137,10 +151,10 @@ def _draw_tiles(
 
 
 def _draw_edges(
-    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, kept, row_ptr, before, positions, columns, *found
+    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, counted, kept, row_ptr, positions, columns, *found
 ):
     b, m, device = row_ptr.numel() - 1, positions.numel(), nodes.device
-    launch(_add_up, cdiv(b, BLOCK), device, row_ptr, b, before, BLOCK=BLOCK)
+    launch(_add_up, cdiv(b, BLOCK), device, b, counted.within, counted.blocks.before, row_ptr, BLOCK=BLOCK)
     if m == 0:
         return
     programs, steps = cdiv(m, BLOCK), b.bit_length()
@@ -189,26 +203,26 @@ def _signed(word: int) -> int:
 
 
 @triton.jit(do_not_specialize=("num_edges", "b", "fanout"), do_not_specialize_on_alignment=_SLICES)
-def _count(indptr, num_edges, nodes, span, taken, b, fanout, row_ptr, before, arrived, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
+def _count(indptr, num_edges, nodes, span, taken, b, fanout, within, before, arrived, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
     """Running sums within blocks, and of blocks."""
     block = tl.program_id(0)
     row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node, inside = _load_nodes(nodes, span, row)
     _, degree, damaged = _find_list(indptr, num_edges, node, inside)
     count = tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
-    tl.store(row_ptr + 1 + row, tl.cumsum(count, axis=0), mask=row < b)
+    tl.store(within + row, tl.cumsum(count, axis=0), mask=row < b)
     first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
     tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
     sum_blocks(before, arrived, block, tl.sum(count, axis=0), taken, taken + 1, 1)
 
 
 @triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=_SLICES)
-def _add_up(row_ptr, b, before, BLOCK: tl.constexpr):
-    """Add to the sums of a block what comes before it."""
+def _add_up(b, within, before, row_ptr, BLOCK: tl.constexpr):
+    """The running sum: to the sums of a block, what comes before it."""
     block = tl.program_id(0)
     row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     start = tl.load(before + block)
-    tl.store(row_ptr + 1 + row, start + tl.load(row_ptr + 1 + row, mask=row < b, other=0), mask=row < b)
+    tl.store(row_ptr + 1 + row, start + tl.load(within + row, mask=row < b, other=0), mask=row < b)
     tl.store(row_ptr + row, start + tl.zeros_like(row), mask=row == 0)
 
 
@@ -301,10 +315,13 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
 )
 def _draw_tile(
     indptr, indices, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached,
-    b, row_ptr, before, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr, HAS_KEPT: tl.constexpr,
-    READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+    b, within, before, row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr,
+    HAS_KEPT: tl.constexpr, READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Draw for ROWS nodes of one block, one lane per draw, read what is drawn, and add to their sums what comes before the block."""
+    """Draw for ROWS nodes of one block, one lane per draw, read what is drawn, and say where the edges of each begin.
+
+    Warps repeat what belongs to a node, each for itself: what one of them writes of it must not be where another one reads.
+    """
     first = tl.program_id(0).to(tl.int64) * ROWS
     row = first + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)[None, :]
@@ -333,7 +350,7 @@ def _draw_tile(
         slots = tl.where(draws[:, None], drawn, slots)
 
     base, count = tl.load(before), tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
-    end = tl.load(before + first // BLOCK) + tl.load(row_ptr + 1 + row, mask=row < b, other=0)
+    end = tl.load(before + first // BLOCK) + tl.load(within + row, mask=row < b, other=0)
     tl.store(row_ptr + 1 + row, end, mask=row < b)
     tl.store(row_ptr + row, base + tl.zeros_like(row), mask=row == 0)
     taken = lane < count[:, None]
