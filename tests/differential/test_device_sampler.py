@@ -107,6 +107,18 @@ def test_the_processor_waits_where_sizes_are_unknown(fanouts, uncounted, waits, 
     assert not {"aten::item", "aten::nonzero"} & {event.key for event in seen.key_averages()}
 
 
+@pytest.mark.parametrize("uncounted", [0, 1 << 22])
+@pytest.mark.parametrize("fanouts", [[2, 3, 2], [2, -1, 2], [2, 70, 2]])
+def test_hops_that_find_nothing(fanouts, uncounted, device, monkeypatch):
+    """Neighbours without lists: row pointers go on all the same."""
+    monkeypatch.setattr(device_sampling, "UNCOUNTED", uncounted)
+    lists = np.random.default_rng().integers(10, 20, 30).astype(np.int32)
+    graph = Graph({NODE: 20}, {EDGE: CSC(np.append(np.arange(11) * 3, [30] * 10), lists)}, True)
+    sampler = NeighborSampler(graph, fanouts, seed=1)
+    ours = device_sampler(sampler, device)
+    compare(ours, sampler, NODE, np.arange(5), ours.workspace())
+
+
 @pytest.mark.parametrize("topology", ["device", "pinned"])
 @pytest.mark.parametrize("replace", [False, True])
 def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, device):

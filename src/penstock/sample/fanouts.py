@@ -25,7 +25,7 @@ def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType,
         missing = [edge_type for edge_type in graph.adjacency if edge_type not in num_neighbors]
         unknown = [edge_type for edge_type in num_neighbors if edge_type not in graph.adjacency]
         if missing or unknown:
-            what = f"none given for {missing[0]}" if missing else f"{unknown[0]} is not an edge type of this graph"
+            what = f"{unknown[0]} is not an edge type of this graph" if unknown else f"none given for {missing[0]}"
             raise UsageError(f"{name}: {what}; the edge types are {list(graph.adjacency)}")
         fanouts = {edge_type: _whole(name, num_neighbors[edge_type]) for edge_type in graph.adjacency}
     else:

@@ -5,6 +5,7 @@ In: an open store and a configuration. Out: everything the loop and the inferenc
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,13 +16,19 @@ from penstock.feed.inputs import ArrayInput
 from penstock.records import NODE, Graph, NodeType
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import ArraySpec, Store
+from penstock.store.budget import format_bytes
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
 from penstock.train.task import Task, as_float, define_task, has_label, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
+logger = logging.getLogger("penstock")
+
 MAX_EMBEDDING_BYTES = 4 << 30
 """Weights, gradients and Adam's moments of the embeddings that stand in for missing features, at most."""
+
+MUCH_EMBEDDING_BYTES = 256 << 20
+"""Of them, that a step takes long to update."""
 
 
 @dataclass(slots=True)
@@ -89,12 +96,18 @@ class TrainingData:
             return GNN(kind, sizes, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads)
         widths = {t: self.x[t].shape[1] if t in self.x else None for t in self.graph.num_nodes}
         needed = sum(16 * count * config.hidden for t, count in self.graph.num_nodes.items() if widths[t] is None)
+        without = [t for t, width in widths.items() if width is None]
         if needed > MAX_EMBEDDING_BYTES:
-            without = [t for t, width in widths.items() if width is None]
             raise UsageError(
                 f"node types {without} have no features; embeddings for them would take {needed / 2**30:.1f} GiB: "
                 f"give features, or a smaller {argument('hidden')} than {config.hidden}"
             )
+        if needed > MUCH_EMBEDDING_BYTES:
+            logger.warning(
+                "node types %s have no features: embeddings for them take %s with what Adam keeps, and each step updates all of them; "
+                "features, or a smaller %s than %d, make it faster",
+                without, format_bytes(needed), argument("hidden"), config.hidden,
+            )  # fmt: skip
         return TypedGNN(
             kind, widths, self.graph.num_nodes, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
             num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,

@@ -123,7 +123,7 @@ def fit_memory(
     whole = sum(caches.of_nodes[t].num_rows * width for t, width in kept.items())
     whole += sum(csc.indices.nbytes for csc in maker.sampler.graph.adjacency.values())
     planned = memory.needs.total - process_bytes + memory.ahead.num_bytes + min(memory.cache_bytes, whole)
-    require_room(planned, argument("host_memory", plan.host_memory), "give less")
+    require_room(planned, f"what is still to come of {argument('host_memory', plan.host_memory)}", "give less, by the difference")
     return Fitted(
         memory=memory,
         batch_bytes=batch.rows if use is None else None,

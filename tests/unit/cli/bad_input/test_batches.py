@@ -197,7 +197,9 @@ def test_more_neighbours_than_a_draw_reaches(monkeypatch):
 def test_fanouts_of_unequal_length():
     uneven = {edge_type: [2] * (1 + i) for i, edge_type in enumerate(typed_data().edge_types)}
     refused(penstock.errors.UsageError, NeighborLoader, typed_data(), uneven, input_nodes="paper")
-    refused(penstock.errors.UsageError, NeighborLoader, typed_data(), {("a", "b", "c"): [1]}, input_nodes="paper")
+    wrong = refused(penstock.errors.UsageError, NeighborLoader, typed_data(), {("a", "b", "c"): [1]}, input_nodes="paper")
+    assert "('a', 'b', 'c') is not an edge type" in wrong
+    assert "none given for" in refused(penstock.errors.UsageError, NeighborLoader, typed_data(), {}, input_nodes="paper")
 
 
 def test_weights(store, tmp_path, capfd):

@@ -12,8 +12,8 @@ from penstock import cli
 from penstock.cli import train
 from penstock.feed import NeighborLoader, assemble
 from penstock.store import Store, budget, ingest
-from tests.refusals import TRAIN, call, said
-from tests.train.stores import make_data
+from tests.refusals import TRAIN, assert_in_table, call, said
+from tests.train.stores import make_data, make_typed_store
 
 
 def test_unknown_options_and_commands(store, capfd):
@@ -22,6 +22,16 @@ def test_unknown_options_and_commands(store, capfd):
     assert "--epochs" in said(capfd, "train", store, "--epochs", "many")
     assert "takes whole numbers" in said(capfd, "train", store, "--num-neighbors", "ten,five")
     assert "does not fit" in said(capfd, "train", store, "--num-neighbors", "5,5,5", "--layers", "2")
+
+
+def test_many_nodes_without_features(tmp_path, capfd, caplog, monkeypatch):
+    path = make_typed_store(tmp_path / "typed").path
+    assert call(capfd, "train", path, *TRAIN, "--out", tmp_path / "few")[0] == 0
+    assert not caplog.records
+    monkeypatch.setattr("penstock.train.data.MUCH_EMBEDDING_BYTES", 1000)
+    assert call(capfd, "train", path, *TRAIN, "--out", tmp_path / "many")[0] == 0
+    (record,) = caplog.records
+    assert_in_table(record.getMessage())
 
 
 def test_arguments_that_are_empty(store, tmp_path, capfd):
