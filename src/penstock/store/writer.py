@@ -36,7 +36,11 @@ class WriterLock:
 
     Args:
         destination: path of the store; a link is followed, so that a store has one lock by whatever name.
+    Attributes:
+        is_held: it is ours, and not merely open.
     """
+
+    is_held = False
 
     def __init__(self, destination: Path) -> None:
         destination = Path(os.path.realpath(destination))
@@ -49,6 +53,7 @@ class WriterLock:
             try:
                 lock_file(self._lock)
                 if self._path.exists() and os.path.samestat(os.fstat(self._lock), os.stat(self._path)):
+                    self.is_held = True
                     self._sign()
                     return
             except BlockingIOError:
@@ -74,12 +79,7 @@ class WriterLock:
 
     def _close(self) -> None:
         os.close(self._lock)
-        self._lock = -1
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it is ours."""
-        return self._lock >= 0
+        self._lock, self.is_held = -1, False
 
     def release(self) -> None:
         """Remove the lock's file while it is still held: whoever opened it meanwhile sees that it is gone, and starts over."""
