@@ -58,6 +58,22 @@ def test_typed_models_learn(model, typed_store, tmp_path):
     assert result.test > 0.5
 
 
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
+def test_nodes_without_features_learn_their_own(model, tmp_path):
+    data = make_data()
+    del data.x
+    data.num_nodes = 400
+    store = str(ingest(data, tmp_path / "store").path)
+    options = dict(model=model, epochs=15, num_neighbors=(-1, -1), normalize="rows")
+    result = run(tmp_path / "run", store, **options)
+    assert result.test > 0.25  # of 400 nodes not much can be learnt; a guess is right in a fifth
+    sampled = run(tmp_path / "sampled", store, **options, evaluation="sampled", num_workers=2)
+    assert (sampled.val, sampled.test, sampled.weights_digest) == (result.val, result.test, result.weights_digest)
+    assert run(tmp_path / "run", store, **{**options, "epochs": 16}, resume=True).epochs == 16
+    planned = run(tmp_path / "planned", store, **options, recipe="ginex", neighbor_cache="100%", cache="100%")
+    assert planned.weights_digest == result.weights_digest
+
+
 @pytest.mark.parametrize("labels", [1, 3])
 def test_nodes_without_a_label_are_not_scored(labels, tmp_path):
     """Hidden labels of a test set, for instance: what is left of it is scored, and that is said."""
@@ -488,7 +504,7 @@ def test_bad_settings(options, error, message, store, tmp_path):
         run(tmp_path / "run", store, **options)
 
 
-@pytest.mark.parametrize(("field", "message"), [("x", "no features"), ("y", "no labels"), ("train_mask", "no train nodes")])
+@pytest.mark.parametrize(("field", "message"), [("y", "no labels"), ("train_mask", "no train nodes")])
 def test_missing_fields(field, message, tmp_path):
     data = make_data()
     delattr(data, field)

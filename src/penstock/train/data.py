@@ -89,29 +89,35 @@ class TrainingData:
             suited = "sage, gcn, gat or gin" if self.graph.is_homogeneous else "rgcn or hgt"
             graph = f"this graph of {len(self.graph.num_nodes)} node and {len(self.graph.adjacency)} edge types"
             raise UsageError(f"{argument('model', kind)} does not suit {graph}: take {suited}")
+        widths = {t: self.x[t].shape[1] if t in self.x else None for t in self.graph.num_nodes}
+        self._check_embeddings([t for t, width in widths.items() if width is None], config.hidden)
         outputs = self.task.num_outputs
         if self.graph.is_homogeneous:
-            width = self.x[NODE].shape[1]
-            sizes = [width, *[config.hidden] * (config.num_layers - 1), outputs]
-            return GNN(kind, sizes, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads)
-        widths = {t: self.x[t].shape[1] if t in self.x else None for t in self.graph.num_nodes}
-        needed = sum(16 * count * config.hidden for t, count in self.graph.num_nodes.items() if widths[t] is None)
-        without = [t for t, width in widths.items() if width is None]
-        if needed > MAX_EMBEDDING_BYTES:
-            raise UsageError(
-                f"node types {without} have no features; embeddings for them would take {needed / 2**30:.1f} GiB: "
-                f"give features, or a smaller {argument('hidden')} than {config.hidden}"
+            sizes = [widths[NODE] or config.hidden, *[config.hidden] * (config.num_layers - 1), outputs]
+            embedded = None if widths[NODE] else self.graph.num_nodes[NODE]
+            return GNN(
+                kind, sizes, num_embedded=embedded, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads
             )
-        if needed > MUCH_EMBEDDING_BYTES:
-            logger.warning(
-                "node types %s have no features: embeddings for them take %s with what Adam keeps, and each step updates all of them; "
-                "features, or a smaller %s than %d, make it faster",
-                without, format_bytes(needed), argument("hidden"), config.hidden,
-            )  # fmt: skip
         return TypedGNN(
             kind, widths, self.graph.num_nodes, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
             num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
         )  # fmt: skip
+
+    def _check_embeddings(self, without: list[NodeType], hidden: int) -> None:
+        """Refuse embeddings of these types that would take too much; say what many of them cost."""
+        needed = sum(16 * self.graph.num_nodes[t] * hidden for t in without)
+        who = "the nodes have" if self.graph.is_homogeneous else f"node types {without} have"
+        if needed > MAX_EMBEDDING_BYTES:
+            raise UsageError(
+                f"{who} no features; embeddings for them would take {needed / 2**30:.1f} GiB: "
+                f"give features, or a smaller {argument('hidden')} than {hidden}"
+            )
+        if needed > MUCH_EMBEDDING_BYTES:
+            logger.warning(
+                "%s no features: embeddings for them take %s with what Adam keeps, and each step updates all of them; "
+                "features, or a smaller %s than %d, make it faster",
+                who, format_bytes(needed), argument("hidden"), hidden,
+            )  # fmt: skip
 
 
 def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
@@ -123,7 +129,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     if "y" not in store.node_fields(target):
         hint = f"ingest them, or choose another {argument('target')}"
         raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); {hint}")
-    specs = _features(store, graph)
+    specs = _features(store)
     split, names = config.split, store.split_names(target)
     if split is not None and split not in names:
         raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names) or 'none'}")
@@ -158,11 +164,9 @@ def _without_edge_numbers(graph: Graph) -> Graph:
     return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
 
 
-def _features(store: Store, graph: Graph) -> dict[NodeType, ArraySpec]:
+def _features(store: Store) -> dict[NodeType, ArraySpec]:
     """The features of every node type that has any."""
     specs = {t: store.node_fields(t)["x"] for t in store.node_types if "x" in store.node_fields(t)}
-    if graph.is_homogeneous and not specs:
-        raise MissingFieldError(f"{store.path} has no features (field x): ingest them with the graph")
     for t, spec in specs.items():
         if len(spec.shape) != 2 or spec.shape[1] == 0:
             raise InputError(f"{store.path}: features of '{t}' must be a matrix of a column at least, got shape {list(spec.shape)}")

@@ -60,7 +60,7 @@ class Learner:
         self.data, self.device, self._lr = data, device, config.lr
         torch.manual_seed(config.seed)
         self.model = data.make_model(config).to(device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
         self.steps_ahead, self._labels_there, self._degrees_there = 0, None, None
         if config.device != "cpu":
             self.steps_ahead = STEPS_AHEAD
@@ -93,18 +93,17 @@ class Learner:
         if not data.graph.is_homogeneous:
             x = {t: data.prepare(batch[t].x) if t in data.x else batch[t].n_id for t in data.graph.num_nodes}
             return model(x, layers(batch))
-        if model.needs_degree:
-            there, nodes = self._degrees_there, batch.n_id
-            return model(
-                data.prepare(batch.x), layers(batch), degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes]
-            )
-        return model(data.prepare(batch.x), layers(batch))
+        x = data.prepare(batch.x) if model.rows is None else model.rows(batch.n_id)
+        if not model.needs_degree:
+            return model(x, layers(batch))
+        there, nodes = self._degrees_there, batch.n_id
+        return model(x, layers(batch), degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes])
 
     def step_on_a_copy(self) -> Callable[[Any], None]:
         """Return a training step that leaves this model as it is."""
         apart = copy.copy(self)
         apart.model = copy.deepcopy(self.model).train()
-        apart.optimizer = torch.optim.Adam(apart.model.parameters(), lr=self._lr)
+        apart.optimizer = torch.optim.Adam(apart.model.parameters(), lr=self._lr, fused=True)
         return lambda batch: apart.learn(apart.loss(batch)[0])
 
     def weights(self) -> dict[str, torch.Tensor]:

@@ -26,14 +26,18 @@ class GNN(nn.Module):
     Args:
         kind: sage, gcn, gat or gin.
         sizes: L + 1 widths: features, hidden ..., outputs.
+        num_embedded: nodes that have a learnt row in place of features; None: features are given.
         dropout, input_dropout: on the input of every layer but the first, and of the first.
         heads: of attention.
     """
 
-    def __init__(self, kind: str, sizes: list[int], *, dropout: float, input_dropout: float, heads: int) -> None:
+    def __init__(
+        self, kind: str, sizes: list[int], *, dropout: float, input_dropout: float, heads: int, num_embedded: int | None = None
+    ) -> None:
         super().__init__()
         self.kind, self.num_layers = kind, len(sizes) - 1
         self.dropouts = [input_dropout] + [dropout] * (self.num_layers - 1)
+        self.rows = None if num_embedded is None else nn.Embedding(num_embedded, sizes[0])
         pairs = list(pairwise(sizes))
         self.convs = nn.ModuleList([_make_conv(kind, i == self.num_layers - 1, *pair, dropout, heads) for i, pair in enumerate(pairs)])
 

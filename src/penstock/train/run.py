@@ -38,6 +38,7 @@ from penstock.train.learner import Learner, Outcome
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.predictions import predictions_path, write_predictions
+from penstock.train.task import as_float
 
 CHECKPOINT = "checkpoint.pt"
 FROM_STATS = (
@@ -315,9 +316,12 @@ class _Run:
             beside = self.loader.beside((data.target, nodes))
             return infer_sampled(self.learner.forward, beside, advance=advance, **options)
         options |= {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
-        if isinstance(model, GNN):
+        if not isinstance(model, GNN):
+            return infer_typed(model, data.graph, data.x, nodes, self.folder, **options)
+        if model.rows is None:
             return infer(model, data.graph, data.x[NODE], nodes, self.folder, **options)
-        return infer_typed(model, data.graph, data.x, nodes, self.folder, **options)
+        rows = model.rows.weight.detach().cpu().numpy()
+        return infer(model, data.graph, rows, nodes, self.folder, **{**options, "prepare": as_float})
 
     def _is_over(self) -> bool:
         """Whether early stopping says so."""

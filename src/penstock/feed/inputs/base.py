@@ -47,11 +47,13 @@ class Input(ABC):
     Attributes:
         graph: the topology.
         is_mapped: its arrays are files, mapped.
+        is_whole: its fields are all there is; a feature store of the user's may have others.
         by_position: rows of edge fields are in CSC order (as in a store) rather than numbered by the user's edge list.
     """
 
     graph: Graph
     is_mapped = False
+    is_whole = True
     by_position = False
 
     @abstractmethod

@@ -28,6 +28,7 @@ class RemoteInput(Input):
 
     def __init__(self, feature_store: FeatureStore, graph_store: GraphStore, custom_cls: Callable[[], Any] | None) -> None:
         self.feature_store, self.graph_store, self._custom_cls = feature_store, graph_store, custom_cls
+        self.is_whole = not feature_store.get_all_tensor_attrs()
         self._guard, self._is_thread_safe = Guard(), bool(getattr(feature_store, "is_thread_safe", False))
         attributes: list[Any] = graph_store.get_all_edge_attrs()
         arrays: tuple[Any, Any, Any] = graph_store.csc()

@@ -46,12 +46,14 @@ class Access:
 
     Attributes:
         is_mapped: the arrays of the fields and of the graph are files.
+        is_whole: the fields are all there is of features.
         packed: finds copies of fields that are packed for a disk.
         max_readers: threads that read from a disk at once.
         reader: the device that rows are for (see `tensor_device`); None: the CPU.
     """
 
     is_mapped: bool = False
+    is_whole: bool = True
     packed: Callable[[NodeType, Sequence[str]], Packed | None] = lambda node_type, fields: None
     max_readers: int = 8
     reader: torch.device | None = None
@@ -77,8 +79,9 @@ def lay_out(
         unserved = [one for one in fields if (one.key or NODE) not in tables]
         ours = _bottoms(plan, unserved, access, link)
         tables |= ours
-        if not tables and not (plan.has_plain_features and plan.device_policy is None):
-            raise UsageError("the plan keeps features in tiers, but there are no node features as arrays")
+        is_wanted = not plan.has_plain_features or plan.device_policy is not None
+        if not tables and is_wanted and not (access.is_whole and all(isinstance(one.source, TensorRows) for one in fields)):
+            raise UsageError("the plan keeps features in tiers, and none of the fields is an array in memory or in a file: leave the plan out")
         if plan.features == "memory" and access.is_mapped:
             loaded_bytes += sum(table.num_rows * table.row_bytes - getattr(table.tier, "device_bytes", 0) for table in ours.values())
     if reader is not None and (plan.is_read_by_device or not access.is_mapped):

@@ -90,6 +90,7 @@ def fill_caches(
     fields = [one for one in of_nodes if (one.key or NODE) not in tables]
     access = Access(
         is_mapped=maker.source.is_mapped,
+        is_whole=maker.source.is_whole,
         packed=maker.source.packed,
         max_readers=max(1, options.num_workers) if plan.host_memory is not None else 8,
         reader=maker.delivery.device,

@@ -141,6 +141,14 @@ def test_data_that_pyg_takes(store):
         refused(InputError, NeighborLoader, (features, graph), [2], torch.arange(3))
 
 
+def test_a_plan_for_features_of_a_store_of_the_users():
+    features, graph, seeds = MyFeatureStore(), MyGraphStore(), torch.arange(3)
+    graph.put_edge_index((torch.tensor([0, 1]), torch.tensor([0, 1, 1, 2])), edge_type=None, layout="csc", size=(3, 3))
+    assert len(list(NeighborLoader((features, graph), [2], seeds, plan="bgl"))) == 3  # no features, nothing to keep
+    features.put_tensor(torch.zeros(3, 1), group_name=None, attr_name="x", index=None)
+    refused(UsageError, NeighborLoader, (features, graph), [2], seeds, plan="bgl")
+
+
 def test_fields_that_are_changed():
     """A plan has read them by then. Without one the next pass takes what is there."""
     changes = {

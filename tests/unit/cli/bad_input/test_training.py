@@ -24,8 +24,14 @@ def test_unknown_options_and_commands(store, capfd):
     assert "does not fit" in said(capfd, "train", store, "--num-neighbors", "5,5,5", "--layers", "2")
 
 
-def test_many_nodes_without_features(tmp_path, capfd, caplog, monkeypatch):
-    path = make_typed_store(tmp_path / "typed").path
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_many_nodes_without_features(is_typed, tmp_path, capfd, caplog, monkeypatch):
+    if is_typed:
+        path = make_typed_store(tmp_path / "store").path
+    else:
+        data = make_data()
+        data.x, data.num_nodes = None, 400
+        path = ingest(data, tmp_path / "store").path
     assert call(capfd, "train", path, *TRAIN, "--out", tmp_path / "few")[0] == 0
     assert not caplog.records
     monkeypatch.setattr("penstock.train.data.MUCH_EMBEDDING_BYTES", 1000)
@@ -89,8 +95,8 @@ def test_nodes_without_neighbours_and_isolated_seeds_train(tmp_path, capfd):
     assert next(iter(alone)).edge_index.shape == (2, 0)
 
 
-@pytest.mark.parametrize("missing", ["x", "y", "train_mask"])
-def test_missing_features_labels_and_splits(missing, tmp_path, capfd):
+@pytest.mark.parametrize("missing", ["y", "train_mask"])
+def test_missing_labels_and_splits(missing, tmp_path, capfd):
     data = make_data()
     delattr(data, missing)
     data.num_nodes = 400
