@@ -39,6 +39,13 @@ def make_store(path, **options):
     return ingest(make_data(**options), path)
 
 
+def make_bare_store(path):
+    """The same without features."""
+    data = make_data()
+    data.x, data.num_nodes = None, 400
+    return ingest(data, path)
+
+
 def make_typed_data():
     """Papers with features and labels, authors with features, venues without."""
     generator = torch.Generator().manual_seed(0)

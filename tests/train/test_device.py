@@ -16,15 +16,15 @@ from penstock.report.live import introduction
 from penstock.store import ingest
 from penstock.train import DivergedError, EpochRecord, TrainConfig, checkpoint, models, train
 from penstock.train import run as running
-from tests.train.stores import make_data, make_store, make_typed_store
+from tests.train.stores import make_bare_store, make_data, make_store, make_typed_store
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=100, hidden=8, epochs=2, num_workers=2, lr=0.01, dropout=0.1, torch_threads=1)
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    return {"plain": str(make_store(folder / "plain").path), "typed": str(make_typed_store(folder / "typed").path)}
+    folder, makers = tmp_path_factory.mktemp("data"), {"plain": make_store, "typed": make_typed_store, "bare": make_bare_store}
+    return {kind: str(make(folder / kind).path) for kind, make in makers.items()}
 
 
 def run(folder, store, *, resume=False, **options):
@@ -37,9 +37,10 @@ def run(folder, store, *, resume=False, **options):
         ("plain", dict(model="sage")),
         ("plain", dict(model="gcn", recipe="pagraph")),
         ("typed", dict(model="rgcn", device_policy="fifo", device_cache="20%", features="disk")),
+        ("bare", dict(model="gcn", recipe="ducati", cache="40%")),
         ("plain", dict(model="gin", evaluation="sampled", device_topology="pinned")),
     ],
-    ids=["sage", "gcn, rows kept", "rgcn, over a disk", "gin, sampled evaluation"],
+    ids=["sage", "gcn, rows kept", "rgcn, over a disk", "no features", "gin, sampled evaluation"],
 )
 def test_it_learns_what_the_cpu_learns(kind, options, device, stores, tmp_path):
     options |= dict(dropout=0.0)  # a GPU draws other random numbers; rounding remains

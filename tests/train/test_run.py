@@ -21,7 +21,7 @@ from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, tra
 from penstock.train.folder import lock_folder
 from penstock.train.run import _Run
 from penstock.train.task import Task
-from tests.train.stores import make_data, make_store, make_typed_store, multi_labels
+from tests.train.stores import make_bare_store, make_data, make_store, make_typed_store, multi_labels
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=3, num_workers=0, lr=0.01, dropout=0.1)
 
@@ -60,13 +60,10 @@ def test_typed_models_learn(model, typed_store, tmp_path):
 
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
 def test_nodes_without_features_learn_their_own(model, tmp_path):
-    data = make_data()
-    del data.x
-    data.num_nodes = 400
-    store = str(ingest(data, tmp_path / "store").path)
+    store = str(make_bare_store(tmp_path / "store").path)
     options = dict(model=model, epochs=15, num_neighbors=(-1, -1), normalize="rows")
     result = run(tmp_path / "run", store, **options)
-    assert result.test > 0.25  # of 400 nodes not much can be learnt; a guess is right in a fifth
+    assert result.test > 0.25  # of 400 nodes not much can be learnt
     sampled = run(tmp_path / "sampled", store, **options, evaluation="sampled", num_workers=2)
     assert (sampled.val, sampled.test, sampled.weights_digest) == (result.val, result.test, result.weights_digest)
     assert run(tmp_path / "run", store, **{**options, "epochs": 16}, resume=True).epochs == 16

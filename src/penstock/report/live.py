@@ -48,20 +48,22 @@ def where_time_goes(record: EpochRecord) -> str:
     return f"model {100 * record.step_s / total:.0f} %  wait {100 * record.wait_s / total:.0f} %   threads: {feeding or '-'}{hits}"
 
 
-def introduction(description: dict[str, Any], num_epochs: int) -> str:
-    """What is about to happen, in two lines."""
+def what_is_there(description: dict[str, Any]) -> str:
+    """The graph, in a line."""
     nodes, edges = sum(description["nodes"].values()), sum(description["edges"].values())
     parts = ", ".join(f"{count:,} {part}" for part, count in description["parts"].items())
+    return f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}"
+
+
+def introduction(description: dict[str, Any], num_epochs: int) -> str:
+    """What is about to happen: the model and the batches, and lines for what is kept where."""
     fanouts, batch_size = description["config"]["num_neighbors"], description["config"]["batch_size"]
     batches = f"fanouts {','.join(map(str, fanouts))}, batches of {batch_size:,}"
     epochs = f"{num_epochs} epoch" + ("" if num_epochs == 1 else "s")
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
     names = " and ".join(words.scored_parts(description))
     scored = f", {names} by sampled neighbourhoods" if names and description["evaluation"] == "sampled" else ""
-    return (
-        f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}\n"
-        f"{description['model']}, {batches}, {epochs}, {threads}{scored}{_kept(description)}{_on_device(description)}"
-    )
+    return f"{description['model']}, {batches}, {epochs}, {threads}{scored}{_kept(description)}{_on_device(description)}"
 
 
 def _kept(description: dict[str, Any]) -> str:
@@ -108,6 +110,10 @@ class Lines(Observer):
         if time.monotonic() - self._said_at >= _QUIET_S:
             self.note(message)
 
+    def opened(self, description: dict[str, Any]) -> None:
+        """Print what is there."""
+        self.note(what_is_there(description))
+
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Print what begins."""
         self.note(introduction(description, num_epochs))
@@ -136,6 +142,10 @@ class Panel(Observer):
     def note(self, message: str) -> None:
         """Print above the panel."""
         self._console.print(words.printable(message), highlight=False, markup=False)
+
+    def opened(self, description: dict[str, Any]) -> None:
+        """Print what is there."""
+        self.note(what_is_there(description))
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Open the panel."""

@@ -58,8 +58,8 @@ NODE_BYTES = 48
 of sampler and cache."""
 
 LEAST_WORK_BYTES = 16 * MIB
-EDGES_PER_S, COPY_BYTES_PER_S = 8e6, 500e6
-"""For the forecast of time, a guess of the right order."""
+EDGES_PER_S, ORDERED_PER_S, COPY_BYTES_PER_S = 8e6, 80e6, 500e6
+"""Edges sampled; for each order tried, nodes and edges of graph and samples; bytes copied. For the forecast of time, a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,10 +332,15 @@ def _announce(work: _Work, work_bytes: int, progress: Progress) -> None:
     """Say what it will take; refuse what the disk does not hold."""
     scratch = max(scratch_bytes(work.num_nodes, spec.row_bytes, work_bytes) for spec in work.specs)
     fanouts = np.cumprod(np.abs(work.settings.num_neighbors), dtype=np.float64)
-    seconds = work.seeds.ids.size * fanouts.sum() / EDGES_PER_S + (2 if scratch == 0 else 4) * work.copy_bytes / COPY_BYTES_PER_S
+    num_sampled, graph = work.seeds.ids.size * fanouts.sum(), work.graph
+    num_ordered = num_sampled + sum(graph.num_nodes.values()) + sum(csc.num_edges for csc in graph.adjacency.values())
+    num_orders = len(LAYOUTS) if work.settings.by == AUTO else 1
+    seconds = num_sampled / EDGES_PER_S + num_orders * num_ordered / ORDERED_PER_S
+    seconds += (2 if scratch == 0 else 4) * work.copy_bytes / COPY_BYTES_PER_S
+    held = min(work_bytes, max(spec.data_bytes for spec in work.specs))
     progress.note(
         f"disk    {format_bytes(work.copy_bytes)} for the copy, {format_bytes(scratch)} beside it while it is made\n"
-        f"memory  up to {format_bytes(NODE_BYTES * sum(work.graph.num_nodes.values()))} for the order, {format_bytes(work_bytes)} for "
+        f"memory  up to {format_bytes(NODE_BYTES * sum(work.graph.num_nodes.values()))} for the order, {format_bytes(held)} for "
         f"rows; topology is mapped and gives way\n"
         f"time    about {max(1, round(seconds))} s"
     )

@@ -95,9 +95,7 @@ class TrainingData:
         if self.graph.is_homogeneous:
             sizes = [widths[NODE] or config.hidden, *[config.hidden] * (config.num_layers - 1), outputs]
             embedded = None if widths[NODE] else self.graph.num_nodes[NODE]
-            return GNN(
-                kind, sizes, num_embedded=embedded, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads
-            )
+            return GNN(kind, sizes, num_embedded=embedded, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads)
         return TypedGNN(
             kind, widths, self.graph.num_nodes, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
             num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,

@@ -90,7 +90,7 @@ class Learner:
     def forward(self, batch: Any) -> torch.Tensor:
         """Logits of the seeds of a batch."""
         data, model = self.data, self.model
-        if not data.graph.is_homogeneous:
+        if not isinstance(model, GNN):
             x = {t: data.prepare(batch[t].x) if t in data.x else batch[t].n_id for t in data.graph.num_nodes}
             return model(x, layers(batch))
         x = data.prepare(batch.x) if model.rows is None else model.rows(batch.n_id)

@@ -37,7 +37,7 @@ class GNN(nn.Module):
         super().__init__()
         self.kind, self.num_layers = kind, len(sizes) - 1
         self.dropouts = [input_dropout] + [dropout] * (self.num_layers - 1)
-        self.rows = None if num_embedded is None else nn.Embedding(num_embedded, sizes[0])
+        self.rows: nn.Embedding | None = None if num_embedded is None else nn.Embedding(num_embedded, sizes[0])
         pairs = list(pairwise(sizes))
         self.convs = nn.ModuleList([_make_conv(kind, i == self.num_layers - 1, *pair, dropout, heads) for i, pair in enumerate(pairs)])
 

@@ -160,6 +160,9 @@ class Observer:
     def note(self, message: str) -> None:
         """Something worth a line."""
 
+    def opened(self, description: dict[str, Any]) -> None:
+        """The store is read: what it has. What follows, up to `started`, may take as long as an epoch."""
+
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """The run begins: what is trained on what."""
 

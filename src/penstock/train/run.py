@@ -80,6 +80,7 @@ def train(
     with lock_folder(folder):
         result = run.go(resume)
         if file is not None:
+            run.observer.note(f"predicting the class of every node, into {file}")
             write_predictions(file, run.predict(), run.store, run.data.target)
         return result
 
@@ -142,6 +143,7 @@ class _Run:
             raise StateError(
                 f"{self.folder} holds a run already: {argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
             )
+        self.observer.opened(self._describe_data())
         began = time.perf_counter()
         try:
             self.loader = self._make_loader()
@@ -177,16 +179,9 @@ class _Run:
 
     def describe(self) -> dict[str, Any]:
         """What is trained on what, as plain values."""
-        data, model, stats = self.data, self.learner.model, self.loader.stats()
+        model, stats = self.learner.model, self.loader.stats()
         return {
-            "store": str(self.store.path),
-            "nodes": dict(data.graph.num_nodes),
-            "edges": {"/".join(e): csc.num_edges for e, csc in data.graph.adjacency.items()},
-            "features": {t: list(rows.shape) for t, rows in data.x.items()},
-            "target": data.target,
-            "split": data.split,
-            "parts": {part: int(ids.size) for part, ids in data.parts.items()},
-            "metric": data.task.metric,
+            **self._describe_data(),
             "model": f"{model.kind} ({type(model).__name__}, {sum(p.numel() for p in model.parameters()):,} weights)",
             "num_workers": self.loader.num_workers,
             "torch_threads": torch.get_num_threads(),
@@ -196,6 +191,19 @@ class _Run:
             "device_peak_bytes": peak_device_bytes(self.learner.device),
             "evaluation": "sampled" if self.config.is_sampled_evaluation else "full",
             "config": self.config.as_dict(),
+        }
+
+    def _describe_data(self) -> dict[str, Any]:
+        data = self.data
+        return {
+            "store": str(self.store.path),
+            "nodes": dict(data.graph.num_nodes),
+            "edges": {"/".join(e): csc.num_edges for e, csc in data.graph.adjacency.items()},
+            "features": {t: list(rows.shape) for t, rows in data.x.items()},
+            "target": data.target,
+            "split": data.split,
+            "parts": {part: int(ids.size) for part, ids in data.parts.items()},
+            "metric": data.task.metric,
         }
 
     def _train_epoch(self) -> None:

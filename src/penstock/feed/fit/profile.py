@@ -19,6 +19,7 @@ from penstock.feed.held import hold
 from penstock.feed.maker import BatchMaker
 from penstock.feed.subgraph import subgraph_of
 from penstock.records import EdgeType, NodeType, Sample
+from penstock.store.progress import told
 
 MAX_BATCHES = 64
 MAX_SECONDS = 20.0
@@ -72,7 +73,7 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
     profile.list_visits = {e: np.zeros(csc.num_dst, np.uint8) for e, csc in graph.adjacency.items()}
     chosen: dict[NodeType, list[np.ndarray]] = {t: [] for t in profile.row_visits}
     started, num_batches = time.perf_counter(), min(MAX_BATCHES, batches.num_batches)
-    for index in range(num_batches):
+    for index in told(range(num_batches), "sampling a short profile: batch", num_batches):
         if index >= MIN_BATCHES and time.perf_counter() - started > MAX_SECONDS:
             break
         sample = sampler.sample(batches.seed_type, batches.seeds_of(0, index), epoch=0, batch=index, workspace=workspace)

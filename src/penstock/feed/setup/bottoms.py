@@ -81,7 +81,9 @@ def lay_out(
         tables |= ours
         is_wanted = not plan.has_plain_features or plan.device_policy is not None
         if not tables and is_wanted and not (access.is_whole and all(isinstance(one.source, TensorRows) for one in fields)):
-            raise UsageError("the plan keeps features in tiers, and none of the fields is an array in memory or in a file: leave the plan out")
+            raise UsageError(
+                "the plan keeps features in tiers, and none of the fields is an array in memory or in a file: leave the plan out"
+            )
         if plan.features == "memory" and access.is_mapped:
             loaded_bytes += sum(table.num_rows * table.row_bytes - getattr(table.tier, "device_bytes", 0) for table in ours.values())
     if reader is not None and (plan.is_read_by_device or not access.is_mapped):

@@ -13,7 +13,7 @@ from penstock.cli import train
 from penstock.feed import NeighborLoader, assemble
 from penstock.store import Store, budget, ingest
 from tests.refusals import TRAIN, assert_in_table, call, said
-from tests.train.stores import make_data, make_typed_store
+from tests.train.stores import make_bare_store, make_data, make_typed_store
 
 
 def test_unknown_options_and_commands(store, capfd):
@@ -26,12 +26,7 @@ def test_unknown_options_and_commands(store, capfd):
 
 @pytest.mark.parametrize("is_typed", [False, True])
 def test_many_nodes_without_features(is_typed, tmp_path, capfd, caplog, monkeypatch):
-    if is_typed:
-        path = make_typed_store(tmp_path / "store").path
-    else:
-        data = make_data()
-        data.x, data.num_nodes = None, 400
-        path = ingest(data, tmp_path / "store").path
+    path = (make_typed_store if is_typed else make_bare_store)(tmp_path / "store").path
     assert call(capfd, "train", path, *TRAIN, "--out", tmp_path / "few")[0] == 0
     assert not caplog.records
     monkeypatch.setattr("penstock.train.data.MUCH_EMBEDDING_BYTES", 1000)
