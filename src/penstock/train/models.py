@@ -75,7 +75,7 @@ class GNN(nn.Module):
             x = conv(x, _normalized(layer, degree))
         if i == self.num_layers - 1:
             return x
-        return F.elu(x) if self.kind == "gat" else x.relu()
+        return F.elu(x) if self.kind == "gat" else x.relu_()
 
     def forward(self, x: Tensor, layers: list[Layer], degree: Tensor | None = None) -> Tensor:
         """Apply all layers; returns float[num_seeds, outputs]."""
