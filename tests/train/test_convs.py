@@ -118,16 +118,18 @@ def test_a_product_gives_the_gradients_of_torch():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not hasattr(torch._C, "_cuda_set_sync_debug_mode"), reason="this torch is not for CUDA, and cannot say who waits")
-@pytest.mark.parametrize("kind", [*PAIRS, "gat"])
-def test_a_step_waits_for_nothing(kind, device):
+@pytest.mark.parametrize(("kind", "is_bare"), [*((kind, False) for kind in (*PAIRS, "gat")), ("sage", True)])
+def test_a_step_waits_for_nothing(kind, is_bare, device):
     """torch raises an error where the processor waits for the device."""
     data = make_data()
     batch = penstock.NeighborLoader(data, [4, 3], data.train_mask, batch_size=60, seed=0, device=device)(np.arange(60))
-    model = GNN(kind, [4, 16, 5], dropout=0.5, input_dropout=0.2, heads=1).to(batch.x.device)
-    optimizer, degree = torch.optim.Adam(model.parameters()), torch.ones(batch.num_nodes, device=batch.x.device)
+    num_embedded = data.num_nodes if is_bare else None
+    model = GNN(kind, [4, 16, 5], num_embedded=num_embedded, dropout=0.5, input_dropout=0.2, heads=1).to(batch.x.device)
+    optimizer, degree = torch.optim.Adam(model.parameters(), fused=True), torch.ones(batch.num_nodes, device=batch.x.device)
 
     def step():
-        loss = F.cross_entropy(model(batch.x, layers(batch), degree), batch.y[:60])
+        x = batch.x if model.rows is None else model.rows(batch.n_id)
+        loss = F.cross_entropy(model(x, layers(batch), degree), batch.y[:60])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
