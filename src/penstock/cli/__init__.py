@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import signal
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import typer
 
@@ -91,7 +93,8 @@ def run(arguments: list[str]) -> int:
     try:
         _refuse_empty(arguments)
         _refuse_lost_folder()
-        code = make_app()(arguments, prog_name="penstock", standalone_mode=False)
+        with _warnings_said():
+            code = make_app()(arguments, prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
@@ -103,6 +106,23 @@ def run(arguments: list[str]) -> int:
     if code == INTERRUPTED:
         return _say("interrupted: nothing was left half done", "Interrupted", INTERRUPTED, arguments)
     return code if isinstance(code, int) else DONE
+
+
+@contextmanager
+def _warnings_said() -> Iterator[None]:
+    """Print each warning of the library as a line, with arguments as they are typed."""
+
+    def say(record: logging.LogRecord) -> None:
+        message = record.msg.spelled(as_typed) if isinstance(record.msg, PenstockError) else record.getMessage()
+        words.say(f"warning: {message}")
+
+    logger, handler = logging.getLogger("penstock"), logging.Handler(logging.WARNING)
+    handler.emit = say
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _refuse_empty(arguments: list[str]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from penstock.errors import InputError, MissingFieldError, UsageError, argument, damaged
+from penstock.errors import InputError, MissingFieldError, PenstockError, UsageError, argument, damaged
 from penstock.feed.inputs import ArrayInput
 from penstock.records import NODE, Graph, NodeType
 from penstock.sample.weights import store_weights, with_weights
@@ -111,11 +111,9 @@ class TrainingData:
                 f"give features, or a smaller {argument('hidden')} than {hidden}"
             )
         if needed > MUCH_EMBEDDING_BYTES:
-            logger.warning(
-                "%s no features: embeddings for them take %s with what Adam keeps, and each step updates all of them; "
-                "features, or a smaller %s than %d, make it faster",
-                who, format_bytes(needed), argument("hidden"), hidden,
-            )  # fmt: skip
+            cost = f"{format_bytes(needed)} with what Adam keeps, and each step updates all of them"
+            faster = f"features, or a smaller {argument('hidden')} than {hidden}, make it faster"
+            logger.warning(PenstockError(f"{who} no features: embeddings for them take {cost}; {faster}"))
 
 
 def read_training_data(store: Store, config: TrainConfig) -> TrainingData:

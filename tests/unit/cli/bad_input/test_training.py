@@ -30,9 +30,13 @@ def test_many_nodes_without_features(is_typed, tmp_path, capfd, caplog, monkeypa
     assert call(capfd, "train", path, *TRAIN, "--out", tmp_path / "few")[0] == 0
     assert not caplog.records
     monkeypatch.setattr("penstock.train.data.MUCH_EMBEDDING_BYTES", 1000)
-    assert call(capfd, "train", path, *TRAIN, "--out", tmp_path / "many")[0] == 0
+    code, error = call(capfd, "train", path, *TRAIN, "--out", tmp_path / "many")
+    assert code == 0
     (record,) = caplog.records
     assert_in_table(record.getMessage())
+    (line,) = (line for line in error.splitlines() if line.startswith("warning: "))
+    assert "a smaller --hidden than" in line
+    assert all(each.isprintable() for each in record.getMessage())
 
 
 def test_arguments_that_are_empty(store, tmp_path, capfd):
