@@ -450,6 +450,26 @@ def test_damaged_checkpoints_are_refused(store, tmp_path):
             run(tmp_path, store, resume=True)
 
 
+@pytest.mark.parametrize("change", ["exp_avg", "exp_avg_sq", "step", "wide", "more", "less"])
+def test_what_adam_kept_must_be_of_the_model(change, store, tmp_path):
+    """It would write beyond it."""
+    run(tmp_path, store, epochs=1)
+    path = tmp_path / "checkpoint.pt"
+    state = checkpoint.load(path)
+    kept = state["optimizer"]["state"]
+    if change in kept[0]:
+        kept[0][change] = torch.zeros(3)
+    elif change == "wide":
+        kept[1]["exp_avg"] = kept[1]["exp_avg"].double()
+    elif change == "more":
+        kept[len(kept)] = kept[0]
+    else:
+        del kept[0]["exp_avg"]
+    checkpoint.save(path, state)
+    with pytest.raises(CorruptStoreError, match="cannot read the checkpoint"):
+        run(tmp_path, store, resume=True)
+
+
 def weights_digest_of(path):
     return checkpoint.weights_digest(checkpoint.load(path)["model"])
 

@@ -119,10 +119,20 @@ class Learner:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from there; a state may come from another kind of device, and dropout there then begins anew."""
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        moments = state["optimizer"]["state"]
+        self._check_moments(moments)
+        self.optimizer.load_state_dict({"state": moments, "param_groups": self.optimizer.state_dict()["param_groups"]})
         torch.set_rng_state(state["random"])
         if self.device.type != "cpu" and "device_random" in state:
             torch.cuda.set_rng_state(state["device_random"], self.device)
+
+    def _check_moments(self, states: dict[int, dict[str, torch.Tensor]]) -> None:
+        """Raise ValueError where these could not be what Adam keeps of the model: it would write beyond them."""
+        weights = dict(enumerate(self.model.parameters()))
+        for number, kept in states.items():
+            like = {"exp_avg": weights[number], "exp_avg_sq": weights[number], "step": torch.ones(())}
+            if {name: (each.shape, each.dtype) for name, each in kept.items()} != {n: (w.shape, w.dtype) for n, w in like.items()}:
+                raise ValueError("what Adam kept is of another model")
 
     def check_weights(self, weights: dict[str, torch.Tensor]) -> None:
         """Raise ValueError where these could not be those of the model; none are fine."""
