@@ -84,7 +84,7 @@ def test_a_step_is_tried_and_counted(stores):
         torch.ones(30_000_000)  # 120 MB
 
     loader = loader_of(stores["plain"], plan=Plan(host_memory="16GiB"), step=step)
-    assert sizes == [1, 2]
+    assert sizes == [1, 1, 2]
     words = loader.stats().memory
     assert "step" in words
     amount, unit = words.split(" step")[0].split("+")[-1].split()
