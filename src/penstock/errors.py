@@ -54,6 +54,9 @@ def line_of(error: OSError) -> str:
 class PenstockError(Exception):
     """Root of all errors raised on purpose by Penstock."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def __str__(self) -> str:
         return self.spelled(lambda name, value: name if value is None else f"{name}={value}")
 

@@ -61,7 +61,7 @@ def test_typed_models_learn(model, typed_store, tmp_path):
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
 def test_nodes_without_features_learn_their_own(model, tmp_path):
     store = str(make_bare_store(tmp_path / "store").path)
-    options = dict(model=model, epochs=15, num_neighbors=(-1, -1), normalize="rows")
+    options = dict(model=model, epochs=15, num_neighbors=(-1, -1))
     result = run(tmp_path / "run", store, **options)
     assert result.test > 0.25  # of 400 nodes not much can be learnt
     sampled = run(tmp_path / "sampled", store, **options, evaluation="sampled", num_workers=2)
@@ -283,6 +283,30 @@ def test_control_c_between_two_epochs(moment, usual_handlers, store, tmp_path, m
     saved = notes[-1].split(":")[0].removeprefix("saved at ")
     assert run(tmp_path / "stopped", store, resume=True, observer=Notes()).weights_digest == whole.weights_digest
     assert notes[-1] == f"resumed at {saved}"
+
+
+def test_control_c_while_a_checkpoint_is_written(usual_handlers, store, tmp_path, monkeypatch):
+    """The first waits for the file; the second ends it, and torch then says that the file is not whole."""
+    whole, usual = run(tmp_path / "whole", store), torch.save
+
+    def once(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        usual(*arguments)
+
+    def twice(*arguments):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            raise RuntimeError("unexpected pos")
+
+    for number, saving in enumerate((once, twice)):
+        monkeypatch.setattr(torch, "save", saving)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "stopped", store, resume=bool(number))
+        monkeypatch.undo()
+        assert sorted(path.name for path in (tmp_path / "stopped").iterdir()) == [".lock", "checkpoint.pt", "config.json"]
+    assert run(tmp_path / "stopped", store, resume=True).weights_digest == whole.weights_digest
 
 
 def test_settings_are_plain_values(store):

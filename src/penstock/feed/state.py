@@ -61,7 +61,7 @@ def check_state(state: dict[str, Any], configuration: dict[str, Any]) -> tuple[i
         saved = state.get("configuration", {})
         names = [name for name in {**saved, **configuration} if saved.get(name) != configuration.get(name)]
         listed = "; ".join(f"{name}: {saved.get(name)!r} then, {configuration.get(name)!r} now" for name in names[:3])
-        raise StateError(f"the state belongs to another configuration ({len(names)} differences): {listed}")
+        raise StateError(f"the state belongs to another configuration ({len(names)} difference{'s' * (len(names) > 1)}): {listed}")
     for name in ("epoch", "batch"):
         if isinstance(state[name], bool) or not isinstance(state[name], (int, np.integer)) or state[name] < 0:
             raise StateError(f"the state has {name} {state[name]!r}, which is no whole number from 0 on: take it from loader.state_dict()")

@@ -32,7 +32,7 @@ def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
     """
     if isinstance(plan, str):
         if plan not in RECIPES:
-            raise UsageError(f"{argument('recipe')} must be one of {', '.join(RECIPES)}; got {plan!r}")
+            raise UsageError(f"there is no recipe {plan!r}: choose one of {', '.join(RECIPES)}")
         plan = RECIPES[plan]
     if plan is not None and not isinstance(plan, Plan):
         raise UsageError(f"plan must be a penstock.Plan or the name of a recipe ({', '.join(RECIPES)}); got {type(plan).__name__}")

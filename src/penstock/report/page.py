@@ -53,7 +53,7 @@ def render(result: Result) -> str:
         (words.score(result.test), f"test {result.metric}"),
         (words.score(result.val), f"val {result.metric}"),
         (words.count(result.seeds_per_s), "seeds per second"),
-        (str(result.epochs), "epochs" if result.best_epoch is None else f"epochs, best is {result.best_epoch + 1}"),
+        (str(result.epochs), _epochs(result)),
         (words.num_bytes(result.peak_memory_bytes), "peak memory"),
     ]
     store = Path(description["store"]).name
@@ -86,6 +86,11 @@ def _text(value: str) -> str:
     return html.escape(words.printable(value))
 
 
+def _epochs(result: Result) -> str:
+    word = "epoch" if result.epochs == 1 else "epochs"
+    return word if result.best_epoch is None else f"{word}, best is {result.best_epoch + 1}"
+
+
 def _timeline(result: Result) -> str:
     shown = result.timeline or {}
     return timeline.draw_timeline(shown) + f"<p>{_text(timeline.describe(shown, result.history))}</p>"
@@ -100,6 +105,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"nodes: {name}", f"{count:,}") for name, count in d["nodes"].items()],
         *[(f"edges: {name}", f"{count:,}") for name, count in d["edges"].items()],
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
+        *[(f"features: {name}", "none: each node learns a row of its own") for name in d["nodes"] if name not in d["features"]],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
         *([("weights", f"by {d['config']['weight']}, {words.num_bytes(d['weight_bytes'])}")] if d["weight_bytes"] else []),
         *([("plan", f"{d['plan']['recipe']}: {words.kept(d)}")] if d["plan"] else []),
@@ -108,7 +114,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[
             (name, f"{words.num_bytes(num_bytes)}{what}")
             for name, num_bytes, what in (
-                ("kept rows", d["cache_bytes"] - d["list_bytes"], " with directory and state"),
+                ("kept rows", bool(d["features"]) * (d["cache_bytes"] - d["list_bytes"]), " with directory and state"),
                 ("kept neighbour lists", d["list_bytes"], " with their table"),
                 ("read into memory", d["loaded_bytes"], ""),
             )

@@ -65,7 +65,7 @@ def kept(description: dict[str, Any]) -> str:
     row_bytes, is_shared = description["cache_bytes"] - list_bytes, plan["neighbor_cache"] == "shared"
     is_fitted = bool(description["memory"])
     share, parts = "a share" if is_shared or is_fitted else plan["cache"], [f"{plan['order']} order"]
-    if plan["policy"]:
+    if plan["policy"] and description["features"]:
         parts.append(f"{plan['policy']} keeps {share} of the rows: {num_bytes(row_bytes)} with directory and state")
     if plan["device_policy"]:
         parts.append(f"{plan['device_policy']} keeps {plan['device_cache'] or 'what finds room'} of the rows on the device")

@@ -154,6 +154,8 @@ class Store:
         nodes = self.manifest.nodes
         if node_type is None and len(nodes) == 1:
             return next(iter(nodes.values()))
+        if node_type is None and nodes:
+            raise MissingFieldError(f"{self.path} has several node types, say which: {_listed(nodes)}")
         if node_type is None or node_type not in nodes:
             raise MissingFieldError(f"{self.path} has no node type {node_type!r}; it has {_listed(nodes)}")
         return nodes[node_type]
@@ -162,6 +164,8 @@ class Store:
         edges = self.manifest.edges
         if edge_type is None and len(edges) == 1:
             return next(iter(edges.values()))
+        if edge_type is None and edges:
+            raise MissingFieldError(f"{self.path} has several edge types, say which: {_listed(edges)}")
         if edge_type is None or tuple(edge_type) not in edges:
             raise MissingFieldError(f"{self.path} has no edge type {edge_type!r}; it has {_listed(edges)}")
         return edges[edge_type[0], edge_type[1], edge_type[2]]

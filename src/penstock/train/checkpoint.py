@@ -35,6 +35,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
             torch.save(state, file)
         except RuntimeError as error:  # of a full disk too, which torch does not name
             cause = error.__context__
+            if isinstance(cause, KeyboardInterrupt):
+                raise cause from None
             raise cause if isinstance(cause, OSError) else OSError(str(error).splitlines()[0]) from error
         file.flush()
         os.fsync(file.fileno())

@@ -126,6 +126,8 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
         hint = f"ingest them, or choose another {argument('target')}"
         raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); {hint}")
     specs = _features(store)
+    if not specs and config.normalize != "none":
+        raise UsageError(f"{argument('normalize', config.normalize)} is for features, and {store.path} has none: leave it out")
     split, names = config.split, store.split_names(target)
     if split is not None and split not in names:
         raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names) or 'none'}")

@@ -351,10 +351,13 @@ class _Run:
         }
 
     def _save(self) -> None:
-        checkpoint.save(self.folder / CHECKPOINT, self._state())
-        self._saved = self._position()
+        with interrupts_wait():
+            checkpoint.save(self.folder / CHECKPOINT, self._state())
+            self._saved = self._position()
 
     def _position(self) -> str:
+        if self.record.epoch >= self.config.epochs:
+            return f"the end, after {self.config.epochs} epoch{'s' * (self.config.epochs != 1)}"
         return f"epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
 
     def _restore(self) -> None:

@@ -125,6 +125,11 @@ def test_features_without_a_column(tmp_path, capfd):
     assert "got shape [400, 0]" in said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
 
 
+def test_normalizing_no_features(tmp_path, capfd):
+    path = make_bare_store(tmp_path / "store").path
+    said(capfd, "train", path, "--out", tmp_path / "run", *TRAIN, "--normalize", "rows")
+
+
 @pytest.mark.parametrize("num_workers", ["1000", "-1"])
 def test_too_many_threads(num_workers, store, tmp_path, capfd):
     said(capfd, "train", store, "--out", tmp_path / "run", "--num-workers", num_workers)
@@ -247,7 +252,7 @@ def test_plans(store, capfd, monkeypatch):
     def train(*options):
         return said(capfd, "train", store, *TRAIN, *options)
 
-    assert "--recipe must be one of pyg" in train("--recipe", "cake")
+    assert "no recipe 'cake': choose one of pyg" in train("--recipe", "cake")
     assert "--neighbor-layout must be one of direct, prefix" in train("--neighbor-layout", "tree")
     assert "got 'fifo'" in train("--neighbor-policy", "fifo")
     assert "--neighbor-cache 5 rows" in train("--neighbor-policy", "ratio", "--neighbor-cache", "5 rows")
