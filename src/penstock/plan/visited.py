@@ -1,7 +1,7 @@
 """Which neighbour lists to keep within a number of bytes, by the visits of a short profile, where tables of floats would not fit.
 
 In: counts of visits, of which most are 0. Out: reads that are saved by each number of bytes, and the lists kept. Only visited lists are
-looked at: memory follows the profile, not the graph.
+ranked: memory follows the profile, not the graph. The others are taken where there is room for all of those.
 
 What was visited once in a few batches will mostly not be visited in the next ones, so counts are not what keeping a list saves. Turing's
 estimate of that (Good 1953): lists that were visited k times will be visited as often as those with k + 1 visits were, each of which had k
@@ -20,6 +20,8 @@ from penstock.records import CSC, EdgeType, index_dtype
 
 FEW = 30
 """Lists with the same count, from which on the estimate is better than the count itself."""
+OTHER_BYTES = 24
+"""Beside its ids, of a list that was not visited and is kept: its node, and where it goes."""
 
 
 class VisitedLists:
@@ -32,7 +34,7 @@ class VisitedLists:
     """
 
     def __init__(self, visits: Mapping[EdgeType, np.ndarray], adjacency: Mapping[EdgeType, CSC]) -> None:
-        self._edge_types = list(adjacency)
+        self._adjacency, self._visits = adjacency, visits
         nodes, sizes, counts, owners = [], [], [], []
         for number, (edge_type, csc) in enumerate(adjacency.items()):
             dtype = index_dtype(csc.num_dst)
@@ -64,10 +66,31 @@ class VisitedLists:
         return self._num_visits - (float(self._saved[count - 1]) if count else 0.0)
 
     def keep(self, num_bytes: int) -> dict[EdgeType, np.ndarray]:
-        """Edge type -> nodes whose lists are kept, best first."""
+        """Edge type -> nodes whose lists are kept, best first; after all that were visited others, as they come."""
         count = self._count(num_bytes)
         nodes, owners = self._nodes[:count], self._owners[:count]
-        return {edge_type: nodes[owners == number] for number, edge_type in enumerate(self._edge_types)}
+        kept = {edge_type: nodes[owners == number] for number, edge_type in enumerate(self._adjacency)}
+        if count == self._nodes.size:
+            left = num_bytes - self.num_bytes
+            for edge_type, best in kept.items():
+                others, left = self._others(edge_type, left)
+                kept[edge_type] = np.concatenate([best, others])
+        return kept
+
+    def _others(self, edge_type: EdgeType, num_bytes: int) -> tuple[np.ndarray, int]:
+        """(Nodes whose lists were not visited, as many as there is room for; the bytes that are left then)."""
+        csc, pieces = self._adjacency[edge_type], []
+        for block in blocks(csc.num_dst):
+            others = block.start + np.flatnonzero(self._visits[edge_type][block] == 0)
+            lengths = csc.degrees(others)
+            others, lengths = others[lengths > 0], lengths[lengths > 0]
+            ends = np.cumsum(lengths * csc.indices.dtype.itemsize + OTHER_BYTES)
+            count = int(np.searchsorted(ends, num_bytes, side="right"))
+            pieces.append(others[:count].astype(index_dtype(csc.num_dst)))
+            num_bytes -= int(ends[count - 1]) if count else 0
+            if count < others.size:
+                break
+        return _join(pieces, index_dtype(csc.num_dst)), num_bytes
 
     def _count(self, num_bytes: int) -> int:
         return int(np.searchsorted(self._ends, num_bytes, side="right"))

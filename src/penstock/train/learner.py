@@ -75,10 +75,10 @@ class Learner:
         return self.data.task.loss(logits, labels), logits.detach(), labels
 
     def learn(self, loss: torch.Tensor) -> None:
-        """Take the step that a loss asks for."""
-        self.optimizer.zero_grad()
+        """Take the step that a loss asks for. Its gradients are gone then: rows that are learnt have as many as the graph has nodes."""
         loss.backward()
         self.optimizer.step()
+        self.optimizer.zero_grad()
 
     def outcome(self, number: int, loss: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> Outcome:
         """Send what batch `number` came to on its way to the host, behind all that was asked of the device so far."""

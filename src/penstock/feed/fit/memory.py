@@ -233,21 +233,23 @@ def _measure_step(
     step: Callable[[Any], object],
     use: DeviceUse | None,
 ) -> tuple[int, int]:
-    """(bytes of the process once a step was tried, those that a step on a whole batch takes above that, by one on a part of it and by one
-    on a single seed)."""
+    """(bytes of the process once a step was tried, those that a step on a whole batch takes above that: by one on a single seed, whose are
+    taken whatever the batch, and by one on a part of it, whose others grow with the batch)."""
     let_go_of_libraries()
     positions = maker.order.batch(0, 0, maker.batch_size)
     few = make_batch(positions[:1])
     step(few)  # what libraries set up once
     give_back_freed_memory()
-    fixed = peak_growth(partial(step, few))  # whatever the batch, such as gradients of rows that are learnt
+    fixed = peak_growth(partial(step, few))  # such as gradients of rows that are learnt
     batch = make_batch(positions[: max(1, int(PROBED_SHARE * positions.size))])
     give_back_freed_memory()
-    grown = peak_growth(partial(step, batch)) * max(1.0, sum(profile.num_nodes.values()) / max(int(batch.num_nodes), 1))
+    grown = peak_growth(partial(step, batch))
+    of_batch = grown - fixed if grown >= fixed else grown  # else what is fixed found room in what was freed
+    of_batch *= max(1.0, sum(profile.num_nodes.values()) / max(int(batch.num_nodes), 1))
     del few, batch  # their memory is not the process'
     maker.let_go()
     give_back_freed_memory()
-    return resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes), int(MARGIN * (fixed + grown))
+    return resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes), int(MARGIN * (fixed + of_batch))
 
 
 def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType], with_lists: bool) -> int:

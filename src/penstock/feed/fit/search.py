@@ -86,9 +86,10 @@ class CacheSearch:
         return self._misses(way.window, cache_bytes, self._share, 1 if way.hold == "samples" else 2)
 
     def divide(self, cache_bytes: int) -> tuple[dict[EdgeType, np.ndarray], dict[NodeType, int]]:
-        """(nodes whose lists are kept, rows kept)."""
-        list_bytes = self._list_bytes(cache_bytes, self._share or 0.0)
-        return self._lists.keep(list_bytes) if self._lists and self._with_lists else {}, self._rows(cache_bytes - list_bytes)
+        """(nodes whose lists are kept, rows kept). Lists have what is left where all rows are."""
+        rows = self._rows(cache_bytes - self._list_bytes(cache_bytes, self._share or 0.0))
+        left = cache_bytes - sum(count * self._row_bytes[t] for t, count in rows.items())
+        return self._lists.keep(left) if self._lists and self._with_lists else {}, rows
 
     def _misses(self, window: int, cache_bytes: int, share: float, times_sampled: int) -> float:
         list_bytes = self._list_bytes(cache_bytes, share)
