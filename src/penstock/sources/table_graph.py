@@ -305,7 +305,7 @@ def _is_mapped(node_type: NodeType, files: NodeFiles, table: Table | None, edges
     if len(is_text) > 1:
         integers, strings = (next(name for text, name in seen if text is kind) for kind in (False, True))
         raise InputError(
-            f"ids of {node_type!r} are integers in {integers} and strings in {strings}. "
+            f"ids of {node_type!r} are integers in {integers} and strings in {strings}. Are sources and destinations exchanged? "
             f"If all are integers say {argument('ids', 'int')}, to be told the first cell that is not; else say {argument('ids', 'string')}"
         )
     if files.ids in ("number", "int") and True in is_text:

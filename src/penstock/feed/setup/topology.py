@@ -48,8 +48,8 @@ def file_behind(array: np.ndarray, option: str, what: str) -> RowFile:
     file = RowFile.behind(array)
     if file is None:
         raise UsageError(
-            f"{argument(option, 'disk')} reads from files, and the {what} are in memory: ingest the graph into a store, or open the array "
-            "by np.load(..., mmap_mode='r')"
+            f"{argument(option, 'disk')}, which the recipe ginex and a budget of memory ask for too, reads from files, and the {what} are "
+            "in memory: ingest the graph into a store, or open the array by np.load(..., mmap_mode='r')"
         )
     return file
 
