@@ -8,7 +8,9 @@ import penstock
 from penstock.cache.expected import expected_visits
 from penstock.cache.hotness import degree_hotness
 from penstock.errors import BudgetError, UsageError
+from penstock.feed.fit.memory import _of_whole_batch
 from penstock.feed.fit.profile import take_profile
+from penstock.feed.fit.search import CacheSearch
 from penstock.feed.fit.spool import GROUPS
 from penstock.feed.held import hold, release
 from penstock.feed.subgraph import number_edges, subgraph_of
@@ -89,6 +91,35 @@ def test_a_step_is_tried_and_counted(stores):
     assert "step" in words
     amount, unit = words.split(" step")[0].split("+")[-1].split()
     assert 110 < float(amount) * {"MiB": 1, "GiB": 1024}[unit] < 220
+
+
+def test_a_step_on_a_whole_batch_lies_on_the_line():
+    for fixed, per_node in ((0, 7), (1000, 7), (1000, 0)):
+        few, many, whole = (fixed + per_node * count for count in (10, 100, 800))
+        assert _of_whole_batch(few, many, 10, 100, 800) == whole
+        assert _of_whole_batch(few, many, 10, 100, 90) == many  # a profile of smaller batches
+    assert _of_whole_batch(100, 150, 10, 15, 80) == 150 * 80 // 15  # too near each other: all of it grows
+    assert _of_whole_batch(150, 100, 10, 100, 800) == 150 + 100 * 8
+
+
+def test_what_is_kept_fits_and_nothing_is_left_where_all_does(stores, monkeypatch):
+    searches = []
+
+    class Noted(CacheSearch):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            searches.append(self)
+
+    monkeypatch.setattr("penstock.feed.fit.memory.CacheSearch", Noted)
+    loader_of(stores["plain"], plan=Plan(host_memory="16GiB"))
+    (search,), csc = searches, stores["plain"].graph().adjacency[EDGE]
+    (width,) = search._row_bytes.values()
+    for cache_bytes in (0, 1000, 4000, 9000, 30_000, 10**9):
+        search.use_lists(True)
+        search.misses(search.ways(1)[0], cache_bytes)
+        lists, rows = search.divide(cache_bytes)
+        assert csc.degrees(lists[EDGE]).sum() * csc.indices.itemsize + sum(rows.values()) * width <= cache_bytes
+    assert np.array_equal(np.sort(lists[EDGE]), np.flatnonzero(np.diff(csc.indptr)))
 
 
 def test_too_small_a_budget_is_refused_with_the_sum(stores):

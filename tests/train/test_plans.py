@@ -103,8 +103,13 @@ def test_finding_out_what_is_hot_is_told(stores, tmp_path, monkeypatch):
         def note(self, message):
             noted.append(message)
 
+        def opened(self, description):
+            assert not noted, "what is there is said first"
+            noted.append("opened")
+
     config = TrainConfig(store=stores["plain"], **QUICK, policy="presample", cache="10%")
     result = train(config, tmp_path, observer=Listener())
+    assert noted[0] == "opened"
     assert any(re.fullmatch(r"finding out what is hot: batch 1 of \d+", line) for line in noted)
     assert "calculating what a batch reaches, a pass over the edges a hop: hop 1 of 2" in noted
     assert result.description["setup_s"] > 0

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from penstock.errors import CorruptStoreError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError
+from penstock.report.live import introduction
 from penstock.report.page import write_report
 from penstock.store import ingest
 from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, train
@@ -69,6 +70,10 @@ def test_nodes_without_features_learn_their_own(model, tmp_path):
     assert run(tmp_path / "run", store, **{**options, "epochs": 16}, resume=True).epochs == 16
     planned = run(tmp_path / "planned", store, **options, recipe="ginex", neighbor_cache="100%", cache="100%")
     assert planned.weights_digest == result.weights_digest
+    words = introduction(planned.description, 15)
+    assert "of the neighbour lists" in words
+    assert "of the rows" not in words
+    assert "together" not in words
 
 
 @pytest.mark.parametrize("labels", [1, 3])
@@ -474,7 +479,7 @@ def test_damaged_checkpoints_are_refused(store, tmp_path):
             run(tmp_path, store, resume=True)
 
 
-@pytest.mark.parametrize("change", ["exp_avg", "exp_avg_sq", "step", "wide", "more", "less"])
+@pytest.mark.parametrize("change", ["exp_avg", "exp_avg_sq", "step", "wide", "flat", "sparse", "more", "less"])
 def test_what_adam_kept_must_be_of_the_model(change, store, tmp_path):
     """It would write beyond it."""
     run(tmp_path, store, epochs=1)
@@ -485,6 +490,10 @@ def test_what_adam_kept_must_be_of_the_model(change, store, tmp_path):
         kept[0][change] = torch.zeros(3)
     elif change == "wide":
         kept[1]["exp_avg"] = kept[1]["exp_avg"].double()
+    elif change == "flat":
+        kept[0]["exp_avg"] = torch.zeros(1).expand(kept[0]["exp_avg"].shape)
+    elif change == "sparse":
+        kept[0]["exp_avg"] = kept[0]["exp_avg"].to_sparse()
     elif change == "more":
         kept[len(kept)] = kept[0]
     else:

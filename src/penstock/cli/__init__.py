@@ -114,7 +114,8 @@ def _warnings_said() -> Iterator[None]:
 
     def say(record: logging.LogRecord) -> None:
         message = record.msg.spelled(as_typed) if isinstance(record.msg, PenstockError) else record.getMessage()
-        words.say(f"warning: {message}")
+        with suppress(OSError):  # a warning that nobody reads ends nothing
+            words.say(f"warning: {' '.join(message.split())}")
 
     logger, handler = logging.getLogger("penstock"), logging.Handler(logging.WARNING)
     handler.emit = say

@@ -62,12 +62,13 @@ def kept(description: dict[str, Any]) -> str:
     """What the plan of a run keeps in memory, by what it says of itself, with the sum."""
     plan = description["plan"]
     list_bytes, loaded_bytes = description["list_bytes"], description["loaded_bytes"]
-    row_bytes, is_shared = description["cache_bytes"] - list_bytes, plan["neighbor_cache"] == "shared"
+    row_bytes = (description["cache_bytes"] - list_bytes) * bool(description["features"])
+    is_shared = plan["neighbor_cache"] == "shared"
     is_fitted = bool(description["memory"])
     share, parts = "a share" if is_shared or is_fitted else plan["cache"], [f"{plan['order']} order"]
     if plan["policy"] and description["features"]:
         parts.append(f"{plan['policy']} keeps {share} of the rows: {num_bytes(row_bytes)} with directory and state")
-    if plan["device_policy"]:
+    if plan["device_policy"] and description["features"]:
         parts.append(f"{plan['device_policy']} keeps {plan['device_cache'] or 'what finds room'} of the rows on the device")
     if plan["neighbor_policy"] and (list_bytes or not is_fitted):
         share = share if is_shared or is_fitted else plan["neighbor_cache"]

@@ -127,11 +127,15 @@ class Learner:
             torch.cuda.set_rng_state(state["device_random"], self.device)
 
     def _check_moments(self, states: dict[int, dict[str, torch.Tensor]]) -> None:
-        """Raise ValueError where these could not be what Adam keeps of the model: it would write beyond them."""
+        """Raise ValueError where these could not be what Adam keeps of the model: it would write beyond them. Weights that no
+        loss came to have none."""
+
+        def form(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+            return {name: (each.layout, each.shape, each.dtype, each.stride()) for name, each in tensors.items()}
+
         weights = dict(enumerate(self.model.parameters()))
         for number, kept in states.items():
-            like = {"exp_avg": weights[number], "exp_avg_sq": weights[number], "step": torch.ones(())}
-            if {name: (each.shape, each.dtype) for name, each in kept.items()} != {n: (w.shape, w.dtype) for n, w in like.items()}:
+            if form(kept) != form({"exp_avg": weights[number], "exp_avg_sq": weights[number], "step": torch.ones(())}):
                 raise ValueError("what Adam kept is of another model")
 
     def check_weights(self, weights: dict[str, torch.Tensor]) -> None:

@@ -38,7 +38,6 @@ from penstock.train.learner import Learner, Outcome
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.predictions import predictions_path, write_predictions
-from penstock.train.task import as_float
 
 CHECKPOINT = "checkpoint.pt"
 FROM_STATS = (
@@ -328,8 +327,7 @@ class _Run:
             return infer_typed(model, data.graph, data.x, nodes, self.folder, **options)
         if model.rows is None:
             return infer(model, data.graph, data.x[NODE], nodes, self.folder, **options)
-        rows = model.rows.weight.detach().cpu().numpy()
-        return infer(model, data.graph, rows, nodes, self.folder, **{**options, "prepare": as_float})
+        return infer(model, data.graph, model.rows.weight.detach().cpu().numpy(), nodes, self.folder, **options)
 
     def _is_over(self) -> bool:
         """Whether early stopping says so."""

@@ -233,8 +233,8 @@ def _measure_step(
     step: Callable[[Any], object],
     use: DeviceUse | None,
 ) -> tuple[int, int]:
-    """(bytes of the process once a step was tried, those that a step on a whole batch takes above that: by one on a single seed, whose are
-    taken whatever the batch, and by one on a part of it, whose others grow with the batch)."""
+    """(bytes of the process once a step was tried, those that a step on a whole batch takes above that, by one on a single seed and
+    one on a part of it)."""
     let_go_of_libraries()
     positions = maker.order.batch(0, 0, maker.batch_size)
     few = make_batch(positions[:1])
@@ -244,12 +244,21 @@ def _measure_step(
     batch = make_batch(positions[: max(1, int(PROBED_SHARE * positions.size))])
     give_back_freed_memory()
     grown = peak_growth(partial(step, batch))
-    of_batch = grown - fixed if grown >= fixed else grown  # else what is fixed found room in what was freed
-    of_batch *= max(1.0, sum(profile.num_nodes.values()) / max(int(batch.num_nodes), 1))
+    step_bytes = _of_whole_batch(fixed, grown, int(few.num_nodes), int(batch.num_nodes), sum(profile.num_nodes.values()))
     del few, batch  # their memory is not the process'
     maker.let_go()
     give_back_freed_memory()
-    return resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes), int(MARGIN * (fixed + of_batch))
+    return resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes), int(MARGIN * step_bytes)
+
+
+def _of_whole_batch(few_bytes: int, many_bytes: int, few: int, many: int, whole: int) -> int:
+    """Bytes of a step on `whole` nodes, by those of steps on `few` and on `many` of them: along the line through both."""
+    ratio = max(1.0, whole / max(many, 1))
+    if many_bytes < few_bytes:  # what is fixed found room in what was freed
+        return int(few_bytes + many_bytes * ratio)
+    if many < 2 * few:  # too near each other to tell what is fixed
+        return int(many_bytes * ratio)
+    return int(many_bytes + (many_bytes - few_bytes) * (ratio - 1) * many / (many - few))
 
 
 def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType], with_lists: bool) -> int:

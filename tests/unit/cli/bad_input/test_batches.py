@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
@@ -147,6 +147,8 @@ def test_a_plan_for_features_of_a_store_of_the_users():
     assert len(list(NeighborLoader((features, graph), [2], seeds, plan="bgl"))) == 3  # no features, nothing to keep
     features.put_tensor(torch.zeros(3, 1), group_name=None, attr_name="x", index=None)
     refused(UsageError, NeighborLoader, (features, graph), [2], seeds, plan="bgl")
+    data = Data(x=torch.eye(3).to_sparse(), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    refused(UsageError, NeighborLoader, data, [2], seeds, plan="bgl")
 
 
 def test_fields_that_are_changed():

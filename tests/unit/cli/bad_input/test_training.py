@@ -37,6 +37,8 @@ def test_many_nodes_without_features(is_typed, tmp_path, capfd, caplog, monkeypa
     (line,) = (line for line in error.splitlines() if line.startswith("warning: "))
     assert "a smaller --hidden than" in line
     assert all(each.isprintable() for each in record.getMessage())
+    monkeypatch.setattr("penstock.train.data.MAX_EMBEDDING_BYTES", 1000)
+    assert "a smaller --hidden than" in said(capfd, "train", path, *TRAIN, "--out", tmp_path / "too-many")
 
 
 def test_arguments_that_are_empty(store, tmp_path, capfd):
