@@ -17,13 +17,14 @@ from penstock.kernels.gather_cached.gpu import _gather_cached
 from penstock.kernels.gather_rows.gpu import _gather_rows
 from penstock.kernels.move_rows.gpu import _move_rows
 
-def widths(kernel, **constants):
+def widths(kernel, num_warps, **constants):
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else "i32" if name == "num_rows" else "i64" for name in names}
     values = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(kernel, signature, constexprs=values)
-    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": False})
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": False, "num_warps": num_warps})
     assert compiled.asm["cubin"]
+    assert "ld.global.v2.b64" in compiled.asm["ptx"] or constants["READ"] < 16
     return {8 * int(count or 1) * int(bits) // 64 for count, bits in re.findall(r"st\\.global\\.?v?(\\d?)\\.b(\\d+)", compiled.asm["ptx"])}
 
 for row_bytes, source, width in [(512, 0, 16), (48, 0, 16), (512, 8, 8), (100, 0, 4), (7, 0, 1)]:

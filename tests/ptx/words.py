@@ -43,10 +43,11 @@ def _field(a, first, length):
 
 def _permute(a, b, selector):
     """prmt: four of the eight bytes of two words."""
-    assert not (selector & 0x8888).any(), "prmt that repeats signs"
     both = np.stack([a, b], axis=1).view(np.uint8)
-    picked = np.stack([selector >> 4 * i & 7 for i in range(4)], axis=1).astype(np.int64)
-    return np.take_along_axis(both, picked, axis=1).view(np.uint32).reshape(-1)
+    nibbles = np.stack([selector >> 4 * i & 15 for i in range(4)], axis=1).astype(np.int64)
+    picked = np.take_along_axis(both, nibbles & 7, axis=1)
+    signs = np.where(picked >> 7 != 0, 255, 0).astype(np.uint8)  # what bit 3 asks for
+    return np.where(nibbles & 8, signs, picked).astype(np.uint8).view(np.uint32).reshape(-1)
 
 
 OPERATIONS = {

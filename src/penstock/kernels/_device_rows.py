@@ -4,11 +4,11 @@ Everything is addressed by number: a kernel gets addresses as 64-bit integers, s
 device's own in the same way, whatever object owns it. In: addresses of rows. Out: their bytes elsewhere. Invariant: no byte outside the
 rows is written, and none read but those of the words that a row lies on, at any row size and alignment.
 
-A copy goes in the widest words that all addresses and the row's size are multiples of: 16 bytes as two of 8, which the compiler joins,
-else 8 or 4. Rows of odd sizes are read by words of 4 all the same, whose bytes beside the row are left out, and written by 2 or 1: lanes
-that read less would ask for each line several times. A row that does not begin at a multiple of 128 bytes is read from the boundary before
-it on, with the lanes before its first byte idle, so that requests over the link are for whole lines. Source: UVA, which reports 88-93 % of
-the link's bandwidth with that and 78-82 % without.
+Rows are read by words of 16 bytes, whatever their alignment; bytes beside a row are left out. Lanes that read less would ask for each line
+several times, and more requests would be under way for as many bytes. They are written in the widest words that all addresses and the row's
+size are multiples of. A row that does not begin at a multiple of 128 bytes is read from the boundary before it on, with the lanes before its
+first byte idle, so that requests over the link are for whole lines. Source: UVA, which reports 88-93 % of the link's bandwidth with that and
+78-82 % without.
 """
 
 # types are constants of kernels here:
@@ -28,11 +28,16 @@ from penstock.kernels._triton import cdiv
 
 LINE: tl.constexpr = tl.constexpr(128)
 """Bytes of a request over the link."""
-TILE_BYTES = 1 << 14
+TILE_BYTES = 12 << 10
+"""Of rows, that a program copies at once, or up to twice as many."""
+WARP_BYTES = 4 << 10
+"""Of them and of what lies between, for each warp of a program."""
+MAX_COLUMN_BYTES = 2 << 10
+"""Of a row, that are copied at once; of longer ones it is half of that, again and again."""
+MAX_ROWS = 4 << 10
 """That a program copies at once."""
-MAX_COLUMN_BYTES = 1 << 10
-"""Of a row, that are copied at once."""
-_TYPES = {8: tl.int64, 4: tl.int32, 2: tl.int16, 1: tl.int8}
+WIDE_BYTES = 32
+"""Rows of as many are read by words of 16, whatever their alignment."""
 
 
 @triton.jit
@@ -47,34 +52,48 @@ def load_places(block, order, num_rows, HAS_ORDER: tl.constexpr, ROWS: tl.conste
 
 @triton.jit
 def copy_rows(
-    sources, targets, are_there, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
+    sources, targets, are_there, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, READ: tl.constexpr, COLUMNS: tl.constexpr,
     SHIFTED: tl.constexpr,
 ):  # fmt: skip
     """Copy a row from each of int64[ROWS] addresses `sources` to each of `targets`, where `are_there`; see `layout_of`."""
+    read: tl.constexpr = 8 if READ > 8 else READ
     written: tl.constexpr = 8 if WORD > 8 else WORD
-    read: tl.constexpr = 4 if WORD < 4 else written
-    aligned: tl.constexpr = 4 if WORD < 4 else WORD
+    read_type: tl.constexpr = tl.int64 if read == 8 else tl.int32
+    written_type: tl.constexpr = tl.int64 if written == 8 else tl.int32 if written == 4 else tl.int16 if written == 2 else tl.int8
+    steps: tl.constexpr = READ // read
     parts: tl.constexpr = read // written
     size: tl.constexpr = ROW_BYTES // written
-    num_words: tl.constexpr = (ROW_BYTES + 2 * read - written - 1) // read  # that a row lies on, at most
-    slack: tl.constexpr = (LINE - aligned) // read if SHIFTED else 0
-    if parts > 1:
-        before = (sources % read).to(tl.int32)  # bytes of the first word that are not the row's
-        sources = sources - before
+    num_words: tl.constexpr = (ROW_BYTES + 2 * READ - WORD - 1) // READ * steps  # that a row lies on, at most
+    slack: tl.constexpr = (LINE - READ) // read if SHIFTED else 0
+    lead, before = tl.zeros_like(sources).to(tl.int32)[:, None], tl.zeros_like(sources).to(tl.int32)[:, None]
+    if READ > WORD:
+        before = ((sources % READ) // written).to(tl.int32)[:, None]  # of the first word, what is not the row's
+        sources -= sources % READ
+    if SHIFTED:
+        lead = ((sources % LINE) // READ * steps).to(tl.int32)[:, None]
     # multiples: else the compiler does not see it, and copies 16 bytes by 8
-    readable = tl.multiple_of(sources.to(tl.pointer_type(tl.int32 if WORD < 4 else TYPE))[:, None], (aligned, aligned))
-    writable = tl.multiple_of(targets.to(tl.pointer_type(TYPE))[:, None], (WORD, WORD))
+    readable = tl.multiple_of(sources.to(tl.pointer_type(read_type))[:, None], (READ, READ))
+    writable = tl.multiple_of(targets.to(tl.pointer_type(written_type))[:, None], (WORD, WORD))
     for first in range(0, num_words + slack, COLUMNS):
-        columns = first + tl.arange(0, COLUMNS)[None, :]
-        if SHIFTED:
-            columns = columns - ((sources % LINE) // aligned * (aligned // read)).to(tl.int32)[:, None]
-        places = columns * parts
-        if parts > 1:
-            places = places - (before // written)[:, None]
-        words = tl.load(readable + columns, mask=are_there[:, None] & (places + (parts - 1) >= 0) & (places < size))
-        for part in tl.static_range(parts):
-            is_inside = are_there[:, None] & (places + part >= 0) & (places + part < size)
-            tl.store(writable + (places + part), (words >> (8 * written * part)).to(TYPE), mask=is_inside)
+        columns = first - lead + tl.arange(0, COLUMNS)[None, :]
+        places = (first - lead) * parts - before + tl.arange(0, COLUMNS * parts)[None, :]
+        is_inside = are_there[:, None] & (places >= 0) & (places < size)
+        if READ > WORD:  # all of a word of 16 bytes, or nothing of it: a mask as wide as what is read
+            begins = ((first + tl.arange(0, COLUMNS)[None, :]) // steps * steps - lead) * parts - before
+            words = tl.load(readable + columns, mask=are_there[:, None] & (begins > -steps * parts) & (begins < size))
+        else:
+            words = tl.load(readable + columns, mask=is_inside)
+        for _ in tl.static_range(parts.bit_length() - 1):
+            words = _halves(words)
+        tl.store(writable + places, words, mask=is_inside)
+
+
+@triton.jit
+def _halves(words):
+    """Twice as many words, of half as many bytes: lanes that store beside each other are one request."""
+    bits: tl.constexpr = words.dtype.primitive_bitwidth // 2
+    half: tl.constexpr = tl.int32 if bits == 32 else tl.int16 if bits == 16 else tl.int8
+    return tl.join(words.to(half), (words >> bits).to(half)).reshape(words.shape[0], 2 * words.shape[1])
 
 
 def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
@@ -85,7 +104,8 @@ def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
         source: address of the rows that are read over the link.
         others: addresses of other rows, read or written.
     Returns:
-        the constants of `copy_rows`, and ROWS that a program copies at once. WORD: bytes that all addresses are multiples of, 1 to 16.
+        the constants of `copy_rows`, and ROWS and num_warps of a program. WORD: bytes that all addresses are multiples of, 1 to 16; READ:
+        bytes that are read at once.
     """
     alignment = source
     for address in others:
@@ -97,13 +117,14 @@ def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
 def _layout(row_bytes: int, source: int, alignment: int) -> dict[str, Any]:
     word = row_bytes | alignment | 16
     word &= -word
-    read = max(4, min(word, 8))
+    read = 16 if row_bytes >= WIDE_BYTES else max(4, word)
     is_shifted = row_bytes >= LINE.value and (row_bytes | source) % LINE.value != 0  # shorter ones are one instruction's anyway
-    needed = cdiv(row_bytes + read - min(word, read), read) + ((LINE.value - max(4, word)) // read if is_shifted else 0)
-    columns = min(MAX_COLUMN_BYTES // read, triton.next_power_of_2(needed))
+    needed = cdiv(row_bytes + read - min(word, read), read) * read + (LINE.value - read if is_shifted else 0)
+    column_bytes = triton.next_power_of_2(needed) if needed <= MAX_COLUMN_BYTES else MAX_COLUMN_BYTES // 2
+    rows = min(MAX_ROWS, triton.next_power_of_2(cdiv(TILE_BYTES, min(row_bytes, column_bytes))))
     return {
-        "ROW_BYTES": row_bytes, "WORD": word, "TYPE": _TYPES[min(word, 8)], "COLUMNS": columns, "SHIFTED": is_shifted,
-        "ROWS": max(1, TILE_BYTES // (columns * read)),
+        "ROW_BYTES": row_bytes, "WORD": word, "READ": read, "COLUMNS": column_bytes // min(read, 8), "SHIFTED": is_shifted,
+        "ROWS": rows, "num_warps": 4 if rows * column_bytes <= 4 * WARP_BYTES else 8,
     }  # fmt: skip
 
 

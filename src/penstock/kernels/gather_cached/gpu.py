@@ -17,7 +17,7 @@ _NUMBERS = ("table", "cache", "slots", "ids", "out", "targets", "order", "num_hi
 @triton.jit(do_not_specialize=_NUMBERS)
 def _gather_cached(
     table, cache, slots, ids, out, targets, order, num_hits, num_rows, BY_POSITION: tl.constexpr, HAS_TARGETS: tl.constexpr,
-    HAS_ORDER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
+    HAS_ORDER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, READ: tl.constexpr, COLUMNS: tl.constexpr,
     SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block, found = tl.program_id(0), tl.zeros((ROWS,), tl.int32)
@@ -29,7 +29,7 @@ def _gather_cached(
         sources = tl.where(slot >= 0, cache + slot * ROW_BYTES, table + rows * ROW_BYTES)
         given = tl.load(targets.to(tl.pointer_type(tl.int64)) + places, mask=are_there, other=0) if HAS_TARGETS else places.to(tl.int64)
         copy_rows(
-            sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, COLUMNS, SHIFTED
+            sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, READ, COLUMNS, SHIFTED
         )  # fmt: skip
         found += (slot >= 0).to(tl.int32)
         block += tl.num_programs(0)

@@ -19,7 +19,7 @@ MAX_PROGRAMS = 1 << 16
 @triton.jit(do_not_specialize=("table", "ids", "out", "order", "num_rows"))  # another number or address is not to be another kernel
 def _gather_rows(
     table, ids, out, order, num_rows, HAS_ORDER: tl.constexpr, INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr,
-    TYPE: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
+    READ: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
@@ -27,7 +27,7 @@ def _gather_rows(
         rows = tl.load(ids.to(tl.pointer_type(INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         copy_rows(
             table + rows * ROW_BYTES, out + places.to(tl.int64) * ROW_BYTES, are_there,
-            ROW_BYTES, WORD, TYPE, COLUMNS, SHIFTED,
+            ROW_BYTES, WORD, READ, COLUMNS, SHIFTED,
         )  # fmt: skip
         block += tl.num_programs(0)
 

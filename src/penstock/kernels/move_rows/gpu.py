@@ -20,7 +20,7 @@ _NUMBERS = ("source", "source_rows", "target", "target_rows", "order", "num_rows
 @triton.jit(do_not_specialize=_NUMBERS)
 def _move_rows(
     source, source_rows, target, target_rows, order, num_rows, HAS_ORDER: tl.constexpr, SOURCE_INTEGER: tl.constexpr,
-    TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, TYPE: tl.constexpr, COLUMNS: tl.constexpr,
+    TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, READ: tl.constexpr, COLUMNS: tl.constexpr,
     SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
@@ -29,7 +29,7 @@ def _move_rows(
         taken = tl.load(source_rows.to(tl.pointer_type(SOURCE_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         given = tl.load(target_rows.to(tl.pointer_type(TARGET_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         copy_rows(
-            source + taken * ROW_BYTES, target + given * ROW_BYTES, are_there, ROW_BYTES, WORD, TYPE, COLUMNS, SHIFTED
+            source + taken * ROW_BYTES, target + given * ROW_BYTES, are_there, ROW_BYTES, WORD, READ, COLUMNS, SHIFTED
         )  # fmt: skip
         block += tl.num_programs(0)
 

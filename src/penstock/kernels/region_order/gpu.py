@@ -5,7 +5,8 @@ more than that wait for their pages: an H100 reads rows of 512 bytes at 51 GB/s 
 programs ask, and whatever the size of the host's pages. Programs that go through a table region by region, together, find most pages
 looked up.
 
-A counting sort, whose places are given out in the order of arrival.
+A counting sort, whose places are given out in the order of arrival. Programs take turns with several sets of counters, which lie apart:
+a device adds to one number, or to numbers beside it, one after the other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from penstock.kernels._triton import cdiv, launch
 
 REGIONS = 1024
 """Of a table; of a terabyte, each is what a device remembers."""
+COPIES = 4
+"""Of the counters."""
 BLOCK = 1024
 """Elements per program."""
 
@@ -27,7 +30,7 @@ _SLICES = ("ids", "span", "counts", "order")
 
 def make_counts(device: torch.device) -> torch.Tensor:
     """Take memory to order with, again and again on one stream."""
-    return torch.zeros(2 * REGIONS, dtype=torch.int32, device=device)
+    return torch.zeros(2 * COPIES * REGIONS, dtype=torch.int32, device=device)
 
 
 def order_by_region(ids: torch.Tensor, num_ids: int, order: torch.Tensor, counts: torch.Tensor, span: torch.Tensor | None = None) -> None:
@@ -41,10 +44,11 @@ def order_by_region(ids: torch.Tensor, num_ids: int, order: torch.Tensor, counts
     """
     n = ids.numel() if span is None else order.numel()
     arguments = ids, span, n, shift_of(num_ids), counts
-    programs, device, constants = cdiv(n, BLOCK), ids.device, {"HAS_SPAN": span is not None, "BLOCK": BLOCK}
-    launch(_count_regions, programs, device, *arguments, **constants)
-    launch(_begin, min(1, programs), device, counts, REGIONS=REGIONS)
-    launch(_give, programs, device, *arguments, order, **constants, REGIONS=REGIONS)
+    programs, device, constants = cdiv(n, BLOCK), ids.device, {"REGIONS": REGIONS, "COPIES": COPIES}
+    blocks = {"HAS_SPAN": span is not None, "BLOCK": BLOCK}
+    launch(_count_regions, programs, device, *arguments, **blocks, **constants)
+    launch(_begin, min(1, programs), device, counts, **constants)
+    launch(_give, programs, device, *arguments, order, **blocks, **constants)
 
 
 def shift_of(num_ids: int) -> int:
@@ -65,24 +69,28 @@ def _load_regions(ids, span, n, shift, HAS_SPAN: tl.constexpr, BLOCK: tl.constex
 
 
 @triton.jit(do_not_specialize=("n", "shift"), do_not_specialize_on_alignment=_SLICES)
-def _count_regions(ids, span, n, shift, counts, HAS_SPAN: tl.constexpr, BLOCK: tl.constexpr):
-    """How many ids each region has."""
+def _count_regions(ids, span, n, shift, counts, HAS_SPAN: tl.constexpr, BLOCK: tl.constexpr, REGIONS: tl.constexpr, COPIES: tl.constexpr):
+    """How many ids each region has, of those that count there."""
     _, region, inside = _load_regions(ids, span, n, shift, HAS_SPAN, BLOCK)
-    tl.atomic_add(counts + region, 1, mask=inside, sem="relaxed")
+    tl.atomic_add(counts + tl.program_id(0) % COPIES * REGIONS + region, 1, mask=inside, sem="relaxed")
 
 
 @triton.jit(do_not_specialize_on_alignment=_SLICES)
-def _begin(counts, REGIONS: tl.constexpr):
-    """Where each region begins, behind the counts, which are none again."""
-    region = tl.arange(0, REGIONS)
-    count = tl.load(counts + region)
-    tl.store(counts + REGIONS + region, tl.cumsum(count, axis=0) - count)
-    tl.store(counts + region, tl.zeros_like(count))
+def _begin(counts, REGIONS: tl.constexpr, COPIES: tl.constexpr):
+    """Where each region begins, and in it those of each copy, behind the counts, which are none again."""
+    number = tl.arange(0, REGIONS * COPIES)
+    at = counts + number % COPIES * REGIONS + number // COPIES
+    count = tl.load(at)
+    tl.store(at + REGIONS * COPIES, tl.cumsum(count, axis=0) - count)
+    tl.store(at, tl.zeros_like(count))
 
 
 @triton.jit(do_not_specialize=("n", "shift"), do_not_specialize_on_alignment=_SLICES)
-def _give(ids, span, n, shift, counts, order, HAS_SPAN: tl.constexpr, BLOCK: tl.constexpr, REGIONS: tl.constexpr):
+def _give(
+    ids, span, n, shift, counts, order, HAS_SPAN: tl.constexpr, BLOCK: tl.constexpr, REGIONS: tl.constexpr, COPIES: tl.constexpr
+):  # fmt: skip
     """Each id gets the next place of its region."""
     place, region, inside = _load_regions(ids, span, n, shift, HAS_SPAN, BLOCK)
-    at = tl.atomic_add(counts + REGIONS + region, 1, mask=inside, sem="relaxed")
+    begins = counts + (COPIES + tl.program_id(0) % COPIES) * REGIONS
+    at = tl.atomic_add(begins + region, 1, mask=inside, sem="relaxed")
     tl.store(order + at, place.to(tl.int32), mask=inside)
