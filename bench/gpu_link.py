@@ -117,7 +117,7 @@ class Bench:
         return tier_of(self.table.numpy(), row_bytes, self.device, self.chosen if programs is None else programs)
 
     def gathers(
-        self, table: torch.Tensor, row_bytes: int, programs: int, times_as_much: int = 1, *, is_far: bool = False
+        self, table: torch.Tensor, row_bytes: int, programs: int | None, times_as_much: int = 1, *, is_far: bool = False
     ) -> Callable[[], float]:
         """Gigabytes a second of rows from a table, read once each; of a launch at random, as they stand. `is_far`: by the kernel that takes
         an order, which is that one."""
@@ -199,7 +199,7 @@ class Bench:
         """Rows out of the device's own memory, against a copy within it."""
         found, source = {}, filled(self.sizes.table, str(self.device))
         for row_bytes in self.sizes.cached_rows:
-            contenders = {"copy": self.copies(source), "gather": self.gathers(source, row_bytes, MAX_PROGRAMS, times_as_much=4)}
+            contenders = {"copy": self.copies(source), "gather": self.gathers(source, row_bytes, None, times_as_much=4)}
             rates = alternate(contenders, self.sizes.rounds)
             over = [a / b for a, b in zip(rates["gather"], rates["copy"], strict=True)]
             found[str(row_bytes)] = {"gb_per_s": spread_of(rates), "over_copy": spread_of({"gather": over})["gather"]}

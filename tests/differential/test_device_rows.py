@@ -25,7 +25,7 @@ def test_gather_rows(row_bytes, offset, device):
 
     random = np.random.default_rng(row_bytes)
     table, rows = address_rows(random, 70, row_bytes, offset)
-    for count, max_programs in [(0, 4), (1, 4), (600, 3)]:
+    for count, max_programs in [(0, 4), (1, None), (600, 3), (600, None)]:
         ids = random.integers(0, 70, count)
         out = poisoned_on(device, count * row_bytes)
         gpu.gather_rows(on_device(table, device), row_bytes, on_device(ids, device), out, max_programs=max_programs)
@@ -39,12 +39,13 @@ def test_move_rows(row_bytes, offset, dtype, device):
 
     random = np.random.default_rng(row_bytes)
     table, rows = address_rows(random, 70, row_bytes, offset)
-    for count in (0, 1, 50):
+    for count, max_programs in [(0, 4), (1, None), (50, 3), (50, None)]:
         taken, given = random.integers(0, 70, count).astype(dtype), random.permutation(60)[:count]
         target = poisoned_on(device, 60 * row_bytes)
         expected = target.cpu().numpy().reshape(60, row_bytes).copy()
         move_rows_reference.move_rows(rows, taken, expected, given)
-        gpu.move_rows(on_device(table, device), on_device(taken, device), target, on_device(given, device), row_bytes)
+        given_there, how = on_device(given, device), {"max_programs": max_programs}
+        gpu.move_rows(on_device(table, device), on_device(taken, device), target, given_there, row_bytes, **how)
         assert target.cpu().numpy().tobytes() == expected.tobytes()
 
 
@@ -121,11 +122,12 @@ def test_rows_come_in_any_order(count, device):
 
 
 @pytest.mark.parametrize(("num_ids", "dtype"), [(1, np.int32), (1000, np.int64), (1025, np.int32), (3_000_000_000, np.int64)])
-def test_order_by_region(num_ids, dtype, device):
+def test_order_by_region(num_ids, dtype, device, monkeypatch):
     from penstock.kernels.region_order import gpu
 
+    monkeypatch.setattr(gpu, "MANY", 1000)  # one set of counters, or several
     random, counts = np.random.default_rng(num_ids), gpu.make_counts(device)
-    for first, count in ((0, 0), (3, 1), (5, 3000), (0, 1)):  # again and again with the same memory
+    for first, count in ((0, 0), (3, 1), (5, 3000), (0, 1), (2, 4500)):  # again and again with the same memory
         ids = np.minimum(random.integers(0, num_ids, count + 9), random.integers(0, num_ids, count + 9)).astype(dtype)
         ids[-1] = num_ids - 1
         expected = region_order_reference.order_by_region(ids[first:][:count], gpu.shift_of(num_ids))
@@ -137,7 +139,7 @@ def test_order_by_region(num_ids, dtype, device):
         gpu.order_by_region(on_device(ids[first:][:count].copy(), device), num_ids, order, counts)
         check_order(order, ids[first:][:count], expected, gpu.shift_of(num_ids))
     assert (num_ids - 1) >> gpu.shift_of(num_ids) < gpu.REGIONS
-    assert not counts[: gpu.REGIONS].any()
+    assert not counts[: gpu.COPIES * gpu.REGIONS].any()
 
 
 def check_order(order, ids, expected, shift):
@@ -172,14 +174,17 @@ def test_no_row_is_no_launch(device):
 
 
 def test_words_are_as_wide_as_the_addresses_allow():
-    from penstock.kernels._device_rows import TILE_BYTES, layout_of
+    from penstock.kernels._device_rows import FAR_BYTES, NEAR_BYTES, layout_of
 
     for row_bytes, source, target, word, is_shifted in [
         (512, 4096, 256, 16, False), (512, 4096, 8, 8, False), (48, 4096, 0, 16, False), (512, 4100, 0, 4, True),
         (512, 4224, 64, 16, False),
         (100, 0, 0, 4, False), (6, 128, 0, 2, False), (7, 0, 0, 1, False), (130, 0, 0, 2, True), (144, 0, 0, 16, True),
     ]:  # fmt: skip
-        layout = layout_of(row_bytes, source, target)
-        assert (layout["WORD"], layout["SHIFTED"]) == (word, is_shifted)
-        assert layout["READ"] == (16 if row_bytes >= 32 else max(4, word))
-        assert TILE_BYTES <= layout["ROWS"] * row_bytes < 2 * TILE_BYTES  # as much is under way at any size
+        near, far = (layout_of(row_bytes, source, target, is_far=is_far) for is_far in (False, True))
+        assert near["WORD"] == far["WORD"] == word
+        assert near["SHIFTED"] == far["SHIFTED"] == is_shifted
+        assert (near["READ"], far["READ"]) == (max(4, word), 16 if row_bytes >= 32 else max(4, word))
+        # as much is under way at any size
+        assert near["ROWS"] * near["COLUMNS"] * min(near["READ"], 8) == NEAR_BYTES
+        assert FAR_BYTES <= far["ROWS"] * row_bytes < 2 * FAR_BYTES

@@ -27,8 +27,10 @@ def widths(kernel, num_warps, **constants):
     assert "ld.global.v2.b64" in compiled.asm["ptx"] or constants["READ"] < 16
     return {8 * int(count or 1) * int(bits) // 64 for count, bits in re.findall(r"st\\.global\\.?v?(\\d?)\\.b(\\d+)", compiled.asm["ptx"])}
 
-for row_bytes, source, width in [(512, 0, 16), (48, 0, 16), (512, 8, 8), (100, 0, 4), (7, 0, 1)]:
-    layout = layout_of(row_bytes, source, 0)
+for row_bytes, source, width, is_far in [
+    (512, 0, 16, True), (48, 0, 16, False), (512, 8, 8, False), (512, 8, 8, True), (100, 0, 4, False), (1000, 0, 8, True), (7, 0, 1, True),
+]:
+    layout = layout_of(row_bytes, source, 0, is_far=is_far)
     for has_order in (False, True):
         assert widths(_gather_rows, HAS_ORDER=has_order, INTEGER=tl.int64, **layout) == {width}, (row_bytes, width)
         if row_bytes in (48, 100):

@@ -57,14 +57,15 @@ def test_an_address_that_is_not_as_promised_is_seen():
 
 @pytest.mark.parametrize("row_bytes", [8, 48, 100, 130, 144, 257, 258, 260, 400, 512, 1204, 2866, 5732])
 @pytest.mark.parametrize("offset", [0, 64])
-def test_rows_are_read_by_whole_lines(row_bytes, offset):
+@pytest.mark.parametrize("max_programs", [None, 2])
+def test_rows_are_read_by_whole_lines(row_bytes, offset, max_programs):
     """No line of 128 bytes is asked for twice for a row: over the link each request costs."""
     random = np.random.default_rng(row_bytes)
     table, rows = address_rows(random, 60, row_bytes, offset)
     ids = random.permutation(60)[:40]
     out = torch.zeros(40 * row_bytes, dtype=torch.uint8)
     with watched(table) as reads:
-        gather_rows(torch.from_numpy(table), row_bytes, torch.from_numpy(ids), out)
+        gather_rows(torch.from_numpy(table), row_bytes, torch.from_numpy(ids), out, max_programs=max_programs)
     assert out.numpy().tobytes() == rows[ids].tobytes()
     first = offset + ids * row_bytes
     last = first + row_bytes - 1

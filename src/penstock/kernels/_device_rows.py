@@ -4,11 +4,11 @@ Everything is addressed by number: a kernel gets addresses as 64-bit integers, s
 device's own in the same way, whatever object owns it. In: addresses of rows. Out: their bytes elsewhere. Invariant: no byte outside the
 rows is written, and none read but those of the words that a row lies on, at any row size and alignment.
 
-Rows are read by words of 16 bytes, whatever their alignment; bytes beside a row are left out. Lanes that read less would ask for each line
-several times, and more requests would be under way for as many bytes. They are written in the widest words that all addresses and the row's
-size are multiples of. A row that does not begin at a multiple of 128 bytes is read from the boundary before it on, with the lanes before its
-first byte idle, so that requests over the link are for whole lines. Source: UVA, which reports 88-93 % of the link's bandwidth with that and
-78-82 % without.
+A copy goes in the widest words that all addresses and the row's size are multiples of: 16 bytes as two of 8, which the compiler joins, else
+8 or 4. Over the link rows are read by words of 16 whatever their alignment, and bytes beside a row are left out: more requests would be
+under way for as many bytes. What is less than 4 bytes is written in 2 or 1 of a word that was read. A row that does not begin at a multiple
+of 128 bytes is read from the boundary before it on, with the lanes before its first byte idle, so that requests over the link are for whole
+lines. Source: UVA, which reports 88-93 % of the link's bandwidth with that and 78-82 % without.
 """
 
 # types are constants of kernels here:
@@ -28,16 +28,19 @@ from penstock.kernels._triton import cdiv
 
 LINE: tl.constexpr = tl.constexpr(128)
 """Bytes of a request over the link."""
-TILE_BYTES = 12 << 10
-"""Of rows, that a program copies at once, or up to twice as many."""
-WARP_BYTES = 4 << 10
-"""Of them and of what lies between, for each warp of a program."""
-MAX_COLUMN_BYTES = 2 << 10
-"""Of a row, that are copied at once; of longer ones it is half of that, again and again."""
+NEAR_BYTES = 16 << 10
+"""That a program copies at once where rows come from the device's own memory, with what lies between the rows."""
+NEAR_COLUMN_BYTES = 1 << 10
+"""Of a row, that are copied at once there."""
+FAR_BYTES = 12 << 10
+"""Of rows alone, that a program copies at once where they come over the link, or up to twice as many: few programs must have enough under
+way."""
+FAR_COLUMN_BYTES = 2 << 10
+"""Of a row, that are copied at once there; of longer ones it is as much as of near ones."""
 MAX_ROWS = 4 << 10
 """That a program copies at once."""
 WIDE_BYTES = 32
-"""Rows of as many are read by words of 16, whatever their alignment."""
+"""Rows of as many are read by words of 16 over the link, whatever their alignment."""
 
 
 @triton.jit
@@ -76,32 +79,23 @@ def copy_rows(
     writable = tl.multiple_of(targets.to(tl.pointer_type(written_type))[:, None], (WORD, WORD))
     for first in range(0, num_words + slack, COLUMNS):
         columns = first - lead + tl.arange(0, COLUMNS)[None, :]
-        places = (first - lead) * parts - before + tl.arange(0, COLUMNS * parts)[None, :]
-        is_inside = are_there[:, None] & (places >= 0) & (places < size)
+        places = columns * parts - before
+        is_read = are_there[:, None] & (places >= 0) & (places < size)
         if READ > WORD:  # all of a word of 16 bytes, or nothing of it: a mask as wide as what is read
             begins = ((first + tl.arange(0, COLUMNS)[None, :]) // steps * steps - lead) * parts - before
-            words = tl.load(readable + columns, mask=are_there[:, None] & (begins > -steps * parts) & (begins < size))
-        else:
-            words = tl.load(readable + columns, mask=is_inside)
-        for _ in tl.static_range(parts.bit_length() - 1):
-            words = _halves(words)
-        tl.store(writable + places, words, mask=is_inside)
+            is_read = are_there[:, None] & (begins > -steps * parts) & (begins < size)
+        words = tl.load(readable + columns, mask=is_read)
+        for part in tl.static_range(parts):
+            is_inside = are_there[:, None] & (places + part >= 0) & (places + part < size)
+            tl.store(writable + (places + part), (words >> (8 * written * part)).to(written_type), mask=is_inside)
 
 
-@triton.jit
-def _halves(words):
-    """Twice as many words, of half as many bytes: lanes that store beside each other are one request."""
-    bits: tl.constexpr = words.dtype.primitive_bitwidth // 2
-    half: tl.constexpr = tl.int32 if bits == 32 else tl.int16 if bits == 16 else tl.int8
-    return tl.join(words.to(half), (words >> bits).to(half)).reshape(words.shape[0], 2 * words.shape[1])
-
-
-def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
+def layout_of(row_bytes: int, source: int, *others: int, is_far: bool) -> dict[str, Any]:
     """Choose how rows are copied.
 
     Args:
         row_bytes: of a row, at least 1.
-        source: address of the rows that are read over the link.
+        source: address of the rows that are read, over the link if `is_far`.
         others: addresses of other rows, read or written.
     Returns:
         the constants of `copy_rows`, and ROWS and num_warps of a program. WORD: bytes that all addresses are multiples of, 1 to 16; READ:
@@ -110,21 +104,23 @@ def layout_of(row_bytes: int, source: int, *others: int) -> dict[str, Any]:
     alignment = source
     for address in others:
         alignment |= address
-    return _layout(row_bytes, source % LINE.value, alignment % 16)
+    return _layout(row_bytes, source % LINE.value, alignment % 16, is_far)
 
 
 @cache
-def _layout(row_bytes: int, source: int, alignment: int) -> dict[str, Any]:
+def _layout(row_bytes: int, source: int, alignment: int, is_far: bool) -> dict[str, Any]:
     word = row_bytes | alignment | 16
     word &= -word
-    read = 16 if row_bytes >= WIDE_BYTES else max(4, word)
+    read = 16 if is_far and row_bytes >= WIDE_BYTES else max(4, word)
     is_shifted = row_bytes >= LINE.value and (row_bytes | source) % LINE.value != 0  # shorter ones are one instruction's anyway
     needed = cdiv(row_bytes + read - min(word, read), read) * read + (LINE.value - read if is_shifted else 0)
-    column_bytes = triton.next_power_of_2(needed) if needed <= MAX_COLUMN_BYTES else MAX_COLUMN_BYTES // 2
-    rows = min(MAX_ROWS, triton.next_power_of_2(cdiv(TILE_BYTES, min(row_bytes, column_bytes))))
+    most = FAR_COLUMN_BYTES if is_far else NEAR_COLUMN_BYTES
+    column_bytes = triton.next_power_of_2(needed) if needed <= most else NEAR_COLUMN_BYTES
+    rows = triton.next_power_of_2(cdiv(FAR_BYTES, min(row_bytes, column_bytes))) if is_far else NEAR_BYTES // column_bytes
+    rows = max(1, min(MAX_ROWS, rows))
     return {
         "ROW_BYTES": row_bytes, "WORD": word, "READ": read, "COLUMNS": column_bytes // min(read, 8), "SHIFTED": is_shifted,
-        "ROWS": rows, "num_warps": 4 if rows * column_bytes <= 4 * WARP_BYTES else 8,
+        "ROWS": rows, "num_warps": 4 if rows * column_bytes <= NEAR_BYTES else 8,
     }  # fmt: skip
 
 

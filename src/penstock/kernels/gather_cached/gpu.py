@@ -69,7 +69,7 @@ def gather_cached(
         return
     targets, turns = (ids if places is None else places), (ids if order is None else order)
     addresses = addresses_of(out.device, table, cache, slots, ids, out, targets, turns, num_hits)
-    layout = layout_of(row_bytes, addresses[0], addresses[1], addresses[4])
+    layout = layout_of(row_bytes, addresses[0], addresses[1], addresses[4], is_far=True)
     num_programs = min(max_programs, cdiv(ids.numel(), layout["ROWS"]))
     launch(
         _gather_cached, num_programs, out.device, *addresses, ids.numel(),

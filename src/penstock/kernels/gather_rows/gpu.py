@@ -39,7 +39,7 @@ def gather_rows(
     out: torch.Tensor,
     *,
     order: torch.Tensor | None = None,
-    max_programs: int = MAX_PROGRAMS,
+    max_programs: int | None = None,
 ) -> None:
     """Copy rows `ids` of `table` to `out`, on the current stream of `out`'s device.
 
@@ -49,13 +49,14 @@ def gather_rows(
         ids: int64[n] or int32[n] on the device, in range.
         out: uint8[n * row_bytes] on the device, contiguous.
         order: int32[n] on the device, a permutation: which of the ids is read first, and so on; None: as they stand.
-        max_programs: that copy at the same time; each goes over several pieces.
+        max_programs: that copy at the same time, over the link; each goes over several pieces. None: the table is in the device's own
+            memory, and any number may.
     """
     if ids.numel() == 0 or row_bytes == 0:
         return
     addresses = addresses_of(out.device, table, ids, out, ids if order is None else order)
-    layout = layout_of(row_bytes, addresses[0], addresses[2])
-    num_programs = min(max_programs, cdiv(ids.numel(), layout["ROWS"]))
+    layout = layout_of(row_bytes, addresses[0], addresses[2], is_far=max_programs is not None)
+    num_programs = min(MAX_PROGRAMS if max_programs is None else max_programs, cdiv(ids.numel(), layout["ROWS"]))
     launch(
         _gather_rows, num_programs, out.device, *addresses, ids.numel(), HAS_ORDER=order is not None, INTEGER=integer_of(ids), **layout
     )  # fmt: skip

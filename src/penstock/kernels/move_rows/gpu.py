@@ -42,7 +42,7 @@ def move_rows(
     row_bytes: int,
     *,
     order: torch.Tensor | None = None,
-    max_programs: int = MAX_PROGRAMS,
+    max_programs: int | None = None,
     device: torch.device | None = None,
 ) -> None:
     """Copy rows `source_rows` of `source` to rows `target_rows` of `target`, on the current stream of a device.
@@ -52,15 +52,15 @@ def move_rows(
         source_rows, target_rows: int64[n] or int32[n] on the device, in range; target_rows distinct.
         row_bytes: bytes of a row.
         order: int32[n] on the device, a permutation: which of them is copied first, and so on; None: as they stand.
-        max_programs: that copy at the same time; each goes over several pieces.
+        max_programs: that copy at the same time; each goes over several pieces; None: as in `gather_rows`.
         device: that copies; None: the one that target is on. Another one must reach both.
     """
     device = target.device if device is None else device
     if source_rows.numel() == 0 or row_bytes == 0:
         return
     addresses = addresses_of(device, source, source_rows, target, target_rows, source_rows if order is None else order)
-    layout = layout_of(row_bytes, addresses[0], addresses[2])
-    num_programs = min(max_programs, cdiv(source_rows.numel(), layout["ROWS"]))
+    layout = layout_of(row_bytes, addresses[0], addresses[2], is_far=max_programs is not None)
+    num_programs = min(MAX_PROGRAMS if max_programs is None else max_programs, cdiv(source_rows.numel(), layout["ROWS"]))
     launch(
         _move_rows, num_programs, device, *addresses, source_rows.numel(), HAS_ORDER=order is not None,
         SOURCE_INTEGER=integer_of(source_rows), TARGET_INTEGER=integer_of(target_rows), **layout,

@@ -19,12 +19,12 @@ from penstock.kernels._triton import cdiv, launch
 
 REGIONS = 1024
 """Of a table; of a terabyte, each is what a device remembers."""
-COPIES = 4
-"""Of the counters."""
+COPIES, MANY = 4, 1 << 18
+"""Of the counters, where there are so many ids; else they seldom meet."""
 BLOCK = 1024
 """Elements per program."""
 
-_SLICES = ("ids", "span", "counts", "order")
+_SLICES = ("ids", "span", "counts", "begins", "order")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 
@@ -44,11 +44,12 @@ def order_by_region(ids: torch.Tensor, num_ids: int, order: torch.Tensor, counts
     """
     n = ids.numel() if span is None else order.numel()
     arguments = ids, span, n, shift_of(num_ids), counts
-    programs, device, constants = cdiv(n, BLOCK), ids.device, {"REGIONS": REGIONS, "COPIES": COPIES}
+    programs, device, constants = cdiv(n, BLOCK), ids.device, {"REGIONS": REGIONS, "COPIES": COPIES if n >= MANY else 1}
     blocks = {"HAS_SPAN": span is not None, "BLOCK": BLOCK}
+    begins = counts[counts.numel() // 2 :]
     launch(_count_regions, programs, device, *arguments, **blocks, **constants)
-    launch(_begin, min(1, programs), device, counts, **constants)
-    launch(_give, programs, device, *arguments, order, **blocks, **constants)
+    launch(_begin, min(1, programs), device, counts, begins, **constants)
+    launch(_give, programs, device, *arguments[:-1], begins, order, **blocks, **constants)
 
 
 def shift_of(num_ids: int) -> int:
@@ -76,21 +77,20 @@ def _count_regions(ids, span, n, shift, counts, HAS_SPAN: tl.constexpr, BLOCK: t
 
 
 @triton.jit(do_not_specialize_on_alignment=_SLICES)
-def _begin(counts, REGIONS: tl.constexpr, COPIES: tl.constexpr):
-    """Where each region begins, and in it those of each copy, behind the counts, which are none again."""
+def _begin(counts, begins, REGIONS: tl.constexpr, COPIES: tl.constexpr):
+    """Where each region begins, and in it those of each copy; the counts are none again."""
     number = tl.arange(0, REGIONS * COPIES)
-    at = counts + number % COPIES * REGIONS + number // COPIES
-    count = tl.load(at)
-    tl.store(at + REGIONS * COPIES, tl.cumsum(count, axis=0) - count)
-    tl.store(at, tl.zeros_like(count))
+    at = number % COPIES * REGIONS + number // COPIES
+    count = tl.load(counts + at)
+    tl.store(begins + at, tl.cumsum(count, axis=0) - count)
+    tl.store(counts + at, tl.zeros_like(count))
 
 
 @triton.jit(do_not_specialize=("n", "shift"), do_not_specialize_on_alignment=_SLICES)
 def _give(
-    ids, span, n, shift, counts, order, HAS_SPAN: tl.constexpr, BLOCK: tl.constexpr, REGIONS: tl.constexpr, COPIES: tl.constexpr
+    ids, span, n, shift, begins, order, HAS_SPAN: tl.constexpr, BLOCK: tl.constexpr, REGIONS: tl.constexpr, COPIES: tl.constexpr
 ):  # fmt: skip
     """Each id gets the next place of its region."""
     place, region, inside = _load_regions(ids, span, n, shift, HAS_SPAN, BLOCK)
-    begins = counts + (COPIES + tl.program_id(0) % COPIES) * REGIONS
-    at = tl.atomic_add(begins + region, 1, mask=inside, sem="relaxed")
+    at = tl.atomic_add(begins + tl.program_id(0) % COPIES * REGIONS + region, 1, mask=inside, sem="relaxed")
     tl.store(order + at, place.to(tl.int32), mask=inside)

@@ -20,6 +20,8 @@ from penstock.kernels._triton import cdiv, launch
 
 BLOCK = 1024
 """Elements per program."""
+FEW_BLOCK, FEW = 256, 1 << 20
+"""The same of so many elements: few programs, that wait for single numbers, leave a device idle."""
 
 _SLICES = ("ids", "span", "count", "base", "known", "first", "ranks", "before", "arrived", "nodes", "positions")
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
@@ -45,7 +47,12 @@ class Scratch(NamedTuple):
 def make_scratch(m: int, arrived: torch.Tensor) -> Scratch:
     """Take memory to map m ids with. `arrived`: of `Blocks`."""
     first, ranks = torch.empty((2, m), dtype=torch.int32, device=arrived.device)
-    return Scratch(first, ranks, Blocks(torch.empty(cdiv(m, BLOCK), dtype=torch.int64, device=arrived.device), arrived))
+    return Scratch(first, ranks, Blocks(torch.empty(cdiv(m, block_of(m)), dtype=torch.int64, device=arrived.device), arrived))
+
+
+def block_of(m: int) -> int:
+    """Elements per program, of m in all."""
+    return min(BLOCK, FEW_BLOCK) if m <= FEW else BLOCK
 
 
 def add_seeds(ids, count, table, base, nodes):
@@ -59,7 +66,8 @@ def add_seeds(ids, count, table, base, nodes):
         nodes: int64[>= n].
     """
     m = ids.numel()
-    launch(_add_seeds, cdiv(m, BLOCK), ids.device, ids, m, count, table, base, nodes, BLOCK=BLOCK)
+    block = block_of(m)
+    launch(_add_seeds, cdiv(m, block), ids.device, ids, m, count, table, base, nodes, BLOCK=block)
 
 
 def relabel(ids, span, table, base, known, nodes, positions, scratch):
@@ -76,10 +84,11 @@ def relabel(ids, span, table, base, known, nodes, positions, scratch):
     m, device = ids.numel(), ids.device
     if m == 0:
         return
-    programs, (first, ranks, blocks), size = cdiv(m, BLOCK), scratch, table.numel()
-    launch(_claim, programs, device, ids, span, table, size, base, known, BLOCK=BLOCK)
-    launch(_find_first, programs, device, ids, span, table, size, base, known, known.numel(), first, ranks, *blocks, BLOCK=BLOCK)
-    launch(_place, programs, device, ids, span, table, base, first, ranks, blocks.before, nodes, positions, BLOCK=BLOCK)
+    (first, ranks, blocks), size, block = scratch, table.numel(), block_of(m)
+    programs = cdiv(m, block)
+    launch(_claim, programs, device, ids, span, table, size, base, known, BLOCK=block)
+    launch(_find_first, programs, device, ids, span, table, size, base, known, known.numel(), first, ranks, *blocks, BLOCK=block)
+    launch(_place, programs, device, ids, span, table, base, first, ranks, blocks.before, nodes, positions, BLOCK=block)
 
 
 @triton.jit(do_not_specialize=("m",), do_not_specialize_on_alignment=_SLICES)

@@ -28,10 +28,8 @@ class DeviceTier(ReadByDevice):
     def __init__(self, num_rows: int, row_bytes: Sequence[int], reader: torch.device, name: str = "device") -> None:
         import torch
 
-        from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
-
         self.name, self.reader, self.device, self.stats = name, reader, str(reader), TierStats()
-        self.num_rows, self.row_bytes, self.max_programs = num_rows, tuple(row_bytes), MAX_PROGRAMS
+        self.num_rows, self.row_bytes, self.max_programs = num_rows, tuple(row_bytes), None
         self.resident_bytes = num_rows * sum(self.row_bytes)
         try:
             self.buffers = [torch.empty(num_rows * width, dtype=torch.uint8, device=reader) for width in self.row_bytes]

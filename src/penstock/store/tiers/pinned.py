@@ -59,7 +59,7 @@ class ReadByDevice:
     Attributes:
         reader: the device whose kernels copy the rows.
         buffers: per field uint8[num_rows * row_bytes], readable by it.
-        max_programs: of a read.
+        max_programs: of a read over the link; None: rows are in the device's own memory.
         takes_device_rows: row numbers may be a tensor on the device.
     """
 
@@ -69,7 +69,7 @@ class ReadByDevice:
     row_bytes: tuple[int, ...]
     reader: torch.device
     buffers: list[torch.Tensor]
-    max_programs: int
+    max_programs: int | None
     stats: TierStats
 
     def order_of(self, rows: torch.Tensor, num_far: int | None = None) -> torch.Tensor | None:
