@@ -37,7 +37,7 @@ from penstock.feed.timeline import merge
 
 RECIPES, MODELS, BATCHES, KEPT = ("gnnlab", "ducati", "uva"), ("sage", "gat"), (1024, 8000), 0.1
 WARM_UP, PROFILED, SHOWN, MAX_SPANS = 12, 60, 4, 2500
-LEAST_S, PIECE_S = 3.0, 60.0
+LEAST_S, PIECE_S = 3.0, 35.0
 LANES = {"samples": ("_draw", "_claim"), "rows": ("_gather", "_move_rows")}
 """Streams by the kernels that are found on them; the others are the model's."""
 GAP_US = 3.0
@@ -195,6 +195,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, nargs="?", help="where the graph is, or is made")
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--batches", type=int, nargs="+", choices=BATCHES, default=list(BATCHES))
     parser.add_argument("--dim", type=int, default=128)
     options, device, deadline, command = set_up("gpu_busy", parser, arguments, minutes=5.0)
     result = ResultFile("gpu_busy", options, device, command, dim=options.dim)
@@ -208,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             store = graphs.make(f"ten-{options.dim}", options.folder)
             kept = int(KEPT * 10_000_000 * 4 * options.dim)
-            settings = [Settings(batch_size=size, cache=kept, model=model) for model in options.models for size in BATCHES]
+            settings = [Settings(batch_size=size, cache=kept, model=model) for model in options.models for size in options.batches]
             settings = [one for one in settings if (one.model, one.batch_size) != ("gat", max(BATCHES))]
             recipes, num_batches, least_s = options.recipes, PROFILED, LEAST_S
         for recipe in recipes:

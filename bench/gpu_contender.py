@@ -92,7 +92,7 @@ class Penstock:
         store = penstock.open(path)
         width = store.node_field("x", NODE).shape[1]
         samples_here = plan.device_topology == "host" or not self._is_made_there
-        self.workers = self._workers(store, settings, 4 * width) if samples_here else 2
+        self.workers = self._workers(store, settings, 4 * width) if samples_here else 1
         if recipe == "pyg":  # nothing overlaps
             self.workers = 0
         where = {"device": "cuda"} if self._is_made_there else {"pin_memory": True}
@@ -178,7 +178,7 @@ class PyG:
     def variants(self) -> list[Variant]:
         """What is tried: the rows of all batches under way must find room."""
         most = max(1, cores() - 1)
-        counts = sorted({max(1, most // 4), max(1, most // 2), most})
+        counts = sorted({max(1, most // 2), most})
         sample = next(iter(self._make(Variant(0))))
         room = MOST_BATCHES // max(1, 2 * sample.x.nbytes)
         tried = [Variant(count) for count in counts] + [Variant(most, prefetches=True)]

@@ -42,7 +42,7 @@ from penstock.store import Store
 FANOUTS, ROUNDS, KEPT = (15, 10, 5), 5, "20%"
 BATCHES = {1024: 128, 8000: 24}
 """Batches of a round, by seeds of a batch."""
-GRAPHS, EXPECTED_S = ("small", "ten-128"), 45.0
+GRAPHS, EXPECTED_S = ("small", "ten-128"), 25.0
 
 Run = Callable[[range], int]
 """Samples the batches of a range; returns their edges, all of which are there."""

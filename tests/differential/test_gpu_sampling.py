@@ -221,12 +221,13 @@ def test_sums_of_blocks(num_blocks, device):
         assert ends.tolist() == [POISON, *[start + totals.sum()] * 3, POISON]
 
 
-def relabel(ids, table, base, known, nodes, device, more=0):
+def relabel(ids, table, base, known, nodes, device, more=0, *, is_last=False):
     """With room for more ids than there are. Returns positions and how many nodes are known then."""
     span, counters = torch.tensor([7, 7 + ids.size], device=device), torch.tensor([known, known, POISON], device=device)
     ids, positions = np.append(ids, np.arange(more)).astype(ids.dtype), poisoned(ids.size + more, np.int64, device)
     scratch = relabel_gpu.make_scratch(ids.size, none_arrived(device))
-    relabel_gpu.relabel(on_device(ids, device), span, table, torch.tensor([base], device=device), counters[:2], nodes, positions, scratch)
+    begin = torch.tensor([base], device=device)
+    relabel_gpu.relabel(on_device(ids, device), span, table, begin, counters[:2], nodes, positions, scratch, is_last=is_last)
     positions, (known, also, poison) = host(positions), counters.tolist()
     assert (also, poison) == (known, POISON)
     assert (positions[positions.size - more :] == POISON).all()
@@ -247,7 +248,8 @@ def test_relabel(block, device, monkeypatch):
         for dtype, count in ((np.int32, 0), (np.int64, 1), (np.int32, 50), (np.int64, 250)):
             ids, num_known = random.integers(0, 90, count).astype(dtype), len(known)
             expected = relabel_reference.relabel(ids, positions_of, known)
-            positions, num_nodes = relabel(ids, table, base, num_known, nodes, device, int(random.integers(70)))
+            more, is_last = int(random.integers(70)), count == 250
+            positions, num_nodes = relabel(ids, table, base, num_known, nodes, device, more, is_last=is_last)
             assert num_nodes == len(known)
             assert_same_bytes(positions, expected)
             assert_same_bytes(host(nodes), np.append(known, [POISON] * (400 - len(known))))

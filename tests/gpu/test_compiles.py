@@ -85,11 +85,12 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
 for first, count in ((0, 70), (3, 1), (5, 16)):
     relabel.add_seeds(ids[first:][:count], some(first, 1), small, some(first, 1), ids[first:])
     scratch = relabel.make_scratch(count, some(first, 1))
-    relabel.relabel(small[first:][:count], some(first, 2), small, some(first, 1), some(first, 2), ids[first:], ids[first:], scratch)
+    places = some(first, 1), some(first, 2), ids[first:], ids[first:], scratch
+    relabel.relabel(small[first:][:count], some(first, 2), small, *places, is_last=first == 3)
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
     "_count": 1, "_add_up": 1, "_draw_tile": 4, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
-    "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 1, "_count_regions": 2, "_begin": 1, "_give": 2,
+    "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 2, "_count_regions": 2, "_begin": 1, "_give": 2,
 }, compiled
 """
 

@@ -34,6 +34,7 @@ class Delivery:
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.device, self._stream, self._samples = device, None, None
+        self._index = None if device is None else device.index  # torch takes longer to look at a device than at its number
         self._steps: deque[torch.cuda.Event] = deque()
         if device is not None and device.type == "cuda":
             self._stream, self._samples = torch.cuda.Stream(device), torch.cuda.Stream(device, priority=-1)
@@ -55,7 +56,7 @@ class Delivery:
         """Return what leads back, from within `working`, to the stream that is current now: the user's."""
         if self._stream is None:
             return nullcontext
-        stream = torch.cuda.current_stream(self.device)
+        stream = torch.cuda.current_stream(self._index)
         return lambda: torch.cuda.stream(stream)
 
     def settle(self) -> None:
@@ -72,7 +73,7 @@ class Delivery:
 
     def record(self) -> Any:
         """Return what says that all asked for so far on the current stream is done; None where nothing is asked of a stream."""
-        return None if self._stream is None else torch.cuda.current_stream(self.device).record_event()
+        return None if self._stream is None else torch.cuda.current_stream(self._index).record_event()
 
     def keep_up(self) -> None:
         """Note what the user has asked for since his last batch, and wait until the device is at most `MOST_STEPS` of that behind.
@@ -82,7 +83,7 @@ class Delivery:
         """
         if self._stream is not None:
             event = torch.cuda.Event(blocking=True)
-            torch.cuda.current_stream(self.device).record_event(event)
+            torch.cuda.current_stream(self._index).record_event(event)
             self._steps.append(event)
             if len(self._steps) > MOST_STEPS:
                 self._steps.popleft().synchronize()
@@ -90,7 +91,7 @@ class Delivery:
     def hand_over(self, value: Any, event: Any) -> Any:
         """Let the current stream wait for a batch or a sample, and the allocator for the current stream. Without an event, do nothing."""
         if event is not None:
-            stream = torch.cuda.current_stream(self.device)
+            stream = torch.cuda.current_stream(self._index)
             stream.wait_event(event)
             _record(value, stream)
         return value

@@ -54,7 +54,7 @@ class Layer:
         """Return the transposed adjacency as a sparse CSR tensor [num_dst, num_src]; `values` float[num_edges], default ones."""
         if values is None:
             device = self.sources.device
-            stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+            stream = torch.cuda.current_stream(device.index).cuda_stream if device.type == "cuda" else 0
             place = device, stream, torch.get_default_dtype()
             ones = _ones.get(place)
             if ones is None or ones.numel() < self.sources.numel():

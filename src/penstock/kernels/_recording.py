@@ -57,8 +57,8 @@ class Recording:
             return
         import torch
 
-        with torch.cuda.device(self._device):
-            _cuda.check(_cuda.graphs().cuGraphLaunch(self._graph, torch.cuda.current_stream(self._device).cuda_stream))
+        with torch.cuda.device(self._device.index):
+            _cuda.check(_cuda.graphs().cuGraphLaunch(self._graph, torch.cuda.current_stream(self._device.index).cuda_stream))
 
 
 def _make_graph(launches: Sequence[Launch], device: torch.device) -> ctypes.c_void_p:

@@ -240,7 +240,7 @@ class DeviceRun:
     def begin(self, seeds: np.ndarray, words: list[int]) -> None:
         """Tell the device of a batch."""
         if self._is_under_way and self._is_heard is not None:  # the one before was left: what it told may be on its way still
-            torch.cuda.current_stream(self.graph.device).synchronize()
+            torch.cuda.current_stream(self.graph.device.index).synchronize()
         self._is_under_way = True
         self._num_seeds, (ids, copies, place, _, bases, marks, *_) = seeds.size, self._told_parts
         ids[: seeds.size], copies[: seeds.size], place[:] = seeds, _repetitions(seeds), words
@@ -265,7 +265,7 @@ class DeviceRun:
         """Have what the device tells of the batch sent to the host, behind all that was asked for."""
         self._heard.copy_(self._sizes, non_blocking=True)
         if self._is_heard is not None:
-            self._is_heard.record(torch.cuda.current_stream(self.graph.device))
+            self._is_heard.record(torch.cuda.current_stream(self.graph.device.index))
 
     def _add_seeds(self, node_type: NodeType, ids: torch.Tensor, count: torch.Tensor) -> None:
         table = self.workspace.tables[node_type]
@@ -328,7 +328,11 @@ class DeviceRun:
             self.can_be_repeated = False
             self.bases[src].fill_(table.base)
             self._add_seeds(src, ids[:known], counter)
-        compact.relabel(drawn.neighbors, step.span, table.numbers, self.bases[src], counter, ids, drawn.told[0], scratch)
+        others = list(self.graph.adjacency)
+        is_last = step.hop == self.host.num_hops - 1 and not any(e[0] == src for e in others[others.index(step.edge_type) + 1 :])
+        compact.relabel(
+            drawn.neighbors, step.span, table.numbers, self.bases[src], counter, ids, drawn.told[0], scratch, is_last=is_last
+        )  # fmt: skip
 
     def _make_room(self, node_type: NodeType) -> None:
         """For as many nodes as there can be."""

@@ -105,10 +105,11 @@ class _Product(torch.autograd.Function):
 
 def transposed(matrix: Tensor) -> Tensor:
     """The transpose of a CSR matrix as one, without a look at what is in it."""
-    (num_rows, num_columns), row_ptr, columns = matrix.shape, matrix.crow_indices(), matrix.col_indices()
-    rows = torch.arange(num_rows, device=matrix.device).repeat_interleave(row_ptr.diff(), output_size=columns.numel())
-    ascending, order = columns.to(torch.int32).sort(stable=True)  # half the bytes of int64; a batch has fewer rows than 2**31
-    starts = torch.searchsorted(ascending, torch.arange(num_columns + 1, dtype=torch.int32, device=matrix.device))
+    num_rows, num_columns = matrix.shape
+    # half the bytes of int64: a batch has fewer rows than 2**31
+    rows, columns = torch._convert_indices_from_csr_to_coo(matrix.crow_indices(), matrix.col_indices(), out_int32=True)  # pyright: ignore[reportPrivateImportUsage]
+    ascending, order = columns.sort(stable=True)
+    starts = torch._convert_indices_from_coo_to_csr(ascending, num_columns, out_int32=True)  # pyright: ignore[reportPrivateImportUsage]
     return torch.sparse_csr_tensor(
         starts, rows[order], matrix.values()[order], size=(num_columns, num_rows), dtype=matrix.dtype, check_invariants=False
     )

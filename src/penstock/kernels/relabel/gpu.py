@@ -70,7 +70,7 @@ def add_seeds(ids, count, table, base, nodes):
     launch(_add_seeds, cdiv(m, block), ids.device, ids, m, count, table, base, nodes, BLOCK=block)
 
 
-def relabel(ids, span, table, base, known, nodes, positions, scratch):
+def relabel(ids, span, table, base, known, nodes, positions, scratch, *, is_last=False):
     """Map ids to positions; append new ids at nodes[known[0]:], and add their number to all of `known`.
 
     Args:
@@ -80,6 +80,7 @@ def relabel(ids, span, table, base, known, nodes, positions, scratch):
         known: int64[>= 1], all the same: how many nodes of the batch are known. The host need not know it.
         nodes: int64[>= known[0] + new ones]. positions: int64[m].
         scratch: from `make_scratch`, for m ids.
+        is_last: of the batch, for these nodes: the table need not say where the new ones are.
     """
     m, device = ids.numel(), ids.device
     if m == 0:
@@ -88,7 +89,7 @@ def relabel(ids, span, table, base, known, nodes, positions, scratch):
     programs = cdiv(m, block)
     launch(_claim, programs, device, ids, span, table, size, base, known, BLOCK=block)
     launch(_find_first, programs, device, ids, span, table, size, base, known, known.numel(), first, ranks, *blocks, BLOCK=block)
-    launch(_place, programs, device, ids, span, table, base, first, ranks, blocks.before, nodes, positions, BLOCK=block)
+    launch(_place, programs, device, ids, span, table, base, first, ranks, blocks.before, nodes, positions, IS_LAST=is_last, BLOCK=block)
 
 
 @triton.jit(do_not_specialize=("m",), do_not_specialize_on_alignment=_SLICES)
@@ -129,7 +130,7 @@ def _find_first(ids, span, table, table_size, base, known, num_known, first, ran
 
 
 @triton.jit(do_not_specialize_on_alignment=_SLICES)
-def _place(ids, span, table, base, first, ranks, before, nodes, positions, BLOCK: tl.constexpr):
+def _place(ids, span, table, base, first, ranks, before, nodes, positions, IS_LAST: tl.constexpr, BLOCK: tl.constexpr):
     """Give new ids their positions in the order of the first claims; tell every occurrence the position of its id."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < tl.load(span + 1) - tl.load(span)
@@ -143,4 +144,5 @@ def _place(ids, span, table, base, first, ranks, before, nodes, positions, BLOCK
     is_first = is_new & (claim == number)
     node = tl.load(ids + number, mask=is_first, other=0).to(tl.int64)
     tl.store(nodes + position, node, mask=is_first)
-    tl.store(table + node, (begin + position).to(tl.int32), mask=is_first)
+    if not IS_LAST:
+        tl.store(table + node, (begin + position).to(tl.int32), mask=is_first)

@@ -42,14 +42,14 @@ class DeviceRead:
         if device.type == "cuda":
             import torch
 
-            self._event = torch.cuda.current_stream(device).record_event()
+            self._event = torch.cuda.current_stream(device.index).record_event()
 
     def wait(self) -> int:
         """End it."""
         if self._event is not None:
             import torch
 
-            torch.cuda.current_stream(self._device).wait_event(self._event)
+            torch.cuda.current_stream(self._device.index).wait_event(self._event)
         return self._num_bytes
 
 
@@ -110,6 +110,7 @@ class PinnedTier(ReadByDevice):
     """
 
     device = "cpu"
+    max_programs: int
 
     def __init__(
         self,
