@@ -3,9 +3,10 @@
     python -m bench.gpu_contender NAME STORE '{"batch_size": 1024, ...}'
 
 Answers each word on standard input by a JSON object. begin: measure the link, before anybody else uses it. build: make the loader. prepare:
-one round that does not count, in which caches fill and kernels are compiled; PyG tries its settings. load, train: a round. It begins an
-epoch, skips batches until all is under way, and times the next ones until the device has done what it was asked for: load, the batch is
-complete on the device; train, and a step of GraphSAGE has been taken with it. At the end of a round nothing is left at work.
+one round that does not count, in which caches fill and kernels are compiled; PyG tries its settings, some seconds each. load, train: a
+round. It begins an epoch, skips batches until all is under way, and times the next ones until the device has done what it was asked for:
+load, the batch is complete on the device; train, and a step of GraphSAGE has been taken with it. At the end of a round nothing is left at
+work.
 
 Recipes differ in their plan only. Without a device in the plan (`pyg`, `mmap`) rows are gathered by the CPU, and batches copied from pinned
 memory. PyG: its `NeighborLoader` with pinned memory, its settings those that were the fastest when tried here (see `PyG.variants`).
@@ -40,6 +41,8 @@ SLOW, FEW = 4, 3
 """Of a contender that would take most of the time there is."""
 MOST_BATCHES = 12 << 30
 """Bytes of rows of all batches that are under way at once."""
+TRY_S = 3.0
+"""Of a setting of PyG's: once so long until all workers have come to deliver, and once to see how fast they are."""
 LOOK_S, IDLE_SHARE = 0.2, 0.2
 """Between two looks at what a contender's processes compute, and how much of one processor is none."""
 
@@ -194,7 +197,7 @@ class PyG:
         for variant in self.variants():
             self._loader, self.workers = self._make(variant), variant.workers
             try:
-                works[variant] = measure(self, "load", self._settings)["seeds_per_s"]
+                works[variant] = self._try()
                 rates[str(variant)] = round(works[variant], 1)
             except (RuntimeError, OSError) as error:  # no shared memory, no handles
                 rates[f"{variant}: {str(error).splitlines()[0][:120]}"] = 0.0
@@ -204,6 +207,23 @@ class PyG:
         best = max(works, key=lambda variant: works[variant])
         self.about |= {"tried_seeds_per_s": rates, "chosen": str(best)}
         self._loader, self.workers = self._make(best), best.workers
+
+    def _try(self) -> float:
+        """Seeds a second of the loader that is there."""
+        batches, num_seeds, try_s = self.epoch(), 0, TRY_S if self._settings.seconds else 0.0
+        next(batches)
+        since = time.perf_counter()
+        for number, _ in enumerate(batches, 2):
+            if number > self.workers or time.perf_counter() - since > try_s:
+                break
+        synchronize(self.device)
+        since = time.perf_counter()
+        for batch in batches:
+            num_seeds += batch.batch_size
+            if time.perf_counter() - since > try_s:
+                break
+        synchronize(self.device)
+        return num_seeds / (time.perf_counter() - since)
 
     def end(self) -> None:
         """Its workers end before the next ones begin; by themselves they do not, and torch waits five seconds for each."""

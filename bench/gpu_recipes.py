@@ -4,9 +4,10 @@
     python -m bench.gpu_recipes --toy
 
 Graphs of 10M nodes and 200M edges are made in FOLDER if they are not there (`bench.graphs`: ten-128, ten-256; 6 and 11 GB). All contenders
-of a configuration are there at the same time, each in a process of its own (`bench.gpu_contender`); they take turns, round by round, while
-the others rest, and measure one by one what they measure to begin with. Where memory does not hold all of them, they are split into groups,
-one after the other. Each round is in the result file when it is over; a command that is stopped goes on there when it is given again.
+of a configuration are there at the same time, each in a process of its own (`bench.gpu_contender`); one after the other gets ready and goes
+its first round, and then they take turns, round by round, while the others rest. Where memory does not hold all of them, they are split
+into groups, one after the other. Each round is in the result file when it is over; a command that is stopped goes on there when it is given
+again.
 
 What a recipe keeps on the device is a tenth of the rows' bytes for every one of them.
 """
@@ -33,17 +34,18 @@ from bench.common import ROOT
 from bench.gpu_common import Deadline, ResultFile, set_up
 from bench.gpu_contender import Settings
 
-CONTENDERS = ("PyG", "pyg", "mmap", "pagraph", "uva", "gnnlab", "ducati", "bgl")
+CONTENDERS = ("gnnlab", "PyG", "uva", "pagraph", "mmap", "ducati", "bgl", "pyg")
+"""Those first that tell most."""
 DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train"), 3, 0.1
-EXPECTED_S = 170.0
-"""Until a group is ready and has gone some rounds, before the first was seen."""
+EXPECTED_S = 90.0
+"""Until a group has begun to go its rounds, before the first was seen."""
 ROUND_S = 15.0
 PATIENCE_S = 120.0
 """For an answer of a contender."""
-SLOW = {("PyG", "prepare"): 4, **{(name, "build"): 2 for name in CONTENDERS}}
-"""How often that: a round for each setting of PyG; an epoch presampled, and everything compiled, while all others do so too."""
+SLOW = {("PyG", "prepare"): 2, **{(name, "build"): 2 for name in CONTENDERS}}
+"""How often that: some seconds for each setting of PyG; an epoch presampled, and everything compiled, while all others do so too."""
 TIMES_ITSELF = ("ducati",)
-"""Measures on the way what its division depends on."""
+"""Measures while it is built what its division depends on: alone, when its turn has come."""
 COPY = ("PyG", "pyg")
 """Have the features in memory of their own; the others register or read the pages of one file."""
 OTHER_BYTES = 6 << 30
@@ -107,50 +109,48 @@ class Comparison:
         return min((len(self.rows.get(name, {}).get(mode, [])) for mode in MODES), default=0)
 
     def run(self, names: list[str], store: Path, settings: Settings, rounds: int) -> bool:
-        """Run a group of contenders in turns. Returns whether there was time for all of it."""
+        """Run a group of contenders. Returns whether there was time for all of it."""
         if not self._deadline.allows(self._deadline.longest_s or EXPECTED_S, f"{self._name}: {', '.join(names)}"):
             return False
         started = time.monotonic()
         contenders = [Contender(name, store, settings) for name in names]
         try:
-            alive = self._prepared(contenders)
-            self._deadline.longest_s = max(self._deadline.longest_s, time.monotonic() - started + len(MODES) * ROUND_S)
+            alive = [one for one in contenders if self._answers(one, "begin")]  # one by one: it measures the link
+            alive = self._built_together([one for one in alive if one.name not in TIMES_ITSELF], alive)
+            self._deadline.longest_s = max(self._deadline.longest_s, time.monotonic() - started + 2 * len(MODES) * ROUND_S)
             return self._take_turns(alive, rounds)
         finally:
             for contender in contenders:
                 contender.close()
 
-    def _prepared(self, contenders: list[Contender]) -> list[Contender]:
-        """Those that can run. What is timed on the way is done one by one, the rest by all at the same time."""
-        alive = contenders
-        for word, together in (
-            ("begin", [[one] for one in contenders]),
-            (
-                "build",
-                [[one for one in contenders if one.name not in TIMES_ITSELF], *([one] for one in contenders if one.name in TIMES_ITSELF)],
-            ),
-            ("prepare", [[one] for one in contenders]),
-        ):
-            for some in together:
-                asked = [one for one in some if one in alive]
-                for one in asked:
-                    one.ask(word)
-                failed = [one for one in asked if not self._note(one.name, one.read(), word)]
-                alive = [one for one in alive if one not in failed]
-        return alive
+    def _built_together(self, some: list[Contender], alive: list[Contender]) -> list[Contender]:
+        """All that are `alive` but those of `some` that could not be built."""
+        for contender in some:
+            contender.ask("build")
+        failed = [one for one in some if not self._note(one.name, one.read(), "build")]
+        return [one for one in alive if one not in failed]
+
+    def _answers(self, contender: Contender, word: str) -> bool:
+        """Ask for something. Returns whether it could be done."""
+        contender.ask(word)
+        return self._note(contender.name, contender.read(), word)
 
     def _take_turns(self, alive: list[Contender], rounds: int) -> bool:
-        longest_s = ROUND_S
+        longest_s, waiting = ROUND_S, list(alive)
         for _ in range(rounds):
-            for mode in MODES:
-                for contender in [one for one in alive if len(self.rows[one.name].get(mode, [])) < rounds]:
-                    if not self._deadline.allows(longest_s, f"{self._name}: {contender.name}, {mode}"):
+            for contender in list(alive):
+                words = [mode for mode in MODES if len(self.rows[contender.name].get(mode, [])) < rounds]
+                if contender in waiting:
+                    waiting.remove(contender)
+                    words = [*(["build"] if contender.name in TIMES_ITSELF else []), "prepare", *words]
+                for word in words:
+                    if not self._deadline.allows(longest_s, f"{self._name}: {contender.name}, {word}"):
                         return False
                     started = time.monotonic()
-                    contender.ask(mode)
-                    if not self._note(contender.name, contender.read(), mode):
+                    if not self._answers(contender, word):
                         alive.remove(contender)
-                    longest_s = max(longest_s, time.monotonic() - started)
+                        break
+                    longest_s = max(longest_s, time.monotonic() - started if word in MODES else 0.0)
         return True
 
     def _note(self, name: str, said: dict[str, Any], word: str) -> bool:
@@ -161,7 +161,11 @@ class Comparison:
         else:
             row.update(said)
         line = json.dumps({key: round(value, 1) for key, value in said.items() if isinstance(value, float)} or said)[:200]
-        self._result.put(self._name, {"contenders": self.rows, **summary(self.rows)}, f"{self._name}: {name}, {word} {line}")
+        line = f"{self._name}: {name}, {word} {line}"
+        if any(each.keys() & {*MODES, "failed"} for each in self.rows.values()):  # else it would be in the place of what there was before
+            self._result.put(self._name, {"contenders": self.rows, **summary(self.rows)}, line)
+        else:
+            print(line, flush=True)
         return "failed" not in said
 
 

@@ -68,7 +68,7 @@ def iterate_samples(
         finally:
             idle.put(workspace)
 
-    places = ((epoch, batch, batches.seeds_of(epoch, batch)) for epoch in epochs for batch in _spread(batches.num_batches, max_batches))
+    places = places_of(batches, epochs, max_batches)
     if num_threads > 1 and (place := next(places, None)) is not None:
         yield (sample := draw(*place))
         num_threads = min(num_threads, int(ROOM * free_bytes()) // (workspace.num_bytes + 3 * sample.num_bytes))
@@ -89,8 +89,15 @@ def iterate_samples(
         pool.shutdown(cancel_futures=True)
 
 
-def _spread(count: int, most: int | None) -> list[int]:
-    """Numbers of at most so many of `count` batches, evenly apart."""
+def places_of(batches: SampledBatches, epochs: Iterable[int], max_batches: int | None) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yield (epoch, index, int64[<= batch_size] seeds) of all batches, or of `max_batches` spread evenly over each epoch."""
+    for epoch in epochs:
+        for batch in spread(batches.num_batches, max_batches):
+            yield epoch, batch, batches.seeds_of(epoch, batch)
+
+
+def spread(count: int, most: int | None) -> list[int]:
+    """Return the numbers of at most so many of `count` batches, evenly apart."""
     chosen = count if most is None else min(most, count)
     return [(2 * i + 1) * count // (2 * chosen) for i in range(chosen)]
 
@@ -130,7 +137,7 @@ def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batche
     if num_epochs < 1:
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
     apart, graph = draw_apart(batches.sampler), batches.sampler.graph
-    count = num_epochs * len(_spread(batches.num_batches, max_batches))
+    count = num_epochs * len(spread(batches.num_batches, max_batches))
     narrow = np.min_scalar_type(count)  # a batch visits a row once; and a list once, unless trees share it
     wide = np.dtype(np.uint32) if apart.disjoint else narrow
     nodes = {t: np.zeros(num_nodes, narrow) for t, num_nodes in graph.num_nodes.items()}
@@ -150,7 +157,7 @@ def reads_again(batches: SampledBatches) -> dict[NodeType | EdgeType, float]:
     apart, graph, workspace = draw_apart(batches.sampler), batches.sampler.graph, batches.sampler.workspace()
     draws = apart, draw_apart(apart)
     same, asked = ({key: 0.0 for key in (*graph.num_nodes, *graph.adjacency)} for _ in range(2))
-    for batch in _spread(batches.num_batches, BATCHES_AGAIN):
+    for batch in spread(batches.num_batches, BATCHES_AGAIN):
         chosen = batches.seeds_of(0, batch)
         first, second = (_reads(one, one.sample(batches.seed_type, chosen, epoch=0, batch=batch, workspace=workspace)) for one in draws)
         for key, ids in first.items():

@@ -5,7 +5,9 @@ In: the batches of a loader. Out: numbers per row and per neighbour list.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +18,10 @@ from penstock.cache.presample import ROOM, Visits, presample_visits, reads_again
 from penstock.records import EdgeType, NodeType
 from penstock.sample.batches import SampledBatches
 from penstock.store.process_memory import free_bytes
+
+if TYPE_CHECKING:
+    from penstock.sample import NeighborSampler
+    from penstock.sample.device import DeviceSampler
 
 INCLUSION_BYTES = 24
 """A node, while inclusion probabilities are calculated."""
@@ -31,12 +37,14 @@ class Workload(SampledBatches):
         num_threads: that sample for it at most.
         by_inclusion: whether visits to expect may go by inclusion probabilities, where draws are uniform: a pass over the edges per hop,
             and 24 bytes a node while they are calculated, which must be little of the free memory.
+        drawn_by: gives who draws a sampler's samples on a device, where one will; None: the CPU.
     """
 
     max_batches: int | None = None
     num_threads: int = 1
     by_inclusion: bool = True
     num_epochs: int = 1
+    drawn_by: Callable[[NeighborSampler], DeviceSampler] | None = None
     _visits: list[Visits] = field(default_factory=list, init=False, repr=False, compare=False)
     _degrees: dict[NodeType, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
     _again: dict[NodeType | EdgeType, float] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -45,8 +53,12 @@ class Workload(SampledBatches):
     def visits(self) -> Visits:
         """Visits of every row and list; sampled once."""
         if not self._visits:
-            how = {"num_epochs": self.num_epochs, "max_batches": self.max_batches, "num_threads": self.num_threads}
-            self._visits.append(presample_visits(self, **how))
+            how, visits = {"num_epochs": self.num_epochs, "max_batches": self.max_batches}, None
+            if self.drawn_by is not None:
+                from penstock.cache.presample_device import count_on_device
+
+                visits = count_on_device(self, self.drawn_by, **how)
+            self._visits.append(presample_visits(self, **how, num_threads=self.num_threads) if visits is None else visits)
         return self._visits[0]
 
     def degree(self, node_type: NodeType) -> np.ndarray:

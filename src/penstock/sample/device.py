@@ -111,6 +111,10 @@ class DeviceSampler:
         gather_rows(table.view(torch.uint8), table.itemsize, positions, numbers.view(torch.uint8), max_programs=self.max_programs)
         return numbers.to(torch.int64)
 
+    def over(self, sampler: NeighborSampler) -> DeviceSampler:
+        """Return who draws the samples of another sampler of the same graph, where that lies."""
+        return DeviceSampler(sampler, self.graph, is_recorded=self._is_recorded)
+
     def workspace(self) -> DeviceWorkspace:
         """Make the scratch memory of one more thread."""
         return DeviceWorkspace(self.host.graph.num_nodes, self.graph.device)

@@ -85,7 +85,6 @@ def fill_caches(
 ) -> Caches:
     """Put rows and lists where a plan wants them; the maker samples there from then on. `seat`: of this rank, where ranks share."""
     group = None if seat is None else ShardGroup(seat)
-    workload = workload_of(plan, maker)
     of_nodes, of_edges = maker.source.fields()
     fields = [one for one in of_nodes if (one.key or NODE) not in tables]
     access = Access(
@@ -112,6 +111,10 @@ def fill_caches(
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
     as_user = maker.delivery.calling()
     with maker.delivery.working():
+        if drawing.is_on_device and plan.host_memory is None:  # it finds out what is hot; else memory is measured without it
+            assert access.reader is not None
+            maker.device_sampler = device_sampler(maker.sampler, access.reader, drawing.topology)
+        workload = workload_of(plan, maker)
         options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
         caches = make_caches(plan, fields, workload, tables, access, **options_of)
         served = {(key, kind.name) for key, table in caches.tables.items() if key not in tables for kind in table.kinds}
@@ -119,7 +122,11 @@ def fill_caches(
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
         if drawing.is_on_device:
             assert access.reader is not None
-            maker.device_sampler = device_sampler(maker.sampler, access.reader, drawing.topology, caches.kept)
+            if maker.device_sampler is None or caches.kept:
+                maker.device_sampler = None  # its memory first
+                maker.device_sampler = device_sampler(maker.sampler, access.reader, drawing.topology, caches.kept)
+            else:
+                maker.device_sampler = maker.device_sampler.over(maker.sampler)
             maker.looked_at = caches.looked_at
             caches.kept = {} if plan.host_memory is not None else caches.kept
     maker.delivery.settle()

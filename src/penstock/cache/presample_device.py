@@ -1,0 +1,84 @@
+"""Who is hot, by samples that a device draws: the same counts as `penstock.cache.presample.presample_visits`, number for number.
+
+In: the batches of a loader whose samples a device draws. Out: visits. Nothing of a sample comes to the host. Imports Triton.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from penstock.cache.presample import Visits, draw_apart, places_of, spread
+from penstock.kernels.edges.cpu import are_distinct
+from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
+from penstock.sample.device import DeviceSample, DeviceSampler
+from penstock.store.device_memory import settle
+from penstock.store.progress import told
+from penstock.store.tiers.pinned import to_device, to_host
+
+logger = logging.getLogger("penstock")
+
+UNDER_WAY = 2
+"""Batches that the device is asked for before the first of them is counted."""
+
+
+def count_on_device(
+    batches: SampledBatches, drawn_by: Callable[[NeighborSampler], DeviceSampler], *, num_epochs: int = 1, max_batches: int | None = None
+) -> Visits | None:
+    """Sample and count as `presample_visits`, which see, on the current stream of a device; None where it has no room for the counts.
+
+    `drawn_by`: gives who draws the samples of a sampler.
+    """
+    graph, ours = batches.sampler.graph, drawn_by(draw_apart(batches.sampler))
+    device, num_batches = ours.graph.device, num_epochs * len(spread(batches.num_batches, max_batches))
+    places = places_of(batches, range(num_epochs), max_batches)
+    try:
+        nodes = {t: torch.zeros(count, dtype=torch.int32, device=device) for t, count in graph.num_nodes.items()}
+        lists = {e: torch.zeros(csc.num_dst, dtype=torch.int32, device=device) for e, csc in graph.adjacency.items()}
+        for seeds, sample in told(_drawn(ours, batches.seed_type, places), "finding out what is hot: batch", num_batches):
+            _count(sample, seeds, nodes, lists)
+    except torch.OutOfMemoryError:
+        logger.warning("%s has no room to count what samples visit: the CPU does, which takes longer", device)
+        return None
+    finally:
+        settle(device)  # samples may be under way still, and read the topology
+    narrow = np.min_scalar_type(num_batches)
+    return Visits({t: _narrowed(each, narrow) for t, each in nodes.items()}, {e: _narrowed(each, narrow) for e, each in lists.items()})
+
+
+def _drawn(ours: DeviceSampler, seed_type: str, places: Iterator[tuple[int, int, np.ndarray]]) -> Iterator[tuple[np.ndarray, DeviceSample]]:
+    """Samples, and the seeds of each."""
+    idle, asked = [ours.workspace() for _ in range(UNDER_WAY)], deque[tuple[np.ndarray, Any, Any]]()
+    for epoch, batch, seeds in places:
+        if not idle:
+            before, run, workspace = asked.popleft()
+            yield before, run.finish()
+            idle.append(workspace)
+        workspace = idle.pop()
+        asked.append((seeds, ours.ask(seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace), workspace))
+    for before, run, _ in asked:
+        yield before, run.finish()
+
+
+def _count(sample: DeviceSample, seeds: np.ndarray, nodes: dict[str, torch.Tensor], lists: dict[Any, torch.Tensor]) -> None:
+    """Add a sample to the counts: a row once, a list as often as anything is read of it."""
+    for node_type, ids in sample.nodes.items():
+        counts, known = nodes[node_type], ids
+        if node_type == sample.seed_type and not are_distinct(seeds):  # nothing but seeds can be there twice
+            known = torch.cat([to_device(np.unique(seeds), ids.device), ids[seeds.size :]])
+        counts.index_add_(0, known, counts.new_ones(1).expand(known.numel()))
+    for edge_type, edges in sample.edges.items():
+        is_read = (edges.row_ptr.diff() > 0).to(torch.int32)
+        lists[edge_type].index_add_(0, sample.nodes[edge_type[2]][: is_read.numel()], is_read)
+
+
+def _narrowed(counts: torch.Tensor, dtype: np.dtype) -> np.ndarray:
+    """Counts of a device as an array of narrow integers, the largest of them for what is more."""
+    [array] = to_host(counts.clamp_(max=min(np.iinfo(dtype).max, np.iinfo(np.int32).max)))
+    return array.astype(dtype)

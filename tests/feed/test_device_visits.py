@@ -1,0 +1,91 @@
+"""What a device counts of the samples it draws, to find out what is hot: the numbers of the CPU."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import penstock
+from penstock.cache import presample_device
+from penstock.cache.presample import presample_visits
+from penstock.kernels._triton import tensor_device
+from penstock.order import RandomOrder
+from penstock.plan import Plan
+from penstock.records import NODE
+from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
+from penstock.sample.device_graph import device_sampler
+from tests.feed.inputs import digests, homogeneous_data, typed_data
+from tests.graphs import assert_same_bytes, homogeneous_graph, typed_graph
+
+
+@pytest.mark.parametrize("how", [{}, {"num_epochs": 2}, {"max_batches": 3}, {"num_epochs": 3, "max_batches": 2}], ids=str)
+@pytest.mark.parametrize("kind", [NODE, "paper"])
+@pytest.mark.parametrize("are_distinct", [True, False])
+def test_visits_are_those_of_the_cpu(kind, how, are_distinct, device):
+    random = np.random.default_rng()
+    graph = homogeneous_graph(random, 90, 400, hub_degree=60) if kind == NODE else typed_graph(random)
+    sampler = NeighborSampler(graph, [3, 2], seed=int(random.integers(1 << 30)), replace=not are_distinct)
+    seeds = random.permutation(graph.num_nodes[kind])[:50] if are_distinct else random.integers(0, 20, 50)
+    batches = SampledBatches(sampler, kind, seeds, RandomOrder(seeds.size, 5), 9)
+    there = device_sampler(sampler, tensor_device(device), "pinned")
+    ours, theirs = presample_device.count_on_device(batches, there.over, **how), presample_visits(batches, **how)
+    assert ours is not None
+    for name in ("nodes", "lists"):
+        found, expected = getattr(ours, name), getattr(theirs, name)
+        assert list(found) == list(expected)
+        for key, counts in expected.items():
+            assert_same_bytes(found[key], counts)
+    assert sum(counts.sum() for counts in theirs.nodes.values()) > 0
+
+
+def test_counts_that_narrow_integers_do_not_hold(device):
+    """One batch, whose seeds are all the same: its list is read again and again."""
+    graph, seeds = homogeneous_graph(np.random.default_rng(0), 90, 400, hub_degree=60), np.full(300, 7)
+    sampler = NeighborSampler(graph, [2], seed=1)
+    batches = SampledBatches(sampler, NODE, seeds, RandomOrder(300, 5), 300)
+    ours = presample_device.count_on_device(batches, device_sampler(sampler, tensor_device(device)).over)
+    for found, expected in zip((ours.nodes, ours.lists), (presample_visits(batches).nodes, presample_visits(batches).lists), strict=True):
+        for key in expected:
+            assert_same_bytes(found[key], expected[key])
+
+
+PLANS = [
+    Plan(policy="presample", cache="20%", device_topology="device"),
+    Plan(policy="presample", cache="20%", neighbor_policy="presample", neighbor_cache="30%", device_topology="pinned"),
+    Plan(device_policy="presample"),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=["lists there", "lists over the link", "as much as there is room for"])
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_loader_finds_out_what_is_hot_on_its_device(plan, has_room, device, monkeypatch, caplog):
+    """Or on the CPU, where the device has no room; the same either way."""
+    asked, count = [], presample_device._count
+
+    def counted(*arguments):
+        asked.append(0)
+        if not has_room:
+            raise torch.OutOfMemoryError("no room")
+        count(*arguments)
+
+    monkeypatch.setattr(presample_device, "_count", counted)
+    how = dict(num_neighbors=[3, 2], batch_size=40, seed=3, shuffle=True)
+    for data, seeds in ((homogeneous_data(), torch.arange(150)), (typed_data(), ("paper", torch.arange(100)))):
+        before = len(asked)
+        loader = penstock.NeighborLoader(data, input_nodes=seeds, device=device, plan=plan, **how)
+        assert len(asked) - before == (len(loader) if has_room else 1)
+        assert digests(loader) == digests(penstock.NeighborLoader(data, input_nodes=seeds, **how))
+    assert ("has no room to count what samples visit" in caplog.text) != has_room
+
+
+def test_kept_rows_and_lists_are_those_of_the_cpu(device):
+    plan = Plan(policy="presample", cache="20%", neighbor_policy="presample", neighbor_cache="30%")
+    how = dict(num_neighbors=[3, 2], input_nodes=torch.arange(150), batch_size=40, seed=3)
+    drawn = {
+        where: penstock.NeighborLoader(homogeneous_data(), device=device, plan=replace(plan, device_topology=where), **how)
+        for where in ("pinned", "host")
+    }
+    slots = [loader._caches.directories[NODE] for loader in drawn.values()]
+    assert_same_bytes(*slots)
