@@ -217,7 +217,8 @@ class ResultFile:
         options: see `set_up`.
         command: that makes it, with placeholders for places.
     Attributes:
-        values: all of it. A file of another device, commit or graph is begun anew.
+        values: all of it. A file of another device or graph is begun anew; what was measured of another commit stays, with that commit,
+            until it is measured again.
         failed: pieces that were tried and not measured.
     """
 
@@ -225,7 +226,7 @@ class ResultFile:
         self._name, self._folder, self.failed = name, options.out or (None if options.toy else common.RESULTS), list[str]()
         self.values: dict[str, Any] = {
             "command": command, "interpreted": is_interpreted(), "is_toy": options.toy, "device": describe_device(device),
-            "foreign_load_percent": round(common.foreign_load(0.2), 1), **about, "pieces": {},
+            "foreign_load_percent": round(common.foreign_load(0.2), 1), **about, "earlier": [], "pieces": {},
         }  # fmt: skip
         self._resume()
 
@@ -235,18 +236,27 @@ class ResultFile:
             return
         before = json.loads(path.read_text())
         now = json.loads(json.dumps(self.values))
-        same = all(before.get(key) == now[key] for key in now if key not in ("pieces", "foreign_load_percent", "command"))
-        if same and before.get("commit") == common.commit():
+        changing = ("pieces", "earlier", "foreign_load_percent", "command")
+        if any(before.get(key) != now[key] for key in now if key not in changing):
+            print(f"{path} is of another device or setting: begun anew", flush=True)
+            return
+        self.values["earlier"] = before.get("earlier", [])
+        if before["commit"] == common.commit():
             self.values["pieces"] = before["pieces"]
-        else:
-            print(f"{path} is of another device, commit or setting: begun anew", flush=True)
+        elif before["pieces"]:
+            said = {key: before[key] for key in ("commit", "date", "command", "foreign_load_percent", "pieces")}
+            self.values["earlier"] = [*self.values["earlier"], said]
+            print(f"{path}: {', '.join(before['pieces'])} of commit {before['commit']} stay until they are measured again", flush=True)
 
     def __contains__(self, piece: str) -> bool:
         return piece in self.values["pieces"]
 
     def put(self, piece: str, found: Any, said: str = "") -> None:
-        """Add a piece and write the file; `said`: a line for who looks on."""
+        """Add a piece, in the place of an earlier one, and write the file; `said`: a line for who looks on."""
         self.values["pieces"][piece] = found
+        for one in self.values["earlier"]:
+            one["pieces"].pop(piece, None)
+        self.values["earlier"] = [one for one in self.values["earlier"] if one["pieces"]]
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             common.write_result(self._name, self.values, self._folder)

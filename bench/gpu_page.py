@@ -39,8 +39,12 @@ Results = dict[str, dict[str, Any] | None]
 
 
 def pieces(results: Results, name: str) -> dict[str, Any]:
-    """What a benchmark has measured so far."""
-    return (results.get(name) or {}).get("pieces", {})
+    """What a benchmark has measured so far, at this commit or an earlier one."""
+    result = results.get(name) or {}
+    found: dict[str, Any] = {}
+    for one in (*result.get("earlier", ()), result):
+        found |= one.get("pieces", {})
+    return found
 
 
 def times(value: float | None) -> str:
@@ -300,7 +304,10 @@ def machines(results: Results, table: Table) -> list[str]:
             f"{at['processor']}, {at['cores']} cores, {at['memory_gib']:.0f} GiB; foreign load {result['foreign_load_percent']} %",
             f"driver {device.get('driver', '?')}, CUDA {device['cuda']}, torch {at['torch']}, triton {device['triton']}, "
             f"PyG {device['torch_geometric']}",
-            f"{result['commit']}, {result['date']}: `{result['command']}`",
+            "; ".join([
+                f"{result['commit']}, {result['date']}: `{result['command']}`",
+                *(f"{', '.join(one['pieces'])}: {one['commit']}, {one['date']}" for one in result.get("earlier", ())),
+            ]),
         ])  # fmt: skip
     return table(["file", "device", "machine", "software", "commit and command"], cells)
 

@@ -191,7 +191,7 @@ def test_whoever_tries_settings_or_presamples_is_waited_for_longer(tmp_path, mon
         contender = gpu_recipes.Contender(name, tmp_path, gpu_contender.Settings(batch_size=8))
         contender.ask(word)
         assert "no answer" in contender.read()["failed"]
-    assert waited == [480, 120, 240, 120]
+    assert waited == [240, 120, 240, 120]
 
 
 def test_what_libraries_print_is_no_answer():
@@ -227,9 +227,9 @@ def test_a_round_of_a_slow_contender_ends_after_few_batches(monkeypatch):
 def test_all_benchmarks_in_the_order_of_what_they_tell(tmp_path, monkeypatch, capsys):
     ran, codes = [], iter([0, 3, *[0] * 10])
     monkeypatch.setattr(gpu_all, "run", lambda command, patience_s: ran.append(command[2:]) or next(codes))
-    with pytest.raises(SystemExit, match=f"^failed: gpu_sampling {tmp_path} --graphs ten-128$"):
+    with pytest.raises(SystemExit, match=f"^failed: gpu_busy {tmp_path} --recipes gnnlab$"):
         gpu_all.main([str(tmp_path), "--minutes", "20", "--out", str(tmp_path / "out"), "--memory", "120"])
-    assert [command[0] for command in ran[:4]] == ["bench.gpu_link", "bench.gpu_sampling", "bench.gpu_recipes", "bench.gpu_busy"]
+    assert [command[0] for command in ran[:4]] == ["bench.gpu_recipes", "bench.gpu_busy", "bench.gpu_recipes", "bench.gpu_link"]
     assert all(command[-2:] == ["--out", str(tmp_path / "out")] for command in ran)
     for name, *words in gpu_all.steps(str(tmp_path), 120):  # each takes what it is given
         with pytest.raises(SystemExit, match="Triton's interpreter is on"):
@@ -237,7 +237,7 @@ def test_all_benchmarks_in_the_order_of_what_they_tell(tmp_path, monkeypatch, ca
     ran.clear()
     gpu_all.main([str(tmp_path), "--minutes", "0.5"])
     assert not ran
-    assert "gpu_link: not begun" in capsys.readouterr().out
+    assert re.search("^gpu_recipes .*: not begun", capsys.readouterr().out)
 
 
 def test_a_benchmark_that_takes_too_long_is_ended_with_all_that_it_has_begun(tmp_path):
@@ -282,7 +282,7 @@ def test_contenders_share_memory():
 def test_nothing_begins_that_would_end_too_late(results, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_recipes, "Contender", None)
     gpu_recipes.main(["--toy", "--out", str(tmp_path), "--minutes", "0.1"])
-    assert re.search(r"not begun, 170 s expected and \d s left; run the command again for it", capsys.readouterr().out)
+    assert re.search(r"not begun, 90 s expected and \d s left; run the command again for it", capsys.readouterr().out)
     assert not (tmp_path / "gpu_recipes.json").exists()
 
 
@@ -323,7 +323,7 @@ def test_what_ran_on_a_device():
     assert shown["spans"][0] == ["samples", "kernel", 0.0, 0.015]
 
 
-def test_a_result_of_another_setting_is_begun_anew(results, capsys):
+def test_a_result_of_another_setting_is_begun_anew_and_one_of_another_commit_stays(results, capsys, monkeypatch):
     parser = gpu_common.argparse.ArgumentParser()
     options, device, _, command = gpu_common.set_up("made", parser, ["--toy", "--out", str(results)])
     assert command == "python -m bench.made --toy"
@@ -331,6 +331,17 @@ def test_a_result_of_another_setting_is_begun_anew(results, capsys):
     assert "one" in gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 2))
     assert "one" not in gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 3))
     assert "begun anew" in capsys.readouterr().out
+    monkeypatch.setenv("BENCH_COMMIT", "another")
+    later = gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 2))
+    assert "one" not in later
+    later.put("two", {"a": 2})
+    assert "one of commit" in capsys.readouterr().out
+    monkeypatch.setenv("BENCH_COMMIT", "a third one")
+    latest = gpu_common.ResultFile("made", options, device, "a command", sizes=(1, 2))
+    latest.put("two", {"a": 3})
+    result = json.loads((results / "made.json").read_text())
+    assert [list(one["pieces"]) for one in result["earlier"]] == [["one"]]
+    assert gpu_page.pieces({"made": result}, "made") == {"one": {"a": 1}, "two": {"a": 3}}
     assert gpu_common.placeholder("bench.made", ["here", "--out", "there", "--toy"], ["here"]) == "python -m bench.made FOLDER --toy"
 
 
