@@ -3,6 +3,7 @@ paper reports, and what was measured; "not run" where no file says it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ PAPERS = (
 )
 """(what, recipe, recipes it is compared with: the best of them, the paper's ratio)."""
 COLORS = {("samples", "kernel"): "#7a5195", ("rows", "kernel"): "#ef8b2c", ("model", "kernel"): "#2f6db3"}
+LINE, SECTOR, PIECE, BESIDE = 128, 32, 256, 20
+"""Bytes of a request of a kernel over the link, what it reads at least, what copies come in, and what comes beside the data of each."""
 KINDS = ("uncached", "fused", "fused, programs of the link", "fused, all programs")
 COPY_COLOR = "#8a8a8a"
 Table = Callable[[list[str], list[list[str]]], list[str]]
@@ -204,6 +207,17 @@ def busy_rows(results: Results) -> list[list[str]]:
     return made
 
 
+def most_over_copy(row_bytes: int) -> float:
+    """What reads of rows that lie one after the other can reach of a copy's rate, if the link is busy all the time."""
+    begins = range(0, LINE, math.gcd(row_bytes, LINE))
+
+    def touched(size: int) -> float:
+        """Pieces of a size that a row lies on, in the mean."""
+        return sum((begin + row_bytes - 1) // size - begin // size + 1 for begin in begins) / len(begins)
+
+    return row_bytes / (SECTOR * touched(SECTOR) + BESIDE * touched(LINE)) / (PIECE / (PIECE + BESIDE))
+
+
 def detail_of_link(results: Results, table: Table) -> list[str]:
     """Every size of rows, by programs."""
     found = pieces(results, "gpu_link")
@@ -213,16 +227,19 @@ def detail_of_link(results: Results, table: Table) -> list[str]:
     measured = {name for one in rows.values() for name in one["over_copy"]}
     told = {name: f"{name} of the SMs ({n})" for name, n in programs.items()} | {"chosen": f"chosen ({programs['chosen']})"}
     told = {name: said for name, said in {**told, UNORDERED: f"{UNORDERED} ({programs[AT_MOST]})"}.items() if name in measured}
-    head = ["bytes of a row", "copy, GB/s", *told.values()]
+    head = ["bytes of a row", "copy, GB/s", "the most", *told.values()]
     cells = [
-        [size, f"{one['gb_per_s']['copy']['median']:.1f}",
+        [size, f"{one['gb_per_s']['copy']['median']:.1f}", f"{most_over_copy(int(size)):.2f}",
          *(f"{one['over_copy'][name]['median']:.3f}" if name in one["over_copy"] else "-" for name in told)]
         for size, one in rows.items()
     ]  # fmt: skip
     how = f"read region by region, or {UNORDERED}" if UNORDERED in measured else "read as they stand: this commit knew no other order"
     return [
         "", "Rates over the copy's, by the programs that read at once, which is at most how many multiprocessors they are on. Rows are",
-        f"{how}.", "", *table(head, cells),
+        f"{how}. The most: what requests of {LINE} bytes allow, if {BESIDE} bytes come beside the",
+        f"data of each, sectors of {SECTOR} are read whole, and copies come in pieces of {PIECE}; short rows that are no multiple of",
+        f"{LINE} do not reach 0.90, then.",
+        "", *table(head, cells),
     ]  # fmt: skip
 
 

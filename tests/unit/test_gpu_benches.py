@@ -409,6 +409,13 @@ def made_up():
     return {name: {**head, "pieces": each} for name, each in pieces.items()}
 
 
+def test_what_requests_of_whole_lines_allow():
+    """Four lines of 148 bytes for rows of 512; of rows that begin at multiples of 16, 400 bytes lie on four lines and 13 sectors."""
+    assert gpu_page.most_over_copy(512) == gpu_page.most_over_copy(128) == pytest.approx(128 / 148 * 276 / 256)
+    assert gpu_page.most_over_copy(400) == pytest.approx(400 / (416 + 80) * 276 / 256)
+    assert gpu_page.most_over_copy(258) < 0.81
+
+
 def test_the_page_of_made_up_results(results):
     results.mkdir()
     for name, result in made_up().items():
