@@ -243,18 +243,20 @@ class ResultFile:
         self.values["earlier"] = before.get("earlier", [])
         if before["commit"] == common.commit():
             self.values["pieces"] = before["pieces"]
-        elif before["pieces"]:
-            said = {key: before[key] for key in ("commit", "date", "command", "foreign_load_percent", "pieces")}
-            self.values["earlier"] = [*self.values["earlier"], said]
-            print(f"{path}: {', '.join(before['pieces'])} of commit {before['commit']} stay until they are measured again", flush=True)
+            return
+        replaced = {piece for one in self.values["earlier"] for piece in one["pieces"]}  # by what is not whole
+        if stay := {piece: found for piece, found in before["pieces"].items() if piece not in replaced}:
+            said = {key: before[key] for key in ("commit", "date", "machine", "command", "foreign_load_percent")}
+            self.values["earlier"] = [*self.values["earlier"], {**said, "pieces": stay}]
+            print(f"{path}: {', '.join(stay)} of commit {before['commit']} stay until they are measured again", flush=True)
 
     def __contains__(self, piece: str) -> bool:
         return piece in self.values["pieces"]
 
-    def put(self, piece: str, found: Any, said: str = "") -> None:
-        """Add a piece, in the place of an earlier one, and write the file; `said`: a line for who looks on."""
+    def put(self, piece: str, found: Any, said: str = "", *, replaces: bool = True) -> None:
+        """Add a piece and write the file; `said`: a line for who looks on. `replaces`: it is whole, and an earlier one goes."""
         self.values["pieces"][piece] = found
-        for one in self.values["earlier"]:
+        for one in self.values["earlier"] if replaces else ():
             one["pieces"].pop(piece, None)
         self.values["earlier"] = [one for one in self.values["earlier"] if one["pieces"]]
         if self._folder is not None:

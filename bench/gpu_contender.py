@@ -15,6 +15,7 @@ memory. PyG: its `NeighborLoader` with pinned memory, its settings those that we
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import sys
@@ -210,7 +211,7 @@ class PyG:
 
     def _try(self) -> float:
         """Seeds a second of the loader that is there."""
-        batches, num_seeds, try_s = self.epoch(), 0, TRY_S if self._settings.seconds else 0.0
+        batches, num_seeds, try_s = itertools.chain.from_iterable(iter(self.epoch, None)), 0, TRY_S if self._settings.seconds else 0.0
         next(batches)
         since = time.perf_counter()
         for number, _ in enumerate(batches, 2):

@@ -42,11 +42,11 @@ Results = dict[str, dict[str, Any] | None]
 
 
 def pieces(results: Results, name: str) -> dict[str, Any]:
-    """What a benchmark has measured so far, at this commit or an earlier one."""
+    """What a benchmark has measured so far, at this commit or an earlier one: that stays until this one's is whole."""
     result = results.get(name) or {}
-    found: dict[str, Any] = {}
-    for one in (*result.get("earlier", ()), result):
-        found |= one.get("pieces", {})
+    found = dict(result.get("pieces", {}))
+    for one in result.get("earlier", ()):
+        found |= one["pieces"]
     return found
 
 
@@ -305,6 +305,12 @@ def picture_name(piece: str) -> str:
     return "gpu-busy-" + piece.replace(", batches of ", "-").replace(", ", "-") + ".png"
 
 
+def elsewhere(one: dict[str, Any], at: dict[str, Any]) -> str:
+    """The machine of an earlier result, where it is another one."""
+    before = one["machine"]
+    return "" if before == at else f", {before['processor']}, {before['cores']} cores, torch {before['torch']}"
+
+
 def machines(results: Results, table: Table) -> list[str]:
     """Which hardware each file is of."""
     cells = []
@@ -323,7 +329,7 @@ def machines(results: Results, table: Table) -> list[str]:
             f"PyG {device['torch_geometric']}",
             "; ".join([
                 f"{result['commit']}, {result['date']}: `{result['command']}`",
-                *(f"{', '.join(one['pieces'])}: {one['commit']}, {one['date']}" for one in result.get("earlier", ())),
+                *(f"{', '.join(one['pieces'])}: {one['commit']}, {one['date']}{elsewhere(one, at)}" for one in result.get("earlier", ())),
             ]),
         ])  # fmt: skip
     return table(["file", "device", "machine", "software", "commit and command"], cells)

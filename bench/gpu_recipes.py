@@ -44,6 +44,8 @@ PATIENCE_S = 120.0
 """For an answer of a contender."""
 SLOW = {("PyG", "prepare"): 2, **{(name, "build"): 2 for name in CONTENDERS}}
 """How often that: some seconds for each setting of PyG; an epoch presampled, and everything compiled, while all others do so too."""
+TAKES_S = {("PyG", "prepare"): 60.0, ("ducati", "build"): 45.0}
+"""What begins with less time left is not over in time."""
 TIMES_ITSELF = ("ducati",)
 """Measures while it is built what its division depends on: alone, when its turn has come."""
 COPY = ("PyG", "pyg")
@@ -84,7 +86,8 @@ class Contender:
         """End it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it ended before it had read all
+            self._process.stdin.close()
         try:
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -96,19 +99,20 @@ class Contender:
 class Comparison:
     """One configuration: what is there of it, and what is missing."""
 
-    def __init__(self, result: ResultFile, deadline: Deadline, dim: int, batch_size: int) -> None:
+    def __init__(self, result: ResultFile, deadline: Deadline, dim: int, batch_size: int, names: list[str], rounds: int) -> None:
         self._result, self._deadline, self._name = result, deadline, f"{dim} features, batches of {batch_size}"
+        self._names, self._rounds = names, rounds
         found = result.values["pieces"].get(self._name, {})
         self.rows: dict[str, dict[str, Any]] = found.get("contenders", {})
 
-    def missing(self, names: list[str], rounds: int) -> list[str]:
+    def missing(self) -> list[str]:
         """Contenders that still have rounds to go."""
-        return [name for name in names if "failed" not in self.rows.get(name, {}) and self._done(name) < rounds]
+        return [name for name in self._names if "failed" not in self.rows.get(name, {}) and self._done(name) < self._rounds]
 
     def _done(self, name: str) -> int:
         return min((len(self.rows.get(name, {}).get(mode, [])) for mode in MODES), default=0)
 
-    def run(self, names: list[str], store: Path, settings: Settings, rounds: int) -> bool:
+    def run(self, names: list[str], store: Path, settings: Settings) -> bool:
         """Run a group of contenders. Returns whether there was time for all of it."""
         if not self._deadline.allows(self._deadline.longest_s or EXPECTED_S, f"{self._name}: {', '.join(names)}"):
             return False
@@ -118,7 +122,7 @@ class Comparison:
             alive = [one for one in contenders if self._answers(one, "begin")]  # one by one: it measures the link
             alive = self._built_together([one for one in alive if one.name not in TIMES_ITSELF], alive)
             self._deadline.longest_s = max(self._deadline.longest_s, time.monotonic() - started + 2 * len(MODES) * ROUND_S)
-            return self._take_turns(alive, rounds)
+            return self._take_turns(alive)
         finally:
             for contender in contenders:
                 contender.close()
@@ -135,16 +139,17 @@ class Comparison:
         contender.ask(word)
         return self._note(contender.name, contender.read(), word)
 
-    def _take_turns(self, alive: list[Contender], rounds: int) -> bool:
+    def _take_turns(self, alive: list[Contender]) -> bool:
         longest_s, waiting = ROUND_S, list(alive)
-        for _ in range(rounds):
+        for _ in range(self._rounds):
             for contender in list(alive):
-                words = [mode for mode in MODES if len(self.rows[contender.name].get(mode, [])) < rounds]
+                words = [mode for mode in MODES if len(self.rows[contender.name].get(mode, [])) < self._rounds]
                 if contender in waiting:
                     waiting.remove(contender)
                     words = [*(["build"] if contender.name in TIMES_ITSELF else []), "prepare", *words]
                 for word in words:
-                    if not self._deadline.allows(longest_s, f"{self._name}: {contender.name}, {word}"):
+                    expected_s = max(longest_s, TAKES_S.get((contender.name, word), 0.0))
+                    if not self._deadline.allows(expected_s, f"{self._name}: {contender.name}, {word}"):
                         return False
                     started = time.monotonic()
                     if not self._answers(contender, word):
@@ -161,11 +166,9 @@ class Comparison:
         else:
             row.update(said)
         line = json.dumps({key: round(value, 1) for key, value in said.items() if isinstance(value, float)} or said)[:200]
-        line = f"{self._name}: {name}, {word} {line}"
-        if any(each.keys() & {*MODES, "failed"} for each in self.rows.values()):  # else it would be in the place of what there was before
-            self._result.put(self._name, {"contenders": self.rows, **summary(self.rows)}, line)
-        else:
-            print(line, flush=True)
+        found, is_whole = summary(self.rows), not self.missing()
+        replaces = is_whole and all(found["seeds_per_s"].values())
+        self._result.put(self._name, {"contenders": self.rows, **found}, f"{self._name}: {name}, {word} {line}", replaces=replaces)
         return "failed" not in said
 
 
@@ -214,8 +217,8 @@ def run_all(result: ResultFile, deadline: Deadline, options: argparse.Namespace)
     """All configurations, the smaller rows first."""
     for dim in options.dims:
         for batch_size in options.batches:
-            comparison = Comparison(result, deadline, dim, batch_size)
-            missing = comparison.missing(options.contenders, options.rounds)
+            comparison = Comparison(result, deadline, dim, batch_size, options.contenders, options.rounds)
+            missing = comparison.missing()
             feature_bytes = 10_000_000 * dim * 4
             if not missing:
                 continue
@@ -223,7 +226,7 @@ def run_all(result: ResultFile, deadline: Deadline, options: argparse.Namespace)
             settings = Settings(batch_size=batch_size, cache=int(KEPT * feature_bytes))
             free_bytes = psutil.virtual_memory().available if options.memory is None else options.memory << 30
             for group in groups(missing, feature_bytes, free_bytes):
-                if not comparison.run(group, store, settings, options.rounds):
+                if not comparison.run(group, store, settings):
                     return
 
 
@@ -233,8 +236,8 @@ def run_toy(result: ResultFile, deadline: Deadline, folder: Path, options: argpa
 
     generate("zipf", folder / "toy", **TOY)
     settings = Settings(batch_size=8, fanouts=(2, 2), cache=4096, seconds=0.0, least=1, warm_up=0)
-    comparison = Comparison(result, deadline, TOY["feature_dim"], settings.batch_size)
-    comparison.run(comparison.missing(options.contenders, 1), folder / "toy", settings, 1)
+    comparison = Comparison(result, deadline, TOY["feature_dim"], settings.batch_size, options.contenders, 1)
+    comparison.run(comparison.missing(), folder / "toy", settings)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Kernels that copy rows on a device, against their references, into poisoned output, byte for byte. Marked `gpu` they run on one."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -156,15 +158,34 @@ def test_nothing_but_the_rows_is_read_or_written(device):
     from penstock.kernels.gather_rows import gpu
 
     random = np.random.default_rng(0)
-    for row_bytes in (1, 7, 12, 48, 100, 130):
+    for row_bytes, max_programs in itertools.product((1, 7, 12, 48, 100, 130), (None, 2)):
         table, rows = address_rows(random, 40, row_bytes, 0, fenced=device.type == "cpu")
         ids, margin = np.arange(40)[::-1].copy(), 256
         space = poisoned_on(device, 40 * row_bytes + 2 * margin)
         before = space.cpu().numpy().copy()
         out = space[margin : margin + 40 * row_bytes]
-        gpu.gather_rows(on_device(table, device), row_bytes, on_device(ids, device), out)
+        gpu.gather_rows(on_device(table, device), row_bytes, on_device(ids, device), out, max_programs=max_programs)
         before[margin : margin + 40 * row_bytes] = rows[ids].reshape(-1)
         assert (space.cpu().numpy() == before).all()
+
+
+@pytest.mark.parametrize("row_bytes", [2945, 2951, 2960])
+@pytest.mark.parametrize("offset", [0, 15, 127])
+def test_rows_of_many_words_are_copied_to_the_last_one(row_bytes, offset, device):
+    """In several pieces, which begin before the row and end behind it."""
+    from penstock.kernels.gather_rows import gpu
+
+    table, rows = address_rows(np.random.default_rng(0), 140, row_bytes, offset)
+    for max_programs in (None, 2):
+        out = poisoned_on(device, 140 * row_bytes)
+        gpu.gather_rows(on_device(table, device), row_bytes, on_device(np.arange(140), device), out, max_programs=max_programs)
+        assert out.cpu().numpy().tobytes() == rows.tobytes()
+
+
+def test_a_table_in_memory_of_the_device_is_read_as_near():
+    from penstock.store.tiers.device import DeviceTier
+
+    assert DeviceTier(3, [8], torch.device("cpu")).max_programs is None
 
 
 def test_no_row_is_no_launch(device):

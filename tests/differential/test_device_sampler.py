@@ -158,6 +158,23 @@ def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, 
     assert workspace.run is None
 
 
+def test_new_nodes_are_written_to_the_table_where_they_may_be_looked_up_again(device):
+    """Of each node type: by all hops and edge types but the last."""
+    random = np.random.default_rng()
+    for graph, seed_type in ((homogeneous_graph(random, 100, 400), NODE), (typed_graph(random), "paper")):
+        sampler = NeighborSampler(graph, [2, 2, 2], seed=5)
+        ours = device_sampler(sampler, device, "device")
+        workspace = ours.workspace()
+        for batch in range(2):
+            compare(ours, sampler, seed_type, random.integers(0, 50, 9), workspace, batch=batch)
+        steps = [step for step in workspace.run.steps if step.drawn is not None]
+        flags = [each.constants["IS_LAST"] for each in workspace.run._launches if each.kernel is relabel._place]
+        assert len(flags) == len(steps) > 2
+        for number, (step, is_last) in enumerate(zip(steps, flags, strict=True)):
+            later = [one for one in steps[number + 1 :] if one.edge_type[0] == step.edge_type[0]]
+            assert is_last == (not later)
+
+
 def test_a_batch_that_is_left_in_the_middle(device):
     """By Ctrl-C: what it told the device may be on its way still when the next one is told."""
     random = np.random.default_rng()

@@ -1,5 +1,7 @@
 """What a device counts of the samples it draws, to find out what is hot: the numbers of the CPU."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +11,17 @@ import torch
 import penstock
 from penstock.cache import presample_device
 from penstock.cache.presample import presample_visits
+from penstock.errors import UsageError
+from penstock.feed.setup import make
+from penstock.kernels._recording import Recording
 from penstock.kernels._triton import tensor_device
-from penstock.order import RandomOrder
+from penstock.order import RandomOrder, SequentialOrder
 from penstock.plan import Plan
 from penstock.records import NODE
-from penstock.sample import NeighborSampler
+from penstock.sample import NeighborSampler, device_graph
 from penstock.sample.batches import SampledBatches
 from penstock.sample.device_graph import device_sampler
+from penstock.store import ingest
 from tests.feed.inputs import digests, homogeneous_data, typed_data
 from tests.graphs import assert_same_bytes, homogeneous_graph, typed_graph
 
@@ -89,3 +95,71 @@ def test_kept_rows_and_lists_are_those_of_the_cpu(device):
     }
     slots = [loader._caches.directories[NODE] for loader in drawn.values()]
     assert_same_bytes(*slots)
+
+
+def made(data, **options):
+    return penstock.NeighborLoader(data, **{**dict(num_neighbors=[3, 2], batch_size=40, seed=3, input_nodes=torch.arange(150)), **options})
+
+
+@pytest.mark.parametrize(("how", "count"), [({"presample_epochs": 2}, 8), ({"presample_batches": 2}, 2)], ids=["epochs", "batches"])
+def test_as_much_is_counted_as_the_plan_says(how, count, device, monkeypatch):
+    asked, counted = [], presample_device._count
+    monkeypatch.setattr(presample_device, "_count", lambda *arguments: (asked.append(0), counted(*arguments)))
+    plans = (Plan(policy="presample", cache="20%", device_topology=where, **how) for where in ("pinned", "host"))
+    assert_same_bytes(*(made(homogeneous_data(), device=device, plan=plan)._caches.directories[NODE] for plan in plans))
+    assert len(asked) == count
+
+
+def test_a_budget_of_the_host_is_shared_out_before_the_device_counts(device, monkeypatch):
+    """What is placed for it would be measured too."""
+    done = []
+    fit, place = make.fit_memory, device_graph.place_graph
+    monkeypatch.setattr(make, "fit_memory", lambda *arguments, **how: (done.append("fit"), fit(*arguments, **how))[1])
+    monkeypatch.setattr(device_graph, "place_graph", lambda *arguments: (done.append("place"), place(*arguments))[1])
+    plan = Plan(host_memory="4GiB", policy="presample", cache="20%", device_topology="pinned")
+    assert made(homogeneous_data(), device=device, plan=plan)._maker.device_sampler is not None
+    assert done == ["fit", "place"]
+
+
+def test_what_the_device_reads_is_what_the_plan_has_put_in_memory(device, tmp_path):
+    store = ingest(homogeneous_data(), tmp_path / "store")
+    maker = made(store, device=device, plan=Plan(topology="memory", policy="presample", cache="20%", device_topology="pinned"))._maker
+    for edge_type, csc in maker.sampler.graph.adjacency.items():
+        assert csc.indices.base is None or not isinstance(csc.indices, np.memmap)
+        if csc.indices.nbytes and device == "cpu":
+            assert maker.device_sampler.graph.adjacency[edge_type].indices.data_ptr() == csc.indices.ctypes.data
+
+
+def test_an_order_over_other_seeds_is_refused(device):
+    plan = Plan(policy="presample", cache="20%", device_topology="pinned")
+    for num_seeds in (100, 200):
+        with pytest.raises(UsageError, match=f"the order is over {num_seeds} seeds, given are 150"):
+            made(homogeneous_data(), device=device, plan=plan, order=SequentialOrder(num_seeds))
+
+
+def test_lists_are_placed_once_at_a_time(device, monkeypatch):
+    """Those that are placed to find out what is hot are gone before the best ones are placed."""
+    placed, place = [], device_graph.place_graph
+
+    def noted(*arguments):
+        gc.collect()
+        assert all(one() is None for one in placed)
+        graph = place(*arguments)
+        placed.append(weakref.ref(next(iter(graph.adjacency.values())).indptr))
+        return graph
+
+    monkeypatch.setattr(device_graph, "place_graph", noted)
+    kept = Plan(policy="presample", cache="20%", neighbor_policy="presample", neighbor_cache="30%", device_topology="pinned")
+    loader = made(homogeneous_data(), device=device, plan=kept)
+    assert len(placed) == 2
+    del loader
+    placed.clear()
+    assert made(homogeneous_data(), device=device, plan=Plan(policy="presample", cache="20%", device_topology="pinned"))
+    assert len(placed) == 1, "where none are kept, they stay"
+
+
+def test_samples_are_asked_for_as_one(device, monkeypatch):
+    asked, ask = [], Recording.ask
+    monkeypatch.setattr(Recording, "ask", lambda recording: (asked.append(0), ask(recording)))
+    made(homogeneous_data(), device=device, plan=Plan(policy="presample", cache="20%", device_topology="device"), batch_size=15)
+    assert len(asked) == 10 - 2 * presample_device.UNDER_WAY

@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
+from penstock.kernels.gather_cached.gpu import gather_cached
 from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as sampling
@@ -71,6 +72,26 @@ def test_rows_are_read_by_whole_lines(row_bytes, offset, max_programs):
     last = first + row_bytes - 1
     assert reads.lines <= (last // 128 - first // 128 + 1).sum()
     assert reads.sectors <= (last // 32 - first // 32 + 1).sum()
+
+
+@pytest.mark.parametrize("max_programs", [None, 2])
+def test_words_are_no_wider_than_the_place_of_the_result_allows(max_programs):
+    table, rows = address_rows(np.random.default_rng(0), 70, 512, 0)
+    ids, space = np.arange(70)[::-1].copy(), torch.zeros(70 * 512 + 64, dtype=torch.uint8)
+    out = space[4 : 4 + 70 * 512]
+    gather_rows(torch.from_numpy(table), 512, torch.from_numpy(ids), out, max_programs=max_programs)
+    assert out.numpy().tobytes() == rows[ids].tobytes()
+
+
+def test_words_are_no_wider_than_the_place_of_the_cache_allows():
+    random = np.random.default_rng(0)
+    (table, rows), (cache, kept) = (address_rows(random, 70, 512, 0), address_rows(random, 20, 512, 4))
+    slots, ids, out = np.full(70, -1, np.int32), random.integers(0, 70, 100), torch.zeros(100 * 512, dtype=torch.uint8)
+    slots[:20] = np.arange(20)
+    there = (torch.from_numpy(each) for each in (table, cache, slots, ids))
+    gather_cached(*there, 512, out, torch.zeros(1, dtype=torch.int64), by_position=False, max_programs=3)
+    expected = np.where((slots[ids] >= 0)[:, None], kept[np.maximum(slots[ids], 0)], rows[ids])
+    assert out.numpy().tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("seed", range(8))

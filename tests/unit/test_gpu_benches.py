@@ -175,6 +175,38 @@ def test_a_contender_that_fails_is_noted(results, tmp_path, monkeypatch):
     assert piece["contenders"]["mmap"]["failed"] == "ZeroDivisionError: division by zero"
 
 
+def test_what_an_earlier_commit_has_stays_until_all_of_it_is_there_again(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_recipes, "Contender", InThisProcess)
+    monkeypatch.setattr(gpu_contender, "settle", lambda contender: contender.rest())
+    some, measure = ["--toy", "--out", str(tmp_path), "--contenders", "mmap", "pagraph"], gpu_contender.measure
+
+    def of_commit(name):
+        monkeypatch.setenv("BENCH_COMMIT", name)
+        gpu_recipes.main(some)
+        result = json.loads((tmp_path / "gpu_recipes.json").read_text())
+        (piece,) = gpu_page.pieces({"gpu_recipes": result}, "gpu_recipes").values()
+        return [one["commit"] for one in result["earlier"]], piece["contenders"]["mmap"]
+
+    earlier, first = of_commit("one")
+    assert earlier == []
+    monkeypatch.setattr(gpu_contender, "measure", lambda *arguments: 1 / 0)
+    for name in ("two", "three"):
+        assert of_commit(name) == (["one"], first)
+    monkeypatch.setattr(gpu_contender, "measure", measure)
+    earlier, latest = of_commit("four")
+    assert earlier == []
+    assert latest != first
+
+
+def test_a_contender_that_has_ended_is_closed_all_the_same(tmp_path):
+    contender = gpu_recipes.Contender("mmap", tmp_path, gpu_contender.Settings(batch_size=8))
+    contender._process.kill()
+    contender._process.wait()
+    contender.ask("load")
+    assert contender.read() == {"failed": "the process ended with code -9"}
+    contender.close()
+
+
 def test_a_contender_that_says_nothing_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_recipes, "PATIENCE_S", 0.1)
     contender = gpu_recipes.Contender("mmap", tmp_path, gpu_contender.Settings(batch_size=8))

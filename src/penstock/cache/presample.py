@@ -55,9 +55,7 @@ def iterate_samples(
 
     Up to `num_threads` sample ahead, each with a workspace: as many as `ROOM` of the free memory holds what they work with.
     """
-    sampler, order, num_seeds = batches.sampler, batches.order, len(batches.seeds)
-    if order.num_seeds != num_seeds:
-        raise UsageError(f"the order is over {order.num_seeds} seeds, given are {num_seeds}")
+    sampler, places = batches.sampler, places_of(batches, epochs, max_batches)
     idle, workspace = SimpleQueue[Workspace](), sampler.workspace()
     idle.put(workspace)
 
@@ -68,7 +66,6 @@ def iterate_samples(
         finally:
             idle.put(workspace)
 
-    places = places_of(batches, epochs, max_batches)
     if num_threads > 1 and (place := next(places, None)) is not None:
         yield (sample := draw(*place))
         num_threads = min(num_threads, int(ROOM * free_bytes()) // (workspace.num_bytes + 3 * sample.num_bytes))
@@ -90,10 +87,10 @@ def iterate_samples(
 
 
 def places_of(batches: SampledBatches, epochs: Iterable[int], max_batches: int | None) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield (epoch, index, int64[<= batch_size] seeds) of all batches, or of `max_batches` spread evenly over each epoch."""
-    for epoch in epochs:
-        for batch in spread(batches.num_batches, max_batches):
-            yield epoch, batch, batches.seeds_of(epoch, batch)
+    """Return (epoch, index, int64[<= batch_size] seeds) of all batches, or of `max_batches` spread evenly over each epoch."""
+    if batches.order.num_seeds != (num_seeds := len(batches.seeds)):
+        raise UsageError(f"the order is over {batches.order.num_seeds} seeds, given are {num_seeds}")
+    return ((epoch, batch, batches.seeds_of(epoch, batch)) for epoch in epochs for batch in spread(batches.num_batches, max_batches))
 
 
 def spread(count: int, most: int | None) -> list[int]:

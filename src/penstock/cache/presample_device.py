@@ -35,19 +35,31 @@ def count_on_device(
 
     `drawn_by`: gives who draws the samples of a sampler.
     """
-    graph, ours = batches.sampler.graph, drawn_by(draw_apart(batches.sampler))
-    device, num_batches = ours.graph.device, num_epochs * len(spread(batches.num_batches, max_batches))
-    places = places_of(batches, range(num_epochs), max_batches)
+    ours = drawn_by(draw_apart(batches.sampler))
+    device = ours.graph.device
     try:
-        nodes = {t: torch.zeros(count, dtype=torch.int32, device=device) for t, count in graph.num_nodes.items()}
-        lists = {e: torch.zeros(csc.num_dst, dtype=torch.int32, device=device) for e, csc in graph.adjacency.items()}
-        for seeds, sample in told(_drawn(ours, batches.seed_type, places), "finding out what is hot: batch", num_batches):
-            _count(sample, seeds, nodes, lists)
-    except torch.OutOfMemoryError:
-        logger.warning("%s has no room to count what samples visit: the CPU does, which takes longer", device)
+        return _visits(batches, ours, num_epochs, max_batches)
+    except RuntimeError as error:  # of torch, of the driver
+        if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in str(error):
+            raise
+        logger.warning(
+            "%s has no room to count what samples visit, and the CPU does it, which takes longer: leave more of its memory free, or count "
+            "fewer batches (presample_batches=)", device,
+        )  # fmt: skip
         return None
     finally:
         settle(device)  # samples may be under way still, and read the topology
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # what is free decides how much is kept
+
+
+def _visits(batches: SampledBatches, ours: DeviceSampler, num_epochs: int, max_batches: int | None) -> Visits:
+    graph, device = batches.sampler.graph, ours.graph.device
+    num_batches, places = num_epochs * len(spread(batches.num_batches, max_batches)), places_of(batches, range(num_epochs), max_batches)
+    nodes = {t: torch.zeros(count, dtype=torch.int32, device=device) for t, count in graph.num_nodes.items()}
+    lists = {e: torch.zeros(csc.num_dst, dtype=torch.int32, device=device) for e, csc in graph.adjacency.items()}
+    for seeds, sample in told(_drawn(ours, batches.seed_type, places), "finding out what is hot: batch", num_batches):
+        _count(sample, seeds, nodes, lists)
     narrow = np.min_scalar_type(num_batches)
     return Visits({t: _narrowed(each, narrow) for t, each in nodes.items()}, {e: _narrowed(each, narrow) for e, each in lists.items()})
 

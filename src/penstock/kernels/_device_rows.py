@@ -5,10 +5,10 @@ device's own in the same way, whatever object owns it. In: addresses of rows. Ou
 rows is written, and none read but those of the words that a row lies on, at any row size and alignment.
 
 A copy goes in the widest words that all addresses and the row's size are multiples of: 16 bytes as two of 8, which the compiler joins, else
-8 or 4. Over the link rows are read by words of 16 whatever their alignment, and bytes beside a row are left out: more requests would be
-under way for as many bytes. What is less than 4 bytes is written in 2 or 1 of a word that was read. A row that does not begin at a multiple
-of 128 bytes is read from the boundary before it on, with the lanes before its first byte idle, so that requests over the link are for whole
-lines. Source: UVA, which reports 88-93 % of the link's bandwidth with that and 78-82 % without.
+8 or 4. Over the link rows of 32 bytes and more are read by words of 16 whatever their alignment, and bytes beside a row are left out: more
+requests would be under way for as many bytes. What is less than 4 bytes is written in 2 or 1 of a word that was read. A row that does not
+begin at a multiple of 128 bytes is read from the boundary before it on, with the lanes before its first byte idle, so that requests over
+the link are for whole lines. Source: UVA, which reports 88-93 % of the link's bandwidth with that and 78-82 % without.
 """
 
 # types are constants of kernels here:

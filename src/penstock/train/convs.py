@@ -106,7 +106,7 @@ class _Product(torch.autograd.Function):
 def transposed(matrix: Tensor) -> Tensor:
     """The transpose of a CSR matrix as one, without a look at what is in it."""
     num_rows, num_columns = matrix.shape
-    # half the bytes of int64: a batch has fewer rows than 2**31
+    # half the bytes of int64: a batch has fewer rows and edges than 2**31
     rows, columns = torch._convert_indices_from_csr_to_coo(matrix.crow_indices(), matrix.col_indices(), out_int32=True)  # pyright: ignore[reportPrivateImportUsage]
     ascending, order = columns.sort(stable=True)
     starts = torch._convert_indices_from_coo_to_csr(ascending, num_columns, out_int32=True)  # pyright: ignore[reportPrivateImportUsage]

@@ -49,7 +49,8 @@ class CacheToCome:
         self._over = caches.of_nodes
         self._fixed_bytes = maker.device_topology_bytes
         self._is_static, self._num_asked, self.report = self._policy in STATIC, 0, ""
-        self._ranked = {t: self._choose(t, table.num_rows) for t, table in self._over.items()} if self._is_static else {}
+        with self._delivery.working():  # where the cache will be taken: memory of a stream is used again on that one
+            self._ranked = {t: self._choose(t, table.num_rows) for t, table in self._over.items()} if self._is_static else {}
 
     def batch_asked(self) -> None:
         """Count a batch that the user asks for: the steps on those before are done."""

@@ -3,8 +3,8 @@
 In: what will be sampled, and tables that the device reads over the link. Out: seconds per hit.
 Source: DUCATI (SIGMOD'23): sampling is timed with random lists on the device, gathering with random rows; both are nearly straight over the
 hits, and their slopes are what a hit saves. Random lists, of those that the samples read, are placed for it; rows that would be hits are
-left out of the read. The paper has one slope for all lists; here there is one for all lines that the link carries for them: a list within one line saves
-less than one of many, of which fifteen are read.
+left out of the read. The paper has one slope for all lists; here there is one for all lines that the link carries for them: a list within
+one line saves less than one of many, of which fifteen are read.
 """
 
 from __future__ import annotations

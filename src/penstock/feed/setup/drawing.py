@@ -6,18 +6,26 @@ are drawn. A device reads neighbour lists out of its own memory (GNNLab) or, ove
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import BudgetError, NotSupportedError, UsageError, argument
 from penstock.feed.maker import BatchMaker
 from penstock.plan import Plan
-from penstock.sample.device_graph import on_cpu_only, topology_bytes
+from penstock.records import EdgeType, Graph
+from penstock.sample import NeighborSampler
+from penstock.sample.device_graph import device_sampler, on_cpu_only, topology_bytes
 from penstock.store.budget import format_bytes, parse_bytes
 from penstock.store.device_memory import look_at_device_memory
 from penstock.store.process_memory import free_bytes, resident_bytes_outside
+
+if TYPE_CHECKING:
+    from penstock.sample.device import DeviceSampler
 
 SHARE = 1 / 2
 """Of the device's free memory, for the topology: it is placed at the start, and the model and its batches come after it."""
@@ -39,6 +47,33 @@ class Drawing:
     def is_on_device(self) -> bool:
         """Whether a device draws the samples."""
         return self.topology != "host"
+
+
+class Placement:
+    """Where a device reads a graph: placed when that is first needed, and once, if what is kept allows it.
+
+    Args:
+        device, topology: see `penstock.sample.device_graph.place_graph`.
+    """
+
+    def __init__(self, device: torch.device, topology: str) -> None:
+        self._device, self._topology = device, topology
+        self._before: DeviceSampler | None = None
+
+    def draw(self, sampler: NeighborSampler, kept: Mapping[EdgeType, np.ndarray] | None = None) -> DeviceSampler:
+        """Return who draws the samples of a sampler. `kept`: lists that are on the device, none unless said."""
+        if self._before is not None and not kept and _are_same(self._before.host.graph, sampler.graph):
+            return self._before.over(sampler)
+        self._before = None  # its memory first
+        ours = device_sampler(sampler, self._device, self._topology, kept)
+        self._before = None if kept else ours
+        return ours
+
+
+def _are_same(one: Graph, other: Graph) -> bool:
+    """Whether graphs are made of the same arrays."""
+    pairs = zip(one.adjacency.values(), other.adjacency.values(), strict=True)
+    return all(a.indptr is b.indptr and a.indices is b.indices and a.edge_ids is b.edge_ids for a, b in pairs)
 
 
 def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:

@@ -23,13 +23,12 @@ from penstock.feed.maker import BatchMaker
 from penstock.feed.options import LoaderOptions
 from penstock.feed.setup.bottoms import Access
 from penstock.feed.setup.choices import make_caches, workload_of
-from penstock.feed.setup.drawing import Drawing
+from penstock.feed.setup.drawing import Drawing, Placement
 from penstock.gather import Seat, ShardedCache, ShardGroup, TieredTable, open_shards
 from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
-from penstock.sample.device_graph import device_sampler
 from penstock.sample.weights import with_weights
 from penstock.store.process_memory import give_back_freed_memory
 
@@ -111,22 +110,19 @@ def fill_caches(
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
     as_user = maker.delivery.calling()
     with maker.delivery.working():
-        if drawing.is_on_device and plan.host_memory is None:  # it finds out what is hot; else memory is measured without it
+        workload, placement = workload_of(plan, maker), None
+        if drawing.is_on_device:
             assert access.reader is not None
-            maker.device_sampler = device_sampler(maker.sampler, access.reader, drawing.topology)
-        workload = workload_of(plan, maker)
+            placement = Placement(access.reader, drawing.topology)
+            if plan.host_memory is None:  # else memory is measured without it
+                workload = dataclasses.replace(workload, drawn_by=placement.draw)
         options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
         caches = make_caches(plan, fields, workload, tables, access, **options_of)
         served = {(key, kind.name) for key, table in caches.tables.items() if key not in tables for kind in table.kinds}
         caches.states = {place: state for place, state in states_of(of_nodes, of_edges).items() if place in served}
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
-        if drawing.is_on_device:
-            assert access.reader is not None
-            if maker.device_sampler is None or caches.kept:
-                maker.device_sampler = None  # its memory first
-                maker.device_sampler = device_sampler(maker.sampler, access.reader, drawing.topology, caches.kept)
-            else:
-                maker.device_sampler = maker.device_sampler.over(maker.sampler)
+        if placement is not None:
+            maker.device_sampler = placement.draw(maker.sampler, caches.kept)
             maker.looked_at = caches.looked_at
             caches.kept = {} if plan.host_memory is not None else caches.kept
     maker.delivery.settle()

@@ -13,7 +13,7 @@ from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, l
 from penstock.kernels._triton import cdiv, launch
 
 MAX_PROGRAMS = 1 << 16
-"""Where rows come from the device's own memory; over the link fewer do, see `store.tiers.PinnedTier`."""
+"""Where rows come from the device's own memory, some of them at least; over the link fewer do, see `store.tiers.PinnedTier`."""
 
 
 @triton.jit(do_not_specialize=("table", "ids", "out", "order", "num_rows"))  # another number or address is not to be another kernel
