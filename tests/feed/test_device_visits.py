@@ -125,8 +125,8 @@ def test_what_the_device_reads_is_what_the_plan_has_put_in_memory(device, tmp_pa
     store = ingest(homogeneous_data(), tmp_path / "store")
     maker = made(store, device=device, plan=Plan(topology="memory", policy="presample", cache="20%", device_topology="pinned"))._maker
     for edge_type, csc in maker.sampler.graph.adjacency.items():
-        assert csc.indices.base is None or not isinstance(csc.indices, np.memmap)
-        if csc.indices.nbytes and device == "cpu":
+        assert not isinstance(csc.indices, np.memmap)
+        if tensor_device(device).type == "cpu":  # a driver may have had it copied
             assert maker.device_sampler.graph.adjacency[edge_type].indices.data_ptr() == csc.indices.ctypes.data
 
 
