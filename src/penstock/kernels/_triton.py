@@ -99,9 +99,8 @@ def launch(kernel: Any, num_programs: int, device: torch.device, *arguments: Any
         else:
             import torch
 
-            with torch.cuda.device(
-                device.index
-            ):  # our kernels count and copy; Triton 3.9 warns where nothing is said of floating-point numbers
+            # our kernels count and copy; Triton 3.9 warns where nothing is said of floating-point numbers
+            with torch.cuda.device(device.index):
                 compiled = kernel[(num_programs,)](*arguments, **constants, enable_fp_fusion=False)
     if (launches := getattr(_notes, "launches", None)) is not None:
         launches.append(Launch(kernel, compiled, num_programs, arguments, constants))
