@@ -12,12 +12,11 @@ import penstock
 from penstock.cache import presample_device
 from penstock.cache.presample import presample_visits
 from penstock.errors import UsageError
-from penstock.feed.setup import make
 from penstock.kernels._recording import Recording
 from penstock.kernels._triton import tensor_device
 from penstock.order import RandomOrder, SequentialOrder
 from penstock.plan import Plan
-from penstock.records import NODE
+from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler, device_graph
 from penstock.sample.batches import SampledBatches
 from penstock.sample.device_graph import device_sampler
@@ -110,15 +109,16 @@ def test_as_much_is_counted_as_the_plan_says(how, count, device, monkeypatch):
     assert len(asked) == count
 
 
-def test_a_budget_of_the_host_is_shared_out_before_the_device_counts(device, monkeypatch):
-    """What is placed for it would be measured too."""
-    done = []
-    fit, place = make.fit_memory, device_graph.place_graph
-    monkeypatch.setattr(make, "fit_memory", lambda *arguments, **how: (done.append("fit"), fit(*arguments, **how))[1])
-    monkeypatch.setattr(device_graph, "place_graph", lambda *arguments: (done.append("place"), place(*arguments))[1])
-    plan = Plan(host_memory="4GiB", policy="presample", cache="20%", device_topology="pinned")
-    assert made(homogeneous_data(), device=device, plan=plan)._maker.device_sampler is not None
-    assert done == ["fit", "place"]
+def test_under_a_budget_of_the_host_the_cpu_counts(device, monkeypatch):
+    """What comes from the device is in memory that the budget does not know of."""
+    asked, count = [], presample_device.count_on_device
+    monkeypatch.setattr(presample_device, "count_on_device", lambda *arguments, **how: (asked.append(0), count(*arguments, **how))[1])
+    plan = Plan(policy="degree", cache="10%", neighbor_policy="presample", neighbor_cache="30%", device_topology="pinned")
+    for budget in (None, "4GiB"):
+        asked.clear()
+        loader = made(homogeneous_data(), device=device, plan=replace(plan, host_memory=budget))
+        assert loader._maker.device_sampler.graph.adjacency[EDGE].kept is not None
+        assert bool(asked) == (budget is None)
 
 
 def test_what_the_device_reads_is_what_the_plan_has_put_in_memory(device, tmp_path):
@@ -161,5 +161,9 @@ def test_lists_are_placed_once_at_a_time(device, monkeypatch):
 def test_samples_are_asked_for_as_one(device, monkeypatch):
     asked, ask = [], Recording.ask
     monkeypatch.setattr(Recording, "ask", lambda recording: (asked.append(0), ask(recording)))
-    made(homogeneous_data(), device=device, plan=Plan(policy="presample", cache="20%", device_topology="device"), batch_size=15)
+    plan = Plan(policy="presample", cache="20%", device_topology="device")
+    loader = made(homogeneous_data(), device=device, plan=plan, batch_size=15)
     assert len(asked) == 10 - 2 * presample_device.UNDER_WAY
+    asked.clear()
+    assert len(list(loader)) == 10
+    assert len(asked) == 10 - 2

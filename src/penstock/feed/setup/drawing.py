@@ -17,7 +17,7 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.errors import BudgetError, NotSupportedError, UsageError, argument
 from penstock.feed.maker import BatchMaker
 from penstock.plan import Plan
-from penstock.records import EdgeType, Graph
+from penstock.records import EdgeType
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import device_sampler, on_cpu_only, topology_bytes
 from penstock.store.budget import format_bytes, parse_bytes
@@ -50,7 +50,7 @@ class Drawing:
 
 
 class Placement:
-    """Where a device reads a graph: placed when that is first needed, and once, if what is kept allows it.
+    """Where a device reads a graph: placed when that is first needed, and once, if what is kept allows it. All samplers are of that graph.
 
     Args:
         device, topology: see `penstock.sample.device_graph.place_graph`.
@@ -62,18 +62,12 @@ class Placement:
 
     def draw(self, sampler: NeighborSampler, kept: Mapping[EdgeType, np.ndarray] | None = None) -> DeviceSampler:
         """Return who draws the samples of a sampler. `kept`: lists that are on the device, none unless said."""
-        if self._before is not None and not kept and _are_same(self._before.host.graph, sampler.graph):
+        if self._before is not None and not kept:
             return self._before.over(sampler)
         self._before = None  # its memory first
         ours = device_sampler(sampler, self._device, self._topology, kept)
         self._before = None if kept else ours
         return ours
-
-
-def _are_same(one: Graph, other: Graph) -> bool:
-    """Whether graphs are made of the same arrays."""
-    pairs = zip(one.adjacency.values(), other.adjacency.values(), strict=True)
-    return all(a.indptr is b.indptr and a.indices is b.indices and a.edge_ids is b.edge_ids for a, b in pairs)
 
 
 def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:

@@ -114,7 +114,7 @@ def fill_caches(
         if drawing.is_on_device:
             assert access.reader is not None
             placement = Placement(access.reader, drawing.topology)
-            if plan.host_memory is None:  # else memory is measured without it
+            if plan.host_memory is None:  # counts come by way of pinned memory, which no budget has planned
                 workload = dataclasses.replace(workload, drawn_by=placement.draw)
         options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
         caches = make_caches(plan, fields, workload, tables, access, **options_of)
