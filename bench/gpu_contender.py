@@ -14,7 +14,6 @@ memory. PyG: its `NeighborLoader` with pinned memory, its settings those that we
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import os
@@ -44,6 +43,8 @@ MOST_BATCHES = 12 << 30
 """Bytes of rows of all batches that are under way at once."""
 TRY_S = 3.0
 """Of a setting of PyG's: once so long until all workers have come to deliver, and once to see how fast they are."""
+WAIT_S = 20.0
+"""For a batch of its workers: where none of them comes by then, none will."""
 LOOK_S, IDLE_SHARE = 0.2, 0.2
 """Between two looks at what a contender's processes compute, and how much of one processor is none."""
 
@@ -176,6 +177,7 @@ class PyG:
         data = Data(x=x, y=y, edge_index=torch.stack([indices.long(), columns]), num_nodes=indptr.numel() - 1)
         del indices, columns, indptr
         self._data, self._train, self._sampler = data, train, None
+        self._made: dict[Variant, Any] = {}
         self.step = pyg_step(settings.model, x.shape[1], len(settings.fanouts), self.device)
         self.about: dict[str, Any] = {"sampler": "pyg-lib" if has.WITH_PYG_LIB else "torch-sparse"}
 
@@ -192,22 +194,22 @@ class PyG:
         """Its workers stay."""
 
     def prepare(self) -> None:
-        """Choose the fastest setting, while nobody else is at work."""
+        """Choose the fastest setting, while nobody else is at work. Workers of the others stay, idle: torch waits for them in many ways."""
         rates: dict[str, float] = {}
         works: dict[Variant, float] = {}
         for variant in self.variants():
-            self._loader, self.workers = self._make(variant), variant.workers
+            self._loader, self.workers = self._made.setdefault(variant, self._make(variant)), variant.workers
             try:
                 works[variant] = self._try()
                 rates[str(variant)] = round(works[variant], 1)
-            except (RuntimeError, OSError) as error:  # no shared memory, no handles
+            except (RuntimeError, OSError) as error:  # no shared memory, no handles, no batch in time
                 rates[f"{variant}: {str(error).splitlines()[0][:120]}"] = 0.0
-            self.end()
+            settle(self)
         if not works:
             raise CannotRun(f"no setting of PyG's loader works: {rates}")
         best = max(works, key=lambda variant: works[variant])
         self.about |= {"tried_seeds_per_s": rates, "chosen": str(best)}
-        self._loader, self.workers = self._make(best), best.workers
+        self._loader, self.workers = self._made[best], best.workers
 
     def _try(self) -> float:
         """Seeds a second of the loader that is there."""
@@ -227,17 +229,16 @@ class PyG:
         return num_seeds / (time.perf_counter() - since)
 
     def end(self) -> None:
-        """Its workers end before the next ones begin; by themselves they do not, and torch waits five seconds for each."""
-        loader = getattr(self._loader, "loader", self._loader)  # of a PrefetchLoader
-        for worker in getattr(getattr(loader, "_iterator", None), "_workers", ()):
-            worker.terminate()
-        self._loader = None
-        gc.collect()
+        """Its workers end with it; by themselves they do not, and torch waits five seconds for each."""
+        for made in self._made.values():
+            loader = getattr(made, "loader", made)  # of a PrefetchLoader
+            for worker in getattr(getattr(loader, "_iterator", None), "_workers", ()):
+                worker.kill()
 
     def _make(self, variant: Variant) -> Any:
         from torch_geometric.loader import NeighborLoader, PrefetchLoader
 
-        more = {"persistent_workers": True} if variant.workers else {}
+        more = {"persistent_workers": True, "timeout": WAIT_S} if variant.workers else {}
         shared = {} if self._sampler is None else {"neighbor_sampler": self._sampler}
         loader = NeighborLoader(
             self._data, list(self._settings.fanouts), input_nodes=self._train, batch_size=self._settings.batch_size, shuffle=True,
@@ -352,6 +353,8 @@ def main() -> None:
     given = json.loads(sys.argv[3])
     for said in serve(sys.argv[1], sys.argv[2], Settings(**{**given, "fanouts": tuple(given["fanouts"])}), sys.stdin):
         print(json.dumps(said), file=out, flush=True)
+    sys.stderr.flush()
+    os._exit(0)  # torch would wait for threads whose workers are gone
 
 
 if __name__ == "__main__":

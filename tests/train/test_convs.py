@@ -6,9 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, SAGEConv
+from torch_geometric.utils import spmm
 
 import penstock
 from penstock.feed import Layer, layers
+from penstock.feed.layers import has_weights as says_weights
 from penstock.kernels import _triton
 from penstock.train import convs
 from penstock.train.models import GNN
@@ -21,34 +23,44 @@ PAIRS = {
 }
 
 
-def random_matrix(num_rows, num_columns, num_edges):
+def random_matrix(num_rows, num_columns, num_edges, *, has_weights=True):
     """Some rows and columns are empty; some edges are there twice."""
     random = np.random.default_rng()
     ends = np.sort(random.integers(0, max(1, num_rows - 1), num_edges))
     row_ptr = torch.from_numpy(np.searchsorted(ends, np.arange(num_rows + 1)))
     columns = torch.from_numpy(random.integers(0, max(1, num_columns // 2), num_edges))
-    return Layer(num_columns, num_rows, row_ptr, columns, columns, None).adj_t(torch.rand(num_edges))
+    return Layer(num_columns, num_rows, row_ptr, columns, columns, None).adj_t(torch.rand(num_edges) if has_weights else None)
 
 
+@pytest.mark.parametrize("has_weights", [False, True])
 @pytest.mark.parametrize("sizes", [(7, 12, 60), (1, 5, 3), (4, 4, 0)])
-def test_a_transpose(sizes):
-    matrix = random_matrix(*sizes)
-    identity = torch.eye(sizes[0])
-    torch.testing.assert_close(torch.sparse.mm(convs.transposed(matrix), identity), torch.sparse.mm(matrix, torch.eye(sizes[1])).T)
+def test_sums_by_column(sizes, has_weights):
+    matrix, rows = random_matrix(*sizes, has_weights=has_weights), torch.rand(sizes[0], 3)
+    assert not sizes[2] or says_weights(matrix) == has_weights
+    torch.testing.assert_close(convs.sums_by_column(matrix, rows), torch.sparse.mm(matrix, torch.eye(sizes[1])).T @ rows)
 
 
+def test_ones_that_were_replaced_by_more_count_as_weights():
+    """Which they are: their place is no longer known."""
+    few, many = (random_matrix(5, 5, size, has_weights=False) for size in (10, 700_000))
+    assert not says_weights(many)
+    rows = torch.rand(5, 2)
+    torch.testing.assert_close(convs.sums_by_column(few, rows), torch.sparse.mm(few, torch.eye(5)).T @ rows)
+
+
+@pytest.mark.parametrize("has_weights", [False, True])
 @pytest.mark.parametrize("kind", PAIRS)
-def test_gradients_are_those_of_pygs_layers(kind, device):
-    """On a device they come by way of the transpose."""
+def test_gradients_are_those_of_pygs_layers(kind, has_weights, device):
+    """On a device they go along the edges."""
     ours, theirs, make = PAIRS[kind]
     (batch,) = penstock.NeighborLoader(make_data(), [4], torch.arange(60), batch_size=60, seed=0)
     [layer] = layers(batch)
-    x, found = torch.rand(layer.num_src, 4), []
+    x, weights, found = torch.rand(layer.num_src, 4), torch.rand(layer.sources.numel()), []
     for where, kept in ((_triton.tensor_device(device), ours), (torch.device("cpu"), theirs)):
         torch.manual_seed(0)
         conv, rows = make(kept).to(where), x.to(where).requires_grad_()
         row_ptr, sources = layer.row_ptr.to(where), layer.sources.to(where)
-        adjacency = Layer(layer.num_src, layer.num_dst, row_ptr, sources, sources, None).adj_t()
+        adjacency = Layer(layer.num_src, layer.num_dst, row_ptr, sources, sources, None).adj_t(weights.to(where) if has_weights else None)
         conv(rows if kind == "gcn" else (rows, rows[: layer.num_dst]), adjacency).square().sum().backward()
         found.append([rows.grad.cpu(), *(each.grad.cpu() for each in conv.parameters())])
     for one, other in zip(*found, strict=True):
@@ -114,6 +126,15 @@ def test_a_product_gives_the_gradients_of_torch():
     matrix, x = random_matrix(9, 20, 100), torch.rand(20, 5, requires_grad=True)
     [expected], [found] = (torch.autograd.grad(way(matrix, x).square().sum(), x) for way in (torch.sparse.mm, convs._Product.apply))
     torch.testing.assert_close(found, expected)
+
+
+def test_means_and_their_gradients_are_those_of_pyg():
+    """Some rows and columns have no edge, some edges are there twice."""
+    matrix, x = random_matrix(9, 20, 100, has_weights=False), torch.rand(20, 5, requires_grad=True)
+    expected, found = (way(matrix, x) for way in (lambda *given: spmm(*given, reduce="mean"), convs.means))
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(convs.means(matrix, x.detach()), expected.detach())
+    torch.testing.assert_close(*(torch.autograd.grad(values.square().sum(), x) for values in (found, expected)))
 
 
 @pytest.mark.gpu

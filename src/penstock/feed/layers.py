@@ -67,6 +67,12 @@ class Layer:
             )
 
 
+def has_weights(adj_t: torch.Tensor) -> bool:
+    """Whether `Layer.adj_t` was given values; without, they are ones, known by their place."""
+    address = adj_t.values().data_ptr()
+    return all(ones.data_ptr() != address for ones in _ones.values())
+
+
 @dataclass(frozen=True, slots=True)
 class TypedLayer:
     """What one layer of a model over typed graphs needs.

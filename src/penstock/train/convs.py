@@ -2,7 +2,7 @@
 
 In: `Layer.adj_t()`, for attention `Layer.edge_index`, and rows of its sources. Out: what PyG's layers give. torch's product of a CSR matrix
 transposes it in the backward pass, and copies a number to the device for that, out of ordinary memory: who asks then waits for all that was
-asked before (`sparse_compressed_to_flipped`). Here the transpose is made of what is on the device. PyG's attention leaves out the
+asked before (`sparse_compressed_to_flipped`). Here gradients go along the edges, and there is no transpose. PyG's attention leaves out the
 self-loops that are there, and waits to hear how many are left; here they stay, and have no weight. PyG's HGT looks up how many rows each
 relation has, which follows from their shapes.
 """
@@ -18,6 +18,8 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, SAGEConv
 from torch_geometric.typing import Adj, OptPairTensor
 from torch_geometric.utils import softmax, spmm
 
+from penstock.feed.layers import has_weights
+
 
 class Sage(SAGEConv):
     """PyG's SAGEConv, of means."""
@@ -27,7 +29,7 @@ class Sage(SAGEConv):
         if not x[0].is_cuda:
             return spmm(adj_t, x[0], reduce="mean")
         assert isinstance(adj_t, Tensor)
-        return product(adj_t, x[0]) / adj_t.crow_indices().diff().clamp(min=1).unsqueeze(1)
+        return product(adj_t, x[0]) / counts(adj_t) if has_weights(adj_t) else means(adj_t, x[0])
 
 
 class Gcn(GCNConv):
@@ -100,16 +102,46 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        return None, torch.sparse.mm(transposed(ctx.adj_t), gradients[0])
+        return None, sums_by_column(ctx.adj_t, gradients[0])
 
 
-def transposed(matrix: Tensor) -> Tensor:
-    """The transpose of a CSR matrix as one, without a look at what is in it."""
-    num_rows, num_columns = matrix.shape
+def means(adj_t: Tensor, x: Tensor) -> Tensor:
+    """float[num_dst, width]: means of the rows of `x` that the rows of a CSR matrix of ones name; zeros where there are none.
+
+    To torch they are bags of embeddings: one launch where the product, the counts and their quotient take nine.
+    """
+    return _Means.apply(adj_t, x) if x.requires_grad else _bags(adj_t, x)  # pyright: ignore[reportReturnType]
+
+
+class _Means(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, adj_t: Tensor, x: Tensor) -> Tensor:
+        ctx.adj_t = adj_t
+        return _bags(adj_t, x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        return None, sums_by_column(ctx.adj_t, gradients[0] / counts(ctx.adj_t))
+
+
+def _bags(adj_t: Tensor, x: Tensor) -> Tensor:
+    return F.embedding_bag(adj_t.col_indices(), x, adj_t.crow_indices(), mode="mean", include_last_offset=True)
+
+
+def counts(adj_t: Tensor) -> Tensor:
+    """int64[num_dst, 1]: the edges of each row of a CSR matrix, or 1 for none."""
+    return adj_t.crow_indices().diff().clamp_(min=1).unsqueeze(1)
+
+
+def sums_by_column(adj_t: Tensor, rows: Tensor) -> Tensor:
+    """adj_t.T @ rows, float[num_src, width]: of float[num_dst, num_src] as CSR and float[num_dst, width], without a look at what is in it.
+
+    A row of memory for each edge is taken meanwhile. To sort the edges instead takes none, and 23 launches where here are four: small
+    batches wait for these. A device adds up in any order, unless `torch.use_deterministic_algorithms` says otherwise.
+    """
     # half the bytes of int64: a batch has fewer rows and edges than 2**31
-    rows, columns = torch._convert_indices_from_csr_to_coo(matrix.crow_indices(), matrix.col_indices(), out_int32=True)  # pyright: ignore[reportPrivateImportUsage]
-    ascending, order = columns.sort(stable=True)
-    starts = torch._convert_indices_from_coo_to_csr(ascending, num_columns, out_int32=True)  # pyright: ignore[reportPrivateImportUsage]
-    return torch.sparse_csr_tensor(
-        starts, rows[order], matrix.values()[order], size=(num_columns, num_rows), dtype=matrix.dtype, check_invariants=False
-    )
+    ends = torch._convert_indices_from_csr_to_coo(adj_t.crow_indices(), adj_t.col_indices(), out_int32=True)  # pyright: ignore[reportPrivateImportUsage]
+    messages = rows.index_select(0, ends[0])
+    if has_weights(adj_t):
+        messages *= adj_t.values().unsqueeze(1)
+    return rows.new_zeros(adj_t.shape[1], rows.shape[1]).index_add_(0, ends[1], messages)
