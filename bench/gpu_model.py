@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.grad_mode import set_multithreading_enabled
 from torch_geometric.nn import GATConv, SAGEConv
 
 HIDDEN, HEADS, CLASSES = 128, 2, 50
@@ -68,6 +69,7 @@ def pyg_step(kind: str, width: int, num_layers: int, device: torch.device) -> Ca
 def _learn(logits: torch.Tensor, batch: Any, optimizer: torch.optim.Optimizer) -> torch.Tensor:
     loss = torch.nn.functional.cross_entropy(logits, batch.y[: batch.batch_size])
     optimizer.zero_grad()
-    loss.backward()
+    with set_multithreading_enabled(False):  # a thread of its own for one device would wake up and be waited for
+        loss.backward()
     optimizer.step()
     return loss.detach()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.grad_mode import set_multithreading_enabled
 
 from penstock.feed import layers
 from penstock.records import EDGE, NODE
@@ -76,7 +77,8 @@ class Learner:
 
     def learn(self, loss: torch.Tensor) -> None:
         """Take the step that a loss asks for. Its gradients are gone then: rows that are learnt have as many as the graph has nodes."""
-        loss.backward()
+        with set_multithreading_enabled(False):  # a thread of its own for one device would wake up and be waited for
+            loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
 
