@@ -46,8 +46,25 @@ def pieces(results: Results, name: str) -> dict[str, Any]:
     result = results.get(name) or {}
     found = dict(result.get("pieces", {}))
     for one in result.get("earlier", ()):
-        found |= one["pieces"]
+        found |= {piece: joined(before, found.get(piece, {}), one["commit"]) for piece, before in one["pieces"].items()}
     return found
+
+
+def joined(before: dict[str, Any], now: dict[str, Any], commit: str) -> dict[str, Any]:
+    """Contenders that have gone all their rounds anew, and of those that have not what they did before; of all else, what was before.
+
+    `earlier`: (who is of the earlier run, its commit).
+    """
+    if "seeds_per_s" not in now:
+        return before
+    new = [name for name in now["contenders"] if all(name in medians for medians in now["seeds_per_s"].values())]
+    old = [name for name in before["contenders"] if name not in new]
+    medians = {
+        mode: {name: rate for name, rate in rates.items() if name in old} | {name: now["seeds_per_s"][mode][name] for name in new}
+        for mode, rates in before["seeds_per_s"].items()
+    }
+    contenders = {name: before["contenders"][name] for name in old} | {name: now["contenders"][name] for name in new}
+    return {"contenders": contenders, "seeds_per_s": medians, "earlier": (old, commit)}
 
 
 def times(value: float | None) -> str:
@@ -151,7 +168,8 @@ def peer_rows(results: Results) -> list[list[str]]:
     for _, _, name in configurations():
         for mode, words in MODES.items():
             found = rates(results, name, mode)
-            ours = {recipe: rate for recipe, rate in found.items() if recipe in RECIPES}
+            earlier, _ = pieces(results, "gpu_recipes").get(name, {}).get("earlier", ((), ""))
+            ours = {recipe: rate for recipe, rate in found.items() if recipe in RECIPES and (recipe in earlier) == ("PyG" in earlier)}
             best = max(ours, key=lambda recipe: ours[recipe]) if ours and "PyG" in found else None
             ratio = None if best is None else ours[best] / found["PyG"]
             failed = pieces(results, "gpu_recipes").get(name, {}).get("contenders", {}).get("PyG", {}).get("failed")
@@ -180,12 +198,13 @@ def recipe_rows(results: Results) -> list[list[str]]:
     made = []
     for _, _, name in configurations():
         for mode, words in MODES.items():
-            found, cells, before = rates(results, name, mode), [], None
+            found, cells, before, was_earlier = rates(results, name, mode), [], None, None
+            earlier, _ = pieces(results, "gpu_recipes").get(name, {}).get("earlier", ((), ""))
             for contender in ("PyG", *RECIPES):
-                rate = found.get(contender)
-                over = f" ({rate / before:.2f}x)" if rate and before else ""
+                rate, is_earlier = found.get(contender), contender in earlier
+                over = f" ({rate / before:.2f}x)" if rate and before and is_earlier == was_earlier else ""
                 cells.append(NOT_RUN if rate is None else f"{rate:,.0f}{over}")
-                before = rate
+                before, was_earlier = rate, is_earlier
             made.append([f"{name}, {words}", *cells])
     return made
 
@@ -379,7 +398,7 @@ def render(results: Results, table: Table) -> str:
         "",
         *table(HEAD, asked[3]),
         "",
-        "Seeds a second, and over the one before:",
+        "Seeds a second, and over the one before, where both are of one run:",
         "",
         *table(["", "PyG", *RECIPES], recipe_rows(results)),
         "",
@@ -405,6 +424,9 @@ def peers_said(results: Results) -> list[str]:
     """What PyG ran with, and what could not run."""
     lines = []
     for name, piece in pieces(results, "gpu_recipes").items():
+        old, commit = piece.get("earlier", ((), ""))
+        if ran := [one for one in old if one in piece["seeds_per_s"]["load"]]:
+            lines.append(f"- {name}: {', '.join(ran)} are of another run, at {commit}.")
         for contender, one in piece["contenders"].items():
             if "failed" in one:
                 lines.append(f"- {name}: {contender} did not run: {one['failed']}")

@@ -471,6 +471,23 @@ def test_the_page_of_made_up_results(results):
         assert line in page, line
 
 
+def test_contenders_of_a_run_that_is_not_whole_stand_beside_those_of_an_earlier_one():
+    """And are compared with PyG of the same run."""
+    made = made_up()
+    recipes, name = made["gpu_recipes"], "128 features, batches of 1024"
+    about = recipes["pieces"][name]["contenders"]["PyG"]
+    rates = {"gnnlab": 9000.0, "PyG": 3000.0}
+    now = {name: {"contenders": dict.fromkeys([*rates, "uva"], about), "seeds_per_s": {"load": {**rates, "uva": 1.0}, "train": rates}}}
+    recipes["pieces"][name]["contenders"] |= {name: about for name in gpu_page.RECIPES if name != "mmap"}
+    made["gpu_recipes"] = {**recipes, "pieces": now, "earlier": [{"commit": "old", "date": "x", "machine": recipes["machine"],
+                                                                 "pieces": recipes["pieces"]}]}  # fmt: skip
+    page = gpu_page.render(made, common.table)
+    assert "128 features, batches of 1024, without the model | 10x | - | 3.00x (gnnlab) | **no** |" in page
+    row = "| 128 features, batches of 1024, without the model | 3,000 | 2,000 | 3,000 (1.50x) | 4,000 (1.33x) | 5,000 (1.25x) | 9,000 | 7,000 |"
+    assert row in page
+    assert "- 128 features, batches of 1024: mmap, pyg, pagraph, uva, ducati, bgl are of another run, at old." in page
+
+
 def test_what_was_not_run_says_so(results):
     page = gpu_page.render(tables.gpu_results(), common.table)
     assert "Of 20 figures that are asked for, 0 were measured and 20 were not run." in page
