@@ -107,10 +107,11 @@ class Comparison:
 
     def missing(self) -> list[str]:
         """Contenders that still have rounds to go."""
-        return [name for name in self._names if "failed" not in self.rows.get(name, {}) and self._done(name) < self._rounds]
+        return [name for name in self._names if not self._is_through(name)]
 
-    def _done(self, name: str) -> int:
-        return min((len(self.rows.get(name, {}).get(mode, [])) for mode in MODES), default=0)
+    def _is_through(self, name: str) -> bool:
+        row = self.rows.get(name, {})
+        return "failed" in row or all(len(row.get(mode, [])) >= self._rounds for mode in MODES)
 
     def run(self, names: list[str], store: Path, settings: Settings) -> bool:
         """Run a group of contenders. Returns whether there was time for all of it."""
@@ -166,7 +167,8 @@ class Comparison:
         else:
             row.update(said)
         line = json.dumps({key: round(value, 1) for key, value in said.items() if isinstance(value, float)} or said)[:200]
-        found, is_whole = summary(self.rows), not self.missing()
+        before = {one for part in self._result.values["earlier"] for one in part["pieces"].get(self._name, {}).get("contenders", ())}
+        found, is_whole = summary(self.rows), all(map(self._is_through, before | set(self._names)))
         replaces = is_whole and all(found["seeds_per_s"].values())
         self._result.put(self._name, {"contenders": self.rows, **found}, f"{self._name}: {name}, {word} {line}", replaces=replaces)
         return "failed" not in said

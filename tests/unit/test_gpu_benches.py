@@ -193,7 +193,12 @@ def test_what_an_earlier_commit_has_stays_until_all_of_it_is_there_again(results
     for name in ("two", "three"):
         assert of_commit(name) == (["one"], first)
     monkeypatch.setattr(gpu_contender, "measure", measure)
+    some.remove("pagraph")
     earlier, latest = of_commit("four")
+    assert earlier == ["one"], "pagraph stays"
+    assert latest != first
+    some.append("pagraph")
+    earlier, latest = of_commit("five")
     assert earlier == []
     assert latest != first
 
