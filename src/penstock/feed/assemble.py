@@ -172,7 +172,7 @@ class Assembler:
         return batch
 
     def _store(self, batch: Any, key: Any) -> Any:
-        return batch if self._is_homogeneous or key is None else batch[key]
+        return batch.stores[0] if self._is_homogeneous or key is None else batch[key]  # which `Data` would look up for each attribute
 
     def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor | None, subgraph: Subgraph) -> None:
         nodes = torch.empty(0, dtype=torch.int64, device="cpu") if nodes is None else nodes

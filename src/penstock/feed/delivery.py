@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
+from torch_geometric.data.storage import recursive_apply
 
 from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.kernels._triton import tensor_device
@@ -69,7 +70,15 @@ class Delivery:
         device = self.device
         if device is None:
             return batch
-        return batch.apply(lambda value: move_tensor(value, device) if isinstance(value, torch.Tensor) else value)
+
+        def move(value: Any) -> Any:
+            return move_tensor(value, device) if isinstance(value, torch.Tensor) else value
+
+        for store in batch.stores:  # not PyG's `apply`, which takes seven times as long where nearly all are there
+            for name, value in store.to_dict().items():
+                if not isinstance(value, torch.Tensor) or value.device != device:
+                    store[name] = recursive_apply(value, move)
+        return batch
 
     def record(self) -> Any:
         """Return what says that all asked for so far on the current stream is done; None where nothing is asked of a stream."""
