@@ -41,7 +41,7 @@ SLOW, FEW = 4, 3
 """Of a contender that would take most of the time there is."""
 MOST_BATCHES = 12 << 30
 """Bytes of rows of all batches that are under way at once."""
-TRY_S = 3.0
+TRY_S = 2.0
 """Of a setting of PyG's: once so long until all workers have come to deliver, and once to see how fast they are."""
 WAIT_S = 20.0
 """For a batch of its workers: where none of them comes by then, none will."""
