@@ -13,11 +13,13 @@ if not _triton.is_interpreted():
 import triton
 import triton.language as tl
 
+from penstock.kernels.cache_fifo import gpu as cache_fifo
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as sampling
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import device_sampler
+from tests.differential import test_device_fifo as fifo
 from tests.differential import test_device_rows as rows
 from tests.differential.test_device_sampler import compare, random_lists
 from tests.graphs import homogeneous_graph, typed_graph
@@ -76,6 +78,16 @@ def test_samples_of_typed_graphs():
     with interleaved(random):
         ours = device_sampler(sampler, CPU)
         compare(ours, sampler, "paper", random.integers(0, 900, 8), ours.workspace())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_cache_decides(seed, monkeypatch):
+    for name in ("BLOCK", "TILE"):
+        monkeypatch.setattr(cache_fifo, name, 8)
+    random = np.random.default_rng(seed)
+    with interleaved(random) as interleaving:
+        fifo.compare(random, 60, [7, 40, 57][seed], CPU, num_filled=[0, 30, 57][seed])
+    assert interleaving.num_switches > 50
 
 
 @pytest.mark.parametrize(("row_bytes", "offset"), [(132, 4), (131, 3)])

@@ -22,13 +22,18 @@ def run_compiled(folder, *arguments, seconds):
 
 
 def test_kernels(tmp_path):
-    kernels = ["test_gpu_sampling.py", "test_device_rows.py::test_gather_cached", "test_device_rows.py::test_move_rows"]
+    kernels = [
+        "test_gpu_sampling.py",
+        "test_device_rows.py::test_gather_cached",
+        "test_device_rows.py::test_move_rows",
+        "test_device_fifo.py",
+    ]
     run_compiled(tmp_path, "tests/ptx/checks.py", *(f"tests/differential/{each}" for each in kernels), seconds=500)
 
 
 @pytest.mark.deep
 def test_all_that_is_above_them(tmp_path):
-    differential = ["test_device_rows.py", "test_device_sampler.py"]
+    differential = ["test_device_rows.py", "test_device_sampler.py", "test_device_fifo.py"]
     contract = ["test_device_tiers.py", "test_device_caches.py", "test_two_levels.py"]
     feed = ["test_device.py", "test_device_drawing.py", "test_device_slopes.py", "test_device_cache.py", "test_two_levels.py"]
     files = [

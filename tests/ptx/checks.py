@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
+from penstock.kernels.cache_fifo import gpu as cache_fifo
 from penstock.kernels.gather_cached.gpu import gather_cached
 from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.relabel import gpu as relabel
@@ -15,6 +16,7 @@ from penstock.records import NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import device_sampler
 from tests.devices import address_rows
+from tests.differential import test_device_fifo as fifo
 from tests.differential.test_device_sampler import compare, random_lists
 from tests.graphs import homogeneous_graph
 from tests.ptx import interleaved, watched
@@ -108,3 +110,13 @@ def test_samples_of_warps_that_take_turns_by_chance(seed, monkeypatch):
         workspace = ours.workspace()
         for batch in range(2):
             compare(ours, sampler, NODE, random.integers(0, 40, 9), workspace, batch=batch)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_decisions_of_warps_that_take_turns_by_chance(seed, monkeypatch):
+    """Many programs of few warps' ids, tiles of one warp and of several; caches that hold little, half, and nearly all."""
+    monkeypatch.setattr(cache_fifo, "BLOCK", 32 if seed < 4 else 256)
+    monkeypatch.setattr(cache_fifo, "TILE", [16, 256][seed % 2])
+    random, num_nodes = np.random.default_rng(seed), 400 if seed < 4 else 2000
+    with interleaved(random):
+        fifo.compare(random, num_nodes, int([0.1, 0.5, 0.9, 0.99][seed % 4] * num_nodes), CPU, num_filled=num_nodes // 2)

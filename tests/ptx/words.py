@@ -57,6 +57,7 @@ OPERATIONS = {
     "neg": np.negative,
     "abs": np.abs,
     "sub": np.subtract,
+    "rem": np.fmod,
     "mul.lo": np.multiply,
     "mul.hi": _high,
     "mul.wide": lambda a, b: _wide(a) * _wide(b),
