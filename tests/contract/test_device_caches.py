@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.cache import FIFO, Static
+from penstock.cache import FIFO, LRU, Static
+from penstock.cache.policy import Policy
 from penstock.errors import InputError, NodeIdError
 from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
+from penstock.kernels.cache_fifo import gpu as cache_fifo
 from penstock.kernels.gather_cached import gpu as gather_cached
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier, pinned
 from tests.contract.test_device_tiers import OnDevice
 
-POLICIES = {"static": Static, "fifo": FIFO}
+POLICIES = {"static": Static, "fifo": FIFO, "lru": LRU}
+"""A content that stays, one that the device decides about, and one that the host does."""
 
 
 class TestUploadTier(OnDevice):
@@ -60,9 +63,10 @@ class Cached(OnDevice):
 
     def test_memory_is_counted_where_it_is(self, arrays):
         tier = self.make(arrays)
-        slots = 4 * 50 if isinstance(tier, FusedCache) and tier.is_static else 0
-        assert tier.device_bytes == self.capacity * 28 + slots
+        looked_up_there = 4 * 50 if isinstance(tier, FusedCache) and self.policy is not LRU else 0
+        assert tier.device_bytes == self.capacity * 28 + looked_up_there
         assert tier.resident_bytes == tier.policy.state_bytes
+        assert (tier.resident_bytes > 0) == (not looked_up_there or tier.is_static)
 
 
 class TestFusedCache(Cached):
@@ -101,9 +105,41 @@ class TestFusedCache(Cached):
             self.read(tier, arrays, rows, np.arange(40), 40)
             if self.reader.type == "cuda":
                 torch.cuda.synchronize(self.reader)  # else the count of hits may come a batch later
-        shares = {"static": [3, 15], "fifo": [15, 120]}[tier.policy.name]
+        shares = [15, 120] if self.policy is LRU else [3, 15]  # by what was counted before, where nobody decides on the host
         assert asked == [share for share in shares for _ in tier.row_bytes]
         assert ordered == [share != 120 for share in shares for _ in tier.row_bytes], "where all rows hit, no order is worth it"
+
+    def test_rows_may_be_on_the_device(self, arrays):
+        """Where nobody decides on the host; then what comes twice is looked at by the host where a decision is about distinct ids."""
+        random, (tier, theirs) = np.random.default_rng(7), (self.make(arrays) for _ in range(2))
+        assert tier.takes_device_rows == (self.policy is not LRU)
+        kinds = [RowKind(name, array.dtype, array.shape[1:]) for name, array in zip("abc", arrays, strict=True)]
+        tables = [DeviceTable(one, kinds) for one in (tier, theirs)]
+        assert tables[0].is_asked_by_device == tier.takes_device_rows
+        for number in range(6):
+            are_distinct = number < 3
+            rows = random.permutation(50)[:30] if are_distinct else random.integers(0, 50, 40)
+            ours, expected = (
+                table.submit(ids, are_distinct=are_distinct).wait()
+                for table, ids in zip(tables, (torch.from_numpy(rows).to(self.reader), rows), strict=True)
+            )
+            for left, right, array in zip(ours, expected, arrays, strict=True):
+                assert left.cpu().numpy().tobytes() == array[rows].tobytes() == right.cpu().numpy().tobytes()
+        assert (tier.policy.slots == theirs.policy.slots).all()
+        if not tier.is_static:
+            assert tier.stats.num_rows == theirs.stats.num_rows
+
+    def test_the_host_decides_nothing_of_what_the_device_can(self, arrays, monkeypatch):
+        def refuse(*given):
+            raise AssertionError("the host decides")
+
+        tier = self.make(arrays)
+        monkeypatch.setattr(Policy, "access", refuse)
+        if self.policy is LRU:
+            with pytest.raises(AssertionError, match="the host decides"):
+                tier.submit(np.arange(5), [self.empty(5 * width) for width in tier.row_bytes], np.arange(5))
+        else:
+            self.read(tier, arrays, np.arange(30), np.arange(30), 30)
 
 
 class TestCacheOverUploads(Cached):
@@ -141,3 +177,32 @@ class TestDeviceTable(OnDevice):
     def test_tiers_of_the_host_are_refused(self, arrays):
         with pytest.raises(InputError, match="tier host delivers to the host: put an UploadTier over it"):
             DeviceTable(HostTier(arrays), [RowKind(name, array.dtype, array.shape[1:]) for name, array in zip("abc", arrays, strict=True)])
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_decision_that_fails_leaves_an_empty_cache(number, reader, monkeypatch):
+    """At any of its launches."""
+    array, launch, launched = np.arange(100.0).reshape(50, 2), cache_fifo.launch, []
+    tier = FusedCache(lambda: FIFO(50, 17), PinnedTier([array], reader), np.arange(20))
+
+    def fail(kernel, *given, **constants):
+        launched.append(kernel)
+        if len(launched) == number + 1:
+            raise RuntimeError("launch failed")
+        launch(kernel, *given, **constants)
+
+    def read(rows):
+        out = torch.zeros(rows.size * 16, dtype=torch.uint8, device=reader)
+        tier.submit(rows, [out], None).wait()
+        return out.cpu().numpy().tobytes()
+
+    assert read(np.arange(30)) == array[:30].tobytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_fifo, "launch", fail)
+        with pytest.raises(RuntimeError, match="launch failed"):
+            read(np.arange(5, 45))
+    assert (tier.policy.slots < 0).all()
+    before = tier.stats.num_rows
+    for rows in (np.arange(30), np.r_[29:20:-1, 0:9]):
+        assert read(rows) == array[rows].tobytes()
+    assert tier.stats.num_rows == before + 9

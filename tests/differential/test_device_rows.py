@@ -51,6 +51,23 @@ def test_move_rows(row_bytes, offset, dtype, device):
         assert target.cpu().numpy().tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize(("row_bytes", "offset"), SHAPES[3:6])
+def test_rows_without_a_target_are_not_moved(row_bytes, offset, device):
+    from penstock.kernels.move_rows import gpu
+
+    random = np.random.default_rng(row_bytes)
+    table, rows = address_rows(random, 70, row_bytes, offset)
+    given = np.where(random.random(70) < 0.5, random.permutation(80)[:70], -random.integers(1, 9, 70)).astype(np.int32)
+    moved = np.flatnonzero(given >= 0)
+    for taken in (None, random.integers(0, 70, 70)):
+        target = poisoned_on(device, 80 * row_bytes)
+        expected = target.cpu().numpy().reshape(80, row_bytes).copy()
+        move_rows_reference.move_rows(rows, moved if taken is None else taken[moved], expected, given[moved])
+        sources = None if taken is None else on_device(taken, device)
+        gpu.move_rows(on_device(table, device), sources, target, on_device(given, device), row_bytes, max_programs=3)
+        assert target.cpu().numpy().tobytes() == expected.tobytes()
+
+
 @pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize(("row_bytes", "offset"), SHAPES)
 def test_gather_cached(row_bytes, offset, by_position, device):

@@ -114,19 +114,19 @@ def noted(method, name, heard, is_meant=lambda given: True):
 
 
 def test_ids_do_not_travel_over_the_host(device, monkeypatch):
-    """Of edges and of a static cache they stay on the device; of a dynamic one, they are looked at once a batch."""
+    """Of edges, of a static cache and of FIFO they stay on the device; of another dynamic one, they are looked at once a batch."""
     looked_at = []
     for name, is_copy in (("cpu", lambda given: True), ("to", lambda given: given[:1] == ("cpu",))):
         monkeypatch.setattr(torch.Tensor, name, noted(getattr(torch.Tensor, name), name, looked_at, is_copy))
     data = homogeneous_data()
-    for policy, times in (("degree", 0), ("fifo", 1)):
+    for policy, times in (("degree", 0), ("fifo", 0), ("lru", 1)):
         loader = make_loader(data, device=device, plan=Plan(policy=policy, cache="10%"))
         looked_at.clear()
         assert len(list(loader)) == 2
         assert len(looked_at) == 2 * times
 
 
-@pytest.mark.parametrize(("policy", "types"), [("degree", []), ("fifo", ["node"])])
+@pytest.mark.parametrize(("policy", "types"), [("degree", []), ("fifo", []), ("lru", ["node"])])
 def test_ids_that_the_host_looks_at_come_with_the_sample(policy, types, device, monkeypatch):
     """They are not waited for on the stream of rows, which has more to do."""
     seen, submit = [], BatchMaker.submit
@@ -142,7 +142,7 @@ def test_ids_that_the_host_looks_at_come_with_the_sample(policy, types, device, 
 
 def test_repeated_seeds_calls_and_loaders_beside(device):
     data = homogeneous_data()
-    for plan in (Plan(), Plan(policy="fifo", cache="30 rows")):
+    for plan in (Plan(), Plan(policy="fifo", cache="30 rows"), Plan(policy="lru", cache="30 rows")):
         same(data, device, input_nodes=torch.tensor([5, 5, 9, 200, 5]), batch_size=3, plan=plan)
     ours, theirs = (make_loader(data, device=where, plan=plan) for where in (device, None))
     assert penstock.digest(ours([3, 1, 1])) == penstock.digest(theirs([3, 1, 1]))

@@ -34,7 +34,8 @@ for row_bytes, source, width, is_far in [
     for has_order in (False, True):
         assert widths(_gather_rows, HAS_ORDER=has_order, INTEGER=tl.int64, **layout) == {width}, (row_bytes, width)
         if row_bytes in (48, 100):
-            assert widths(_move_rows, HAS_ORDER=has_order, SOURCE_INTEGER=tl.int64, TARGET_INTEGER=tl.int32, **layout) == {width}
+            integers = {"SOURCE_INTEGER": tl.int64, "TARGET_INTEGER": tl.int32}
+            assert widths(_move_rows, HAS_SOURCES=has_order, HAS_ORDER=has_order, **integers, **layout) == {width}
             assert width in widths(_gather_cached, BY_POSITION=has_order, HAS_TARGETS=has_order, HAS_ORDER=has_order, **layout)
 """
 

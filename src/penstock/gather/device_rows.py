@@ -38,7 +38,7 @@ class DeviceTable(TieredTable):
 
     @property
     def is_asked_by_device(self) -> bool:
-        """The host need not look at ids: the device reads rows by itself, and what is kept of them does not change."""
+        """The host need not look at ids: the device reads rows by itself, and decides by itself what is kept of them."""
         return bool(getattr(self.tier, "takes_device_rows", False))
 
     def submit(
@@ -51,9 +51,10 @@ class DeviceTable(TieredTable):
         marks: np.ndarray | None = None,
     ) -> RowsUnderWay:
         """Begin to read, as any table. `ids` may be a tensor on the device; where the host does not look at it, what comes twice is read
-        twice."""
+        twice. It looks where a decision is about distinct ids."""
         tier, is_array = self.asked(around), isinstance(ids, np.ndarray)
-        if getattr(tier, "takes_device_rows", False) and (self._are_mostly_distinct or not is_array):
+        is_taken = are_distinct or getattr(tier, "is_static", True)
+        if getattr(tier, "takes_device_rows", False) and is_taken and (self._are_mostly_distinct or not is_array):
             num_rows = ids.size if is_array else ids.numel()
             outs = self.make_room(num_rows, allocate)
             return RowsUnderWay(self, tier.submit(ids, outs, None), outs, num_rows, None)  # pyright: ignore[reportArgumentType]

@@ -1,9 +1,10 @@
 """A cached tier whose cache is on a device, over memory of the host that the device reads: hits and misses in one launch.
 
 In: rows. Out: the same rows as of any `CachedTier`, in memory of the device; its rules, with less to do. A static content is looked up by
-the device, in a table of slots; a dynamic one is decided on the host, and the slots go along with the rows. What a decision brings in is
-copied into the cache right behind the reads of its batch: one stream does all of it in order, so that no reader of this batch or of one
-before finds a row overwritten, and a decision is carried out as soon as it is made.
+the device, in a table of slots. FIFO is decided by the device, and the host hears nothing of it; what else is dynamic is decided on the
+host, and the slots go along with the rows. What a decision brings in is copied into the cache right behind the reads of its batch: one
+stream does all of it in order, so that no reader of this batch or of one before finds a row overwritten, and a decision is carried out as
+soon as it is made.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.cache.fifo import FIFO
 from penstock.cache.policy import Change, Policy
 from penstock.gather.cached import CachedTier
 from penstock.records import Span
@@ -26,6 +28,8 @@ from penstock.store.tiers.pinned import DeviceRead, places_on, rows_on, to_devic
 if TYPE_CHECKING:
     import torch
 
+    from penstock.cache.fifo_device import DeviceChange, DeviceFIFO
+
 
 class FusedCache(CachedTier):
     """Rows of pinned memory, some of them kept on the device that reads it. Every read must be asked for on the same stream.
@@ -36,7 +40,7 @@ class FusedCache(CachedTier):
     """
 
     def __init__(self, make_policy: Callable[[], Policy], slow: PinnedTier, content: np.ndarray | None = None) -> None:
-        super().__init__(make_policy, slow, content, reader=slow.reader)
+        super().__init__(lambda: where_it_decides(make_policy(), slow.reader), slow, content, reader=slow.reader)
         import torch
 
         self._pinned = slow
@@ -47,19 +51,27 @@ class FusedCache(CachedTier):
         self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
 
     @property
+    def _on_device(self) -> DeviceFIFO | None:
+        """The policy that the device decides by."""
+        from penstock.cache.fifo_device import DeviceFIFO
+
+        return self.policy if isinstance(self.policy, DeviceFIFO) else None
+
+    @property
     def takes_device_rows(self) -> bool:
         """Row numbers may be a tensor on the device: where nobody decides on the host."""
-        return self.is_static
+        return self.is_static or self._on_device is not None
 
     @property
     def device_bytes(self) -> int:
-        """Memory of the device: rows, and the table of slots."""
-        return super().device_bytes + (0 if self._slots is None else self._slots.nbytes)
+        """Memory of the device: rows, and the table of slots or the directory."""
+        table = 0 if self._slots is None else self._slots.nbytes
+        return super().device_bytes + (table if self._on_device is None else self._on_device.device_bytes)
 
     @property
     def stats(self) -> TierStats:
-        """Hits. Those of a static content are counted on the device, which is waited for here; misses are the slower tier's."""
-        if self.is_static and self._asked != self._asked_before:
+        """Hits. Where nobody decides on the host they are counted on the device, which is waited for here; misses are the slower tier's."""
+        if self._asked != self._asked_before:
             with self._turn:
                 settle(self.reader)
                 hits, width = int(self._hits[0]), sum(self.row_bytes)
@@ -75,37 +87,46 @@ class FusedCache(CachedTier):
         `rows`: an array, or a tensor on the device where that is taken; `places`: None for 0, 1, ...; `marks`: int32[n], slots of the rows,
         known before; of a content that stays.
         """
-        ids = rows_on(self, rows)
+        ids, given = rows_on(self, rows), places_on(self.reader, places)
         self._take_over_after_fork()
         thread = threading.get_ident()
         with self._turn:
-            started, change = time.perf_counter(), None if self.is_static else self.policy.access(rows)
-            decided = time.perf_counter()
+            started = time.perf_counter()
             try:
-                self._gather(ids, change, outs, places, marks)
+                change = self._decide(rows, ids)
+                decided = time.perf_counter()
+                self._gather(ids, change, outs, given, marks)
                 spans = [("decide", started, decided, thread), ("gather", decided, time.perf_counter(), thread)]
-                if change is None:
-                    self._asked += ids.numel()
-                    self._fast.stats.add(0, 0, spans[-1][2] - decided)
-                else:
-                    self._update(change, outs, places, spans)
+                self._fast.stats.add(0, 0, spans[-1][2] - decided)
+                if change is not None:
+                    self._update(change, outs, places, given, spans)
             except BaseException:
                 if not self.is_static:
                     self._begin_again()
                 raise
         return _FusedRead(self.reader, ids.numel() * sum(self.row_bytes), spans)
 
+    def _decide(self, rows: Any, ids: torch.Tensor) -> Change | DeviceChange | None:
+        if self.is_static:
+            return None
+        return self.policy.access(rows) if self._on_device is None else self._on_device.decide(ids)
+
     def _gather(
-        self, ids: torch.Tensor, change: Change | None, outs: Sequence[Any], places: np.ndarray | None, marks: np.ndarray | None
+        self,
+        ids: torch.Tensor,
+        change: Change | DeviceChange | None,
+        outs: Sequence[Any],
+        given: torch.Tensor | None,
+        marks: np.ndarray | None,
     ) -> None:
         from penstock.kernels.gather_cached import gpu
 
-        slots, given = self._slots if marks is None else to_device(marks, self.reader), places_on(self.reader, places)
-        if change is None:
+        if isinstance(change, Change):
+            slots, num_asked, num_hits = to_device(change.hit_slots, self.reader), ids.numel(), num_hits_of(change)
+        else:  # as before: those of this batch are known when it is over
+            slots = self._slots if change is None else change.hit_slots
             num_asked, num_hits = self._asked, int(self._hits_seen[0])
-        else:
-            slots = to_device(change.hit_slots, self.reader)
-            num_asked, num_hits = change.hit_slots.size, int(np.count_nonzero(change.hit_slots >= 0))
+        slots = slots if marks is None else to_device(marks, self.reader)
         assert slots is not None
         max_programs = programs_with_hits(self._pinned.max_programs, num_asked, num_hits)
         order = self._pinned.order_of(ids, ids.numel() * (num_asked - num_hits) // num_asked if num_asked else None)
@@ -116,22 +137,48 @@ class FusedCache(CachedTier):
                 table, cache, slots, ids, row_bytes, out, hits,
                 by_position=change is not None or marks is not None, places=given, order=order, max_programs=max_programs,
             )  # fmt: skip
-        if change is None:
+        if not isinstance(change, Change):
+            self._asked += ids.numel()
             self._hits_seen.copy_(self._hits, non_blocking=True)
 
-    def _update(self, change: Change, outs: Sequence[Any], places: np.ndarray | None, spans: list[Span]) -> None:
+    def _update(
+        self,
+        change: Change | DeviceChange,
+        outs: Sequence[Any],
+        places: np.ndarray | None,
+        given: torch.Tensor | None,
+        spans: list[Span],
+    ) -> None:
         """Kept misses into the cache, behind the reads of this batch; and count."""
-        started, width = time.perf_counter(), sum(self.row_bytes)
-        self._fast.write(change.into, outs, change.inserted if places is None else places[change.inserted])
+        started, (num_missed, num_hits), width = time.perf_counter(), (0, 0), sum(self.row_bytes)
+        if isinstance(change, Change):
+            self._fast.write(change.into, outs, change.inserted if places is None else places[change.inserted])
+            num_hits = num_hits_of(change)
+            num_missed = change.hit_slots.size - num_hits
+        else:
+            self._fast.write(change.into, outs, given)
         spans.append(("update", started, time.perf_counter(), threading.get_ident()))
-        num_hits = int(np.count_nonzero(change.hit_slots >= 0))
-        self._fast.stats.add(num_hits, num_hits * width, spans[1][2] - spans[1][1])
+        self._fast.stats.count(num_hits, num_hits * width)
         self._fast.stats.add_deciding(spans[0][2] - spans[0][1])
         self._fast.stats.add_updating(spans[2][2] - started)
-        self._pinned.stats.add(change.hit_slots.size - num_hits, (change.hit_slots.size - num_hits) * width, 0.0)
+        self._pinned.stats.add(num_missed, num_missed * width, 0.0)
         self._num_announced -= self._num_announced > 0
         self._num_decided += 1
         self._num_committed = self._num_decided
+
+
+def where_it_decides(policy: Policy, reader: torch.device) -> Policy:
+    """A new policy, or the same one in memory of the device that can decide by it."""
+    if not isinstance(policy, FIFO):
+        return policy
+    from penstock.cache.fifo_device import DeviceFIFO
+
+    return DeviceFIFO(policy.num_nodes, policy.capacity, reader)
+
+
+def num_hits_of(change: Change) -> int:
+    """Hits of a batch that the host has decided."""
+    return int(np.count_nonzero(change.hit_slots >= 0))
 
 
 class _FusedRead(DeviceRead):

@@ -72,11 +72,15 @@ def test_what_the_host_knows_of_rows_on_a_device(reader):
     for plan, expected in (
         (Plan(), 0),
         (Plan(device_policy="degree", device_cache="30 rows"), 4 * 100),
-        (Plan(device_policy="fifo", device_cache="30 rows"), 9 * 100 + 24 * 30),
+        (Plan(device_policy="lru", device_cache="30 rows"), 9 * 100 + 24 * 30),
+        (Plan(device_policy="fifo", device_cache="30 rows"), 4 * 100),
         (Plan(device_policy="degree"), (4 + FOUND_BYTES_PER_NODE) * 100),
-        (Plan(device_policy="fifo"), (9 + 24) * 100),
+        (Plan(device_policy="lru"), (9 + 24) * 100),
+        (Plan(device_policy="fifo"), 4 * 100),
     ):
         assert state_bytes(plan, GRAPH, device_use(plan, caches, topology="host", is_mapped=False)) == expected
+    over_a_disk = DeviceUse(rows={NODE: 30})
+    assert state_bytes(Plan(device_policy="fifo", device_cache="30 rows"), GRAPH, over_a_disk) == 9 * 100 + 24 * 30
     assert state_bytes(Plan(), GRAPH, None) == 0
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.cache.choose import STATIC
+from penstock.cache.fifo import FIFO
 from penstock.feed.fit.profile import Profile
 from penstock.gather import sizes_of
 from penstock.gather.stack import stack_of
@@ -29,6 +30,8 @@ ROUNDING = 2
 """torch's pinned memory comes in powers of two, and is kept: a copy takes twice its bytes at most."""
 FOUND_BYTES_PER_NODE = 24
 """While the rows of a static cache are ranked whose size is found later: visits, ids best first, and a block of the ranking."""
+FIFO_BYTES_PER_NODE = 4
+"""Its directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +103,14 @@ def batch_bytes(profile: Profile, row_bytes: Mapping[NodeType, int], use: Device
 
 
 def state_bytes(plan: Plan, graph: Graph, use: DeviceUse | None) -> int:
-    """What the host knows of the rows that are kept on a device: directories, and states of dynamic policies."""
+    """What the host knows of the rows that are kept on a device: directories, and states of dynamic policies. FIFO's directory is made here
+    and goes to the device, where that reads the rows by itself."""
     if use is None or plan.device_policy is None:
         return 0
     counts = {t: count for t, count in graph.num_nodes.items() if use.rows is None or t in use.rows}
-    num_rows = sum(counts.values()) if use.rows is None else sum(use.rows.values())
+    rows = counts if use.rows is None else use.rows
     if plan.device_policy in STATIC:
         return (STATIC_DIRECTORY_BYTES_PER_NODE + FOUND_BYTES_PER_NODE * (use.rows is None)) * sum(counts.values())
-    return (DIRECTORY_BYTES_PER_NODE + 1) * sum(counts.values()) + STATE_BYTES_PER_ROW * num_rows
+    gone = {t: count for t, count in counts.items() if plan.device_policy == FIFO.name and t in use.types_read}
+    of_nodes = (DIRECTORY_BYTES_PER_NODE + 1) * sum(counts[t] for t in counts.keys() - gone.keys())
+    return of_nodes + STATE_BYTES_PER_ROW * sum(rows[t] for t in rows.keys() - gone.keys()) + FIFO_BYTES_PER_NODE * sum(gone.values())

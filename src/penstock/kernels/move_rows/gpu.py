@@ -19,15 +19,18 @@ _NUMBERS = ("source", "source_rows", "target", "target_rows", "order", "num_rows
 
 @triton.jit(do_not_specialize=_NUMBERS)
 def _move_rows(
-    source, source_rows, target, target_rows, order, num_rows, HAS_ORDER: tl.constexpr, SOURCE_INTEGER: tl.constexpr,
-    TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, READ: tl.constexpr, COLUMNS: tl.constexpr,
-    SHIFTED: tl.constexpr, ROWS: tl.constexpr,
+    source, source_rows, target, target_rows, order, num_rows, HAS_SOURCES: tl.constexpr, HAS_ORDER: tl.constexpr,
+    SOURCE_INTEGER: tl.constexpr, TARGET_INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr, READ: tl.constexpr,
+    COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     block = tl.program_id(0)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
         places, are_there = load_places(block, order, num_rows, HAS_ORDER, ROWS)
-        taken = tl.load(source_rows.to(tl.pointer_type(SOURCE_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
-        given = tl.load(target_rows.to(tl.pointer_type(TARGET_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
+        given = tl.load(target_rows.to(tl.pointer_type(TARGET_INTEGER)) + places, mask=are_there, other=-1).to(tl.int64)
+        are_there = are_there & (given >= 0)
+        taken = places.to(tl.int64)
+        if HAS_SOURCES:
+            taken = tl.load(source_rows.to(tl.pointer_type(SOURCE_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
         copy_rows(
             source + taken * ROW_BYTES, target + given * ROW_BYTES, are_there, ROW_BYTES, WORD, READ, COLUMNS, SHIFTED
         )  # fmt: skip
@@ -36,7 +39,7 @@ def _move_rows(
 
 def move_rows(
     source: torch.Tensor,
-    source_rows: torch.Tensor,
+    source_rows: torch.Tensor | None,
     target: torch.Tensor,
     target_rows: torch.Tensor,
     row_bytes: int,
@@ -49,19 +52,22 @@ def move_rows(
 
     Args:
         source, target: uint8 vectors of whole rows; target on the device, source there or readable by it.
-        source_rows, target_rows: int64[n] or int32[n] on the device, in range; target_rows distinct.
+        source_rows, target_rows: int64[n] or int32[n] on the device, in range; target_rows distinct. Rows whose target is negative are not
+            copied; source_rows None: 0, 1, ...
         row_bytes: bytes of a row.
         order: int32[n] on the device, a permutation: which of them is copied first, and so on; None: as they stand.
         max_programs: that copy at the same time; each goes over several pieces; None: as in `gather_rows`.
         device: that copies; None: the one that target is on. Another one must reach both.
     """
     device = target.device if device is None else device
-    if source_rows.numel() == 0 or row_bytes == 0:
+    num_rows = target_rows.numel()
+    if num_rows == 0 or row_bytes == 0:
         return
-    addresses = addresses_of(device, source, source_rows, target, target_rows, source_rows if order is None else order)
+    taken, turns = (target_rows if source_rows is None else source_rows), (target_rows if order is None else order)
+    addresses = addresses_of(device, source, taken, target, target_rows, turns)
     layout = layout_of(row_bytes, addresses[0], addresses[2], is_far=max_programs is not None)
-    num_programs = min(MAX_PROGRAMS if max_programs is None else max_programs, cdiv(source_rows.numel(), layout["ROWS"]))
+    num_programs = min(MAX_PROGRAMS if max_programs is None else max_programs, cdiv(num_rows, layout["ROWS"]))
     launch(
-        _move_rows, num_programs, device, *addresses, source_rows.numel(), HAS_ORDER=order is not None,
-        SOURCE_INTEGER=integer_of(source_rows), TARGET_INTEGER=integer_of(target_rows), **layout,
+        _move_rows, num_programs, device, *addresses, num_rows, HAS_SOURCES=source_rows is not None, HAS_ORDER=order is not None,
+        SOURCE_INTEGER=integer_of(taken), TARGET_INTEGER=integer_of(target_rows), **layout,
     )  # fmt: skip

@@ -10,6 +10,6 @@ def move_rows(source, source_rows, target, target_rows):
         source: any dtype [num_source, ...].
         source_rows: int64[n], in range.
         target: same dtype and row shape, [num_target, ...].
-        target_rows: int64[n], in range, distinct.
+        target_rows: int64[n], in range, distinct. A device leaves out what is negative: it cannot ask for as many rows as there are.
     """
     target[target_rows] = source[source_rows]

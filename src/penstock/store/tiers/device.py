@@ -60,9 +60,9 @@ class DeviceTier(ReadByDevice):
         """Replace rows by others, after all that was asked of the current stream before, readers of these rows among it.
 
         Args:
-            rows: int32 or int64[n], distinct; an array, or a tensor on the device.
+            rows: int32 or int64[n], distinct; an array, or a tensor on the device. What is negative is left out.
             sources: per field uint8, on the device or readable by it.
-            source_rows: int32 or int64[n], where in `sources` each comes from; likewise.
+            source_rows: int32 or int64[n], where in `sources` each comes from; likewise. None: 0, 1, ...
         """
         from penstock.kernels.move_rows import gpu
 
