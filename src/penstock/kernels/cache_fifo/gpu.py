@@ -126,7 +126,7 @@ def _look_up(ids, n, numbers, capacity, cursor, slacks, sums, before, arrived, B
     place = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node = tl.load(ids + place, mask=place < n, other=0)
     number = tl.load(numbers + node, mask=place < n, other=-1).to(tl.int64)
-    slack = tl.where(number < 0, -1, tl.maximum(number + (capacity - tl.load(cursor + _COME)), -1))
+    slack = tl.where(number < 0, -1, number + (capacity - tl.load(cursor + _COME)))
     tl.store(slacks + place, slack.to(tl.int32), mask=place < n)
     is_out, is_open = _counted(slack, place, n)
     both = tl.sum(is_out, axis=0).to(tl.int64) + (tl.sum(is_open, axis=0).to(tl.int64) << _WHOLE)
