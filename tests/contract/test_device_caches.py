@@ -81,6 +81,12 @@ class TestFusedCache(Cached):
         assert tier.stats.num_rows + tier.slow.stats.num_rows - filled == 60
         assert tier.stats.num_rows <= 60 * min(capacity, 50) / 30
 
+    def test_hits_are_counted_beside_a_field_without_bytes(self, arrays):
+        tier = self.make([np.empty((50, 0)), *arrays])
+        for _ in range(2):
+            tier.submit(np.arange(40, 49), [self.empty(9 * width) for width in tier.row_bytes], np.arange(9)).wait()
+        assert (tier.stats.num_rows, self.rows_counted(tier)) == (18, 18)
+
     def test_reads_under_way_are_counted(self, arrays):
         tier = self.make(arrays)
         outs = [self.empty(40 * width) for width in tier.row_bytes]

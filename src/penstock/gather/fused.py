@@ -44,7 +44,7 @@ class FusedCache(CachedTier):
         import torch
 
         self._pinned = slow
-        self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field, and of all others
+        self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field with bytes, and of others
         is_pinned = slow.reader.type == "cuda"
         self._hits_seen = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_pinned)  # on the host, some batches late
         self._asked = self._asked_before = self._hits_before = 0
@@ -130,9 +130,10 @@ class FusedCache(CachedTier):
         assert slots is not None
         max_programs = programs_with_hits(self._pinned.max_programs, num_asked, num_hits)
         order = self._pinned.order_of(ids, ids.numel() * (num_asked - num_hits) // num_asked if num_asked else None)
+        counted = next((number for number, row_bytes in enumerate(self.row_bytes) if row_bytes), 0)
         fields = zip(self._pinned.buffers, self._fast.buffers, self.row_bytes, outs, strict=True)
         for number, (table, cache, row_bytes, out) in enumerate(fields):
-            hits = self._hits[min(number, 1) :]
+            hits = self._hits[int(number != counted) :]
             gpu.gather_cached(
                 table, cache, slots, ids, row_bytes, out, hits,
                 by_position=change is not None or marks is not None, places=given, order=order, max_programs=max_programs,
