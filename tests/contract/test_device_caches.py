@@ -185,6 +185,10 @@ class TestDeviceTable(OnDevice):
             DeviceTable(HostTier(arrays), [RowKind(name, array.dtype, array.shape[1:]) for name, array in zip("abc", arrays, strict=True)])
 
 
+def tensors_of(policy):
+    return [policy._numbers, *policy._state]
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_a_decision_that_fails_leaves_an_empty_cache(number, reader, monkeypatch):
     """At any of its launches."""
@@ -203,11 +207,13 @@ def test_a_decision_that_fails_leaves_an_empty_cache(number, reader, monkeypatch
         return out.cpu().numpy().tobytes()
 
     assert read(np.arange(30)) == array[:30].tobytes()
+    memory = [each.data_ptr() for each in tensors_of(tier.policy)]
     with monkeypatch.context() as patch:
         patch.setattr(cache_fifo, "launch", fail)
         with pytest.raises(RuntimeError, match="launch failed"):
             read(np.arange(5, 45))
     assert (tier.policy.slots < 0).all()
+    assert [each.data_ptr() for each in tensors_of(tier.policy)] == memory, "there may be no room for more"
     before = tier.stats.num_rows
     for rows in (np.arange(30), np.r_[29:20:-1, 0:9]):
         assert read(rows) == array[rows].tobytes()

@@ -120,6 +120,20 @@ def test_ids_anywhere_in_memory_and_nothing_beside_them_is_written(device):
         assert [each.tolist() for each in state] == [[10, 60], [0, 0, 60, 10], [0, 60], [0]]
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_it_begins_again_in_the_same_memory(device):
+    random = np.random.default_rng(0)
+    ours, _ = compare(random, 40, 30, device)
+    again, theirs = ours.emptied(), FIFO(40, 30)
+    assert again._numbers is ours._numbers
+    filled = random.permutation(40)
+    for policy in (again, theirs):
+        policy.fill(filled)
+    for ids in random_batches(random, 40, 6):
+        assert_same_bytes(again.access(ids).into, theirs.access(ids).into)
+        assert_same_bytes(again.slots, theirs.slots)
+
+
 def test_what_every_policy_refuses(device):
     policy = DeviceFIFO(7, 3, device)
     with pytest.raises(NodeIdError, match=r"ids\[1\] = 7"):

@@ -5,6 +5,7 @@ In: batches of distinct ids on the device. Out: a `DeviceChange` each, on the de
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +59,15 @@ class DeviceFIFO(Policy):
         if self.num_slots:
             cpu.look_up_all(numbers, self.num_slots, cursor, found)
         return found
+
+    def emptied(self) -> DeviceFIFO:
+        """Return a new, empty policy in the memory of this one, which must not be asked any more: there may be no room for another."""
+        for each in self._state:
+            each.zero_()
+        self._numbers.fill_(-1)
+        policy = copy.copy(self)
+        policy._touched, policy._most_come = False, 0
+        return policy
 
     def decide(self, ids: torch.Tensor) -> DeviceChange:
         """Ask for one batch; `ids`: int64[n] on the device, distinct and in range, taken in order."""

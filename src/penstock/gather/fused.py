@@ -43,6 +43,8 @@ class FusedCache(CachedTier):
         super().__init__(lambda: where_it_decides(make_policy(), slow.reader), slow, content, reader=slow.reader)
         import torch
 
+        if (policy := self._on_device) is not None:
+            self._make_policy = policy.emptied
         self._pinned = slow
         self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field with bytes, and of others
         is_pinned = slow.reader.type == "cuda"
