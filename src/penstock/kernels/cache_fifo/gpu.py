@@ -5,7 +5,7 @@ before it missed. From the directory follows how many may miss before a row leav
 anyway; of at least as many as there are ids before it, it hits. Of those between, which are open, the last program to arrive finds out in
 their order, a tile at a time: to take each for a hit where it may be one says at least how many miss before each, to take it for a miss at
 most, and both are put right by themselves until they meet or one of them stays as it is: there is one answer only, for what an id does
-depends on those before it. That takes a round or two; a tile whose ids all wait for the one before, in both ways, takes as many as it has.
+depends on those before it. That takes no round or one; a tile whose ids all wait for the one before, in both ways, takes as many as it has.
 
 Invariant: nothing depends on the order in which programs run, and the host need not know anything of a batch before. Imports Triton.
 """
