@@ -9,7 +9,7 @@ was asked for: load, the batch is complete on the device; train, and a step of G
 nothing is left at work.
 
 Recipes differ in their plan only. Without a device in the plan (`pyg`, `mmap`) rows are gathered by the CPU, and batches copied from pinned
-memory. PyG: its `NeighborLoader` with pinned memory, its settings those that were the fastest when tried here (see `PyG.variants`).
+memory. PyG: its `NeighborLoader` with pinned memory, its settings those that were the fastest when tried here (see `PyG.prepare`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -182,14 +182,16 @@ class PyG:
         self.step = pyg_step(settings.model, x.shape[1], len(settings.fanouts), self.device)
         self.about: dict[str, Any] = {"sampler": "pyg-lib" if has.WITH_PYG_LIB else "torch-sparse"}
 
-    def variants(self) -> list[Variant]:
-        """What is tried: the rows of all batches under way must find room."""
+    def _variants(self, works: Mapping[Variant, float]) -> Iterator[Variant]:
+        """What is tried, given how fast those before were: numbers of workers, then other ways with the better one. The rows of all batches
+        under way must find room."""
         most = max(1, cores() - 1)
-        counts = sorted({max(1, most // 2), most})
+        yield from (Variant(count) for count in sorted({max(1, most // 2), most}))
+        workers = max(works, key=lambda variant: works[variant]).workers if works else most
+        yield Variant(workers, prefetches=True)
         sample = next(iter(self._make(Variant(0))))
-        room = MOST_BATCHES // max(1, 2 * sample.x.nbytes)
-        tried = [Variant(count) for count in counts] + [Variant(most, prefetches=True)]
-        return tried + [Variant(count, filters_there=True) for count in sorted({min(count, room) for count in counts[-2:]}) if count > 0]
+        if room := MOST_BATCHES // max(1, 2 * sample.x.nbytes):
+            yield Variant(min(workers, room), filters_there=True)
 
     def rest(self) -> None:
         """Its workers stay."""
@@ -198,7 +200,7 @@ class PyG:
         """Choose the fastest setting, while nobody else is at work. Workers of the others stay, idle: torch waits for them in many ways."""
         rates: dict[str, float] = {}
         works: dict[Variant, float] = {}
-        for variant in self.variants():
+        for variant in self._variants(works):
             self._loader, self.workers = self._made.setdefault(variant, self._make(variant)), variant.workers
             try:
                 works[variant] = self._try()

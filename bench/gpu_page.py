@@ -51,17 +51,20 @@ def pieces(results: Results, name: str) -> dict[str, Any]:
 
 
 def joined(before: dict[str, Any], now: dict[str, Any], commit: str) -> dict[str, Any]:
-    """Contenders that have gone all their rounds anew, and of those that have not what they did before; of all else, what was before.
+    """Contenders that have gone all their rounds anew, and of those that have gone them before only, those; of all else, what was before.
 
     `earlier`: (who is of the earlier run, its commit).
     """
     if "seeds_per_s" not in now:
         return before
-    new = [name for name in now["contenders"] if all(name in medians for medians in now["seeds_per_s"].values())]
+    through, through_before = (set.intersection(*map(set, one["seeds_per_s"].values())) for one in (now, before))
+    new = [name for name in now["contenders"] if name in through or name not in through_before]
     old = [name for name in before["contenders"] if name not in new]
     medians = {
-        mode: {name: rate for name, rate in rates.items() if name in old} | {name: now["seeds_per_s"][mode][name] for name in new}
-        for mode, rates in before["seeds_per_s"].items()
+        mode: {
+            name: rate for names, found in ((old, before), (new, now)) for name, rate in found["seeds_per_s"][mode].items() if name in names
+        }
+        for mode in before["seeds_per_s"]
     }
     contenders = {name: before["contenders"][name] for name in old} | {name: now["contenders"][name] for name in new}
     return {"contenders": contenders, "seeds_per_s": medians, "earlier": (old, commit)}
@@ -157,9 +160,26 @@ def configurations() -> list[tuple[int, int, str]]:
     return [(dim, size, f"{dim} features, batches of {size}") for dim in DIMS for size in BATCHES]
 
 
-def rates(results: Results, name: str, mode: str) -> dict[str, float]:
-    """Contender -> median seeds a second."""
-    return pieces(results, "gpu_recipes").get(name, {}).get("seeds_per_s", {}).get(mode, {})
+def rates(piece: dict[str, Any], mode: str) -> dict[str, float]:
+    """Contender -> median seeds a second; of PyG, where it has gone no round, that of its fastest setting when tried."""
+    return (as_tried(piece) if mode == "load" else {}) | piece.get("seeds_per_s", {}).get(mode, {})
+
+
+def as_tried(piece: dict[str, Any]) -> dict[str, float]:
+    """PyG, if it has tried its settings for some seconds each, without the model, and gone no round."""
+    row = piece.get("contenders", {}).get("PyG", {})
+    tried = row.get("about", {}).get("tried_seeds_per_s", {})
+    return {"PyG": max(tried.values())} if tried and "load" not in row else {}
+
+
+def of_one_run(results: Results, name: str, mode: str, *names: str) -> tuple[dict[str, float], dict[str, Any]]:
+    """(rates, the piece) of the latest run in which all of some contenders were; empty where there is none."""
+    result = results.get("gpu_recipes") or {}
+    runs = [result, *reversed(result.get("earlier", []))]
+    for piece in (one["pieces"][name] for one in runs if name in one.get("pieces", {})):
+        if set(names) <= set(found := rates(piece, mode)):
+            return found, piece
+    return {}, {}
 
 
 def peer_rows(results: Results) -> list[list[str]]:
@@ -167,13 +187,13 @@ def peer_rows(results: Results) -> list[list[str]]:
     made = []
     for _, _, name in configurations():
         for mode, words in MODES.items():
-            found = rates(results, name, mode)
-            earlier, _ = pieces(results, "gpu_recipes").get(name, {}).get("earlier", ((), ""))
-            ours = {recipe: rate for recipe, rate in found.items() if recipe in RECIPES and (recipe in earlier) == ("PyG" in earlier)}
-            best = max(ours, key=lambda recipe: ours[recipe]) if ours and "PyG" in found else None
+            found, piece = of_one_run(results, name, mode, "PyG")
+            ours = {recipe: rate for recipe, rate in found.items() if recipe in RECIPES}
+            best = max(ours, key=lambda recipe: ours[recipe], default=None)
             ratio = None if best is None else ours[best] / found["PyG"]
             failed = pieces(results, "gpu_recipes").get(name, {}).get("contenders", {}).get("PyG", {}).get("failed")
             said = (f"{NOT_RUN}: {failed}" if failed else NOT_RUN) if ratio is None else f"{times(ratio)} ({best})"
+            said += ", PyG as tried" if ratio is not None and mode == "load" and as_tried(piece) else ""
             made.append(row(f"the best recipe over PyG's NeighborLoader: {name}, {words}", "10x", "-", said, verdict(ratio, 10.0)))
     return made
 
@@ -185,8 +205,8 @@ def paper_rows(results: Results) -> list[list[str]]:
         for mode, words in MODES.items():
             ratios = []
             for _, _, name in configurations():
-                found = rates(results, name, mode)
-                if recipe in found and all(other in found for other in others):
+                found, _ = of_one_run(results, name, mode, recipe, *others)
+                if found:
                     ratios.append(found[recipe] / max(found[other] for other in others))
             said = f"{times(min(ratios))} to {times(max(ratios))}, of {len(ratios)}" if ratios else NOT_RUN
             made.append([f"{what} ({recipe} / {' or '.join(others)}), {words}", reported, said])
@@ -198,8 +218,9 @@ def recipe_rows(results: Results) -> list[list[str]]:
     made = []
     for _, _, name in configurations():
         for mode, words in MODES.items():
-            found, cells, before, was_earlier = rates(results, name, mode), [], None, None
-            earlier, _ = pieces(results, "gpu_recipes").get(name, {}).get("earlier", ((), ""))
+            piece = pieces(results, "gpu_recipes").get(name, {})
+            found, cells, before, was_earlier = rates(piece, mode), [], None, None
+            earlier, _ = piece.get("earlier", ((), ""))
             for contender in ("PyG", *RECIPES):
                 rate, is_earlier = found.get(contender), contender in earlier
                 over = f" ({rate / before:.2f}x)" if rate and before and is_earlier == was_earlier else ""
@@ -405,7 +426,7 @@ def render(results: Results, table: Table) -> str:
         *(f"- {name}: {words}." for name, words in RECIPES.items()),
         *peers_said(results),
         "",
-        "What papers report, on their hardware, next to ours; the least and the most of the configurations:",
+        "What papers report, on their hardware, next to ours, each ratio of one run; the least and the most of the configurations:",
         "",
         *table(["ratio", "paper", "measured"], paper_rows(results)),
         "",

@@ -428,7 +428,10 @@ def made_up():
     rates["bgl"] = 20_000.0
     about = {"sampler": "pyg-lib", "chosen": "7 workers", "tried_seeds_per_s": {"7 workers": 1000.0}}
     recipes = {
-        name: {"contenders": {"PyG": {"about": about}, "mmap": {"failed": "no memory"}}, "seeds_per_s": {"load": rates, "train": rates}}
+        name: {
+            "contenders": {"PyG": {"about": about, "load": [{}]}, "mmap": {"failed": "no memory"}},
+            "seeds_per_s": {"load": rates, "train": rates},
+        }
         for _, _, name in gpu_page.configurations()
     }
     busy = {
@@ -491,6 +494,41 @@ def test_contenders_of_a_run_that_is_not_whole_stand_beside_those_of_an_earlier_
     cells = "3,000 | 2,000 | 3,000 (1.50x) | 4,000 (1.33x) | 5,000 (1.25x) | 9,000 | 7,000 | 20,000 (2.86x) |"
     assert f"| 128 features, batches of 1024, without the model | {cells}" in page
     assert "- 128 features, batches of 1024: mmap, pyg, pagraph, uva, ducati, bgl are of another run, at old." in page
+    assert "GNNLab over DGL (gnnlab / pyg), without the model | 2.4 to 9.1 | 3.00x to 3.00x, of 4 |" in page, "both of the earlier run"
+
+
+def test_pyg_counts_as_tried_until_it_goes_a_round():
+    """Without the model: what it would do with it is not known."""
+    made, name = made_up(), "128 features, batches of 1024"
+    piece = made["gpu_recipes"]["pieces"][name]
+    piece["seeds_per_s"] = {
+        mode: {name: rate for name, rate in rates.items() if name != "PyG"} for mode, rates in piece["seeds_per_s"].items()
+    }
+    piece["contenders"]["PyG"] = {"about": {"tried_seeds_per_s": {"7 workers": 1000.0, "15 workers": 500.0}, "sampler": "s", "chosen": "c"}}
+    page = gpu_page.render(made, common.table)
+    assert f"{name}, without the model | 10x | - | 20.00x (bgl), PyG as tried | yes |" in page
+    assert f"{name}, with the model | 10x | - | not run | - |" in page
+    piece["contenders"]["PyG"]["load"] = [{}]
+    assert f"{name}, without the model | 10x | - | not run | - |" in gpu_page.render(made, common.table)
+
+
+def test_pygs_settings_are_tried_with_the_better_number_of_workers(monkeypatch):
+    monkeypatch.setattr(gpu_contender, "cores", lambda: 16)
+    contender = gpu_contender.PyG.__new__(gpu_contender.PyG)
+    sample = mock.Mock()
+    contender._make = lambda variant: [sample]
+    for rates, num_bytes, expected in (
+        ((2.0, 1.0), 1, [(7, False, False), (15, False, False), (7, False, True), (7, True, False)]),
+        ((1.0, 2.0), gpu_contender.MOST_BATCHES // 6, [(7, False, False), (15, False, False), (15, False, True), (3, True, False)]),
+        ((1.0, 2.0), gpu_contender.MOST_BATCHES, [(7, False, False), (15, False, False), (15, False, True)]),
+        ((), 1, [(7, False, False), (15, False, False), (15, False, True), (15, True, False)]),
+    ):
+        sample.x.nbytes, works, tried, left = num_bytes, {}, [], list(rates)
+        for variant in contender._variants(works):
+            tried.append((variant.workers, variant.filters_there, variant.prefetches))
+            if left:
+                works[variant] = left.pop(0)
+        assert tried == expected
 
 
 def test_what_was_not_run_says_so(results):
