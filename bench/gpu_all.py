@@ -29,9 +29,10 @@ def steps(folder: str, memory: int | None) -> list[list[str]]:
     room = [] if memory is None else ["--memory", str(memory)]
     recipes = ["gpu_recipes", folder, *room, "--rounds", "1"]  # all configurations once tell more than half of them twice
     return [
-        [*recipes, "--dims", "128", "--batches", "1024"],
+        [*recipes, "--dims", "128", "--contenders", "gnnlab", "PyG"],
         ["gpu_busy", folder, "--recipes", "gnnlab"],
         [*recipes, "--dims", "128", "--batches", "8000"],
+        [*recipes, "--dims", "128", "--batches", "1024"],
         ["gpu_link"],
         ["gpu_sampling", folder, "--graphs", "ten-128"],
         [*recipes, "--dims", "256", "--batches", "1024"],
