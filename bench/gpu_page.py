@@ -10,6 +10,7 @@ from typing import Any
 
 from bench.gpu_common import AT_MOST, UNORDERED, WAYS
 
+GIB = 1 << 30
 FILES = ("gpu_link", "gpu_sampling", "gpu_recipes", "gpu_busy")
 NOT_RUN = "not run"
 DIMS, BATCHES, MODES = (128, 256), (1024, 8000), {"load": "without the model", "train": "with the model"}
@@ -19,8 +20,8 @@ RECIPES = {
     "mmap": "both mapped; threads sample and gather ahead",
     "pagraph": "threads sample; the rows of the highest degrees on the device",
     "uva": "the device samples and gathers, all of it over the link",
-    "gnnlab": "lists on the device, and the rows that presampling finds hot",
-    "ducati": "one budget on the device for lists and rows",
+    "gnnlab": "all lists on the device, and beside them the rows that presampling finds hot",
+    "ducati": "one budget on the device for lists and rows, as large as what others have for rows alone",
     "bgl": "threads sample in proximity order; rows on the device, first in, first out",
 }
 PAPERS = (
@@ -230,6 +231,21 @@ def recipe_rows(results: Results) -> list[list[str]]:
     return made
 
 
+def memory_rows(results: Results) -> list[list[str]]:
+    """What lies on the device by each recipe's plan, and the most that torch had taken there with the model, in GiB."""
+    made = []
+    for _, _, name in configurations():
+        rows = pieces(results, "gpu_recipes").get(name, {}).get("contenders", {})
+        cells = []
+        for contender in ("PyG", *RECIPES):
+            row = rows.get(contender, {})
+            peaks = [one["device_peak_bytes"] for one in row.get("train", ()) if "device_peak_bytes" in one]
+            kept = row.get("about", {}).get("device_bytes", 0)
+            cells.append(f"{kept / GIB:.2f}, {max(peaks) / GIB:.1f}" if peaks else "-" if rows else NOT_RUN)
+        made.append([name, *cells])
+    return made
+
+
 def busy_rows(results: Results) -> list[list[str]]:
     """The share of the time in which the device computes, the best recipe of each model and batch."""
     found, made = pieces(results, "gpu_busy"), []
@@ -424,6 +440,10 @@ def render(results: Results, table: Table) -> str:
         *table(["", "PyG", *RECIPES], recipe_rows(results)),
         "",
         *(f"- {name}: {words}." for name, words in RECIPES.items()),
+        "",
+        "GiB of the device that rows, lists and tables take, and the most that torch had taken there with the model:",
+        "",
+        *table(["", "PyG", *RECIPES], memory_rows(results)),
         *peers_said(results),
         "",
         "What papers report, on their hardware, next to ours, each ratio of one run; the least and the most of the configurations:",

@@ -474,6 +474,7 @@ def test_the_page_of_made_up_results(results):
         "| busy share, GraphSAGE, batches of 1024 | 90% | BGL: 65 % | 93.0% (gnnlab) | yes |",
         "| busy share, GAT, batches of 1024 | - | BGL: 99 % | 93.0% (gnnlab) | - |",
         "mmap did not run: no memory",
+        "| 128 features, batches of 1024 | 0.00, 2.0 |",
         "PCIe 5 x16 | P, 16 cores, 128 GiB; foreign load 0.1 % | driver 999, CUDA 14, torch 9, triton 4, PyG 3 | abc, 2030-01-01",
     ):
         assert line in page, line
