@@ -429,7 +429,10 @@ def made_up():
     about = {"sampler": "pyg-lib", "chosen": "7 workers", "tried_seeds_per_s": {"7 workers": 1000.0}}
     recipes = {
         name: {
-            "contenders": {"PyG": {"about": about, "load": [{}]}, "mmap": {"failed": "no memory"}},
+            "contenders": {
+                "PyG": {"about": about, "load": [{}], "train": [{"device_peak_bytes": 2 << 30}]},
+                "mmap": {"failed": "no memory"},
+            },
             "seeds_per_s": {"load": rates, "train": rates},
         }
         for _, _, name in gpu_page.configurations()
