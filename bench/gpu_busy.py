@@ -6,8 +6,9 @@
 busy: the time in which at least one kernel runs, over the time that the batches take by the host's clock, to the end of the last kernel;
 kernels are those that torch's profiler has seen (CUPTI), on all streams. A kernel that reads rows over the link counts, though it takes a
 fifth of the multiprocessors at most; so the share of the model's own stream is there as well. utilization: what the driver says (NVML, as
-in nvidia-smi) without the profiler: the share of its sampling periods in which a kernel ran. Some batches of the middle are kept as a
-picture.
+in nvidia-smi) without the profiler: the share of its sampling periods in which a kernel ran; and what the caller's thread and the busiest
+of the others took of a processor meanwhile: one of them near all of it is what the device waits for. Some batches of the middle are kept as
+a picture.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import psutil
 import torch
 
 from bench import graphs
@@ -141,13 +143,14 @@ def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: 
     for batch in islice(batches, WARM_UP if least_s else 1):
         contender.step(batch)
     synchronize(device)
-    watch, done, started = Utilization(), 0, time.perf_counter()
+    watch, done, threads_s, started = Utilization(), 0, processor_s_by_thread(), time.perf_counter()
     with watch.watched():
         while done < num_batches or time.perf_counter() - started < least_s:
             contender.step(next(batches))
             done += 1
         synchronize(device)
         plain_s = time.perf_counter() - started
+    used = {thread: (took - threads_s.get(thread, 0.0)) / plain_s for thread, took in processor_s_by_thread().items()}
     trace, took_s = profiled(partial(train, contender, batches, num_batches), device)
     del batch, batches
     events = events_of(trace, KINDS if device.type == "cuda" else {"cpu_op": KERNEL})
@@ -158,6 +161,7 @@ def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: 
         "busy_or_copying": round(covered_us(events) / 1e6 / took_s, 4),
         "busy_by_stream": {lane: round(covered_us(each) / 1e6 / took_s, 4) for lane, each in lanes.items()},
         "utilization_percent": watch.percent,
+        "processor": {"caller": round(used.pop(threading.get_native_id()), 2), "others": round(max(used.values(), default=0.0), 2)},
         "batch_ms": round(1e3 * plain_s / done, 4),
         "batch_ms_profiled": round(1e3 * took_s / num_batches, 4),
         "seeds_per_s": round(settings.batch_size * done / plain_s, 1),
@@ -165,6 +169,11 @@ def measure(contender: Penstock, settings: Settings, num_batches: int, least_s: 
         "about": contender.describe(),
         "picture": picture(events, num_batches),
     }
+
+
+def processor_s_by_thread() -> dict[int, float]:
+    """Seconds of a processor that each thread of this process has taken."""
+    return {thread.id: thread.user_time + thread.system_time for thread in psutil.Process().threads()}
 
 
 def train(contender: Penstock, batches: Iterator[Any], num_batches: int) -> None:

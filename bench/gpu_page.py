@@ -344,15 +344,16 @@ def detail_of_busy(results: Results, table: Table) -> list[str]:
     found = pieces(results, "gpu_busy")
     cells = []
     for piece, one in found.items():
-        by_stream = one["busy_by_stream"]
+        by_stream, processor = one["busy_by_stream"], one.get("processor")
         cells.append([
             piece, f"{one['busy']:.1%}", *(f"{by_stream[lane]:.1%}" for lane in ("model", "samples", "rows")),
             "-" if one["utilization_percent"] is None else f"{one['utilization_percent']:.0f} %", f"{one['batch_ms']:.2f}",
-            f"{one['batch_ms_profiled']:.2f}", f"[picture](../pictures/{picture_name(piece)})",
+            f"{one['batch_ms_profiled']:.2f}",
+            f"{processor['caller']:.0%}, {processor['others']:.0%}" if processor else "-", f"[picture](../pictures/{picture_name(piece)})",
         ])  # fmt: skip
     if not cells:
         return []
-    head = ["run", "busy", "model", "sampling", "rows", "nvidia-smi", "ms a batch", "profiled", ""]
+    head = ["run", "busy", "model", "sampling", "rows", "nvidia-smi", "ms a batch", "profiled", "caller, busiest other", ""]
     return ["", *table(head, cells), *detail_of_times({piece: one["longest_ms"] for piece, one in found.items()}, table)]
 
 
@@ -453,6 +454,7 @@ def render(results: Results, table: Table) -> str:
         "## How busy the device is",
         "",
         "`python -m bench.gpu_busy FOLDER`. Time in which a kernel runs (torch's profiler, all streams) over time; the fastest recipe.",
+        "Last, what the caller's thread takes of a processor, and the busiest of the others.",
         "",
         *table(HEAD, asked[4]),
         *detail_of_busy(results, table),

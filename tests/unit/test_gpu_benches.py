@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from unittest import mock
@@ -329,6 +330,7 @@ def test_busy(results, tmp_path):
     (one,) = result["pieces"].values()
     assert 0 < one["busy"] <= 1  # of the CPU, here
     assert one["picture"]["spans"]
+    assert one["processor"].keys() == {"caller", "others"}
     gpu_page.draw({"gpu_busy": result}, tmp_path)
     (picture,) = tmp_path.glob("*.png")
     assert picture.name == "gpu-busy-gnnlab-gat-16.png"
@@ -337,6 +339,14 @@ def test_busy(results, tmp_path):
 
 def event(name, stream, begin, length, kind="kernel"):
     return {"ph": "X", "cat": kind, "name": name, "tid": stream, "ts": begin, "dur": length}
+
+
+def test_what_threads_take_of_a_processor():
+    before, until = gpu_busy.processor_s_by_thread(), time.perf_counter() + 0.3
+    while time.perf_counter() < until:
+        pass
+    after, me = gpu_busy.processor_s_by_thread(), threading.get_native_id()
+    assert 0.05 < after[me] - before[me] < 0.5
 
 
 def test_what_ran_on_a_device():
@@ -440,7 +450,8 @@ def made_up():
     busy = {
         f"{recipe}, {model}, batches of {size}": {
             "busy": share, "busy_by_stream": {"model": 0.5, "samples": 0.1, "rows": 0.2}, "utilization_percent": 97.0, "batch_ms": 1.0,
-            "batch_ms_profiled": 1.1, "seeds_per_s": 1000.0 * share, "longest_ms": {"_draw_tile": [0.25, 3.0]},
+            "processor": {"caller": 0.5, "others": 0.25}, "batch_ms_profiled": 1.1,
+            "seeds_per_s": 1000.0 * share, "longest_ms": {"_draw_tile": [0.25, 3.0]},
         }
         for recipe, share in (("uva", 0.5), ("gnnlab", 0.93)) for model, size in (("sage", 1024), ("sage", 8000), ("gat", 1024))
     }  # fmt: skip
@@ -477,6 +488,7 @@ def test_the_page_of_made_up_results(results):
         "| busy share, GraphSAGE, batches of 1024 | 90% | BGL: 65 % | 93.0% (gnnlab) | yes |",
         "| busy share, GAT, batches of 1024 | - | BGL: 99 % | 93.0% (gnnlab) | - |",
         "mmap did not run: no memory",
+        "| 97 % | 1.00 | 1.10 | 50%, 25% |",
         "| 128 features, batches of 1024 | 0.00, 2.0 |",
         "PCIe 5 x16 | P, 16 cores, 128 GiB; foreign load 0.1 % | driver 999, CUDA 14, torch 9, triton 4, PyG 3 | abc, 2030-01-01",
     ):
