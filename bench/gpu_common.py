@@ -244,8 +244,11 @@ class ResultFile:
         if before["commit"] == common.commit():
             self.values["pieces"] = before["pieces"]
             return
-        replaced = {piece for one in self.values["earlier"] for piece in one["pieces"]}  # by what is not whole
-        if stay := {piece: found for piece, found in before["pieces"].items() if piece not in replaced}:
+        replaced = {piece for one in self.values["earlier"] for piece in one["pieces"]}  # by what is not whole, and may be nothing
+        stay = {
+            piece: found for piece, found in before["pieces"].items() if piece not in replaced or any(found.get("seeds_per_s", {}).values())
+        }
+        if stay:
             said = {key: before[key] for key in ("commit", "date", "machine", "command", "foreign_load_percent")}
             self.values["earlier"] = [*self.values["earlier"], {**said, "pieces": stay}]
             print(f"{path}: {', '.join(stay)} of commit {before['commit']} stay until they are measured again", flush=True)

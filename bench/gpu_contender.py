@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -233,9 +234,10 @@ class PyG:
 
     def end(self) -> None:
         """Its workers end with it; by themselves they do not, and torch waits five seconds for each."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would raise an error for each
         for made in self._made.values():
-            loader = getattr(made, "loader", made)  # of a PrefetchLoader
-            for worker in getattr(getattr(loader, "_iterator", None), "_workers", ()):
+            iterator = getattr(getattr(made, "loader", made), "_iterator", None)  # of a PrefetchLoader's
+            for worker in getattr(getattr(iterator, "iterator", iterator), "_workers", ()):  # of PyG's own iterator's
                 worker.kill()
 
     def _make(self, variant: Variant) -> Any:
@@ -317,6 +319,10 @@ def processor_s() -> float:
     return total
 
 
+ended: list[Any] = []
+"""Contenders, kept to the end of the process: with their loaders would go iterators that wait for workers."""
+
+
 class CannotRun(Exception):
     """A contender that this machine has no part of."""
 
@@ -345,6 +351,7 @@ def serve(name: str, path: str, settings: Settings, asked: Iterable[str]) -> Ite
         yield {"failed": f"{type(error).__name__}: {message[:300]}"}
     if contender is not None:
         contender.end()
+        ended.append(contender)
 
 
 def main() -> None:
@@ -356,7 +363,7 @@ def main() -> None:
     for said in serve(sys.argv[1], sys.argv[2], Settings(**{**given, "fanouts": tuple(given["fanouts"])}), sys.stdin):
         print(json.dumps(said), file=out, flush=True)
     sys.stderr.flush()
-    os._exit(0)  # torch would wait for threads whose workers are gone
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -46,15 +46,15 @@ def pieces(results: Results, name: str) -> dict[str, Any]:
     """What a benchmark has measured so far, at this commit or an earlier one: that stays until this one's is whole."""
     result = results.get(name) or {}
     found = dict(result.get("pieces", {}))
-    for one in result.get("earlier", ()):
+    for one in reversed(result.get("earlier", [])):  # the latest first
         found |= {piece: joined(before, found.get(piece, {}), one["commit"]) for piece, before in one["pieces"].items()}
     return found
 
 
 def joined(before: dict[str, Any], now: dict[str, Any], commit: str) -> dict[str, Any]:
-    """Contenders that have gone all their rounds anew, and of those that have gone them before only, those; of all else, what was before.
+    """Contenders that have gone a round of each kind anew, and of those that have before only, those; of all else, what was before.
 
-    `earlier`: (who is of the earlier run, its commit).
+    `earlier`: contender -> commit, of those that are of an earlier run.
     """
     if "seeds_per_s" not in now:
         return before
@@ -68,7 +68,7 @@ def joined(before: dict[str, Any], now: dict[str, Any], commit: str) -> dict[str
         for mode in before["seeds_per_s"]
     }
     contenders = {name: before["contenders"][name] for name in old} | {name: now["contenders"][name] for name in new}
-    return {"contenders": contenders, "seeds_per_s": medians, "earlier": (old, commit)}
+    return {"contenders": contenders, "seeds_per_s": medians, "earlier": now.get("earlier", {}) | dict.fromkeys(old, commit)}
 
 
 def times(value: float | None) -> str:
@@ -170,7 +170,7 @@ def as_tried(piece: dict[str, Any]) -> dict[str, float]:
     """PyG, if it has tried its settings for some seconds each, without the model, and gone no round."""
     row = piece.get("contenders", {}).get("PyG", {})
     tried = row.get("about", {}).get("tried_seeds_per_s", {})
-    return {"PyG": max(tried.values())} if tried and "load" not in row else {}
+    return {"PyG": max(tried.values())} if tried and not {"load", "failed"} & row.keys() else {}
 
 
 def of_one_run(results: Results, name: str, mode: str, *names: str) -> tuple[dict[str, float], dict[str, Any]]:
@@ -220,13 +220,13 @@ def recipe_rows(results: Results) -> list[list[str]]:
     for _, _, name in configurations():
         for mode, words in MODES.items():
             piece = pieces(results, "gpu_recipes").get(name, {})
-            found, cells, before, was_earlier = rates(piece, mode), [], None, None
-            earlier, _ = piece.get("earlier", ((), ""))
+            found, cells, before, run_before = rates(piece, mode), [], None, None
+            earlier = piece.get("earlier", {})
             for contender in ("PyG", *RECIPES):
-                rate, is_earlier = found.get(contender), contender in earlier
-                over = f" ({rate / before:.2f}x)" if rate and before and is_earlier == was_earlier else ""
+                rate, run = found.get(contender), earlier.get(contender)
+                over = f" ({rate / before:.2f}x)" if rate and before and run == run_before else ""
                 cells.append(NOT_RUN if rate is None else f"{rate:,.0f}{over}")
-                before, was_earlier = rate, is_earlier
+                before, run_before = rate, run
             made.append([f"{name}, {words}", *cells])
     return made
 
@@ -467,9 +467,9 @@ def peers_said(results: Results) -> list[str]:
     """What PyG ran with, and what could not run."""
     lines = []
     for name, piece in pieces(results, "gpu_recipes").items():
-        old, commit = piece.get("earlier", ((), ""))
-        if ran := [one for one in old if one in piece["seeds_per_s"]["load"]]:
-            lines.append(f"- {name}: {', '.join(ran)} are of another run, at {commit}.")
+        earlier = {one: commit for one, commit in piece.get("earlier", {}).items() if one in rates(piece, "load")}
+        for commit in dict.fromkeys(earlier.values()):
+            lines.append(f"- {name}: of another run, at {commit}: {', '.join(one for one in earlier if earlier[one] == commit)}.")
         for contender, one in piece["contenders"].items():
             if "failed" in one:
                 lines.append(f"- {name}: {contender} did not run: {one['failed']}")

@@ -6,8 +6,8 @@ import torch
 
 from penstock.cache import FIFO, LRU, Static
 from penstock.cache.policy import Policy
-from penstock.errors import InputError, NodeIdError
-from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable
+from penstock.errors import BudgetError, InputError, NodeIdError
+from penstock.gather import CachedTier, DeviceTable, FusedCache, RowKind, TieredTable, fused
 from penstock.kernels.cache_fifo import gpu as cache_fifo
 from penstock.kernels.gather_cached import gpu as gather_cached
 from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier, pinned
@@ -187,6 +187,38 @@ class TestDeviceTable(OnDevice):
 
 def tensors_of(policy):
     return [policy._numbers, *policy._state]
+
+
+def test_hits_are_right_after_a_field_that_fails(reader, monkeypatch):
+    """The first one's are counted, and that batch with them."""
+    arrays, read, num_read = [np.arange(100.0).reshape(50, 2), np.arange(50.0)], gather_cached.gather_cached, []
+    tier = FusedCache(lambda: FIFO(50, 40), PinnedTier(arrays, reader), np.arange(40))
+    before = tier.slow.stats.num_rows
+
+    def fail(*given, **options):
+        num_read.append(1)
+        if len(num_read) == 2:
+            raise RuntimeError("launch failed")
+        read(*given, **options)
+
+    monkeypatch.setattr(gather_cached, "gather_cached", fail)
+    outs = [torch.zeros(30 * width, dtype=torch.uint8, device=reader) for width in tier.row_bytes]
+    with pytest.raises(RuntimeError, match="launch failed"):
+        tier.submit(np.arange(30), outs, None)
+    tier.submit(np.arange(5), outs, None).wait()  # of an empty cache
+    assert (tier.stats.num_rows, tier.slow.stats.num_rows - before) == (30, 5)
+
+
+@pytest.mark.parametrize("policy", [FIFO, Static])
+def test_a_device_without_room_for_where_rows_are(policy, reader, monkeypatch):
+    def full(*given, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    tier = PinnedTier([np.arange(50.0)], reader)
+    monkeypatch.setattr(torch, "full", full)
+    monkeypatch.setattr(fused, "to_device", full)
+    with pytest.raises(BudgetError, match=r"where each of 50 rows is does not fit on .*; give device_cache less"):
+        FusedCache(lambda: policy(50, 17), tier)
 
 
 @pytest.mark.parametrize("number", range(3))

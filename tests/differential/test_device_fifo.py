@@ -48,6 +48,7 @@ def compare(random, num_nodes, capacity, device, *, num_batches=6, num_filled=0)
     assert_same_bytes(ours.slots, theirs.slots)
     for ids in random_batches(random, num_nodes, num_batches):
         change, expected = ours.access(ids), theirs.access(ids)
+        assert int(ours._state.cursor[1]) <= fifo_device.MAX_NUMBER
         assert_same_bytes(change.hit_slots, expected.hit_slots)
         assert_same_bytes(change.inserted, expected.inserted)
         assert_same_bytes(change.into, expected.into)
@@ -83,6 +84,27 @@ def test_rows_are_counted_anew(device, monkeypatch):
         ours, _ = compare(random, 40, capacity, device, num_batches=30, num_filled=capacity // 2)
         assert int(ours._state.cursor[1]) <= 100
     assert len(counted) > 20
+
+
+@pytest.mark.parametrize("num_filled", [0, 95])
+def test_rows_that_all_come_anew_are_counted_in_time(num_filled, device, monkeypatch):
+    """Batch after batch misses whole, in a circle longer than the cache."""
+    monkeypatch.setattr(fifo_device, "MAX_NUMBER", 140)
+    ours, theirs = DeviceFIFO(110, 95, device), FIFO(110, 95)
+    for policy in (ours, theirs):
+        policy.fill(np.arange(num_filled))
+    for number in range(40):
+        ids = (number * 45 + np.arange(45)) % 110
+        assert_same_bytes(ours.access(ids).into, theirs.access(ids).into)
+        assert int(ours._state.cursor[1]) <= 140
+
+
+def test_it_is_used_in_every_mode(device):
+    with torch.inference_mode():
+        ours = DeviceFIFO(40, 9, device)
+    theirs = FIFO(40, 9)
+    for ids in (np.arange(20), np.arange(15, 40)):
+        assert_same_bytes(ours.access(ids).into, theirs.access(ids).into)
 
 
 def test_numbers_near_their_end(device):

@@ -4,11 +4,12 @@ In the interpreter everything runs on CPU tensors; `TRITON_INTERPRET=0 pytest -m
 """
 
 import logging
+from collections import namedtuple
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 import penstock
 from penstock.errors import BudgetError, NotSupportedError, UsageError
@@ -211,6 +212,43 @@ def test_transforms_see_the_batch_where_it_is(device):
         loader = make_loader(homogeneous_data(), transform=transform, filter_per_worker=in_threads, num_workers=2, device=device)
         assert digests(loader) == expected
         assert set(seen) == {_triton.tensor_device(device)}
+
+
+def test_tensors_within_other_values_are_moved(device):
+    pair, data = namedtuple("pair", "rows name"), homogeneous_data()
+    data.some, data.more, data.both, data.named = [torch.ones(3)], {"q": torch.ones(3)}, (torch.ones(2), "s"), pair(torch.ones(2), "n")
+    batch = next(iter(make_loader(data, device=device)))
+    assert (batch.both[1], batch.named.name) == ("s", "n")
+    for tensor in (batch.some[0], batch.more["q"], batch.both[0], batch.named.rows):
+        assert tensor.device == _triton.tensor_device(device)
+
+
+class Own(Data):
+    """Whoever sets its edges sets how many there are; whoever moves it is noted."""
+
+    @property
+    def edge_index(self):
+        return self._store.get("edge_index")
+
+    @edge_index.setter
+    def edge_index(self, value):
+        self._store["edge_index"], self._store["how_many"] = value, value.shape[1]
+
+    def apply(self, func, *args):
+        self._store["moved"] = True
+        return super().apply(func, *args)
+
+
+def test_batches_are_of_the_users_own_kind(device):
+    """They are set and moved in their way, and have the keys that they have on the CPU."""
+    data, graphs = homogeneous_data(), Batch.from_data_list([homogeneous_data() for _ in range(2)])
+    own = Own(**data.to_dict())
+    for batch in (next(iter(make_loader(own, device=where))) for where in (None, device)):
+        assert batch.how_many == batch.edge_index.shape[1]
+    assert batch.moved
+    seeds = torch.arange(60)
+    ours, theirs = (next(iter(make_loader(graphs, input_nodes=seeds, device=where))) for where in (device, None))
+    assert sorted(ours.keys()) == sorted(theirs.keys())
 
 
 def test_what_does_not_go_through_tables(device):

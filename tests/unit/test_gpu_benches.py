@@ -198,10 +198,12 @@ def test_what_an_earlier_commit_has_stays_until_all_of_it_is_there_again(results
     earlier, latest = of_commit("four")
     assert earlier == ["one"], "pagraph stays"
     assert latest != first
-    some.append("pagraph")
-    earlier, latest = of_commit("five")
+    some[-1] = "pagraph"
+    assert of_commit("five") == (["one", "four"], latest), "mmap stays"
+    some.append("mmap")
+    earlier, newest = of_commit("six")
     assert earlier == []
-    assert latest != first
+    assert newest not in (first, latest)
 
 
 def test_a_contender_that_has_ended_is_closed_all_the_same(tmp_path):
@@ -509,8 +511,30 @@ def test_contenders_of_a_run_that_is_not_whole_stand_beside_those_of_an_earlier_
     assert "128 features, batches of 1024, without the model | 10x | - | 3.00x (gnnlab) | **no** |" in page
     cells = "3,000 | 2,000 | 3,000 (1.50x) | 4,000 (1.33x) | 5,000 (1.25x) | 9,000 | 7,000 | 20,000 (2.86x) |"
     assert f"| 128 features, batches of 1024, without the model | {cells}" in page
-    assert "- 128 features, batches of 1024: mmap, pyg, pagraph, uva, ducati, bgl are of another run, at old." in page
+    assert "- 128 features, batches of 1024: of another run, at old: mmap, pyg, pagraph, uva, ducati, bgl." in page
     assert "GNNLab over DGL (gnnlab / pyg), without the model | 2.4 to 9.1 | 3.00x to 3.00x, of 4 |" in page, "both of the earlier run"
+
+
+def test_of_several_runs_that_are_not_whole_the_latest_counts():
+    """Who has failed in all of them is there, too."""
+    made, name = made_up(), "128 features, batches of 1024"
+    recipes = made["gpu_recipes"]
+
+    def run(commit, rates, *failed):
+        rows = {one: {} for one in rates} | {one: {"failed": f"at {commit}"} for one in failed}
+        pieces = {name: {"contenders": rows, "seeds_per_s": {"load": rates, "train": rates}}}
+        return {"commit": commit, "date": "x", "machine": recipes["machine"], "pieces": pieces}
+
+    earlier = [run("a", {"pyg": 1.0, "mmap": 2.0, "uva": 3.0, "bgl": 4.0}, "PyG"), run("b", {"mmap": 20.0, "bgl": 40.0}, "PyG")]
+    made["gpu_recipes"] = {**recipes, "earlier": earlier, **run("c", {"bgl": 400.0}, "ducati")}
+    page = gpu_page.render(made, common.table)
+    assert f"| {name}, with the model | not run | 1 | 20 | not run | 3 | not run | not run | 400 |" in page
+    assert f"- {name}: of another run, at b: mmap." in page
+    assert f"- {name}: of another run, at a: pyg, uva." in page
+    assert f"- {name}: PyG did not run: at b" in page
+    assert f"- {name}: ducati did not run: at c" in page
+    found, _ = gpu_page.of_one_run(made, name, "load", "mmap", "bgl")
+    assert (found["mmap"], found["bgl"]) == (20.0, 40.0)
 
 
 def test_pyg_counts_as_tried_until_it_goes_a_round():
@@ -524,8 +548,63 @@ def test_pyg_counts_as_tried_until_it_goes_a_round():
     page = gpu_page.render(made, common.table)
     assert f"{name}, without the model | 10x | - | 20.00x (bgl), PyG as tried | yes |" in page
     assert f"{name}, with the model | 10x | - | not run | - |" in page
-    piece["contenders"]["PyG"]["load"] = [{}]
-    assert f"{name}, without the model | 10x | - | not run | - |" in gpu_page.render(made, common.table)
+    piece["contenders"]["PyG"]["failed"] = "no handles"
+    assert f"{name}, without the model | 10x | - | not run: no handles | - |" in gpu_page.render(made, common.table)
+
+
+def test_the_best_of_pygs_settings_is_taken(monkeypatch):
+    monkeypatch.setattr(gpu_contender, "settle", lambda contender: None)
+    contender, rates = gpu_contender.PyG.__new__(gpu_contender.PyG), iter([1.0, 5.0, OSError("no handles\nat all"), 2.0])
+    contender._made, contender.about, contender._make = {}, {}, lambda variant: mock.MagicMock(name=str(variant))
+
+    def say():
+        if isinstance(rate := next(rates), OSError):
+            raise rate
+        return rate
+
+    contender._try = say
+    variants = [gpu_contender.Variant(count) for count in range(1, 5)]
+    contender._variants = lambda works: variants
+    contender.prepare()
+    assert contender._loader is contender._made[variants[1]]
+    assert contender.workers == 2
+    assert list(contender.about["tried_seeds_per_s"].values()) == [1.0, 5.0, 0.0, 2.0]
+    contender._try = mock.Mock(side_effect=OSError("no handles"))
+    with pytest.raises(gpu_contender.CannotRun, match=r"no setting of PyG's loader works: .*no handles"):
+        contender.prepare()
+
+
+ENDS = """
+import os, time, psutil, torch
+from torch_geometric.data import Data
+from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler.base import BaseSampler, SamplerOutput
+from bench import gpu_contender
+
+class Alone(BaseSampler):
+    def sample_from_edges(self, *given): ...
+    def sample_from_nodes(self, given):
+        nothing = torch.empty(0, dtype=torch.int64)
+        return SamplerOutput(given.node, nothing, nothing, None, None, metadata=(given.input_id, given.time))
+
+data, contender = Data(x=torch.rand(100, 2), edge_index=torch.zeros(2, 9, dtype=torch.int64)), gpu_contender.PyG.__new__(gpu_contender.PyG)
+contender._made = {
+    way: NodeLoader(data, Alone(), torch.arange(100), batch_size=5, num_workers=2, persistent_workers=True, filter_per_worker=way)
+    for way in (False, True)
+}
+batches = [next(iter(loader)) for loader in contender._made.values()]
+children = psutil.Process().children()
+gpu_contender.PyG.end(contender)
+gone, alive = psutil.wait_procs(children, 20)
+print(len(children), len(gone), flush=True)
+os._exit(0)
+"""
+
+
+def test_the_workers_of_all_of_pygs_settings_end():
+    """Whether they gather rows or PyG's own iterator does."""
+    done = subprocess.run([sys.executable, "-c", ENDS], cwd=common.ROOT, capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.returncode) == ("4 4\n", 0), done.stderr
 
 
 def test_pygs_settings_are_tried_with_the_better_number_of_workers(monkeypatch):

@@ -172,7 +172,9 @@ class Assembler:
         return batch
 
     def _store(self, batch: Any, key: Any) -> Any:
-        return batch.stores[0] if self._is_homogeneous or key is None else batch[key]  # which `Data` would look up for each attribute
+        if self._is_homogeneous or key is None:
+            return batch.stores[0] if type(batch) is Data else batch  # who looks it up for each attribute; the user's own may set otherwise
+        return batch[key]
 
     def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor | None, subgraph: Subgraph) -> None:
         nodes = torch.empty(0, dtype=torch.int64, device="cpu") if nodes is None else nodes

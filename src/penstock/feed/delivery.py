@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import recursive_apply
 
 from penstock.errors import NotSupportedError, UsageError, argument
@@ -74,8 +75,10 @@ class Delivery:
         def move(value: Any) -> Any:
             return move_tensor(value, device) if isinstance(value, torch.Tensor) else value
 
-        for store in batch.stores:  # not PyG's `apply`, which takes seven times as long where nearly all are there
-            for name, value in store.to_dict().items():
+        if type(batch) not in (Data, HeteroData):  # of the user's own, who may have a way of his own
+            return batch.apply(move)
+        for store in batch.stores:  # what `apply` does, five times as fast where nearly all are there
+            for name, value in list(store.items()):
                 if not isinstance(value, torch.Tensor) or value.device != device:
                     store[name] = recursive_apply(value, move)
         return batch

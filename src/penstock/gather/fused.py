@@ -18,6 +18,7 @@ import numpy as np
 
 from penstock.cache.fifo import FIFO
 from penstock.cache.policy import Change, Policy
+from penstock.errors import BudgetError
 from penstock.gather.cached import CachedTier
 from penstock.records import Span
 from penstock.store.device_memory import settle
@@ -40,9 +41,15 @@ class FusedCache(CachedTier):
     """
 
     def __init__(self, make_policy: Callable[[], Policy], slow: PinnedTier, content: np.ndarray | None = None) -> None:
-        super().__init__(lambda: where_it_decides(make_policy(), slow.reader), slow, content, reader=slow.reader)
         import torch
 
+        try:
+            super().__init__(lambda: where_it_decides(make_policy(), slow.reader), slow, content, reader=slow.reader)
+            self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
+        except torch.OutOfMemoryError as error:
+            raise BudgetError(
+                f"{slow.name}: where each of {slow.num_rows} rows is does not fit on {slow.reader}; give device_cache less"
+            ) from error
         if (policy := self._on_device) is not None:
             self._make_policy = policy.emptied
         self._pinned = slow
@@ -50,7 +57,6 @@ class FusedCache(CachedTier):
         is_pinned = slow.reader.type == "cuda"
         self._hits_seen = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_pinned)  # on the host, some batches late
         self._asked = self._asked_before = self._hits_before = 0
-        self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
 
     @property
     def _on_device(self) -> DeviceFIFO | None:
@@ -140,8 +146,9 @@ class FusedCache(CachedTier):
                 table, cache, slots, ids, row_bytes, out, hits,
                 by_position=change is not None or marks is not None, places=given, order=order, max_programs=max_programs,
             )  # fmt: skip
+            if number == counted and not isinstance(change, Change):  # at once: another field may fail
+                self._asked += ids.numel()
         if not isinstance(change, Change):
-            self._asked += ids.numel()
             self._hits_seen.copy_(self._hits, non_blocking=True)
 
     def _update(
