@@ -90,16 +90,17 @@ def test_rows_are_counted_anew(device, monkeypatch):
 def test_rows_that_all_come_anew_are_counted_in_time(num_filled, device, monkeypatch):
     """Batch after batch misses whole, in a circle longer than the cache."""
     monkeypatch.setattr(fifo_device, "MAX_NUMBER", 140)
-    ours, theirs = DeviceFIFO(110, 95, device), FIFO(110, 95)
+    ours, theirs = DeviceFIFO(200, 95, device), FIFO(200, 95)
     for policy in (ours, theirs):
         policy.fill(np.arange(num_filled))
     for number in range(40):
-        ids = (number * 45 + np.arange(45)) % 110
+        ids = (95 + number * 45 + np.arange(45)) % 200
         assert_same_bytes(ours.access(ids).into, theirs.access(ids).into)
         assert int(ours._state.cursor[1]) <= 140
 
 
-def test_it_is_used_in_every_mode(device):
+def test_it_is_used_in_every_mode(device, monkeypatch):
+    monkeypatch.setattr(fifo_device, "MAX_NUMBER", 30)
     with torch.inference_mode():
         ours = DeviceFIFO(40, 9, device)
     theirs = FIFO(40, 9)

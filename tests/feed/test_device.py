@@ -241,7 +241,8 @@ class Own(Data):
 
 def test_batches_are_of_the_users_own_kind(device):
     """They are set and moved in their way, and have the keys that they have on the CPU."""
-    data, graphs = homogeneous_data(), Batch.from_data_list([homogeneous_data() for _ in range(2)])
+    data = homogeneous_data()
+    graphs = Batch.from_data_list([Data(edge_index=data.edge_index, num_nodes=300) for _ in range(2)])
     own = Own(**data.to_dict())
     for batch in (next(iter(make_loader(own, device=where))) for where in (None, device)):
         assert batch.how_many == batch.edge_index.shape[1]
