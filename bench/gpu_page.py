@@ -475,8 +475,8 @@ def peers_said(results: Results) -> list[str]:
                 lines.append(f"- {name}: {contender} did not run: {one['failed']}")
             elif contender == "PyG" and "about" in one:
                 about = one["about"]
-                tried = "; ".join(f"{setting}: {rate:,.0f}" for setting, rate in about["tried_seeds_per_s"].items())
-                lines.append(f"- {name}: PyG sampled with {about['sampler']}, {about['chosen']}. Tried, seeds a second: {tried}.")
+                lines.append(f"- {name}: PyG sampled with {about['sampler']}, {about['chosen']}. Tried, in seeds a second:")
+                lines += [f"  - {setting}: {rate:,.0f}" for setting, rate in about["tried_seeds_per_s"].items()]
     return ["", *lines] if lines else []
 
 
