@@ -17,11 +17,13 @@ from bench import (
     common,
     gpu_all,
     gpu_busy,
+    gpu_cells,
     gpu_common,
     gpu_contender,
     gpu_link,
     gpu_model,
     gpu_page,
+    gpu_page_recipes,
     gpu_recipes,
     gpu_sampling,
     graphs,
@@ -185,7 +187,7 @@ def test_what_an_earlier_commit_has_stays_until_all_of_it_is_there_again(results
         monkeypatch.setenv("BENCH_COMMIT", name)
         gpu_recipes.main(some)
         result = json.loads((tmp_path / "gpu_recipes.json").read_text())
-        (piece,) = gpu_page.pieces({"gpu_recipes": result}, "gpu_recipes").values()
+        (piece,) = gpu_cells.pieces({"gpu_recipes": result}, "gpu_recipes").values()
         return [one["commit"] for one in result["earlier"]], piece["contenders"]["mmap"]
 
     earlier, first = of_commit("one")
@@ -390,7 +392,7 @@ def test_a_result_of_another_setting_is_begun_anew_and_one_of_another_commit_sta
     latest.put("two", {"a": 3})
     result = json.loads((results / "made.json").read_text())
     assert [list(one["pieces"]) for one in result["earlier"]] == [["one"]]
-    assert gpu_page.pieces({"made": result}, "made") == {"one": {"a": 1}, "two": {"a": 3}}
+    assert gpu_cells.pieces({"made": result}, "made") == {"one": {"a": 1}, "two": {"a": 3}}
     assert gpu_common.placeholder("bench.made", ["here", "--out", "there", "--toy"], ["here"]) == "python -m bench.made FOLDER --toy"
 
 
@@ -436,7 +438,7 @@ def made_up():
     }
     over_cpu = {"device memory": 9.0, "device memory, two threads": 12.0, "pinned memory": 12.0}
     contenders = {way: {"m_edges_per_s": spread(100 * over), "over_cpu": spread(over)} for way, over in over_cpu.items()}
-    rates = {name: 1000.0 * (number + 1) for number, name in enumerate(("PyG", *gpu_page.RECIPES))}
+    rates = {name: 1000.0 * (number + 1) for number, name in enumerate(("PyG", *gpu_page_recipes.RECIPES))}
     rates["bgl"] = 20_000.0
     about = {"sampler": "pyg-lib", "chosen": "7 workers", "tried_seeds_per_s": {"7 workers": 1000.0}}
     recipes = {
@@ -447,7 +449,7 @@ def made_up():
             },
             "seeds_per_s": {"load": rates, "train": rates},
         }
-        for _, _, name in gpu_page.configurations()
+        for _, _, name in gpu_page_recipes.configurations()
     }
     busy = {
         f"{recipe}, {model}, batches of {size}": {
@@ -459,7 +461,7 @@ def made_up():
     }  # fmt: skip
     sampling = {
         f"ten-128, batches of {size}": {"contenders": contenders, "longest_ms": {"device memory": {"_claim": [0.1, 3.0]}}}
-        for size in gpu_page.BATCHES
+        for size in gpu_page_recipes.BATCHES
     }
     pieces = {"gpu_link": link, "gpu_sampling": sampling, "gpu_recipes": recipes, "gpu_busy": busy}
     return {name: {**head, "pieces": each} for name, each in pieces.items()}
@@ -477,7 +479,7 @@ def test_the_page_of_made_up_results(results):
     for name, result in made_up().items():
         (results / f"{name}.json").write_text(json.dumps(result))
     page = gpu_page.render(tables.gpu_results(), common.table)
-    assert f"| {gpu_page.NOT_RUN}" not in page
+    assert f"| {gpu_cells.NOT_RUN}" not in page
     assert "Of 20 figures that are asked for, 20 were measured and 0 were not run." in page
     for line in (
         "| 0.93 | UVA: 0.95 | 0.95 (0.95 to 0.95) | yes |",
@@ -504,7 +506,7 @@ def test_contenders_of_a_run_that_is_not_whole_stand_beside_those_of_an_earlier_
     about = recipes["pieces"][name]["contenders"]["PyG"]
     rates = {"gnnlab": 9000.0, "PyG": 3000.0}
     now = {name: {"contenders": dict.fromkeys([*rates, "uva"], about), "seeds_per_s": {"load": {**rates, "uva": 1.0}, "train": rates}}}
-    recipes["pieces"][name]["contenders"] |= {name: about for name in gpu_page.RECIPES if name != "mmap"}
+    recipes["pieces"][name]["contenders"] |= {name: about for name in gpu_page_recipes.RECIPES if name != "mmap"}
     made["gpu_recipes"] = {**recipes, "pieces": now, "earlier": [{"commit": "old", "date": "x", "machine": recipes["machine"],
                                                                  "pieces": recipes["pieces"]}]}  # fmt: skip
     page = gpu_page.render(made, common.table)
@@ -533,7 +535,7 @@ def test_of_several_runs_that_are_not_whole_the_latest_counts():
     assert f"- {name}: of another run, at a: pyg, uva." in page
     assert f"- {name}: PyG did not run: at b" in page
     assert f"- {name}: ducati did not run: at c" in page
-    found, _ = gpu_page.of_one_run(made, name, "load", "mmap", "bgl")
+    found, _ = gpu_page_recipes.of_one_run(made, name, "load", "mmap", "bgl")
     assert (found["mmap"], found["bgl"]) == (20.0, 40.0)
 
 
