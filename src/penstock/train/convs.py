@@ -108,7 +108,7 @@ class _Product(torch.autograd.Function):
 def means(adj_t: Tensor, x: Tensor) -> Tensor:
     """float[num_dst, width]: means of the rows of `x` that the rows of a CSR matrix of ones name; zeros where there are none.
 
-    To torch they are bags of embeddings: one launch where the product, the counts and their quotient take nine.
+    To torch they are bags of embeddings, one kernel; the product, the counts and their quotient are seven launches.
     """
     return _Means.apply(adj_t, x) if x.requires_grad else _bags(adj_t, x)  # pyright: ignore[reportReturnType]
 
@@ -136,7 +136,7 @@ def counts(adj_t: Tensor) -> Tensor:
 def sums_by_column(adj_t: Tensor, rows: Tensor) -> Tensor:
     """adj_t.T @ rows, float[num_src, width]: of float[num_dst, num_src] as CSR and float[num_dst, width], without a look at what is in it.
 
-    A row of memory for each edge is taken meanwhile. To sort the edges instead takes none, and 23 launches where here are four: small
+    A row of memory for each edge is taken meanwhile. To sort the edges instead takes none, and 23 launches where here are five: small
     batches wait for these. A device adds up in any order, unless `torch.use_deterministic_algorithms` says otherwise.
     """
     # half the bytes of int64: a batch has fewer rows and edges than 2**31
