@@ -55,7 +55,7 @@ class Settings:
     """What is the same for all contenders of a comparison.
 
     Attributes:
-        cache: bytes of rows (ducati: of rows and lists) that are kept on the device.
+        cache: bytes of rows (ducati: of rows and lists; lists: of those) that are kept on the device.
         seconds, least: a round is over when both have passed, seconds and batches: at least one batch for each worker; after `SLOW` times
             the seconds `FEW` batches do.
         warm_up: batches before it, and one more for each worker; likewise.
@@ -71,7 +71,7 @@ class Settings:
 
 
 def plans(settings: Settings) -> dict[str, tuple[Any, bool]]:
-    """Recipe -> (its plan, whether batches are made on the device)."""
+    """Recipe -> (its plan, whether batches are made on the device). rows, lists: all of ducati's budget for one of the two."""
     from penstock.plan import RECIPES
 
     kept = {"cache": f"{settings.cache} B"}
@@ -83,6 +83,9 @@ def plans(settings: Settings) -> dict[str, tuple[Any, bool]]:
         "bgl": {**kept, "device_topology": "host"},
     }
     made = {name: (replace(RECIPES[name], **changes), True) for name, changes in on_device.items()}
+    ducati = made["ducati"][0]
+    made["rows"] = replace(ducati, neighbor_policy=None, neighbor_cache="0"), True
+    made["lists"] = replace(ducati, policy=None, cache="0", neighbor_cache=ducati.cache), True
     return {"pyg": (RECIPES["pyg"], False), "mmap": (RECIPES["mmap"], False), **made}
 
 

@@ -9,7 +9,8 @@ its first round, and then they take turns, round by round, while the others rest
 into groups, one after the other. Each round is in the result file when it is over; a command that is stopped goes on there when it is given
 again.
 
-What a recipe keeps on the device is a tenth of the rows' bytes for every one of them.
+What a recipe keeps on the device is a tenth of the rows' bytes for every one of them, and beside it gnnlab has all lists there. `rows` and
+`lists` are ducati with its whole budget for one of the two: the single caches that it is to beat.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from bench.common import ROOT
 from bench.gpu_common import Deadline, ResultFile, set_up
 from bench.gpu_contender import Settings
 
-CONTENDERS = ("gnnlab", "PyG", "uva", "pagraph", "mmap", "ducati", "bgl", "pyg")
+CONTENDERS = ("gnnlab", "PyG", "uva", "pagraph", "mmap", "ducati", "rows", "lists", "bgl", "pyg")
 """Those first that tell most."""
 DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train"), 3, 0.1
 EXPECTED_S = 90.0
