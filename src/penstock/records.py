@@ -50,6 +50,8 @@ class CSC:
         lists: where the sampler reads neighbours (see `penstock.sample.lists`); None: in `indices`.
         sums: int64[num_edges], running sums of the edges' weights within each list (see `penstock.sample.weights`); None: all the same.
         guide: uint32[num_edges // 8 + 1], where searches in the sums of long lists begin; there where the sums are.
+        times: int32 or int64[num_edges], when edges came, in that order within each list (see `penstock.sample.times`); None: always.
+        by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None where they lie in it.
     """
 
     indptr: np.ndarray
@@ -58,6 +60,8 @@ class CSC:
     lists: Any = None
     sums: np.ndarray | None = None
     guide: np.ndarray | None = None
+    times: np.ndarray | None = None
+    by_time: np.ndarray | None = None
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
         """int64[n]: lengths of the lists of some nodes."""

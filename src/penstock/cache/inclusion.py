@@ -29,7 +29,7 @@ def inclusion_probability(
     sampler.check_seeds(seed_type, seeds)
     if not draws_uniformly(sampler):
         raise NotSupportedError(
-            "inclusion probability is of uniform draws: by weight take the policy presample, which samples what it counts"
+            "inclusion probability is of uniform draws: by weight or time take the policy presample, which samples what it counts"
         )
     if batch_size < 1:
         raise UsageError(f"batch_size is at least 1, got {batch_size}")
@@ -53,4 +53,4 @@ def inclusion_probability(
 
 def draws_uniformly(sampler: NeighborSampler) -> bool:
     """Whether every edge of a list is as likely as another."""
-    return all(csc.sums is None for csc in sampler.graph.adjacency.values())
+    return all(csc.sums is None and csc.times is None for csc in sampler.graph.adjacency.values())

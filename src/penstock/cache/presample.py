@@ -59,10 +59,10 @@ def iterate_samples(
     idle, workspace = SimpleQueue[Workspace](), sampler.workspace()
     idle.put(workspace)
 
-    def draw(epoch: int, batch: int, chosen: np.ndarray) -> Sample:
+    def draw(epoch: int, batch: int) -> Sample:
         workspace = idle.get()
         try:
-            return sampler.sample(batches.seed_type, chosen, epoch=epoch, batch=batch, workspace=workspace)
+            return batches.draw(epoch, batch, workspace)
         finally:
             idle.put(workspace)
 
@@ -86,11 +86,11 @@ def iterate_samples(
         pool.shutdown(cancel_futures=True)
 
 
-def places_of(batches: SampledBatches, epochs: Iterable[int], max_batches: int | None) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Return (epoch, index, int64[<= batch_size] seeds) of all batches, or of `max_batches` spread evenly over each epoch."""
+def places_of(batches: SampledBatches, epochs: Iterable[int], max_batches: int | None) -> Iterator[tuple[int, int]]:
+    """Return (epoch, index) of all batches, or of `max_batches` spread evenly over each epoch."""
     if batches.order.num_seeds != (num_seeds := len(batches.seeds)):
         raise UsageError(f"the order is over {batches.order.num_seeds} seeds, given are {num_seeds}")
-    return ((epoch, batch, batches.seeds_of(epoch, batch)) for epoch in epochs for batch in spread(batches.num_batches, max_batches))
+    return ((epoch, batch) for epoch in epochs for batch in spread(batches.num_batches, max_batches))
 
 
 def spread(count: int, most: int | None) -> list[int]:
@@ -155,8 +155,7 @@ def reads_again(batches: SampledBatches) -> dict[NodeType | EdgeType, float]:
     draws = apart, draw_apart(apart)
     same, asked = ({key: 0.0 for key in (*graph.num_nodes, *graph.adjacency)} for _ in range(2))
     for batch in spread(batches.num_batches, BATCHES_AGAIN):
-        chosen = batches.seeds_of(0, batch)
-        first, second = (_reads(one, one.sample(batches.seed_type, chosen, epoch=0, batch=batch, workspace=workspace)) for one in draws)
+        first, second = (_reads(one, replace(batches, sampler=one).draw(0, batch, workspace)) for one in draws)
         for key, ids in first.items():
             same[key] += np.intersect1d(ids, second[key], assume_unique=True).size
             asked[key] += (ids.size + second[key].size) / 2
@@ -172,7 +171,8 @@ def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
     """Return the sampler with another seed, derived from its own: what is found out before training is not what training will draw."""
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
     return NeighborSampler(
-        sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, seed=high << 32 | low
+        sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, takes_last=sampler.takes_last,
+        seed=high << 32 | low,
     )  # fmt: skip
 
 

@@ -55,25 +55,27 @@ def count_on_device(
 
 def _visits(batches: SampledBatches, ours: DeviceSampler, num_epochs: int, max_batches: int | None) -> Visits:
     graph, device = batches.sampler.graph, ours.graph.device
-    num_batches, places = num_epochs * len(spread(batches.num_batches, max_batches)), places_of(batches, range(num_epochs), max_batches)
+    num_batches = num_epochs * len(spread(batches.num_batches, max_batches))
     nodes = {t: torch.zeros(count, dtype=torch.int32, device=device) for t, count in graph.num_nodes.items()}
     lists = {e: torch.zeros(csc.num_dst, dtype=torch.int32, device=device) for e, csc in graph.adjacency.items()}
-    for seeds, sample in told(_drawn(ours, batches.seed_type, places), "finding out what is hot: batch", num_batches):
+    for seeds, sample in told(_drawn(ours, batches, num_epochs, max_batches), "finding out what is hot: batch", num_batches):
         _count(sample, seeds, nodes, lists)
     narrow = np.min_scalar_type(num_batches)
     return Visits({t: _narrowed(each, narrow) for t, each in nodes.items()}, {e: _narrowed(each, narrow) for e, each in lists.items()})
 
 
-def _drawn(ours: DeviceSampler, seed_type: str, places: Iterator[tuple[int, int, np.ndarray]]) -> Iterator[tuple[np.ndarray, DeviceSample]]:
+def _drawn(
+    ours: DeviceSampler, batches: SampledBatches, num_epochs: int, max_batches: int | None
+) -> Iterator[tuple[np.ndarray, DeviceSample]]:
     """Samples, and the seeds of each."""
     idle, asked = [ours.workspace() for _ in range(UNDER_WAY)], deque[tuple[np.ndarray, Any, Any]]()
-    for epoch, batch, seeds in places:
+    for epoch, batch in places_of(batches, range(num_epochs), max_batches):
         if not idle:
             before, run, workspace = asked.popleft()
             yield before, run.finish()
             idle.append(workspace)
-        workspace = idle.pop()
-        asked.append((seeds, ours.ask(seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace), workspace))
+        workspace, seeds = idle.pop(), batches.seeds_of(epoch, batch)
+        asked.append((seeds, ours.ask(batches.seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace), workspace))
     for before, run, _ in asked:
         yield before, run.finish()
 

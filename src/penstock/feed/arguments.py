@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,11 @@ from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
 from penstock.records import EdgeType
+from penstock.sample.times import Times, as_moments
 
 logger = logging.getLogger("penstock")
+
+STRATEGIES = ("uniform", "last")
 
 
 def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
@@ -44,6 +48,24 @@ def choose_seeds(source: Input, input_nodes: Any, input_id: torch.Tensor | None 
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
     return seeds
+
+
+def check_strategy(temporal_strategy: str) -> str:
+    """Return which of the edges in time are taken, by PyG's name."""
+    if temporal_strategy not in STRATEGIES:
+        raise UsageError(f"temporal_strategy must be one of {', '.join(STRATEGIES)}; got {temporal_strategy!r}")
+    return temporal_strategy
+
+
+def with_moments(seeds: Seeds, input_time: Any, times: Times | None) -> Seeds:
+    """The seeds with the time of each: what the user says, else that of the node; without, where nothing is sampled by time."""
+    if times is None:
+        if input_time is not None:
+            raise UsageError("input_time says when seeds look at the graph, and time_attr does not say when its nodes or edges came")
+        return seeds
+    given = input_time.cpu() if isinstance(input_time, torch.Tensor) else input_time
+    moments = times.of_seeds(seeds.node_type, seeds.ids) if given is None else as_moments(given, seeds.ids.size)
+    return replace(seeds, times=moments)
 
 
 def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:
@@ -131,12 +153,9 @@ def warn_of_overrides(kind: type) -> None:
             warnings.warn(f"{kind.__name__}.{name} is not called by Penstock: see transform and transform_sampler_output", stacklevel=3)
 
 
-def refuse_unsupported(**arguments: Any) -> None:
-    """Raise for an argument of PyG's that is given and has no meaning here yet."""
-    reasons = {
-        "neighbor_sampler": "not supported: Penstock samples itself; torch_geometric.loader.NodeLoader takes a sampler of your own",
-    }
-    temporal = "not supported yet: samples by time are to come; until then torch_geometric.loader.NeighborLoader draws them"
-    for name, value in arguments.items():
-        if value is not None:
-            raise NotSupportedError(f"{name} is {reasons.get(name, temporal)}")
+def refuse_sampler(neighbor_sampler: Any) -> None:
+    """Raise for an argument of PyG's that has no meaning here."""
+    if neighbor_sampler is not None:
+        raise NotSupportedError(
+            "neighbor_sampler is not supported: Penstock samples itself; torch_geometric.loader.NodeLoader takes a sampler of your own"
+        )

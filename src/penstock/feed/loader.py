@@ -25,11 +25,13 @@ from penstock.feed.arguments import (
     as_rank,
     check_batches,
     check_kinds,
+    check_strategy,
     choose_seeds,
     choose_subgraph,
-    refuse_unsupported,
+    refuse_sampler,
     warn_of_overrides,
     warn_of_the_same_again,
+    with_moments,
 )
 from penstock.feed.delivery import choose_device
 from penstock.feed.epoch import Epoch, Position
@@ -44,6 +46,7 @@ from penstock.feed.timeline import Recording
 from penstock.gather import Seat, TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder
 from penstock.plan import Plan, make_plan
+from penstock.sample.times import time_bytes
 from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
 from penstock.threads import Threads
@@ -70,7 +73,11 @@ class NeighborLoader:
         input_id: int64[num_seeds], what the batches' `input_id` says of each seed; default: its position in the set of seeds, of a mask the
             node's id.
         custom_cls: makes the batches of a (FeatureStore, GraphStore) pair; default: `Data` or `HeteroData`.
-        input_time, temporal_strategy, time_attr: not supported yet. neighbor_sampler: not supported, see `docs/compat.md`.
+        time_attr: node or edge attribute, whole numbers: when each came (an edge with its source). No edge of a seed's tree is later than
+            the seed's time; trees are disjoint then (see `penstock.sample.times`). Read once. Types without it are always there.
+        input_time: int64[num_seeds], the times of the seeds, which the batch then says (`seed_time`); default: those of the seeds as nodes.
+        temporal_strategy: "uniform", any of the edges that are not later, or "last", the latest of them.
+        neighbor_sampler: not supported, see `docs/compat.md`.
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
         seed: of all randomness; default: torch's seed.
         split: for stores with several splits, the one that "train", "val" and "test" mean.
@@ -127,10 +134,7 @@ class NeighborLoader:
         shards: Seat | None = None,
         **kwargs: Any,
     ) -> None:
-        refuse_unsupported(
-            input_time=input_time, time_attr=time_attr, neighbor_sampler=neighbor_sampler,
-            temporal_strategy=None if temporal_strategy == "uniform" else temporal_strategy,
-        )  # fmt: skip
+        refuse_sampler(neighbor_sampler)
         check_kinds(tables, transform=transform, transform_sampler_output=transform_sampler_output, custom_cls=custom_cls, step=step)
         warn_of_overrides(type(self))
         plan = make_plan(plan)
@@ -159,6 +163,9 @@ class NeighborLoader:
             replace=replace,
             disjoint=disjoint,
             weight_attr=weight_attr,
+            time_attr=time_attr,
+            input_time=input_time,
+            takes_last=check_strategy(temporal_strategy) == "last",
             seed=self.seed,
             transform_output=transform_sampler_output,
             transform=transform if self._is_transformed_by_threads else None,
@@ -287,7 +294,7 @@ class NeighborLoader:
         stats, maker, caches = self._stats, self._maker, self._caches
         stats.buffer_bytes = maker.pool.total_bytes + maker.held_pool.total_bytes
         stats.peak_buffer_bytes = maker.pool.peak_bytes + maker.held_pool.peak_bytes
-        stats.weight_bytes = weight_bytes(maker.sampler.graph)
+        stats.weight_bytes, stats.time_bytes = weight_bytes(maker.sampler.graph), time_bytes(maker.sampler.graph)
         stats.cache_bytes, stats.list_bytes = caches.resident_bytes, caches.list_bytes
         stats.loaded_bytes = caches.loaded_bytes + self._huge_pages.num_bytes
         stats.device_bytes, stats.devices = caches.device_bytes + maker.device_bytes, caches.devices
@@ -298,16 +305,17 @@ class NeighborLoader:
         stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
         return copy.deepcopy(stats)
 
-    def beside(self, input_nodes: Any) -> NeighborLoader:
+    def beside(self, input_nodes: Any, input_time: torch.Tensor | None = None) -> NeighborLoader:
         """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own.
 
         Args:
-            input_nodes: as for a loader. Batches are those that a new loader over these seeds would give.
+            input_nodes, input_time: as for a loader. Batches are those that a new loader over these seeds would give.
         """
         other, maker = object.__new__(type(self)), self._maker
         vars(other).update(vars(self))
         seeds = choose_seeds(maker.source, input_nodes)
         maker.sampler.check_seeds(seeds.node_type, seeds.ids)
+        seeds = with_moments(seeds, input_time, maker.times)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(seeds.ids.size))
         other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
         other._cache_to_come = None

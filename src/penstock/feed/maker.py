@@ -26,12 +26,13 @@ from penstock.feed.layers import note_edges
 from penstock.feed.stages import StageClock, located
 from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
-from penstock.feed.subgraph import Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
+from penstock.feed.subgraph import Metadata, Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
 from penstock.kernels.edges.cpu import are_distinct
 from penstock.order import Order
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
+from penstock.sample.times import Times
 
 if TYPE_CHECKING:
     from penstock.feed.caches import Caches
@@ -55,7 +56,7 @@ class Sampled:
     Attributes:
         index: of the batch.
         subgraph: what was sampled.
-        input_id: int64[num_seeds], what the batch says of its seeds.
+        metadata: what the batch says of its seeds.
         are_distinct: no node comes twice.
         clock: of the stages so far.
         event: behind the sample on the device that has drawn it, see `Delivery.record`.
@@ -64,7 +65,7 @@ class Sampled:
 
     index: int
     subgraph: Subgraph
-    input_id: torch.Tensor
+    metadata: Metadata
     are_distinct: bool
     clock: StageClock
     event: Any = None
@@ -84,6 +85,7 @@ class BatchMaker:
 
     Attributes:
         source, seeds, order, sampler, batch_size, subgraph_type: what decides the batches.
+        times: of nodes or edges, where samples are by time, for seeds to come.
         transform_output: the user's, on PyG's `SamplerOutput`.
         transform: the user's, on the batch, where it shall run in the threads; else None.
         delivery: puts batches on a device, or leaves them where they are.
@@ -99,6 +101,7 @@ class BatchMaker:
     sampler: NeighborSampler
     batch_size: int
     subgraph_type: SubgraphType
+    times: Times | None = None
     transform_output: Transform | None = None
     transform: Transform | None = None
     delivery: Delivery = field(default_factory=Delivery)
@@ -133,7 +136,7 @@ class BatchMaker:
     def ask(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int, workspace: Any) -> Callable[[], Sampled]:
         """Ask the device for a sample, in the words of `sample_of`. Returns what waits for it; a workspace is for one at a time."""
         assert self.device_sampler is not None
-        number_edges, (seeds, input_id) = self.device_sampler.number_edges, self._seeds_at(clock, positions)
+        number_edges, (seeds, metadata) = self.device_sampler.number_edges, self._seeds_at(clock, positions)
         with self.delivery.drawing():
             run = self.device_sampler.ask(self.seeds.node_type, seeds, epoch=epoch, batch=index, workspace=workspace)
         clock.rest()
@@ -145,7 +148,7 @@ class BatchMaker:
                 subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
                 event = self.delivery.record()
             clock.rest()
-            return self._sampled(index, subgraph, seeds, input_id, clock, event)
+            return self._sampled(index, subgraph, seeds, metadata, clock, event)
 
         return wait
 
@@ -195,7 +198,7 @@ class BatchMaker:
         with located(clock, sampled.index), self.delivery.working():
             rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans, num_threads)
             clock.enter("assemble")
-            batch = assembler.assemble(subgraph, rows, self.seeds.node_type, sampled.input_id)
+            batch = assembler.assemble(subgraph, rows, self.seeds.node_type, sampled.metadata)
             if self.delivery.device is not None:
                 clock.enter("move")
                 batch = self.delivery.move(batch)
@@ -207,12 +210,14 @@ class BatchMaker:
             clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        return batch, BatchStats(sampled.input_id.numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan)
+        return batch, BatchStats(
+            sampled.metadata[0].numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan
+        )
 
     @property
     def batches(self) -> SampledBatches:
         """What decides the samples."""
-        return SampledBatches(self.sampler, self.seeds.node_type, self.seeds.ids, self.order, self.batch_size)
+        return SampledBatches(self.sampler, self.seeds.node_type, self.seeds.ids, self.order, self.batch_size, times=self.seeds.times)
 
     @property
     def device_bytes(self) -> int:
@@ -229,6 +234,8 @@ class BatchMaker:
         sampler, seeds = self.sampler, self.seeds
         seed = getattr(self.order, "seed", sampler.seed)
         ids = {} if seeds.input_ids is None else {"input_id": fingerprint(seeds.input_ids)}
+        if seeds.times is not None:
+            ids |= {"input_time": fingerprint(seeds.times), "temporal_strategy": "last" if sampler.takes_last else "uniform"}
         return {
             **describe_graph(sampler.graph),
             "input_nodes": f"{seeds.node_type} {seeds.ids.size} {fingerprint(seeds.ids)}",
@@ -258,31 +265,34 @@ class BatchMaker:
         try:
             if self.device_sampler is not None:
                 return self.ask(clock, positions, epoch, index, workspace)()
-            seeds, input_id = self._seeds_at(clock, positions)
-            subgraph = self._draw(seeds, input_id, epoch, index, workspace)
+            seeds, metadata = self._seeds_at(clock, positions)
+            subgraph = self._draw(seeds, metadata, epoch, index, workspace)
         finally:
             self.give_back(workspace)
         clock.rest()
-        return self._sampled(index, subgraph, seeds, input_id, clock)
+        return self._sampled(index, subgraph, seeds, metadata, clock)
 
-    def _seeds_at(self, clock: StageClock, positions: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+    def _seeds_at(self, clock: StageClock, positions: np.ndarray) -> tuple[np.ndarray, Metadata]:
         """(ids, what the batch says of them) of the seeds at `positions`."""
-        num_seeds = self.seeds.ids.size
+        known, num_seeds = self.seeds, self.seeds.ids.size
         if positions.size and not 0 <= positions.min() <= positions.max() < num_seeds:
             first = positions[(positions < 0) | (positions >= num_seeds)][0]
             raise UsageError(f"position {first} of the seeds was asked for, and there are {num_seeds}, from 0 on: see the sampler")
         clock.enter("sample")
-        return self.seeds.ids[positions], torch.from_numpy(positions if self.seeds.input_ids is None else self.seeds.input_ids[positions])
+        input_id = torch.from_numpy(positions if known.input_ids is None else known.input_ids[positions])
+        return known.ids[positions], (input_id, None if known.times is None else torch.from_numpy(known.times[positions]))
 
     def _sampled(
-        self, index: int, subgraph: Subgraph, seeds: np.ndarray, input_id: torch.Tensor, clock: StageClock, event: Any = None
+        self, index: int, subgraph: Subgraph, seeds: np.ndarray, metadata: Metadata, clock: StageClock, event: Any = None
     ) -> Sampled:
         are_plain = not self.sampler.disjoint and self.transform_output is None and are_distinct(seeds)
-        return Sampled(index, subgraph, input_id if subgraph.input_id is None else subgraph.input_id, are_plain, clock, event)
+        return Sampled(index, subgraph, metadata if subgraph.metadata is None else subgraph.metadata, are_plain, clock, event)
 
-    def _draw(self, seeds: np.ndarray, input_id: torch.Tensor, epoch: int, index: int, workspace: Any) -> Subgraph:
+    def _draw(self, seeds: np.ndarray, metadata: Metadata, epoch: int, index: int, workspace: Any) -> Subgraph:
         """What the CPU samples."""
         place = {"epoch": epoch, "batch": index, "workspace": workspace}
+        if metadata[1] is not None:
+            place["times"] = metadata[1].numpy()
         sample = self.sampler.sample(self.seeds.node_type, seeds, **place, allocate=self.pool.empty)
         subgraph = subgraph_of(sample)
         if self.transform_output is not None or self.subgraph_type == SubgraphType.bidirectional:
@@ -291,7 +301,7 @@ class BatchMaker:
                 is_homogeneous=self.source.graph.is_homogeneous,
                 bidirectional=self.subgraph_type == SubgraphType.bidirectional,
                 transform=self.transform_output,
-                metadata=(input_id, None),
+                metadata=metadata,
             )
         number_edges(subgraph, self.sampler.graph, self.pool.empty)
         return subgraph

@@ -37,7 +37,8 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
 
     def of(csc: CSC) -> str:
         weights = "" if csc.sums is None else f" by weight {fingerprint(csc.sums)}"
-        return f"{csc.num_edges} edges {fingerprint(csc.indptr)} {fingerprint(csc.indices)}{weights}"
+        times = "" if csc.times is None else f" by time {fingerprint(csc.times)}"
+        return f"{csc.num_edges} edges {fingerprint(csc.indptr)} {fingerprint(csc.indices)}{weights}{times}"
 
     return {
         **{f"nodes of {node_type}": count for node_type, count in graph.num_nodes.items()},

@@ -43,7 +43,7 @@ class LoaderStats:
         sampling: who draws the samples of batches for a device, and why the CPU where it does; empty without a device.
         device_cache: what was found for a cache that is sized by free memory, and why; empty before, and for others.
         list_bytes: the neighbour lists' part of cache_bytes.
-        weight_bytes: memory of the running sums that edges are drawn by.
+        weight_bytes: memory of the running sums that edges are drawn by. time_bytes: of their times.
         loaded_bytes: memory of rows and topology that were read in whole.
         disks: name of a tier on a disk -> how it is read.
         memory: how a budget of memory is shared out, in words; empty without one.
@@ -64,6 +64,7 @@ class LoaderStats:
     cache_bytes: int = 0
     device_bytes: int = 0
     weight_bytes: int = 0
+    time_bytes: int = 0
     list_bytes: int = 0
     loaded_bytes: int = 0
     tiers: dict[str, dict[str, Any]] = field(default_factory=dict)

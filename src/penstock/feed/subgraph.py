@@ -42,6 +42,10 @@ class SubgraphEdges:
     original: torch.Tensor | None = None
 
 
+Metadata = tuple[torch.Tensor, torch.Tensor | None]
+"""What PyG calls so: (input_id, times) of the seeds, int64[num_seeds]; no times where samples are not by time."""
+
+
 @dataclass(slots=True)
 class Subgraph:
     """What is sampled for one batch, as tensors; attributes as in `Sample`.
@@ -50,7 +54,7 @@ class Subgraph:
         is_on_device: a device sampled it, and has the tensors.
         on_host: node type -> int64[n], ids that the host has as well.
         marks: as in `Sample`; lost where the sample is made into another.
-        input_id: int64[num_seeds], what a transform of the user's says of the seeds; None where there is none.
+        metadata: what a transform of the user's says of the seeds; None where there is none.
     """
 
     nodes: dict[NodeType, torch.Tensor]
@@ -60,7 +64,7 @@ class Subgraph:
     is_on_device: bool = False
     on_host: dict[NodeType, np.ndarray] = field(default_factory=dict)
     marks: dict[NodeType, np.ndarray] = field(default_factory=dict)
-    input_id: torch.Tensor | None = None
+    metadata: Metadata | None = None
 
     def tensors(self) -> list[torch.Tensor | None]:
         """All that it holds."""
@@ -108,7 +112,7 @@ def through_pyg(
     is_homogeneous: bool,
     bidirectional: bool,
     transform: Callable[[Any], Any] | None,
-    metadata: Any,
+    metadata: Metadata,
 ) -> Subgraph:
     """Take the sample through PyG's `SamplerOutput`: make it bidirectional, let the user transform it, and read it back."""
     output: Any = _to_homogeneous(subgraph, metadata) if is_homogeneous else _to_heterogeneous(subgraph, metadata)
@@ -117,7 +121,9 @@ def through_pyg(
     if transform is not None:
         output = transform(output)
     result = _from_homogeneous(output) if is_homogeneous else _from_heterogeneous(output)
-    result.input_id = None if output.metadata is None else output.metadata[0]
+    if output.metadata is not None:
+        input_id, *others = output.metadata
+        result.metadata = input_id, others[0] if others else None
     return result
 
 

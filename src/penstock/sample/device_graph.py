@@ -104,7 +104,8 @@ def device_sampler(
 
 def on_cpu_only(sampler: NeighborSampler) -> str | None:
     """Return what a sampler does that no device does; None where it does nothing of the kind."""
-    for is_asked, what in ((sampler.disjoint, "disjoint=True"), (sampler.induced, "subgraph_type='induced'")):
+    by_cpu = {"sampling by time": sampler.is_temporal, "disjoint=True": sampler.disjoint, "subgraph_type='induced'": sampler.induced}
+    for what, is_asked in by_cpu.items():
         if is_asked:
             return f"{what} is done on the CPU only"
     return _weights_on_cpu(sampler.graph)

@@ -19,20 +19,23 @@ from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, U
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_weighted import cpu as weighted
+from penstock.kernels.time_windows import cpu as time_windows
 from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
 from penstock.sample.fanouts import check_fanouts
 from penstock.sample.workspace import Growing, Workspace
 
 
 class NeighborSampler:
-    """k-hop neighbour sampling: uniform, or by weight over the edge types that have weights (see `penstock.sample.weights`).
+    """k-hop neighbour sampling: uniform, or by weight over the edge types that have weights (see `penstock.sample.weights`), or among the
+    edges that are not later than the seed (see `penstock.sample.times`).
 
     Args:
         graph: what to sample from.
         num_neighbors: fanouts per hop, element 0 next to the seeds, -1 = all; one list for all edge types or one per edge type.
         replace: draw with replacement.
-        disjoint: every seed gets a tree of its own; nodes are shared within a tree only.
+        disjoint: every seed gets a tree of its own; nodes are shared within a tree only. Where edges have times it is so in any case.
         induced: return all edges among the sampled nodes in place of the sampled edges.
+        takes_last: where edges have times, take the latest of those that are not later than the seed, in place of any.
         seed: of all randomness, in [0, 2**64).
     """
 
@@ -44,14 +47,20 @@ class NeighborSampler:
         replace: bool = False,
         disjoint: bool = False,
         induced: bool = False,
+        takes_last: bool = False,
         seed: int = 0,
     ) -> None:
+        self.is_temporal = any(csc.times is not None for csc in graph.adjacency.values())
+        if induced and self.is_temporal:
+            raise UsageError("sampling by time has no induced subgraphs, which would hold later edges: take subgraph_type='directional'")
         if disjoint and induced:
             raise UsageError("disjoint sampling has no induced subgraphs: take subgraph_type='directional', or disjoint=False")
-        self.graph = graph
+        if self.is_temporal and any(csc.sums is not None for csc in graph.adjacency.values()):
+            raise NotSupportedError("sampling by time and by weight at once is not supported (nor by PyG): leave out one of them")
+        self.graph, self.takes_last = graph, takes_last
         self.fanouts = check_fanouts(graph, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
-        self.replace, self.disjoint, self.induced, self.seed = replace, disjoint, induced, seed
+        self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
 
     def over(self, graph: Graph) -> NeighborSampler:
         """The same sampler over the same graph in another place: see `penstock.sample.lists`."""
@@ -71,6 +80,7 @@ class NeighborSampler:
         epoch: int,
         batch: int,
         workspace: Workspace,
+        times: np.ndarray | None = None,
         allocate: Allocator = np.empty,
     ) -> Sample:
         """Sample the neighbourhood of one batch.
@@ -79,19 +89,23 @@ class NeighborSampler:
             seed_type, seeds: node type and int64[n] global ids; repetitions are kept and each is expanded.
             epoch, batch: place in the run, part of the random counter.
             workspace: of this thread.
+            times: int64[n], when each seed looks at the graph: no edge of its tree is later. Needed where edges have times.
             allocate: gives the arrays of the result.
         Returns:
             See `Sample`: nodes of each type in first-seen order, seeds first, and the sampled edges by batch positions; int64.
         Raises:
             NodeIdError: a seed that is no node of its type.
-            UsageError: no such node type; a number of the batch from 2**32 on; disjoint trees of more than 2**20 seeds.
+            UsageError: no such node type; a number of the batch from 2**32 on; disjoint trees of more than 2**20 seeds; no times where
+                they are needed.
         """
         if batch >= rng.MAX_BATCHES:
             raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
         if self.disjoint and seeds.size > rng.MAX_COPIES:
             raise UsageError(f"disjoint sampling takes at most {rng.MAX_COPIES} seeds a batch, got {seeds.size}")
+        if self.is_temporal and (times is None or times.shape != seeds.shape):
+            raise UsageError("sampling by time takes a time for each seed: see times")
         self.check_seeds(seed_type, seeds)
-        run = _Run(self, seed_type, seeds, rng.derive_key(self.seed, epoch, rng.SAMPLE), batch, workspace, allocate)
+        run = _Run(self, seed_type, seeds, times, rng.derive_key(self.seed, epoch, rng.SAMPLE), batch, workspace, allocate)
         try:
             for hop in range(self.num_hops):
                 run.expand(hop)
@@ -116,8 +130,8 @@ class NeighborSampler:
 class _Run:
     """One batch in the making."""
 
-    def __init__(self, sampler: NeighborSampler, seed_type, seeds, key, batch, workspace: Workspace, allocate: Allocator) -> None:
-        self.sampler, self.graph, self.seed_type, self.num_seeds = sampler, sampler.graph, seed_type, seeds.size
+    def __init__(self, sampler: NeighborSampler, seed_type, seeds, times, key, batch, workspace: Workspace, allocate: Allocator) -> None:
+        self.sampler, self.graph, self.seed_type, self.num_seeds, self._times = sampler, sampler.graph, seed_type, seeds.size, times
         self.key, self.batch, self.workspace = key, batch, workspace
         hints = workspace.hints
         self.nodes = {t: Growing(t, np.int64, allocate, hints) for t in self.graph.num_nodes}
@@ -175,11 +189,18 @@ class _Run:
         self.edges_per_hop[edge_type].append(count)
 
     def _draw(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
-        """Draw neighbours of a frontier. Returns (scratch with their ids, how many); fills row offsets and positions."""
+        """Draw neighbours of a frontier, among those in time where edges have times. Returns (scratch with their ids, how many); fills row
+        offsets and positions."""
         if csc.sums is not None:
             return self._draw_weighted(edge_type, csc, frontier, fanout, place, offsets, make_room)
-        replace, num_src = self.sampler.replace, self.graph.num_nodes[edge_type[0]]
-        count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
+        replace, num_src, windows = self.sampler.replace, self.graph.num_nodes[edge_type[0]], None
+        hop, number, copies = place
+        if csc.times is None:
+            count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
+        else:
+            assert self._times is not None
+            until, last, windows = self._times[copies], fanout if self.sampler.takes_last else -1, self.workspace.windows(frontier.size)
+            count, longest = time_windows.find_windows(csc.indptr, csc.times, frontier, until, last, fanout, replace, windows)
         if count < 0:
             raise damaged_list(edge_type, frontier[longest], csc.num_edges)
         if longest > rng.MAX_DEGREE and fanout > 0:
@@ -188,11 +209,14 @@ class _Run:
             )
         bitmap = self.workspace.bitmap(longest if fanout > draw.TILE_FANOUT and not replace else 0)
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
-        hop, number, copies = place
         taken = draw.sample_neighbors(
-            csc.indptr, csc.indices if csc.lists is None else None, num_src, frontier, fanout, replace, self.key, self.batch, hop, number,
-            copies, *self.workspace.tile, bitmap, offsets, positions, neighbors,
+            csc.indptr, csc.indices if csc.lists is None and csc.by_time is None else None, num_src, frontier, fanout, replace, self.key,
+            self.batch, hop, number, copies, *self.workspace.tile, bitmap, offsets, positions, neighbors, windows,
         )  # fmt: skip
+        if csc.by_time is not None:
+            edge_kernels.translate(csc.by_time, positions[:count])
+            if csc.lists is None:
+                taken = draw.look_up(csc.indices, num_src, positions[:count], neighbors)
         self._look_up(edge_type, csc, frontier, offsets, positions[:count], neighbors[:count], taken)
         return neighbors, count
 

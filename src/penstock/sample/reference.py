@@ -14,10 +14,13 @@ from penstock import rng
 from penstock.kernels.relabel import reference as relabel
 from penstock.kernels.sample_neighbors import reference as draw
 from penstock.kernels.sample_weighted import reference as weighted
+from penstock.kernels.time_windows import reference as time_windows
 from penstock.records import Graph, NodeType, Sample, SampledEdges
 
 
-def sample_hops(graph: Graph, fanouts, seed_type: NodeType, seeds, *, replace, disjoint, seed, epoch, batch) -> Sample:
+def sample_hops(
+    graph: Graph, fanouts, seed_type: NodeType, seeds, *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False
+) -> Sample:
     """Sample the neighbourhood of `seeds`; arguments as in `penstock.sample.neighbor.NeighborSampler`, fanouts one list per edge type."""
     key = rng.derive_key(seed, epoch, rng.SAMPLE)
     nodes = {node_type: [] for node_type in graph.num_nodes}  # global ids, or (tree, global id) packed when disjoint
@@ -49,11 +52,18 @@ def sample_hops(graph: Graph, fanouts, seed_type: NodeType, seeds, *, replace, d
             sample_neighbors = draw.sample_neighbors
             if csc.sums is not None:
                 sample_neighbors = partial(weighted.sample_neighbors, sums=csc.sums)
+            indices, fanout = csc.indices, fanouts[edge_type][hop]
+            if csc.times is not None:
+                last = fanout if takes_last else -1
+                assert times is not None
+                windows = time_windows.find_windows(csc.indptr, csc.times, frontier % span[dst], times[trees], last=last)
+                by_time = np.arange(csc.num_edges) if csc.by_time is None else csc.by_time
+                indices, sample_neighbors = indices[by_time], partial(sample_neighbors, windows=windows)
             ptr, taken, neighbors = sample_neighbors(
                 csc.indptr,
-                csc.indices,
+                indices,
                 nodes=frontier % span[dst],
-                fanout=fanouts[edge_type][hop],
+                fanout=fanout,
                 replace=replace,
                 key=key,
                 batch=batch,
@@ -65,7 +75,7 @@ def sample_hops(graph: Graph, fanouts, seed_type: NodeType, seeds, *, replace, d
             found = neighbors + (np.repeat(trees, counts) * span[src] if disjoint else 0)
             rows[edge_type].append(relabel.relabel(found, tables[src], nodes[src]))
             cols[edge_type].append(np.repeat(np.arange(begin[dst], end[dst]), counts))
-            positions[edge_type].append(taken)
+            positions[edge_type].append(taken if csc.times is None else by_time[taken])
             edges_per_hop[edge_type].append(taken.size)
             row_ptr[edge_type] += [row_ptr[edge_type][-1] + int(offset) for offset in ptr[1:]]
         begin = end

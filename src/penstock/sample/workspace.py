@@ -58,6 +58,7 @@ class Workspace:
         self._bitmap = np.empty(0, np.uint64)
         self.tile = np.empty(draw.SCRATCH_OFFSETS, np.int64), np.empty(draw.SCRATCH_WORDS, np.uint32)
         self._weighted = np.empty(0, np.int64), np.empty(0, np.uint32)
+        self._windows = np.empty(0, np.int64)
 
     def neighbors(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Return scratch for `count` neighbour ids."""
@@ -72,10 +73,16 @@ class Workspace:
             self._weighted = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
         return self._weighted
 
+    def windows(self, num_nodes: int) -> np.ndarray:
+        """Return scratch for the windows of so many lists."""
+        if self._windows.size < 2 * num_nodes:
+            self._windows = np.empty(2 * num_nodes + num_nodes // 2, np.int64)
+        return self._windows
+
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, self._bitmap)
+        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, self._windows, self._bitmap)
         return sum(table.num_bytes for table in self.tables.values()) + sum(array.nbytes for array in scratch)
 
     def bitmap(self, longest: int) -> np.ndarray:

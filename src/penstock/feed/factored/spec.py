@@ -66,10 +66,11 @@ def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options
     if not lists.is_plain:
         apart = {name: value for name, value in given.items() if name not in _OF_TRAINERS} | {"plan": lists}
         make_sampler = partial(_sampler_of, LoaderSpec(path, num_neighbors, apart))
-    settings = {name: getattr(sampler, name) for name in ("replace", "disjoint", "induced", "seed")} | {"num_neighbors": sampler.fanouts}
+    settings = {name: getattr(sampler, name) for name in ("replace", "disjoint", "induced", "takes_last", "seed")}
+    settings |= {"num_neighbors": sampler.fanouts}
     of_samplers = SamplerSpec(
-        path=path, weight=options.get("weight_attr"), settings=settings, seed_type=seeds.node_type, seeds=seeds.ids, order=maker.order,
-        batch_size=maker.batch_size, make_sampler=make_sampler,
+        path=path, weight=options.get("weight_attr"), time=options.get("time_attr"), settings=settings, seed_type=seeds.node_type,
+        seeds=seeds.ids, order=maker.order, batch_size=maker.batch_size, times=seeds.times, make_sampler=make_sampler,
     )  # fmt: skip
     return of_samplers, LoaderSpec(path, num_neighbors, given | {"plan": plan_of_rows(plan)}, seeds.input_ids)
 

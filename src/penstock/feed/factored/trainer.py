@@ -49,7 +49,15 @@ class ReceivedSamples(NeighborSampler):
         return None
 
     def sample(
-        self, seed_type: NodeType, seeds: np.ndarray, *, epoch: int, batch: int, workspace: Any, allocate: Allocator = np.empty
+        self,
+        seed_type: NodeType,
+        seeds: np.ndarray,
+        *,
+        epoch: int,
+        batch: int,
+        workspace: Any,
+        times: np.ndarray | None = None,
+        allocate: Allocator = np.empty,
     ) -> Sample:
         """The sample of a batch, from where it was drawn."""
         return self._receive(batch, seed_type, allocate)

@@ -7,6 +7,7 @@ The draws are not those of training, and nothing is gathered.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -67,7 +68,8 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
     """Sample batches of the first epoch for a while; rows are followed for some node types."""
     if maker.sampler.induced:
         raise UsageError("a budget is fitted to sampled edges: take subgraph_type='directional', or give the caches' sizes in the plan")
-    graph, sampler, batches, profile = maker.sampler.graph, draw_apart(maker.sampler), maker.batches, Profile()
+    graph, sampler, profile = maker.sampler.graph, draw_apart(maker.sampler), Profile()
+    batches = dataclasses.replace(maker.batches, sampler=sampler)
     workspace = sampler.workspace()
     profile.row_visits = {t: np.zeros(graph.num_nodes[t], np.uint8) for t in node_types}
     profile.list_visits = {e: np.zeros(csc.num_dst, np.uint8) for e, csc in graph.adjacency.items()}
@@ -76,7 +78,7 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
     for index in told(range(num_batches), "sampling a short profile: batch", num_batches):
         if index >= MIN_BATCHES and time.perf_counter() - started > MAX_SECONDS:
             break
-        sample = sampler.sample(batches.seed_type, batches.seeds_of(0, index), epoch=0, batch=index, workspace=workspace)
+        sample = batches.draw(0, index, workspace)
         _measure(profile, sample, maker)
         for t, ids in distinct_nodes(sampler, sample).items():
             if t in chosen:

@@ -25,6 +25,7 @@ from penstock.feed.inputs.base import (
     refuse_mask_of_numbers,
 )
 from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.times import PYG_NAMES, Times, choose_times, store_times
 from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import Store
 
@@ -127,6 +128,15 @@ class ArrayInput(Input):
         chosen = choose_weights(self._edge_arrays, name, "the graph")
         return {e: Weights(values, name, by_position=True) for e, values in chosen.items()}
 
+    def times(self, name: str) -> Times:
+        """The times of that name, of nodes or of edges, the latter in CSC order."""
+        of_nodes, of_edges = choose_times(self._node_arrays, self._edge_arrays, name, "the graph", PYG_NAMES)
+        nodes, edges = (
+            {t: self._node_arrays[t][name] for t in of_nodes},
+            {e: self._edge_arrays[e][stored] for e, stored in of_edges.items()},
+        )
+        return Times(nodes, edges, name, by_position=True)
+
     def _field(self, key: NodeType | EdgeType, stored: str, name: str, array: np.ndarray) -> Field:
         source = TensorRows(array, f"{key} {stored}", torch.bfloat16 if self._is_bfloat16(key, stored) else None)
         return Field(None if self.graph.is_homogeneous else key, name, source)
@@ -178,3 +188,7 @@ class StoreInput(ArrayInput):
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """The weights of edges of that name, by edge type."""
         return store_weights(self.store, name)
+
+    def times(self, name: str) -> Times:
+        """The times of that name, of nodes or of edges."""
+        return store_times(self.store, name)

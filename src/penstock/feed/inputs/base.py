@@ -17,6 +17,7 @@ from torch_geometric.data import Data, HeteroData
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.fields import Field
 from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.times import Times
 from penstock.sample.weights import Weights
 
 if TYPE_CHECKING:
@@ -34,11 +35,13 @@ class Seeds:
         node_type: theirs.
         ids: int64[n], global ids.
         input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
+        times: int64[n], when each looks at the graph, where samples are by time; else None.
     """
 
     node_type: NodeType
     ids: np.ndarray
     input_ids: np.ndarray | None = None
+    times: np.ndarray | None = None
 
 
 class Input(ABC):
@@ -71,6 +74,10 @@ class Input(ABC):
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """The weights of edges of that name, by edge type."""
         raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
+
+    def times(self, name: str) -> Times:
+        """When nodes or edges came, by the attribute of that name."""
+        raise NotSupportedError(f"time_attr={name!r}: this input says no times")
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
         """Copies of node fields whose rows are packed for reads by the page; None where there are none."""

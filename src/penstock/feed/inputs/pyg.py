@@ -31,6 +31,7 @@ from penstock.feed.inputs.base import (
 )
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
+from penstock.sample.times import Times, choose_times
 from penstock.sample.weights import Weights, choose_weights
 
 
@@ -39,8 +40,7 @@ class PyGInput(Input):
 
     def __init__(self, data: Data | HeteroData, *, is_sorted: bool) -> None:
         self.data = data
-        node_stores: dict[NodeType, Any] = {NODE: data} if isinstance(data, Data) else {t: data[t] for t in data.node_types}
-        edge_stores: dict[EdgeType, Any] = {EDGE: data._store} if isinstance(data, Data) else {e: data[e] for e in data.edge_types}
+        node_stores, edge_stores = stores_of(data)
         num_nodes = {t: count_nodes(t, store) for t, store in node_stores.items()}
         for edge_type in edge_stores:
             for end in (edge_type[0], edge_type[2]):
@@ -134,9 +134,26 @@ class PyGInput(Input):
         chosen = choose_weights(fields, name, type(self.data).__name__)
         return {e: Weights(_as_numbers(value, name), name) for e, value in chosen.items()}
 
+    def times(self, name: str) -> Times:
+        """The times of that name, of nodes or of edges, the latter in the order of `edge_index`."""
+        of_nodes, of_edges = stores_of(self.data)
+        if self.graph.is_homogeneous and name in of_nodes[NODE]:  # one store for both, and lengths say whose it is
+            is_of_edges = of_nodes[NODE].is_edge_attr(name) and not of_nodes[NODE].is_node_attr(name)
+            of_nodes, of_edges = ({}, of_edges) if is_of_edges else (of_nodes, {})
+        chosen, named = choose_times(of_nodes, of_edges, name, type(self.data).__name__)
+        nodes = {t: _as_numbers(of_nodes[t][name], name) for t in chosen}
+        return Times(nodes, {e: _as_numbers(of_edges[e][name], name) for e in named}, name)
+
     def new_batch(self) -> Data | HeteroData:
         """Return a shallow copy of the data; every per-node and per-edge attribute is replaced later."""
         return copy.copy(self.data)
+
+
+def stores_of(data: Data | HeteroData) -> tuple[dict[NodeType, Any], dict[EdgeType, Any]]:
+    """Return where PyG keeps what it has of nodes and of edges, by type; of `Data` one place for both."""
+    if isinstance(data, Data):
+        return {NODE: data._store}, {EDGE: data._store}
+    return {t: data[t] for t in data.node_types}, {e: data[e] for e in data.edge_types}
 
 
 def count_nodes(node_type: NodeType, store: Any) -> int:
@@ -217,7 +234,7 @@ def _as_numbers(value: Any, name: str) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     if value.is_cuda:
-        raise NotSupportedError(f"{name} is on {value.device}: weights on the GPU are not supported yet; use data.cpu()")
+        raise NotSupportedError(f"{name} is on {value.device}: numbers to sample by are read on the CPU; use data.cpu()")
     is_narrow = value.is_floating_point() and value.dtype not in (torch.float64, torch.float32, torch.float16)
     return (value.detach().float() if is_narrow else value.detach()).numpy()
 

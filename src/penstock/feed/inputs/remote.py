@@ -20,6 +20,7 @@ from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field
 from penstock.feed.inputs.base import IDS_GIVEN, Input, Seeds, as_seed_ids
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
+from penstock.sample.times import Times, choose_times
 from penstock.threads import Guard
 
 
@@ -57,6 +58,26 @@ class RemoteInput(Input):
     def fields(self) -> tuple[list[Field], list[Field]]:
         """None of ours: the feature store is asked for all attributes of a batch at once, see `fetch`."""
         return [], []
+
+    def times(self, name: str) -> Times:
+        """The times that the feature store has under a name, of nodes or of edges, the latter by the graph store's numbers."""
+        nodes: dict[NodeType, np.ndarray] = {}
+        edges: dict[EdgeType, np.ndarray] = {}
+        for attribute in self.feature_store.get_all_tensor_attrs():
+            if attribute.attr_name != name:
+                continue
+            attribute = copy.copy(attribute)
+            attribute.index = None  # all of it
+            key: Any = attribute.group_name
+            if self.graph.is_homogeneous:  # by PyG's rule: nothing else says whose it is
+                key = NODE if name == "time" else EDGE
+            values = np.asarray(self.feature_store.get_tensor(attribute))
+            if isinstance(key, tuple):
+                edges[key] = values
+            else:
+                nodes[key] = values
+        choose_times(dict.fromkeys(nodes, (name,)), dict.fromkeys(edges, (name,)), name, type(self.feature_store).__name__)
+        return Times(nodes, edges, name)
 
     def new_batch(self) -> Data | HeteroData:
         """Return an empty batch."""

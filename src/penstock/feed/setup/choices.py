@@ -108,7 +108,7 @@ def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
     return Workload(
         maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches,
         1 if plan.host_memory is not None else NUM_THREADS, plan.is_by_inclusion, plan.presample_epochs,
-        None if maker.device_sampler is None else maker.device_sampler.over,
+        None if maker.device_sampler is None else maker.device_sampler.over, times=maker.seeds.times,
     )  # fmt: skip
 
 

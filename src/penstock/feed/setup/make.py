@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds
+from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds, with_moments
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.fields import states_of
@@ -29,6 +29,7 @@ from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
+from penstock.sample.times import with_times
 from penstock.sample.weights import with_weights
 from penstock.store.process_memory import give_back_freed_memory
 
@@ -46,21 +47,28 @@ def make_maker(
     replace: bool,
     disjoint: bool,
     weight_attr: str | None,
+    time_attr: str | None,
+    input_time: Any,
+    takes_last: bool,
     seed: int,
     **others: Any,
 ) -> BatchMaker:
     """Make what decides the batches: seeds, their order, and a sampler; `others` are passed on to the `BatchMaker`."""
     source.fields()  # refuses what does not fit the graph now rather than at the first batch
     seeds = choose_seeds(source, input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
+    times = None if time_attr is None else source.times(time_attr)
+    graph = source.graph if weight_attr is None else with_weights(source.graph, source.weights(weight_attr))
     sampler = NeighborSampler(
-        source.graph if weight_attr is None else with_weights(source.graph, source.weights(weight_attr)),
+        graph if times is None else with_times(graph, times),
         as_fanouts(num_neighbors, source.graph.edge_types),
         replace=replace,
         disjoint=disjoint,
         induced=subgraph_type == SubgraphType.induced,
+        takes_last=takes_last,
         seed=seed,
     )
     sampler.check_seeds(seeds.node_type, seeds.ids)
+    seeds = with_moments(seeds, input_time, times)
     return BatchMaker(
         source=source,
         seeds=seeds,
@@ -68,6 +76,7 @@ def make_maker(
         sampler=sampler,
         batch_size=options.batch_size,
         subgraph_type=subgraph_type,
+        times=times,
         **others,
     )
 

@@ -55,15 +55,18 @@ def count_neighbors(indptr, num_edges, nodes, fanout, replace):
 
 
 @helper
-def _read_tile(indptr, nodes, first, last, fanout, replace, hop, edge_type, copies, offsets, words):
+def _read_tile(indptr, windows, nodes, first, last, fanout, replace, hop, edge_type, copies, offsets, words):
     """Read starts and degrees of nodes[first:last], and collect the counters of those that draw from the tile's words."""
     count = 0
     for i in range(first, last):
-        if i + AHEAD < nodes.size:
-            prefetch_read(indptr, load(nodes, i + AHEAD))
         node = load(nodes, i)
-        start = load(indptr, node)
-        degree = load(indptr, node + 1) - start
+        if windows is not None:
+            start, degree = load(windows, i), load(windows, nodes.size + i)
+        else:
+            if i + AHEAD < nodes.size:
+                prefetch_read(indptr, load(nodes, i + AHEAD))
+            start = load(indptr, node)
+            degree = load(indptr, node + 1) - start
         store(offsets, i - first, start)
         store(offsets, TILE + i - first, degree)
         copy = np.uint64(0)
@@ -161,12 +164,14 @@ def _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions,
 
 
 @helper
-def draw_positions(indptr, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions):
+def draw_positions(
+    indptr, windows, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions
+):
     """First pass: offsets -> positions. Prefetches the neighbours that the second pass reads."""
     base = edges = load(row_ptr, 0)
     for tile in range(0, nodes.size, TILE):
         tile_end = min(tile + TILE, nodes.size)
-        count = _read_tile(indptr, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, offsets, words)
+        count = _read_tile(indptr, windows, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, offsets, words)
         _fill_words(words, count, fanout, batch, key)
         column = 0
         for i in range(tile, tile_end):
@@ -223,6 +228,7 @@ def sample_neighbors(
     row_ptr,
     positions,
     neighbors,
+    windows=None,
 ):
     """Sample in-neighbours of `nodes`; see `reference.sample_neighbors`.
 
@@ -233,12 +239,19 @@ def sample_neighbors(
         bitmap: uint64[ceil(longest / 64)], zero, and zero again afterwards; empty unless without replacement and fanout > TILE_FANOUT.
         row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
         positions: int64[>= m], neighbors: indices.dtype[>= m]; m from `count_neighbors` or any bound on it.
+        windows: int64[2 * n]: where the list of each node begins, and how long it is, in place of `indptr`; see `time_windows`.
     Returns:
         m, the number of edges taken; -1 where a neighbour is no node (its list is damaged).
     """
     count = draw_positions(
-        indptr, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions
+        indptr, windows, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions
     )
     if indices is None:
         return count
     return count if read_neighbors(indices, num_src, positions, count, neighbors) else -1
+
+
+@kernel
+def look_up(indices, num_src, positions, neighbors):
+    """Read the neighbours at `positions`, which were drawn before; returns how many, or -1, as `sample_neighbors` does."""
+    return positions.size if read_neighbors(indices, num_src, positions, positions.size, neighbors) else -1

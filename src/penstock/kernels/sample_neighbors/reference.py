@@ -43,7 +43,7 @@ def draw_slots(degree, *, fanout, replace, counter, key):
     return slots
 
 
-def sample_neighbors(indptr, indices, nodes, *, fanout, replace, key, batch, hop, edge_type, copies=None):
+def sample_neighbors(indptr, indices, nodes, *, fanout, replace, key, batch, hop, edge_type, copies=None, windows=None):
     """Sample in-neighbours of `nodes`.
 
     Args:
@@ -53,6 +53,7 @@ def sample_neighbors(indptr, indices, nodes, *, fanout, replace, key, batch, hop
         fanout, replace, key: see `draw_slots`.
         batch, hop, edge_type: place in the counter.
         copies: int64[n] or None, place in the counter where a node is expanded more than once (see `penstock.rng`).
+        windows: int64[2 * n] or None: where the list of nodes[i] begins, and how long it is, in place of `indptr`.
     Returns:
         (row_ptr int64[n + 1], positions int64[m], neighbors int64[m]): the taken ones of nodes[i] are at row_ptr[i]:row_ptr[i + 1];
         `neighbors` is `indices[positions]`.
@@ -60,6 +61,8 @@ def sample_neighbors(indptr, indices, nodes, *, fanout, replace, key, batch, hop
     row_ptr, positions = [0], []
     for i, node in enumerate(nodes):
         start, degree = int(indptr[node]), int(indptr[node + 1] - indptr[node])
+        if windows is not None:
+            start, degree = int(windows[i]), int(windows[len(nodes) + i])
         counter = rng.sample_counter(node, edge_type, hop, batch, 0 if copies is None else copies[i])
         positions += [start + slot for slot in draw_slots(degree, fanout=fanout, replace=replace, counter=counter, key=key)]
         row_ptr.append(len(positions))

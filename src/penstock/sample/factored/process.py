@@ -24,6 +24,7 @@ from penstock.sample.factored.messages import Ask, Done, Failed, Job, Keeps, Rea
 from penstock.sample.factored.slots import Slots
 from penstock.sample.factored.wire import Packed
 from penstock.sample.neighbor import NeighborSampler
+from penstock.sample.times import store_times, with_times
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Store
 
@@ -35,8 +36,9 @@ class SamplerSpec:
     Attributes:
         path: of the store.
         weight: name of the edge field that is drawn by, or None.
+        time: name of the field that says when edges or nodes came, or None.
         settings: of `NeighborSampler`, all but the graph.
-        seed_type, seeds, order, batch_size: of `SampledBatches`.
+        seed_type, seeds, order, batch_size, times: of `SampledBatches`.
         make_sampler: makes it, where a store as it lies is not what is sampled from; else None.
     """
 
@@ -47,6 +49,8 @@ class SamplerSpec:
     seeds: np.ndarray
     order: Order
     batch_size: int
+    time: str | None = None
+    times: np.ndarray | None = None
     make_sampler: Callable[[], NeighborSampler] | None = None
 
     def make(self) -> SampledBatches:
@@ -58,8 +62,10 @@ class SamplerSpec:
             graph = store.graph()
             if self.weight is not None:
                 graph = with_weights(graph, store_weights(store, self.weight))
+            if self.time is not None:
+                graph = with_times(graph, store_times(store, self.time))
             sampler = NeighborSampler(graph, **self.settings)
-        return SampledBatches(sampler, self.seed_type, self.seeds, self.order, self.batch_size)
+        return SampledBatches(sampler, self.seed_type, self.seeds, self.order, self.batch_size, times=self.times)
 
 
 class SampleMaker:
@@ -83,12 +89,12 @@ class SampleMaker:
 
     def draw(self, epoch: int, index: int) -> Sample:
         """The sample of batch `index` of an epoch, marked, as it is sent."""
-        batches, place = self._batches, {"epoch": epoch, "batch": index, "workspace": self._workspace}
-        seeds = batches.seeds_of(epoch, index)
+        batches, workspace = self._batches, self._workspace
         if self._on_device is not None:
-            sample = self._on_device.sample(batches.seed_type, seeds, **place).for_wire(self.graph)
+            seeds = batches.seeds_of(epoch, index)
+            sample = self._on_device.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=workspace).for_wire(self.graph)
         else:
-            sample = batches.sampler.sample(batches.seed_type, seeds, **place)
+            sample = batches.draw(epoch, index, workspace)
         sample.marks = mark(sample.nodes, self.directories)
         return sample
 
