@@ -41,6 +41,10 @@ class Dice(random.Random):
         """Some of `num` ids, one at least, in any order."""
         return torch.randperm(num, generator=self.generator)[: self.randrange(1, num + 1)]
 
+    def moments(self, num, first=-30):
+        """int64[num], some of them the same."""
+        return torch.randint(first, 30, (num,), generator=self.generator)
+
     def rows(self, count, shape, dtype):
         """A tensor [count, *shape]; its rows may lie apart."""
         most = 2 if dtype == torch.bool else 1000 if dtype.is_floating_point else min(torch.iinfo(dtype).max, 1_000_000)
@@ -59,6 +63,11 @@ class GraphCase:
     rows: dict[object, dict[str, torch.Tensor]]
     is_for_store: bool
 
+    @property
+    def time_name(self):
+        """What says when nodes or edges came, if anything does."""
+        return next((name for name in ("time", "edge_time") if any(name in of_type for of_type in self.rows.values())), None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -71,6 +80,7 @@ class Case:
         seed_type, seeds, input_ids: the set of seeds, and what a batch says of each: no two are the same.
         fanouts: edge type -> one per hop.
         options: of the loader.
+        moments: when each seed looks at the graph, where samples are by time.
         given: epoch -> batch -> positions in the set of seeds; None: every seed comes once, in an order of the loader's.
     """
 
@@ -83,6 +93,7 @@ class Case:
     fanouts: dict[tuple, list[int]]
     options: dict
     given: list | None
+    moments: torch.Tensor | None
 
     def __str__(self):
         return f"{self.graph.data}\nfrom {self.source if self.graph.is_for_store else 'memory'}\n{self.options}"
@@ -110,6 +121,21 @@ class Case:
     def position_of(self):
         """Position in the set of seeds, by `input_id`."""
         return {each: position for position, each in enumerate(self.input_ids.tolist())}
+
+    @property
+    def is_disjoint(self):
+        """Whether each seed has a tree of its own."""
+        return self.options["disjoint"] or self.moments is not None
+
+    def times_of(self, edge_type):
+        """int64[num_edges]: when they came; None where they were there always."""
+        name = self.options["time_attr"]
+        if name is None:
+            return None
+        if name in self.graph.rows[edge_type[0]]:
+            return self.graph.rows[edge_type[0]][name][self.graph.edge_index[edge_type][0]].long()
+        times = self.graph.rows[edge_type].get(name)
+        return None if times is None else times.long()
 
     def can_be_drawn(self, edge_type):
         """bool[num_edges]: all but those of weight 0."""
@@ -156,12 +182,18 @@ def random_case(dice, folder):
     options["disjoint"] = options["subgraph_type"] != "induced" and dice.chance(0.25)
     are_weighted = any("edge_weight" in graph.rows[e] for e in graph.edge_index)
     options["weight_attr"] = "edge_weight" if are_weighted and dice.chance(0.7) else None
+    options["time_attr"], options["temporal_strategy"], options["input_time"], moments = None, dice.choice(["uniform", "last"]), None, None
+    if options["subgraph_type"] != "induced" and options["weight_attr"] is None and (name := graph.time_name) and dice.chance(0.8):
+        options["time_attr"], of_type_there = name, graph.rows[seed_type].get(name)
+        if of_type_there is None or dice.chance(0.5):
+            options["input_time"] = moments = dice.choice([dice.moments(seeds.numel()), dice.moments(seeds.numel()).int()])
+        moments = of_type_there[seeds].long() if moments is None else moments.long()
     options["transform"] = mark if dice.chance(0.2) else None
     options["num_neighbors"], fanouts = random_fanouts(dice, list(graph.edge_index))
     sequence, given = random_sequence(dice, seeds.numel(), options["seed"])
     return Case(
         graph=graph, source=source, edge_numbers=edge_numbers, seed_type=seed_type, seeds=seeds, input_ids=input_ids, fanouts=fanouts,
-        options={**options, **sequence}, given=given,
+        options={**options, **sequence}, given=given, moments=moments,
     )  # fmt: skip
 
 
@@ -170,6 +202,7 @@ def random_graph(dice, *, is_for_store):
     data, rows, edge_index = Data() if is_homogeneous else HeteroData(), {}, {}
     types = ["node"] if is_homogeneous else ["a", "b", "c"][: dice.randrange(1, 4)]
     num_nodes = {t: dice.choice([1, 12, 40, 90, 150]) for t in types}
+    timed, first = dice.choice(["nodes", "edges", None, None]), 0 if is_for_store else -30  # a store has no negative times
     edge_types = {(dice.choice(types), dice.choice(["r", "rev_r", "to"]), dice.choice(types)) for _ in range(dice.randrange(1, 6))}
     for edge_type in [HOMOGENEOUS] if is_homogeneous else sorted(edge_types):
         ends = random_edges(dice, num_nodes[edge_type[0]], num_nodes[edge_type[2]])
@@ -177,10 +210,15 @@ def random_graph(dice, *, is_for_store):
         rows[edge_type] = random_rows(dice, count, {"edge_attr": SHAPES[:3], "edge_field": SHAPES[:3]}, dtypes)
         if dice.chance(0.4):
             rows[edge_type]["edge_weight"] = random_weights(dice, count)
+        if timed == "edges" and dice.chance(0.8):
+            moments = dice.moments(count, first)
+            rows[edge_type]["edge_time"] = dice.choice([moments, moments.int(), moments * (1 << 40)])
         of_type(data, edge_type).update({"edge_index": ends.int() if dice.chance(0.2) else ends, **rows[edge_type]})
     for node_type, count in num_nodes.items():
         store = of_type(data, node_type)
         rows[node_type] = random_rows(dice, count, {"x": SHAPES[:-1], "field": SHAPES, "other": SHAPES}, dtypes)
+        if timed == "nodes" and dice.chance(0.8):
+            rows[node_type]["time"] = dice.moments(count, first)
         rows[node_type]["y"] = dice.below(min(count, 5), count)
         store.update({"num_nodes": count, **rows[node_type]})
         if dice.chance(0.6):

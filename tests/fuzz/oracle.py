@@ -28,10 +28,11 @@ def check_nodes(case, batch, positions):
     assert torch.equal(seeds.n_id[: len(positions)], case.seeds[positions])
     assert torch.equal(seeds.input_id, case.input_ids[positions])
     assert seeds.batch_size == len(positions)
+    assert case.moments is None or torch.equal(seeds.seed_time, case.moments[positions])
     for node_type, count in case.graph.num_nodes.items():
         nodes = of_type(batch, node_type)
         num_seeds, keys = len(positions) if node_type == case.seed_type else 0, nodes.n_id
-        if case.options["disjoint"]:
+        if case.is_disjoint:
             assert nodes.batch[:num_seeds].tolist() == list(range(num_seeds))
             keys = nodes.batch * count + nodes.n_id
         others = keys[num_seeds:]
@@ -65,7 +66,7 @@ def check_edges(case, batch, edge_type):
     ends = torch.stack([sources.n_id[source], targets.n_id[target]])
     assert torch.equal(ends, case.graph.edge_index[edge_type][:, numbers]), f"edges of {edge_type} are none of the graph's"
     check_rows(case, edges, edge_type, numbers)
-    if case.options["disjoint"]:
+    if case.is_disjoint:
         assert torch.equal(sources.batch[source], targets.batch[target])
     if "row_ptr" in edges:
         assert np.array_equal(np.repeat(np.arange(edges.row_ptr.numel() - 1), edges.row_ptr.diff()), target)
@@ -98,7 +99,8 @@ def check_hops(case, batch, num_seeds):
         seen = {node_type: [np.empty(0, np.int64)] for node_type in case.graph.num_nodes}
         for edge_type, begin in edges_begin.items():
             of_hop, nodes = slice(*begin[hop : hop + 2]), slice(*nodes_begin[edge_type[2]][hop : hop + 2])
-            check_fanout(case, batch, edge_type, case.fanouts[edge_type][hop], of_hop, nodes)
+            check = check_fanout if case.times_of(edge_type) is None else check_fanout_in_time
+            check(case, batch, edge_type, case.fanouts[edge_type][hop], of_hop, nodes)
             seen[edge_type[0]].append(of_type(batch, edge_type).edge_index[0, of_hop].numpy())
         for node_type, begin in nodes_begin.items():
             sources = np.concatenate(seen[node_type])
@@ -123,6 +125,25 @@ def check_fanout(case, batch, edge_type, fanout, of_hop, nodes):
     assert np.array_equal(counts, expected), f"{edge_type}, fanout {fanout}: {counts} edges for {expected}"
 
 
+def check_fanout_in_time(case, batch, edge_type, fanout, of_hop, nodes):
+    """The same where edges have times: of each node, its own list up to the time of its tree's seed."""
+    targets, numbers = of_type(batch, edge_type).edge_index[1, of_hop], numbers_of(case, batch, edge_type)[of_hop]
+    assert ((targets >= nodes.start) & (targets < nodes.stop)).all()
+    ends, times, of_target = case.graph.edge_index[edge_type][1], case.times_of(edge_type), of_type(batch, edge_type[2])
+    seed_time, is_last = of_type(batch, case.seed_type).seed_time, case.options["temporal_strategy"] == "last"
+    for node in range(nodes.start, nodes.stop):
+        drawn, moment = numbers[targets == node], seed_time[of_target.batch[node]]
+        in_time = ((ends == of_target.n_id[node]) & (times <= moment)).nonzero().view(-1)
+        if is_last and fanout >= 0:
+            in_time = in_time[times[in_time].argsort(stable=True)][max(0, in_time.numel() - fanout) :]
+        assert torch.isin(drawn, in_time).all(), f"{edge_type}: {times[drawn]} drawn, up to {moment}"
+        if case.options["replace"] and fanout != -1:
+            assert drawn.numel() == (fanout if in_time.numel() else 0)
+            continue
+        assert drawn.numel() == (in_time.numel() if fanout == -1 else min(in_time.numel(), fanout))
+        assert drawn.unique().numel() == drawn.numel(), "an edge was drawn twice"
+
+
 class Replay(BaseSampler):
     """Draws what was drawn before."""
 
@@ -140,7 +161,7 @@ class Replay(BaseSampler):
 
 def check_against_pyg(case, batch, drawn, positions):
     """A batch is what PyG's own loader makes of the same sample: names, types and values. `drawn`: the batch before reverse edges."""
-    graph, output = case.graph, output_of(case, drawn, case.input_ids[positions])
+    graph, output = case.graph, output_of(case, drawn, case.input_ids[positions], None if case.moments is None else case.moments[positions])
     output = output.to_bidirectional() if case.options["subgraph_type"] == "bidirectional" else output
     nodes = (case.seed_type, case.seeds) if isinstance(graph.data, HeteroData) else case.seeds
     loader = NodeLoader(graph.data, Replay(output), nodes, transform=case.options["transform"], input_id=case.input_ids)
@@ -159,7 +180,7 @@ def check_against_pyg(case, batch, drawn, positions):
                 assert our_value == their_value, (key, name)
 
 
-def output_of(case, batch, input_id):
+def output_of(case, batch, input_id, moments):
     """What was drawn, in PyG's form."""
     nodes, edges = ({key: of_type(batch, key) for key in keys} for keys in (case.graph.num_nodes, case.graph.edge_index))
     parts = {
@@ -167,10 +188,10 @@ def output_of(case, batch, input_id):
         "row": {e: store.edge_index[0] for e, store in edges.items()},
         "col": {e: store.edge_index[1] for e, store in edges.items()},
         "edge": {e: numbers_of(case, batch, e) for e in edges},
-        "batch": {t: store.batch for t, store in nodes.items()} if case.options["disjoint"] else None,
+        "batch": {t: store.batch for t, store in nodes.items()} if case.is_disjoint else None,
         "num_sampled_nodes": {t: store.num_sampled_nodes for t, store in nodes.items() if "num_sampled_nodes" in store} or None,
         "num_sampled_edges": {e: store.num_sampled_edges for e, store in edges.items() if "num_sampled_edges" in store} or None,
-        "metadata": (input_id, None),
+        "metadata": (input_id, moments),
     }
     if isinstance(batch, HeteroData):
         return HeteroSamplerOutput(**parts)

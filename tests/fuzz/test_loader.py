@@ -210,8 +210,9 @@ class Trial:
         """A loader over other seeds and the same tiers."""
         nodes = self.case.seeds[:20] if self.case.seed_type == "node" else (self.case.seed_type, self.case.seeds[:20])
         in_order = dict.fromkeys(("order", "sampler", "batch_sampler", "input_id")) | {"shuffle": False, "drop_last": False}
-        plain = self.case.open(**in_order, input_nodes=nodes)
-        assert [digest(batch) for batch in self.loader.beside(nodes)] == [digest(batch) for batch in plain]
+        times = None if (given := self.case.options["input_time"]) is None else given[:20]
+        plain = self.case.open(**in_order, input_nodes=nodes, input_time=times)
+        assert [digest(batch) for batch in self.loader.beside(nodes, times)] == [digest(batch) for batch in plain]
 
 
 def run(seed, folder):

@@ -71,8 +71,6 @@ def test_arguments(store):
     for change in ({"batch": -1}, {"batch": 999}):
         refused(StateError, loader.load_state_dict, {**loader.state_dict(), **change})
     assert "a sampler of your own" in load(NotSupportedError, neighbor_sampler=object())
-    assert "time_attr" in load(NotSupportedError, time_attr="t")
-    assert "temporal_strategy" in load(NotSupportedError, temporal_strategy="last")
     assert "got int" in load(plan=3)
     assert "cache=0.1" in refused(UsageError, penstock.Plan, policy="fifo", cache=0.1)
     assert "got float" in load(order=0.5)
@@ -228,6 +226,30 @@ def test_weights(store, tmp_path, capfd):
     by_inclusion = ("--weight", "weight", "--policies", "inclusion", "--batch-size", "32")
     ingest(data_with_weights(), tmp_path / "weighted", memory="4GiB")
     assert "take the policy presample" in said(capfd, "study", "cache", tmp_path / "weighted", *by_inclusion)
+
+
+def test_times(tmp_path):
+    data = make_data()
+    num_edges = data.edge_index.shape[1]
+    data.edge_time, data.edge_weight, data.age = torch.arange(num_edges), torch.ones(num_edges), torch.arange(400)
+
+    def load(error=UsageError, name="age", source=data, **options):
+        return refused(error, NeighborLoader, source, [2], time_attr=name, **options)
+
+    assert "to say when they came" in load(penstock.errors.MissingFieldError, "nope")
+    assert "input_time is needed: edges have 'edge_time'" in load(name="edge_time")
+    assert "got int64 [3]" in load(input_time=torch.arange(3))
+    assert "time_attr does not say when" in load(name=None, input_time=torch.arange(400))
+    assert "got 'first'" in load(temporal_strategy="first")
+    assert "would hold later edges" in load(subgraph_type="induced")
+    assert "by time and by weight at once" in load(NotSupportedError, weight_attr="edge_weight")
+    data.half, data.stamp = torch.rand(400), torch.arange(400).double()
+    assert "count seconds, or smaller units" in load(penstock.errors.InputError, "stamp")
+    store = ingest(data, tmp_path / "store", memory="4GiB", node_dtypes={"half": "bfloat16"})
+    assert "half is bfloat16: times are whole numbers" in load(penstock.errors.InputError, "half", store)
+    typed = HeteroData({"a": {"num_nodes": 3, "when": torch.arange(3)}, ("a", "to", "a"): {"edge_index": torch.tensor([[0], [1]])}})
+    typed["a", "to", "a"].when = torch.arange(1)
+    assert "both nodes and edges have it" in load(name="when", source=typed, input_nodes="a")
 
 
 def data_with_weights():

@@ -1,0 +1,112 @@
+"""Speed of sampling by time: loaders in turns, of the same graph with random times, and PyG's where pyg-lib is there.
+
+    python -m bench.times [FOLDER]      the store small is made in FOLDER (default: a temporary one) if it is not there
+
+Batches without features, fanouts 15, 10, 5, 1,024 seeds, each with a time of its own: sampled edges per second. Every edge has a time,
+random as the seeds' are, so that half of a list is in time in the mean.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric import typing as has
+from torch_geometric.data import Data
+
+from bench.common import foreign_load, spread, write_result
+from bench.graphs import make
+from penstock import NeighborLoader
+from penstock.store import Store
+
+FANOUTS, BATCH_SIZE, ROUNDS, ROUND_S, WORKERS = [15, 10, 5], 1024, 7, 3.0, 2
+MOMENTS = 1_000_000
+
+
+def timed_data(store: Store) -> tuple[Data, torch.Tensor, torch.Tensor]:
+    """(a graph whose edges have times, seeds, the time of each)."""
+    csc, random = store.csc(), torch.Generator().manual_seed(0)
+    indptr, indices = torch.from_numpy(np.array(csc.indptr)), torch.from_numpy(np.array(csc.indices)).long()
+    targets = torch.repeat_interleave(torch.arange(csc.num_dst), indptr.diff())
+    data = Data(edge_index=torch.stack([indices, targets]), num_nodes=csc.num_dst)
+    data.edge_time = torch.randint(0, MOMENTS, (indices.numel(),), generator=random)
+    seeds = torch.from_numpy(np.array(store.split("train")))
+    return data, seeds, torch.randint(0, MOMENTS, (seeds.numel(),), generator=random)
+
+
+def loaders(data: Data, seeds: torch.Tensor, moments: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    """Name -> what makes it."""
+    all_of_them = {"input_nodes": seeds, "batch_size": BATCH_SIZE, "shuffle": True}
+    ways: dict[str, dict[str, Any]] = {
+        "by time": {"time_attr": "edge_time", "input_time": moments},
+        "by time, the last": {"time_attr": "edge_time", "input_time": moments, "temporal_strategy": "last"},
+        "disjoint": {"disjoint": True},
+    }
+    ours = {"num_workers": WORKERS, "seed": 0}
+    made: dict[str, Callable[[], Any]] = {
+        way: lambda how=how: NeighborLoader(data, FANOUTS, **all_of_them, **how, **ours) for way, how in ways.items()
+    }
+    if has.WITH_PYG_LIB:
+        from torch_geometric.loader import NeighborLoader as Peer
+
+        for workers in (0, WORKERS):
+            for way, how in ways.items():
+                theirs = all_of_them | how | ({"num_workers": workers} if workers else {})
+                made[f"PyG, {way}{f', {workers} workers' * bool(workers)}"] = lambda theirs=theirs: Peer(data, FANOUTS, **theirs)
+    return made
+
+
+def rate(batches: Any) -> float:
+    """Million edges a second."""
+    started, edges = time.perf_counter(), 0
+    for batch in batches:
+        edges += batch.num_edges
+        if time.perf_counter() - started > ROUND_S:
+            break
+    return edges / (time.perf_counter() - started) / 1e6
+
+
+def measure(store: Store) -> dict[str, Any]:
+    """Rates of all, in turns."""
+    data, seeds, moments = timed_data(store)
+    found, made_s = {}, {}
+    for name, make_loader in loaders(data, seeds, moments).items():
+        started = time.perf_counter()
+        found[name] = make_loader()
+        made_s[name] = round(time.perf_counter() - started, 2)
+    rates: dict[str, list[float]] = {name: [] for name in found}
+    for number, (name, loader) in zip(range((ROUNDS + 1) * len(found)), cycle(found.items()), strict=False):
+        batches = iter(loader)
+        next(batches)  # worker processes begin
+        edges_per_s = rate(batches)
+        if number >= len(found):
+            rates[name].append(edges_per_s)
+    stats = found["by time"].stats()
+    return {
+        "made_s": made_s,
+        "bytes_per_edge": round(stats.time_bytes / data.num_edges, 3),
+        "m_edges_per_s": {name: spread(each) for name, each in rates.items()},
+        "over_disjoint": {name: spread([a / b for a, b in zip(rates[name], rates["disjoint"], strict=True)]) for name in rates},
+        "over_by_time": {name: spread([a / b for a, b in zip(rates["by time"], rates[name], strict=True)]) for name in rates},
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Measure and write the result."""
+    with tempfile.TemporaryDirectory() as temporary:
+        store = Store.open(make("small", Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)))
+        values = {"command": "python -m bench.times FOLDER", "foreign_load_percent": round(foreign_load(), 1), **measure(store)}
+    for key, value in values.items():
+        print(f"{key:<52} {value}", flush=True)
+    print(write_result("times", values))
+
+
+if __name__ == "__main__":
+    main()
