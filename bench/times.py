@@ -27,7 +27,7 @@ from penstock import NeighborLoader
 from penstock.store import Store
 
 FANOUTS, BATCH_SIZE, ROUNDS, ROUND_S, WORKERS = [15, 10, 5], 1024, 7, 3.0, 2
-MOMENTS = 1_000_000
+MOMENTS, PROCESSES = 1_000_000, f", {WORKERS} workers"
 
 
 def timed_data(store: Store) -> tuple[Data, torch.Tensor, torch.Tensor]:
@@ -59,7 +59,7 @@ def loaders(data: Data, seeds: torch.Tensor, moments: torch.Tensor) -> dict[str,
         for workers in (0, WORKERS):
             for way, how in ways.items():
                 theirs = all_of_them | how | ({"num_workers": workers} if workers else {})
-                made[f"PyG, {way}{f', {workers} workers' * bool(workers)}"] = lambda theirs=theirs: Peer(data, FANOUTS, **theirs)
+                made[f"PyG, {way}{PROCESSES * bool(workers)}"] = lambda theirs=theirs: Peer(data, FANOUTS, **theirs)
     return made
 
 
@@ -94,7 +94,11 @@ def measure(store: Store) -> dict[str, Any]:
         "bytes_per_edge": round(stats.time_bytes / data.num_edges, 3),
         "m_edges_per_s": {name: spread(each) for name, each in rates.items()},
         "over_disjoint": {name: spread([a / b for a, b in zip(rates[name], rates["disjoint"], strict=True)]) for name in rates},
-        "over_by_time": {name: spread([a / b for a, b in zip(rates["by time"], rates[name], strict=True)]) for name in rates},
+        "over_pyg": {
+            name: spread([a / b for a, b in zip(rates[name.removeprefix("PyG, ").removesuffix(PROCESSES)], rates[name], strict=True)])
+            for name in rates
+            if name.startswith("PyG")
+        },
     }  # fmt: skip
 
 

@@ -150,10 +150,11 @@ def _in_order(edge_type: EdgeType, csc: CSC, graph: Graph, times: Times) -> CSC:
     for first in range(0, csc.num_edges, PIECE):
         piece = slice(first, min(first + PIECE, csc.num_edges))
         found[piece] = given[_owners(edge_type, csc, graph, times, piece)]
-    if cpu.are_ordered(csc.indptr, found):
+    is_disordered, longest = cpu.look_for_disorder(csc.indptr, found)
+    if not is_disordered:
         return replace(csc, times=found)
     order = np.arange(csc.num_edges, dtype=index_dtype(csc.num_edges))
-    cpu.order_by_time(csc.indptr, found, order)
+    cpu.order_by_time(csc.indptr, found, order, np.empty(longest, found.dtype), np.empty(longest, order.dtype))
     return replace(csc, times=found, by_time=order)
 
 

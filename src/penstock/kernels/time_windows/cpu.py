@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 16
 """How many nodes ahead their offsets, and half as many ahead the ends of their lists, are prefetched."""
 
-SHORT = 32
-"""Lists up to this length are sorted by insertion."""
+RUN = 32
+"""Edges that are sorted by insertion, before runs are merged."""
 
 
 @kernel
-def are_ordered(indptr, times):
-    """Whether the edges of each list are in the order of time as they lie."""
+def look_for_disorder(indptr, times):
+    """Return (whether any list is not in the order of time as it lies, length of the longest list)."""
+    is_disordered, longest = False, 0
     for node in range(indptr.size - 1):
-        for at in range(load(indptr, node) + 1, load(indptr, node + 1)):
-            if load(times, at) < load(times, at - 1):
-                return False
-    return True
+        start, end = load(indptr, node), load(indptr, node + 1)
+        longest = max(longest, end - start)
+        for at in range(start + 1, end):
+            is_disordered |= load(times, at) < load(times, at - 1)
+    return is_disordered, longest
 
 
 @helper
-def _insert(start, end, times, order):
+def _sort_run(start, end, times, order):
+    """By insertion."""
     for at in range(start + 1, end):
         moment, position, to = load(times, at), load(order, at), at
         while to > start and load(times, to - 1) > moment:
@@ -36,17 +37,42 @@ def _insert(start, end, times, order):
         store(order, to, position)
 
 
+@helper
+def _merge_runs(start, middle, end, times, order, spare_times, spare_order):
+    """Merge two runs that follow each other. The second goes aside, and places are filled from the end; of equals the first stays first."""
+    for at in range(middle, end):
+        store(spare_times, at - middle, load(times, at))
+        store(spare_order, at - middle, load(order, at))
+    left, right, to = middle - 1, end - middle - 1, end - 1
+    while right >= 0:
+        if left >= start and load(times, left) > load(spare_times, right):
+            store(times, to, load(times, left))
+            store(order, to, load(order, left))
+            left -= 1
+        else:
+            store(times, to, load(spare_times, right))
+            store(order, to, load(spare_order, right))
+            right -= 1
+        to -= 1
+
+
 @kernel
-def order_by_time(indptr, times, order):
-    """Sort each list: `times` int[num_edges] and `order` int[num_edges], which goes with it."""
+def order_by_time(indptr, times, order, spare_times, spare_order):
+    """Sort each list by time.
+
+    Args:
+        times: int[num_edges], order: int[num_edges], which goes with it.
+        spare_times, spare_order: likewise, as long as the longest list; scratch.
+    """
     for node in range(indptr.size - 1):
         start, end = load(indptr, node), load(indptr, node + 1)
-        if end - start <= SHORT:
-            _insert(start, end, times, order)
-            continue
-        by_time = np.argsort(times[start:end], kind="mergesort")  # stable
-        times[start:end] = times[start:end][by_time]
-        order[start:end] = order[start:end][by_time]
+        for first in range(start, end, RUN):
+            _sort_run(first, min(first + RUN, end), times, order)
+        width = RUN
+        while width < end - start:
+            for first in range(start, end - width, 2 * width):
+                _merge_runs(first, first + width, min(first + 2 * width, end), times, order, spare_times, spare_order)
+            width *= 2
 
 
 @helper
