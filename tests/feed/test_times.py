@@ -218,6 +218,11 @@ def test_state_at_every_batch(plan, level):
         next(iterator)
     state = loader.state_dict()
     assert penstock.digest(loader(epoch=0, batch=3)) == whole[3]
+    if level == "edge":  # the same times in each list, of other edges
+        swapped, pair = data.clone(), (data.edge_index[1] == data.edge_index[1, 0]).nonzero()[:2, 0]
+        swapped.edge_time[pair] = data.edge_time[pair.flip(0)]
+        with pytest.raises(StateError, match=r"edges of node/to/node: .* by time"):
+            NeighborLoader(swapped, **options).load_state_dict(state)
     for change, differs in (
         ({"time_attr": None, "input_time": None}, r"edges of node/to/node: .* by time"),
         ({"temporal_strategy": "last"}, "temporal_strategy: 'uniform' then, 'last' now"),

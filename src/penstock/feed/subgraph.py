@@ -121,7 +121,7 @@ def through_pyg(
     if transform is not None:
         output = transform(output)
     result = _from_homogeneous(output) if is_homogeneous else _from_heterogeneous(output)
-    if output.metadata is not None:
+    if output.metadata is not None and output.metadata[0] is not None:
         input_id, *others = output.metadata
         result.metadata = input_id, others[0] if others else None
     return result

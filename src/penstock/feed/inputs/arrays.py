@@ -131,11 +131,8 @@ class ArrayInput(Input):
     def times(self, name: str) -> Times:
         """The times of that name, of nodes or of edges, the latter in CSC order."""
         of_nodes, of_edges = choose_times(self._node_arrays, self._edge_arrays, name, "the graph", PYG_NAMES)
-        nodes, edges = (
-            {t: self._node_arrays[t][name] for t in of_nodes},
-            {e: self._edge_arrays[e][stored] for e, stored in of_edges.items()},
-        )
-        return Times(nodes, edges, name, by_position=True)
+        nodes = {t: self._node_arrays[t][name] for t in of_nodes}
+        return Times(nodes, {e: self._edge_arrays[e][stored] for e, stored in of_edges.items()}, name, by_position=True)
 
     def _field(self, key: NodeType | EdgeType, stored: str, name: str, array: np.ndarray) -> Field:
         source = TensorRows(array, f"{key} {stored}", torch.bfloat16 if self._is_bfloat16(key, stored) else None)

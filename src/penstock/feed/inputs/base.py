@@ -75,9 +75,9 @@ class Input(ABC):
         """The weights of edges of that name, by edge type."""
         raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
 
+    @abstractmethod
     def times(self, name: str) -> Times:
         """When nodes or edges came, by the attribute of that name."""
-        raise NotSupportedError(f"time_attr={name!r}: this input says no times")
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
         """Copies of node fields whose rows are packed for reads by the page; None where there are none."""

@@ -150,9 +150,9 @@ class PyGInput(Input):
 
 
 def stores_of(data: Data | HeteroData) -> tuple[dict[NodeType, Any], dict[EdgeType, Any]]:
-    """Return where PyG keeps what it has of nodes and of edges, by type; of `Data` one place for both."""
+    """Return where PyG keeps what it has of nodes and of edges, by type; of `Data` one place for both, which a subclass may count by."""
     if isinstance(data, Data):
-        return {NODE: data._store}, {EDGE: data._store}
+        return {NODE: data}, {EDGE: data._store}
     return {t: data[t] for t in data.node_types}, {e: data[e] for e in data.edge_types}
 
 
