@@ -208,6 +208,33 @@ def test_pieces_do_not_matter(monkeypatch):
         assert_same_bytes(csc.by_time, expected.by_time)
 
 
+@pytest.mark.parametrize(("value", "dtype"), [(2**31 - 1, np.int32), (2**31, np.int64), (-(2**31), np.int32), (-(2**31) - 1, np.int64)])
+def test_the_narrowest_that_holds_all(value, dtype):
+    graph = with_times(homogeneous_graph(np.random.default_rng(0), 50, 300), Times({NODE: np.array([value] + [0] * 49)}))
+    csc = graph.adjacency[EDGE]
+    assert csc.times.dtype == dtype
+    assert value in csc.times
+    sampler = NeighborSampler(graph, [-1])
+    workspace = sampler.workspace()
+    before = workspace.num_bytes
+    for moment in (value, value - 1):
+        sample = sampler.sample(NODE, np.arange(50), epoch=0, batch=0, workspace=workspace, times=np.full(50, moment))
+        expected = int(np.count_nonzero(csc.times <= moment))
+        assert sample.edges[EDGE].positions.size == expected
+    assert workspace.num_bytes >= before + 2 * 8 * 50, "windows"
+
+
+def test_a_window_that_draws_do_not_reach_is_refused(monkeypatch):
+    """A window, not a list."""
+    graph = with_times(homogeneous_graph(np.random.default_rng(0), 50, 0, hub_degree=90), Times({}, {EDGE: np.arange(90)}))
+    sampler = NeighborSampler(graph, [3])
+    monkeypatch.setattr(penstock_rng, "MAX_DEGREE", 60)
+    place = dict(epoch=0, batch=0, workspace=sampler.workspace())
+    assert sampler.sample(NODE, np.array([0]), times=np.array([59]), **place).edges[EDGE].positions.size == 3
+    with pytest.raises(NotSupportedError, match="a node has 61 neighbours, and draws reach 60"):
+        sampler.sample(NODE, np.array([0]), times=np.array([60]), **place)
+
+
 def test_who_has_times():
     nodes, edges = {"a": ["x", "time"], "b": ["x"]}, {("a", "r", "b"): ["time", "when"]}
     assert choose_times(nodes, {}, "time", "it") == (["a"], {})

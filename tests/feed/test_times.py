@@ -10,11 +10,14 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
+from penstock.cache.presample import reads_again
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, StateError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.feed.factored import FactoredLoader
+from penstock.feed.fit.profile import take_profile
 from penstock.feed.inputs import ArrayInput
-from penstock.records import EDGE
+from penstock.feed.setup.choices import workload_of
+from penstock.records import EDGE, NODE
 from penstock.sample.device_graph import on_cpu_only
 from penstock.store import ingest
 from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
@@ -258,14 +261,58 @@ def test_plans_do_not_matter(plan, tmp_path):
 @pytest.mark.parametrize(
     "plan", [None, penstock.Plan(topology="disk", neighbor_policy="degree", neighbor_cache="30%")], ids=["given", "disk"]
 )
-@pytest.mark.parametrize("level", ["node", "edge"])
-def test_processes_do_not_matter(level, plan, tmp_path):
+@pytest.mark.parametrize(("level", "strategy"), [("node", "uniform"), ("edge", "last")])
+def test_processes_do_not_matter(level, strategy, plan, tmp_path):
     data = timed_data(level)
     del data.title
-    path, options = ingest(data, tmp_path / "store", memory="4GiB").path, dict(options_of(level), shuffle=True)
+    path, options = ingest(data, tmp_path / "store", memory="4GiB").path, dict(options_of(level), shuffle=True, temporal_strategy=strategy)
     expected = [digests(loader := NeighborLoader(path, **options)), digests(loader)]
     with FactoredLoader(path, num_samplers=1, plan=plan, **options) as factored:
         assert [digests(factored), digests(factored)] == expected
+
+
+@pytest.mark.parametrize("level", ["node", "edge"])
+def test_what_is_hot_is_found_out_in_time(level):
+    """The last edges are not left to chance, so that other draws are the same: what presampling counts is what batches read."""
+    data = timed_data(level)
+    loader = NeighborLoader(data, **options_of(level), temporal_strategy="last", shuffle=True)
+    maker, plan = loader._maker, penstock.Plan(policy="presample", cache="20%")
+    workload, rows, lists = workload_of(plan, maker), np.zeros(300, int), np.zeros(300, int)
+    for batch in loader:
+        rows[batch.n_id.unique()] += 1
+        np.add.at(lists, batch.n_id[: batch.row_ptr.numel() - 1][batch.row_ptr.diff() > 0].numpy(), 1)
+    visits = workload.visits()
+    assert np.array_equal(visits.nodes[NODE], rows)
+    assert np.array_equal(visits.lists[EDGE], lists)
+    assert reads_again(workload) == {NODE: 1.0, EDGE: 1.0}
+    profile = take_profile(maker, [NODE])
+    assert profile.num_batches == len(loader)
+    assert np.array_equal(profile.row_visits[NODE], rows)
+    with pytest.raises(NotSupportedError, match="by weight or time take the policy presample"):
+        NeighborLoader(data, **options_of(level), plan=penstock.Plan(policy="inclusion", cache="20%"))
+
+
+def test_wide_and_narrow_times():
+    data, wide = timed_data(), timed_data()
+    wide.time = (data.time - 1500) << 40
+    data.time = data.time.int() - 1500
+    for batch, of_wide in zip(*(NeighborLoader(each, **options_of("node")) for each in (data, wide)), strict=True):
+        assert batch.seed_time.dtype == of_wide.seed_time.dtype == torch.int64
+        assert torch.equal(batch.seed_time << 40, of_wide.seed_time)
+        assert torch.equal(batch.e_id, of_wide.e_id)
+    moments = torch.arange(300) << 33
+    loader = NeighborLoader(wide, **options_of("node"), input_time=moments)
+    assert torch.equal(torch.cat([batch.seed_time for batch in loader]), moments)
+
+
+def test_as_many_edges_as_nodes():
+    """Then PyG goes by the name."""
+    data = Data(num_nodes=4, edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
+    data.time, data.edge_time = torch.tensor([0, 9, 0, 9]), torch.tensor([9, 0, 9, 0])
+    by_nodes = next(iter(NeighborLoader(data, [1], time_attr="time", input_time=torch.full((4,), 5), batch_size=4)))
+    assert by_nodes.e_id.tolist() == [0, 2]
+    by_edges = next(iter(NeighborLoader(data, [1], time_attr="edge_time", input_time=torch.full((4,), 5), batch_size=4)))
+    assert by_edges.e_id.tolist() == [3, 1]
 
 
 def test_loaders_beside():
