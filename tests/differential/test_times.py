@@ -17,7 +17,7 @@ from penstock.records import EDGE, NODE, Graph
 from penstock.sample import NeighborSampler, times
 from penstock.sample.lists import DirectLists, PrefixLists, TierLists, with_lists
 from penstock.sample.reference import sample_hops
-from penstock.sample.times import Times, choose_times, with_times
+from penstock.sample.times import Timestamps, choose_times, with_times
 from penstock.sample.weights import Weights, with_weights
 from penstock.store.tiers import HostTier
 from tests.graphs import assert_same_bytes, assert_same_sample, homogeneous_graph, poisoned, random_csc, typed_graph
@@ -40,12 +40,12 @@ def random_moments(random, given, count):
 
 
 def timed_graph(random, graph):
-    """Times for nodes or for edges, of all types but one of several."""
+    """Timestamps for nodes or for edges, of all types but one of several."""
     if random.random() < 0.5:
         chosen = list(graph.num_nodes)[: max(1, len(graph.num_nodes) - 1)]
-        return with_times(graph, Times({t: random_times(random, graph.num_nodes[t]) for t in chosen}))
+        return with_times(graph, Timestamps({t: random_times(random, graph.num_nodes[t]) for t in chosen}))
     edge_types = list(graph.adjacency)[: max(1, len(graph.adjacency) - 1)]
-    return with_times(graph, Times({}, {e: random_times(random, graph.adjacency[e].num_edges) for e in edge_types}))
+    return with_times(graph, Timestamps({}, {e: random_times(random, graph.adjacency[e].num_edges) for e in edge_types}))
 
 
 @given(SEEDS)
@@ -53,7 +53,7 @@ def test_lists_in_order(seed):
     random = np.random.default_rng(seed)
     csc = random_csc(random, 50, 40, int(random.integers(0, 500)), hub_degree=int(random.choice([0, 31, 32, 33, 300])), edge_ids=True)
     values = random_times(random, csc.num_edges)
-    ordered = with_times(Graph({NODE: 50}, {EDGE: csc}, True), Times({}, {EDGE: values}, by_position=True)).adjacency[EDGE]
+    ordered = with_times(Graph({NODE: 50}, {EDGE: csc}, True), Timestamps({}, {EDGE: values}, by_position=True)).adjacency[EDGE]
     expected = reference.order_by_time(csc.indptr, values)
     assert_same_bytes(ordered.times.astype(np.int64), values[expected])
     is_in_order = np.array_equal(expected, np.arange(csc.num_edges))
@@ -63,7 +63,7 @@ def test_lists_in_order(seed):
         assert_same_bytes(ordered.by_time.astype(np.int64), expected)
     fits = csc.num_edges == 0 or -(1 << 31) <= values.min() <= values.max() < 1 << 31
     assert ordered.times.dtype == (np.int32 if fits else np.int64)
-    numbered = with_times(Graph({NODE: 50}, {EDGE: csc}, True), Times({}, {EDGE: values[np.argsort(csc.edge_ids)]})).adjacency[EDGE]
+    numbered = with_times(Graph({NODE: 50}, {EDGE: csc}, True), Timestamps({}, {EDGE: values[np.argsort(csc.edge_ids)]})).adjacency[EDGE]
     assert_same_bytes(numbered.times, ordered.times)
 
 
@@ -157,7 +157,7 @@ def test_all_in_time_is_the_plain_disjoint_sample():
     """In lists that lie in the order of time; else the same slots mean other edges."""
     random = np.random.default_rng(5)
     plain = homogeneous_graph(random, 500, 8000, hub_degree=900)
-    graph = with_times(plain, Times({}, {EDGE: np.arange(8900)}))
+    graph = with_times(plain, Timestamps({}, {EDGE: np.arange(8900)}))
     assert graph.adjacency[EDGE].by_time is None
     seeds = random.integers(0, 500, 64)
     ours, untimed = NeighborSampler(graph, [5, 3], seed=1), NeighborSampler(plain, [5, 3], seed=1, disjoint=True)
@@ -170,7 +170,7 @@ def test_all_in_time_is_the_plain_disjoint_sample():
 
 def test_threads_workspaces_and_lists_read_elsewhere_do_not_matter():
     random = np.random.default_rng(0)
-    graph = with_times(homogeneous_graph(random, 500, 8000, hub_degree=4500), Times({NODE: random.integers(0, 100, 500)}))
+    graph = with_times(homogeneous_graph(random, 500, 8000, hub_degree=4500), Timestamps({NODE: random.integers(0, 100, 500)}))
     csc = graph.adjacency[EDGE]
     tier, kept = HostTier([csc.indices]), np.arange(0, 500, 3)
     elsewhere = [TierLists(tier), DirectLists(csc, kept, tier), PrefixLists(csc, kept[::-1].copy(), tier)]
@@ -199,7 +199,7 @@ def test_threads_workspaces_and_lists_read_elsewhere_do_not_matter():
 def test_pieces_do_not_matter(monkeypatch):
     random = np.random.default_rng(1)
     graph = homogeneous_graph(random, 50, 3000, hub_degree=400, edge_ids=True)
-    of_nodes, of_edges = Times({NODE: random.integers(0, 9, 50)}), Times({}, {EDGE: random.integers(0, 9, 3400)})
+    of_nodes, of_edges = Timestamps({NODE: random.integers(0, 9, 50)}), Timestamps({}, {EDGE: random.integers(0, 9, 3400)})
     whole = [with_times(graph, each).adjacency[EDGE] for each in (of_nodes, of_edges)]
     monkeypatch.setattr(times, "PIECE", 100)
     for each, expected in zip((of_nodes, of_edges), whole, strict=True):
@@ -210,7 +210,7 @@ def test_pieces_do_not_matter(monkeypatch):
 
 @pytest.mark.parametrize(("value", "dtype"), [(2**31 - 1, np.int32), (2**31, np.int64), (-(2**31), np.int32), (-(2**31) - 1, np.int64)])
 def test_the_narrowest_that_holds_all(value, dtype):
-    graph = with_times(homogeneous_graph(np.random.default_rng(0), 50, 300), Times({NODE: np.array([value] + [0] * 49)}))
+    graph = with_times(homogeneous_graph(np.random.default_rng(0), 50, 300), Timestamps({NODE: np.array([value] + [0] * 49)}))
     csc = graph.adjacency[EDGE]
     assert csc.times.dtype == dtype
     assert value in csc.times
@@ -226,7 +226,7 @@ def test_the_narrowest_that_holds_all(value, dtype):
 
 def test_a_window_that_draws_do_not_reach_is_refused(monkeypatch):
     """A window, not a list."""
-    graph = with_times(homogeneous_graph(np.random.default_rng(0), 50, 0, hub_degree=90), Times({}, {EDGE: np.arange(90)}))
+    graph = with_times(homogeneous_graph(np.random.default_rng(0), 50, 0, hub_degree=90), Timestamps({}, {EDGE: np.arange(90)}))
     sampler = NeighborSampler(graph, [3])
     monkeypatch.setattr(penstock_rng, "MAX_DEGREE", 60)
     place = dict(epoch=0, batch=0, workspace=sampler.workspace())
@@ -239,7 +239,8 @@ def test_who_has_times():
     nodes, edges = {"a": ["x", "time"], "b": ["x"]}, {("a", "r", "b"): ["time", "when"]}
     assert choose_times(nodes, {}, "time", "it") == (["a"], {})
     assert choose_times(nodes, edges, "when", "it") == ([], {("a", "r", "b"): "when"})
-    assert choose_times({"b": ["x"]}, edges, "edge_time", "it", {"edge_time": "time"}) == ([], {("a", "r", "b"): "time"})
+    assert choose_times(nodes, edges, "edge_time", "it", {"edge_time": "time"}) == ([], {("a", "r", "b"): "time"})
+    assert choose_times(nodes, edges, "time", "it", {"edge_time": "time"}) == (["a"], {})
     with pytest.raises(UsageError, match="time_attr='time': both nodes and edges have it"):
         choose_times(nodes, edges, "time", "it")
     with pytest.raises(MissingFieldError, match="it: neither nodes nor edges have a field 'edge_time' to say when they came"):
@@ -252,26 +253,26 @@ def test_what_is_refused():
     graph = Graph({NODE: 50}, {EDGE: csc}, True)
     for values in (np.zeros(299, int), np.zeros((300, 1), int), np.zeros(300, bool)):
         with pytest.raises(InputError, match=r"^t must be one whole number per edge, int \[300\]; got [a-z0-9]+ \[\d+(, 1)?\]$"):
-            with_times(graph, Times({}, {EDGE: values}, "t"))
+            with_times(graph, Timestamps({}, {EDGE: values}, "t"))
     with pytest.raises(InputError, match=r"t must be one whole number per node, int \[50\]; got float64 \[50\]: count seconds, or smaller"):
-        with_times(graph, Times({NODE: np.zeros(50)}, name="t"))
+        with_times(graph, Timestamps({NODE: np.zeros(50)}, name="t"))
     with pytest.raises(InputError, match="t goes up to 18446744073709551615, beyond int64: subtract where it begins"):
-        with_times(graph, Times({NODE: np.full(50, 2**64 - 1, np.uint64)}, name="t"))
-    timed = with_times(graph, Times({}, {EDGE: random.integers(0, 9, 300)}))
+        with_times(graph, Timestamps({NODE: np.full(50, 2**64 - 1, np.uint64)}, name="t"))
+    timed = with_times(graph, Timestamps({}, {EDGE: random.integers(0, 9, 300)}))
     with pytest.raises(UsageError, match="no induced subgraphs, which would hold later edges"):
         NeighborSampler(timed, [3], induced=True)
     with pytest.raises(NotSupportedError, match="by time and by weight at once"):
         NeighborSampler(with_weights(timed, {EDGE: Weights(np.ones(300))}), [3])
     sampler = NeighborSampler(timed, [3])
     for moments in (None, np.zeros(39, int)):
-        with pytest.raises(UsageError, match="takes a time for each seed"):
+        with pytest.raises(UsageError, match=r"edges have times: sample\(\.\.\., times=\) takes one for each seed"):
             sampler.sample(NODE, np.arange(40), epoch=0, batch=0, workspace=sampler.workspace(), times=moments)
 
 
 def test_damaged_graphs_are_refused():
     random = np.random.default_rng(0)
     csc = random_csc(random, 50, 40, 300)
-    graph, of_edges = Graph({NODE: 50}, {EDGE: csc}, True), Times({}, {EDGE: random.integers(0, 9, 300)})
+    graph, of_edges = Graph({NODE: 50}, {EDGE: csc}, True), Timestamps({}, {EDGE: random.integers(0, 9, 300)})
     timed, moments = with_times(graph, of_edges), np.full(40, 9)
     for value in (-5, 1 << 40):
         indptr = csc.indptr.copy()
@@ -284,7 +285,7 @@ def test_damaged_graphs_are_refused():
     foreign = csc.indices.copy()
     foreign[123] = 50
     with pytest.raises(CorruptStoreError, match="the edge at position 123 comes from node 50, but 'node' has 50 nodes"):
-        with_times(Graph({NODE: 50}, {EDGE: replace(csc, indices=foreign)}, True), Times({NODE: np.zeros(50, int)}))
+        with_times(Graph({NODE: 50}, {EDGE: replace(csc, indices=foreign)}, True), Timestamps({NODE: np.zeros(50, int)}))
     sampler = NeighborSampler(Graph({NODE: 50}, {EDGE: replace(timed.adjacency[EDGE], indices=np.full_like(foreign, 50))}, True), [3])
     with pytest.raises(CorruptStoreError, match="comes from node 50, but 'node' has 50 nodes"):
         sampler.sample(NODE, np.arange(40), epoch=0, batch=0, workspace=sampler.workspace(), times=moments)
@@ -294,4 +295,4 @@ def test_times_that_do_not_fit_the_container_are_refused(monkeypatch):
     monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 1 << 10)
     graph = homogeneous_graph(np.random.default_rng(0))
     with pytest.raises(BudgetError, match=r"sampling by t .*leave time_attr out"):
-        with_times(graph, Times({NODE: np.zeros(500, int)}, name="t"))
+        with_times(graph, Timestamps({NODE: np.zeros(500, int)}, name="t"))

@@ -21,6 +21,7 @@ from penstock.records import EDGE, NODE
 from penstock.sample.device_graph import on_cpu_only
 from penstock.store import ingest
 from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
+from tests.graphs import typed_graph
 
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, seed=5)
 OF_EDGES = dict(OPTIONS, time_attr="edge_time", input_time=torch.arange(300) * 10)
@@ -148,7 +149,7 @@ def test_hetero_data(level):
         assert torch.equal(batch[prints].e_id[:first], without[prints].e_id[: without[prints].num_sampled_edges[0]])
     assert loader.stats().time_bytes == {"node": 8 * 900, "edge": 2 * 8 * 900}[level]
     seeds = ("author", None)
-    with pytest.raises(UsageError, match=r"input_time is needed: .*which does not say when a seed looks at the graph"):
+    with pytest.raises(UsageError, match="give input_time, when each seed looks at the graph: seeds are of type 'author', which has no"):
         NeighborLoader(data, [2], input_nodes=seeds, time_attr="time" if level == "node" else "edge_time")
 
 
@@ -267,8 +268,10 @@ def test_processes_do_not_matter(level, strategy, plan, tmp_path):
     del data.title
     path, options = ingest(data, tmp_path / "store", memory="4GiB").path, dict(options_of(level), shuffle=True, temporal_strategy=strategy)
     expected = [digests(loader := NeighborLoader(path, **options)), digests(loader)]
+    seeds, moments = torch.arange(20), torch.arange(20) * 100
     with FactoredLoader(path, num_samplers=1, plan=plan, **options) as factored:
         assert [digests(factored), digests(factored)] == expected
+        assert digests(factored.beside(seeds, moments)) == digests(loader.beside(seeds, moments))
 
 
 @pytest.mark.parametrize("level", ["node", "edge"])
@@ -320,11 +323,11 @@ def test_loaders_beside():
     loader, seeds, moments = NeighborLoader(data, **OF_EDGES), torch.arange(40), torch.arange(40) + 100
     expected = digests(NeighborLoader(data, **{**OF_EDGES, "input_nodes": seeds, "input_time": moments}))
     assert digests(loader.beside(seeds, moments)) == expected
-    with pytest.raises(UsageError, match="input_time is needed"):
+    with pytest.raises(UsageError, match="give input_time"):
         loader.beside(seeds)
     by_nodes = NeighborLoader(timed_data(), **options_of("node"))
     assert digests(by_nodes.beside(seeds)) == digests(NeighborLoader(timed_data(), **options_of("node"), input_nodes=seeds))
-    with pytest.raises(UsageError, match="time_attr does not say when"):
+    with pytest.raises(UsageError, match="input_time needs time_attr"):
         NeighborLoader(data, **OPTIONS).beside(seeds, moments)
 
 
@@ -385,14 +388,32 @@ def test_repeated_seeds_and_masks():
             InputError,
             r"edge_attr must be one whole number per edge, int \[3000\]; got int64",
         ),
-        ({"time_attr": "edge_time"}, UsageError, "input_time is needed: edges have 'edge_time', which does not say when a seed looks"),
+        (
+            {"time_attr": "edge_time"},
+            UsageError,
+            "give input_time, when each seed looks at the graph: seeds are of type 'node', which has no 'edge_time'",
+        ),
         (
             {"input_time": torch.arange(299)},
             UsageError,
-            r"input_time must be one whole number for each of the 300 input nodes; got int64 \[299\]",
+            r"input_time must be one whole number per input node, int \[300\]; got int64 \[299\]$",
         ),
-        ({"input_time": torch.rand(300)}, UsageError, "input_time must be one whole number for each .* got float32"),
-        ({"time_attr": None, "input_time": torch.arange(300)}, UsageError, "and time_attr does not say when its nodes or edges came"),
+        (
+            {"input_time": torch.rand(300)},
+            UsageError,
+            r"input_time must be one whole number per input node, .* got float32 \[300\]: count seconds",
+        ),
+        (
+            {"time_attr": None, "input_time": torch.arange(300)},
+            UsageError,
+            "input_time needs time_attr, the attribute that says when nodes or edges came",
+        ),
+        ({"input_time": np.full(300, 2**64 - 1, np.uint64)}, UsageError, "input_time goes up to 18446744073709551615, beyond int64"),
+        ({"input_time": [[1], [2, 3]]}, InputError, "input_time is no array of numbers"),
+        ({"input_time": torch.zeros(300, dtype=torch.bfloat16)}, UsageError, "one whole number per input node, .* got float32"),
+        ({"input_time": torch.zeros(300, requires_grad=True)}, UsageError, "one whole number per input node, .* got float32"),
+        ({"input_time": torch.zeros(300, dtype=torch.int64).to_sparse()}, InputError, "input_time is torch.sparse_coo: .* dense"),
+        ({"time_attr": ["time"]}, UsageError, "time_attr must be the name of an attribute, got list"),
         ({"temporal_strategy": "first"}, UsageError, "temporal_strategy must be one of uniform, last; got 'first'"),
         ({"subgraph_type": "induced"}, UsageError, "no induced subgraphs, which would hold later edges"),
         ({"weight_attr": "edge_weight"}, NotSupportedError, "by time and by weight at once is not supported"),
@@ -415,6 +436,53 @@ def test_fields_that_are_no_whole_numbers_are_refused_in_stores(tmp_path):
         NeighborLoader(store, **OPTIONS, time_attr="half")
     with pytest.raises(MissingFieldError, match=r"store: neither nodes nor edges have a field 'edge_time' to say when they came"):
         NeighborLoader(store, **OPTIONS, time_attr="edge_time")
+
+
+def test_names_in_stores():
+    """Of each type by itself: `edge_time`, or where there is none, `time`; which alone means the nodes', where they have it."""
+    graph, ends = typed_graph(np.random.default_rng(0)), {"writes": "edge_time", "by": "time"}
+    edges = {e: {ends[e[1]]: np.full(graph.adjacency[e].num_edges, 100)} for e in graph.adjacency if e[1] in ends}
+    nodes = {"paper": {"time": np.arange(900)}}
+    given = dict(num_neighbors=[-1, -1], input_nodes=("author", np.arange(60)), batch_size=60)
+    batch = next(iter(NeighborLoader(ArrayInput(graph, nodes, edges), **given, time_attr="edge_time", input_time=np.zeros(60, int))))
+    assert all(batch[e].num_edges == 0 for e in edges)
+    given |= {"input_nodes": ("paper", np.arange(60))}
+    batch = next(iter(NeighborLoader(ArrayInput(graph, nodes, edges), **given, time_attr="time")))
+    assert batch["paper"].seed_time.tolist() == list(range(60))
+    assert batch["author", "writes", "paper"].num_edges > 0, "100 is not their time"
+    halves = ArrayInput(graph, {"paper": {"time": np.zeros(900, np.uint16)}}, is_bfloat16=lambda key, name: name == "time")
+    with pytest.raises(InputError, match="the graph: time is bfloat16: times are whole numbers"):
+        NeighborLoader(halves, **given, time_attr="time")
+
+
+def test_times_that_no_edge_has():
+    """Trees are disjoint in any case, as in PyG, and there are no induced ones."""
+    data = HeteroData()
+    data["a"].num_nodes, data["b"].num_nodes, data["b"].time = 5, 4, torch.arange(4)
+    data["a", "x", "b"].edge_index = torch.tensor([[0, 1, 2], [0, 1, 1]])
+    batch = next(iter(NeighborLoader(data, [2], input_nodes="b", time_attr="time", batch_size=4)))
+    assert batch["b"].batch.tolist() == [0, 1, 2, 3]
+    assert batch["a", "x", "b"].num_edges == 3
+    with pytest.raises(UsageError, match="no induced subgraphs"):
+        NeighborLoader(data, [2], input_nodes="b", time_attr="time", subgraph_type="induced")
+
+
+def test_times_of_edges_that_are_not_there():
+    features, graph = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(torch.zeros(2, 1), group_name="a", attr_name="x", index=None)
+    graph.put_edge_index(torch.tensor([[0, 1], [1, 0]]), edge_type=("a", "to", "a"), layout="coo", size=(2, 2))
+    features.put_tensor(torch.zeros(7, dtype=torch.int64), group_name=("a", "by", "b"), attr_name="when", index=None)
+    with pytest.raises(InputError, match=r"when of \('a', 'by', 'b'\): the graph has no such edges"):
+        NeighborLoader((features, graph), [1], input_nodes=("a", torch.tensor([0])), time_attr="when", input_time=[0])
+
+
+def test_times_are_read_once():
+    """Also those of seeds to come."""
+    data, seeds = timed_data(), torch.arange(40)
+    loader = NeighborLoader(data, **options_of("node"))
+    expected = [batch.seed_time.tolist() for batch in loader.beside(seeds)]
+    data.time.zero_()
+    assert [batch.seed_time.tolist() for batch in loader.beside(seeds)] == expected
 
 
 def test_nodes_and_edges_of_one_name():

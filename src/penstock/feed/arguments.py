@@ -15,11 +15,12 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.inputs import Input, Seeds
+from penstock.feed.inputs.base import as_numbers
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
 from penstock.records import EdgeType
-from penstock.sample.times import Times, as_moments
+from penstock.sample.times import Timestamps, as_moments
 
 logger = logging.getLogger("penstock")
 
@@ -57,15 +58,16 @@ def check_strategy(temporal_strategy: str) -> str:
     return temporal_strategy
 
 
-def with_moments(seeds: Seeds, input_time: Any, times: Times | None) -> Seeds:
+def with_moments(seeds: Seeds, input_time: Any, times: Timestamps | None) -> Seeds:
     """The seeds with the time of each: what the user says, else that of the node; without, where nothing is sampled by time."""
     if times is None:
         if input_time is not None:
-            raise UsageError("input_time says when seeds look at the graph, and time_attr does not say when its nodes or edges came")
+            raise UsageError("input_time needs time_attr, the attribute that says when nodes or edges came")
         return seeds
-    given = input_time.cpu() if isinstance(input_time, torch.Tensor) else input_time
-    moments = times.of_seeds(seeds.node_type, seeds.ids) if given is None else as_moments(given, seeds.ids.size)
-    return replace(seeds, times=moments)
+    if input_time is None:
+        return replace(seeds, times=times.of_seeds(seeds.node_type, seeds.ids))
+    given = as_numbers(input_time.cpu() if isinstance(input_time, torch.Tensor) else input_time, "input_time")
+    return replace(seeds, times=as_moments(given, seeds.ids.size))
 
 
 def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:

@@ -32,7 +32,7 @@ from penstock.order import Order
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
-from penstock.sample.times import Times
+from penstock.sample.times import Timestamps
 
 if TYPE_CHECKING:
     from penstock.feed.caches import Caches
@@ -85,7 +85,7 @@ class BatchMaker:
 
     Attributes:
         source, seeds, order, sampler, batch_size, subgraph_type: what decides the batches.
-        times: of nodes or edges, where samples are by time, for seeds to come.
+        times: of nodes, where samples are by time, for seeds to come.
         transform_output: the user's, on PyG's `SamplerOutput`.
         transform: the user's, on the batch, where it shall run in the threads; else None.
         delivery: puts batches on a device, or leaves them where they are.
@@ -101,7 +101,7 @@ class BatchMaker:
     sampler: NeighborSampler
     batch_size: int
     subgraph_type: SubgraphType
-    times: Times | None = None
+    times: Timestamps | None = None
     transform_output: Transform | None = None
     transform: Transform | None = None
     delivery: Delivery = field(default_factory=Delivery)

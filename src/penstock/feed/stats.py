@@ -43,7 +43,8 @@ class LoaderStats:
         sampling: who draws the samples of batches for a device, and why the CPU where it does; empty without a device.
         device_cache: what was found for a cache that is sized by free memory, and why; empty before, and for others.
         list_bytes: the neighbour lists' part of cache_bytes.
-        weight_bytes: memory of the running sums that edges are drawn by. time_bytes: of their times.
+        weight_bytes: memory of the running sums that edges are drawn by.
+        time_bytes: memory of the times of edges, and of the order of their lists.
         loaded_bytes: memory of rows and topology that were read in whole.
         disks: name of a tier on a disk -> how it is read.
         memory: how a budget of memory is shared out, in words; empty without one.

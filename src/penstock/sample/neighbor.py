@@ -103,7 +103,7 @@ class NeighborSampler:
         if self.disjoint and seeds.size > rng.MAX_COPIES:
             raise UsageError(f"disjoint sampling takes at most {rng.MAX_COPIES} seeds a batch, got {seeds.size}")
         if self.is_temporal and (times is None or times.shape != seeds.shape):
-            raise UsageError("sampling by time takes a time for each seed: see times")
+            raise UsageError("edges have times: sample(..., times=) takes one for each seed")
         self.check_seeds(seed_type, seeds)
         run = _Run(self, seed_type, seeds, times, rng.derive_key(self.seed, epoch, rng.SAMPLE), batch, workspace, allocate)
         try:

@@ -1,4 +1,4 @@
-"""Times of edges: neighbour lists in the order of time, made once, so that what a sample may take of a list is its beginning.
+"""Timestamps of edges: neighbour lists in the order of time, made once, so that what a sample may take of a list is its beginning.
 
 In: a graph, and a time for every edge, or every node, of some types. Out: the same graph, whose adjacency carries times in order.
 Invariant: lists stay where they are; what is sampled says positions in them, whoever reads those.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -28,8 +27,8 @@ _NARROW = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Times of edges or of nodes, each kind by its types; types that are not there have none, and their edges are always taken.
+class Timestamps:
+    """When nodes or edges came, by type. Edges of types that are not there are in time for every seed.
 
     Attributes:
         of_nodes: node type -> int[num_nodes]. An edge is as late as its source.
@@ -46,8 +45,9 @@ class Times:
     def of_seeds(self, node_type: NodeType, seeds: np.ndarray) -> np.ndarray:
         """int64[n]: those of the seeds themselves; UsageError where they have none."""
         if node_type not in self.of_nodes:
-            owner = f"edges have {self.name!r}" if self.of_edges else f"{node_type!r} has no {self.name!r}"
-            raise UsageError(f"input_time is needed: {owner}, which does not say when a seed looks at the graph")
+            raise UsageError(
+                f"give input_time, when each seed looks at the graph: seeds are of type {node_type!r}, which has no {self.name!r}"
+            )
         return self.of_nodes[node_type][seeds].astype(np.int64)
 
 
@@ -60,23 +60,24 @@ def choose_times(
 ) -> tuple[list[NodeType], dict[EdgeType, str]]:
     """Return (node types that have a field of that name; edge type -> its field): one of the two is empty.
 
-    `stored_as`: another name that those of edges may have, where nobody has a field of that very name.
+    `stored_as`: of a store, PyG's name of edges' fields -> another that they may have; that one means the nodes' where both have it.
     Raises:
         MissingFieldError: nobody has it. UsageError: nodes and edges have it.
     """
+    stored = stored_as or {}
     of_nodes = [node_type for node_type, fields in nodes.items() if name in fields]
-    of_edges = {edge_type: name for edge_type, fields in edges.items() if name in fields}
+    names = (name, stored.get(name, name))
+    of_edges = {edge_type: found for edge_type, fields in edges.items() if (found := next((n for n in names if n in fields), None))}
+    if of_nodes and name in stored.values():
+        of_edges = {}
     if of_nodes and of_edges:
         raise UsageError(f"time_attr={name!r}: both nodes and edges have it, and it can mean one only: give one of them another name")
-    if not of_nodes and not of_edges:
-        stored = (stored_as or {}).get(name, name)
-        of_edges = {edge_type: stored for edge_type, fields in edges.items() if stored in fields}
     if not of_nodes and not of_edges:
         raise MissingFieldError(f"{source}: neither nodes nor edges have a field {name!r} to say when they came")
     return of_nodes, of_edges
 
 
-def store_times(store: Store, name: str) -> Times:
+def store_times(store: Store, name: str) -> Timestamps:
     """Return the times that a store has under a name, of nodes or of edges."""
     of_nodes, of_edges = choose_times(
         {t: store.node_fields(t) for t in store.node_types}, {e: store.edge_fields(e) for e in store.edge_types}, name, str(store.path),
@@ -84,12 +85,17 @@ def store_times(store: Store, name: str) -> Times:
     )  # fmt: skip
     specs = [*(store.node_fields(t)[name] for t in of_nodes), *(store.edge_fields(e)[stored] for e, stored in of_edges.items())]
     if any(spec.dtype == "bfloat16" for spec in specs):  # whose bits would pass for whole numbers
-        raise InputError(f"{store.path}: {name} is bfloat16: times are whole numbers")
+        raise times_are_bfloat16(store.path, name)
     nodes, edges = {t: store.node_field(name, t) for t in of_nodes}, {e: store.edge_field(stored, e) for e, stored in of_edges.items()}
-    return Times(nodes, edges, name, by_position=True)
+    return Timestamps(nodes, edges, name, by_position=True)
 
 
-def with_times(graph: Graph, times: Times) -> Graph:
+def times_are_bfloat16(source: object, name: str) -> InputError:
+    """What to raise where times of a store are none."""
+    return InputError(f"{source}: {name} is bfloat16: times are whole numbers")
+
+
+def with_times(graph: Graph, times: Timestamps) -> Graph:
     """Return the same graph, whose lists are known in the order of time.
 
     Raises InputError for anything but one whole number per node or edge; BudgetError where it does not fit into the container around this
@@ -105,20 +111,32 @@ def with_times(graph: Graph, times: Times) -> Graph:
     return replace(graph, adjacency={e: _in_order(e, csc, graph, times) if e in timed else csc for e, csc in graph.adjacency.items()})
 
 
-def check_times(graph: Graph, times: Times) -> None:
+def check_times(graph: Graph, times: Timestamps) -> None:
     """Raise InputError for anything but one whole number per node or edge."""
     for key, values in (*times.of_nodes.items(), *times.of_edges.items()):
-        is_edge = isinstance(key, tuple)
         label = times.name if key in (NODE, EDGE) else f"{times.name} of {key}"
+        if key not in graph.num_nodes and key not in graph.adjacency:
+            raise InputError(f"{label}: the graph has no such {'edges' if isinstance(key, tuple) else 'nodes'}")
         count = graph.adjacency[key].num_edges if isinstance(key, tuple) else graph.num_nodes[key]
-        if values.shape != (count,) or values.dtype.kind not in "iu":
-            what = "edge" if is_edge else "node"
-            raise InputError(
-                f"{label} must be one whole number per {what}, int [{count}]; got {values.dtype} {list(values.shape)}"
-                + (": count seconds, or smaller units" if values.dtype.kind == "f" else "")
-            )
-        if values.dtype == np.uint64 and values.size and int(values.max()) > np.iinfo(np.int64).max:
-            raise InputError(f"{label} goes up to {values.max()}, beyond int64: subtract where it begins")
+        if fault := _fault(values, count, "edge" if isinstance(key, tuple) else "node"):
+            raise InputError(f"{label} {fault}")
+
+
+def as_moments(values: np.ndarray, num_seeds: int) -> np.ndarray:
+    """Return int64[num_seeds]: when each seed looks at the graph, or raise UsageError."""
+    if fault := _fault(values, num_seeds, "input node"):
+        raise UsageError(f"input_time {fault}")
+    return values.astype(np.int64)
+
+
+def _fault(values: np.ndarray, count: int, owner: str) -> str:
+    """What is wrong with times; empty for nothing."""
+    if values.shape != (count,) or values.dtype.kind not in "iu":
+        hint = ": count seconds, or smaller units" if values.dtype.kind == "f" else ""
+        return f"must be one whole number per {owner}, int [{count}]; got {values.dtype} {list(values.shape)}{hint}"
+    if values.dtype == np.uint64 and values.size and int(values.max()) > np.iinfo(np.int64).max:
+        return f"goes up to {values.max()}, beyond int64: subtract where it begins"
+    return ""
 
 
 def time_bytes(graph: Graph) -> int:
@@ -127,21 +145,11 @@ def time_bytes(graph: Graph) -> int:
     return sum(array.nbytes for array in arrays)
 
 
-def as_moments(values: Any, num_seeds: int) -> np.ndarray:
-    """Return int64[num_seeds]: when each seed looks at the graph, or raise UsageError."""
-    moments = np.asarray(values)
-    if moments.shape != (num_seeds,) or moments.dtype.kind not in "iu":
-        raise UsageError(
-            f"input_time must be one whole number for each of the {num_seeds} input nodes; got {moments.dtype} {list(moments.shape)}"
-        )
-    return moments.astype(np.int64)
-
-
-def _times_of(edge_type: EdgeType, times: Times) -> np.ndarray | None:
+def _times_of(edge_type: EdgeType, times: Timestamps) -> np.ndarray | None:
     return times.of_edges.get(edge_type, times.of_nodes.get(edge_type[0]))
 
 
-def _in_order(edge_type: EdgeType, csc: CSC, graph: Graph, times: Times) -> CSC:
+def _in_order(edge_type: EdgeType, csc: CSC, graph: Graph, times: Timestamps) -> CSC:
     """The lists of one edge type with their times, in order, and the order itself where that is not how they lie."""
     given = _times_of(edge_type, times)
     assert given is not None
@@ -158,7 +166,7 @@ def _in_order(edge_type: EdgeType, csc: CSC, graph: Graph, times: Times) -> CSC:
     return replace(csc, times=found, by_time=order)
 
 
-def _owners(edge_type: EdgeType, csc: CSC, graph: Graph, times: Times, piece: slice) -> np.ndarray | slice:
+def _owners(edge_type: EdgeType, csc: CSC, graph: Graph, times: Timestamps, piece: slice) -> np.ndarray | slice:
     """Whose times those of some edges are."""
     if edge_type in times.of_edges:
         return piece if times.by_position or csc.edge_ids is None else csc.edge_ids[piece]

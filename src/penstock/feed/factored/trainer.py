@@ -115,9 +115,9 @@ class TrainerLoader(NeighborLoader):
             self._is_marked = ours.keys() == theirs.keys() and all(np.array_equal(ours[t], theirs[t]) for t in ours)
         return self._is_marked
 
-    def beside(self, input_nodes: Any) -> NeighborLoader:
+    def beside(self, input_nodes: Any, input_time: Any = None) -> NeighborLoader:
         """As of a `NeighborLoader`; this process samples for it."""
-        other = super().beside(input_nodes)
+        other = super().beside(input_nodes, input_time)
         assert isinstance(other, TrainerLoader)
         other._client = None
         return other

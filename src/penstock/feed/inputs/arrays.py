@@ -25,7 +25,7 @@ from penstock.feed.inputs.base import (
     refuse_mask_of_numbers,
 )
 from penstock.records import EdgeType, Graph, NodeType
-from penstock.sample.times import PYG_NAMES, Times, choose_times, store_times
+from penstock.sample.times import PYG_NAMES, Timestamps, choose_times, store_times, times_are_bfloat16
 from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import Store
 
@@ -128,11 +128,14 @@ class ArrayInput(Input):
         chosen = choose_weights(self._edge_arrays, name, "the graph")
         return {e: Weights(values, name, by_position=True) for e, values in chosen.items()}
 
-    def times(self, name: str) -> Times:
+    def times(self, name: str) -> Timestamps:
         """The times of that name, of nodes or of edges, the latter in CSC order."""
         of_nodes, of_edges = choose_times(self._node_arrays, self._edge_arrays, name, "the graph", PYG_NAMES)
+        stored_as = [*((t, name) for t in of_nodes), *of_edges.items()]
+        if any(self._is_bfloat16(key, stored) for key, stored in stored_as):
+            raise times_are_bfloat16("the graph", name)
         nodes = {t: self._node_arrays[t][name] for t in of_nodes}
-        return Times(nodes, {e: self._edge_arrays[e][stored] for e, stored in of_edges.items()}, name, by_position=True)
+        return Timestamps(nodes, {e: self._edge_arrays[e][stored] for e, stored in of_edges.items()}, name, by_position=True)
 
     def _field(self, key: NodeType | EdgeType, stored: str, name: str, array: np.ndarray) -> Field:
         source = TensorRows(array, f"{key} {stored}", torch.bfloat16 if self._is_bfloat16(key, stored) else None)
@@ -186,6 +189,6 @@ class StoreInput(ArrayInput):
         """The weights of edges of that name, by edge type."""
         return store_weights(self.store, name)
 
-    def times(self, name: str) -> Times:
+    def times(self, name: str) -> Timestamps:
         """The times of that name, of nodes or of edges."""
         return store_times(self.store, name)

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.feed.fields import Field
 from penstock.records import EdgeType, Graph, NodeType
-from penstock.sample.times import Times
+from penstock.sample.times import Timestamps
 from penstock.sample.weights import Weights
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Input(ABC):
         raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
 
     @abstractmethod
-    def times(self, name: str) -> Times:
+    def times(self, name: str) -> Timestamps:
         """When nodes or edges came, by the attribute of that name."""
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
@@ -87,6 +87,21 @@ class Input(ABC):
     def order_from(self) -> Any:
         """What an order that looks at the graph is made from: the graph, or a store, which has labels too."""
         return self.graph
+
+
+def as_numbers(value: Any, name: str) -> np.ndarray:
+    """The values of a field that is sampled by, whatever holds them."""
+    if not isinstance(value, torch.Tensor):
+        try:
+            return np.asarray(value)
+        except ValueError as error:
+            raise InputError(f"{name} is no array of numbers: {error}") from error
+    if value.is_cuda:
+        raise NotSupportedError(f"{name} is on {value.device}: numbers to sample by are read on the CPU; use data.cpu()")
+    if value.layout != torch.strided:
+        raise InputError(f"{name} is {value.layout}: numbers to sample by are dense; use to_dense()")
+    is_narrow = value.is_floating_point() and value.dtype not in (torch.float64, torch.float32, torch.float16)
+    return (value.detach().float() if is_narrow else value.detach()).numpy()
 
 
 def ids_do_not_go_with_nodes(input_id: torch.Tensor | None) -> UsageError:

@@ -24,6 +24,7 @@ from penstock.feed.inputs.base import (
     PARTS,
     Input,
     Seeds,
+    as_numbers,
     as_seed_ids,
     check_mask,
     ids_do_not_go_with_nodes,
@@ -31,7 +32,7 @@ from penstock.feed.inputs.base import (
 )
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
-from penstock.sample.times import Times, choose_times
+from penstock.sample.times import Timestamps, choose_times
 from penstock.sample.weights import Weights, choose_weights
 
 
@@ -132,17 +133,16 @@ class PyGInput(Input):
             for store in stores
         }
         chosen = choose_weights(fields, name, type(self.data).__name__)
-        return {e: Weights(_as_numbers(value, name), name) for e, value in chosen.items()}
+        return {e: Weights(as_numbers(value, name), name) for e, value in chosen.items()}
 
-    def times(self, name: str) -> Times:
+    def times(self, name: str) -> Timestamps:
         """The times of that name, of nodes or of edges, the latter in the order of `edge_index`."""
         of_nodes, of_edges = stores_of(self.data)
         if self.graph.is_homogeneous and name in of_nodes[NODE]:  # one store for both, and lengths say whose it is
-            is_of_edges = of_nodes[NODE].is_edge_attr(name) and not of_nodes[NODE].is_node_attr(name)
-            of_nodes, of_edges = ({}, of_edges) if is_of_edges else (of_nodes, {})
+            of_nodes, of_edges = ({}, of_edges) if of_nodes[NODE].is_edge_attr(name) else (of_nodes, {})
         chosen, named = choose_times(of_nodes, of_edges, name, type(self.data).__name__)
-        nodes = {t: _as_numbers(of_nodes[t][name], name) for t in chosen}
-        return Times(nodes, {e: _as_numbers(of_edges[e][name], name) for e in named}, name)
+        nodes = {t: as_numbers(of_nodes[t][name], name).copy() for t in chosen}  # read once, for seeds to come too
+        return Timestamps(nodes, {e: as_numbers(of_edges[e][name], name) for e in named}, name)
 
     def new_batch(self) -> Data | HeteroData:
         """Return a shallow copy of the data; every per-node and per-edge attribute is replaced later."""
@@ -227,16 +227,6 @@ def as_mask_if_any(chosen: Any) -> Any:
     is_mask = isinstance(chosen, np.ndarray) and chosen.dtype == bool
     is_mask = is_mask or (isinstance(chosen, list) and bool(chosen) and isinstance(chosen[0], (bool, np.bool_)))
     return torch.from_numpy(np.array(chosen, dtype=bool)) if is_mask else chosen
-
-
-def _as_numbers(value: Any, name: str) -> np.ndarray:
-    """The values of an edge field, whatever holds them."""
-    if not isinstance(value, torch.Tensor):
-        return np.asarray(value)
-    if value.is_cuda:
-        raise NotSupportedError(f"{name} is on {value.device}: numbers to sample by are read on the CPU; use data.cpu()")
-    is_narrow = value.is_floating_point() and value.dtype not in (torch.float64, torch.float32, torch.float16)
-    return (value.detach().float() if is_narrow else value.detach()).numpy()
 
 
 def _halves(edge_index: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:

@@ -18,9 +18,9 @@ from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field
-from penstock.feed.inputs.base import IDS_GIVEN, Input, Seeds, as_seed_ids
+from penstock.feed.inputs.base import IDS_GIVEN, Input, Seeds, as_numbers, as_seed_ids
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
-from penstock.sample.times import Times, choose_times
+from penstock.sample.times import Timestamps, choose_times
 from penstock.threads import Guard
 
 
@@ -59,7 +59,7 @@ class RemoteInput(Input):
         """None of ours: the feature store is asked for all attributes of a batch at once, see `fetch`."""
         return [], []
 
-    def times(self, name: str) -> Times:
+    def times(self, name: str) -> Timestamps:
         """The times that the feature store has under a name, of nodes or of edges, the latter by the graph store's numbers."""
         nodes: dict[NodeType, np.ndarray] = {}
         edges: dict[EdgeType, np.ndarray] = {}
@@ -71,13 +71,13 @@ class RemoteInput(Input):
             key: Any = attribute.group_name
             if self.graph.is_homogeneous:  # by PyG's rule: nothing else says whose it is
                 key = NODE if name == "time" else EDGE
-            values = np.asarray(self.feature_store.get_tensor(attribute))
+            values = as_numbers(self.feature_store.get_tensor(attribute), name)
             if isinstance(key, tuple):
                 edges[key] = values
             else:
                 nodes[key] = values
         choose_times(dict.fromkeys(nodes, (name,)), dict.fromkeys(edges, (name,)), name, type(self.feature_store).__name__)
-        return Times(nodes, edges, name)
+        return Timestamps(nodes, edges, name)
 
     def new_batch(self) -> Data | HeteroData:
         """Return an empty batch."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
+from penstock.errors import UsageError
 from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds, with_moments
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
@@ -56,13 +57,15 @@ def make_maker(
     """Make what decides the batches: seeds, their order, and a sampler; `others` are passed on to the `BatchMaker`."""
     source.fields()  # refuses what does not fit the graph now rather than at the first batch
     seeds = choose_seeds(source, input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
+    if time_attr is not None and not isinstance(time_attr, str):
+        raise UsageError(f"time_attr must be the name of an attribute, got {type(time_attr).__name__}")
     times = None if time_attr is None else source.times(time_attr)
     graph = source.graph if weight_attr is None else with_weights(source.graph, source.weights(weight_attr))
     sampler = NeighborSampler(
         graph if times is None else with_times(graph, times),
         as_fanouts(num_neighbors, source.graph.edge_types),
         replace=replace,
-        disjoint=disjoint,
+        disjoint=disjoint or times is not None,
         induced=subgraph_type == SubgraphType.induced,
         takes_last=takes_last,
         seed=seed,
@@ -76,7 +79,7 @@ def make_maker(
         sampler=sampler,
         batch_size=options.batch_size,
         subgraph_type=subgraph_type,
-        times=times,
+        times=None if times is None else dataclasses.replace(times, of_edges={}),
         **others,
     )
 
