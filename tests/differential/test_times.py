@@ -292,7 +292,11 @@ def test_damaged_graphs_are_refused():
 
 
 def test_times_that_do_not_fit_the_container_are_refused(monkeypatch):
-    monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 1 << 10)
     graph = homogeneous_graph(np.random.default_rng(0))
-    with pytest.raises(BudgetError, match=r"sampling by t .*leave time_attr out"):
-        with_times(graph, Timestamps({NODE: np.zeros(500, int)}, name="t"))
+    for number, takes in ((0, 8 * 4000), (1 << 31, 12 * 4000)):  # where lists are not in order
+        given = Timestamps({NODE: np.full(500, number)}, name="t")
+        monkeypatch.setattr("penstock.store.budget.free_in_container", lambda takes=takes: takes - 1)
+        with pytest.raises(BudgetError, match=r"sampling by t .*leave time_attr out"):
+            with_times(graph, given)
+        monkeypatch.setattr("penstock.store.budget.free_in_container", lambda takes=takes: takes)
+        with_times(graph, given)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -105,10 +106,13 @@ def with_times(graph: Graph, times: Timestamps) -> Graph:
     """
     check_times(graph, times)
     graph.check_lists()
-    timed = {e: csc for e, csc in graph.adjacency.items() if _times_of(e, times) is not None}
-    most = sum(csc.num_edges * (8 + np.dtype(index_dtype(csc.num_edges)).itemsize) for csc in timed.values())
+    given = {e: times.of_edges.get(e, times.of_nodes.get(e[0])) for e in graph.adjacency}
+    dtypes = {e: _narrowest(values) for e, values in given.items() if values is not None}
+    sizes = {e: graph.adjacency[e].num_edges for e in dtypes}
+    most = sum(sizes[e] * (dtype.itemsize + np.dtype(index_dtype(sizes[e])).itemsize) for e, dtype in dtypes.items())
     require_room(most, f"sampling by {times.name}", "leave time_attr out, or take more memory")
-    return replace(graph, adjacency={e: _in_order(e, csc, graph, times) if e in timed else csc for e, csc in graph.adjacency.items()})
+    ordered = {e: _in_order(e, graph, times, given[e], dtype) for e, dtype in dtypes.items()}
+    return replace(graph, adjacency=graph.adjacency | ordered)
 
 
 def check_times(graph: Graph, times: Timestamps) -> None:
@@ -145,16 +149,16 @@ def time_bytes(graph: Graph) -> int:
     return sum(array.nbytes for array in arrays)
 
 
-def _times_of(edge_type: EdgeType, times: Timestamps) -> np.ndarray | None:
-    return times.of_edges.get(edge_type, times.of_nodes.get(edge_type[0]))
+def _narrowest(values: np.ndarray) -> np.dtype:
+    """int32 where it holds all of them, else int64."""
+    is_narrow = values.size == 0 or (_NARROW.min <= values.min() and values.max() <= _NARROW.max)
+    return np.dtype(np.int32 if is_narrow else np.int64)
 
 
-def _in_order(edge_type: EdgeType, csc: CSC, graph: Graph, times: Timestamps) -> CSC:
+def _in_order(edge_type: EdgeType, graph: Graph, times: Timestamps, given: Any, dtype: np.dtype) -> CSC:
     """The lists of one edge type with their times, in order, and the order itself where that is not how they lie."""
-    given = _times_of(edge_type, times)
-    assert given is not None
-    is_narrow = given.size == 0 or (_NARROW.min <= given.min() and given.max() <= _NARROW.max)
-    found = np.empty(csc.num_edges, np.int32 if is_narrow else np.int64)
+    csc = graph.adjacency[edge_type]
+    found = np.empty(csc.num_edges, dtype)
     for first in range(0, csc.num_edges, PIECE):
         piece = slice(first, min(first + PIECE, csc.num_edges))
         found[piece] = given[_owners(edge_type, csc, graph, times, piece)]
