@@ -228,7 +228,7 @@ def test_weights(store, tmp_path, capfd):
     assert "take the policy presample" in said(capfd, "study", "cache", tmp_path / "weighted", *by_inclusion)
 
 
-def test_times(tmp_path):
+def test_times(tmp_path, monkeypatch):
     data = make_data()
     num_edges = data.edge_index.shape[1]
     data.edge_time, data.edge_weight, data.age = torch.arange(num_edges), torch.ones(num_edges), torch.arange(400)
@@ -254,6 +254,13 @@ def test_times(tmp_path):
     typed = HeteroData({"a": {"num_nodes": 3, "when": torch.arange(3)}, ("a", "to", "a"): {"edge_index": torch.tensor([[0], [1]])}})
     typed["a", "to", "a"].when = torch.arange(1)
     assert "both nodes and edges have it" in load(name="when", source=typed, input_nodes="a")
+    features, graph = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(torch.zeros(7, dtype=torch.int64), group_name=("a", "by", "b"), attr_name="when", index=None)
+    graph.put_edge_index(torch.tensor([[0], [1]]), edge_type=("a", "to", "a"), layout="coo", size=(2, 2))
+    seeds = {"input_nodes": ("a", torch.tensor([0])), "input_time": [0]}
+    assert "the graph has no such edges" in load(penstock.errors.InputError, "when", (features, graph), **seeds)
+    monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 1 << 10)
+    assert "leave time_attr out" in load(penstock.errors.BudgetError)
 
 
 def data_with_weights():
