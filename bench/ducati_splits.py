@@ -40,6 +40,7 @@ from penstock.plan.knapsack import fill_by_rank
 from penstock.plan.lists import list_sizes, table_bytes
 from penstock.records import EDGE, NODE, Graph, Sample
 from penstock.sample import NeighborSampler
+from penstock.sample.seeds import NodeSeeds
 
 FANOUTS, BATCH_SIZE, TRAIN, LINE, STEPS, PART = (15, 10, 5), 1024, 0.1, 128, tuple(range(0, 101, 10)), 8
 GRAPHS = ("ogbn_arxiv_nofeat", "cit_hepph", "soc_slashdot0902", "web_cnr2000", "coauth_dblp2010")
@@ -137,7 +138,7 @@ def bytes_of(kept: Kept, graph: Graph, row_bytes: int) -> tuple[int, int]:
 def make_workload(graph: Graph, num_train: int, seed: int = 0) -> Workload:
     """Nodes at random to train on."""
     train = np.sort(np.random.default_rng(seed).permutation(graph.num_nodes[NODE])[:num_train])
-    return Workload(NeighborSampler(graph, FANOUTS, seed=seed), NODE, train, RandomOrder(train.size, seed), BATCH_SIZE)
+    return Workload(NeighborSampler(graph, FANOUTS, seed=seed), NodeSeeds(NODE, train), RandomOrder(train.size, seed), BATCH_SIZE)
 
 
 def epochs_of(workload: Workload, sampler: NeighborSampler, num_epochs: int) -> list[Sample]:
@@ -209,7 +210,7 @@ def time_on_device(store: Any, device: Any, budgets: list[str], rounds: int, num
     csc, x = store.csc(), store.node_field("x", NODE)
     graph = Graph({NODE: csc.num_dst}, {EDGE: CSC(np.array(csc.indptr), np.array(csc.indices))}, True)
     sampler, train = NeighborSampler(graph, FANOUTS, seed=0), np.array(store.split("train"))
-    workload = Workload(sampler, NODE, train, RandomOrder(train.size, 0), BATCH_SIZE)
+    workload = Workload(sampler, NodeSeeds(NODE, train), RandomOrder(train.size, 0), BATCH_SIZE)
     pinned, row_bytes = PinnedTier([x], device), x.itemsize * x.shape[1]
     slopes = measure_device_slopes(workload, {NODE: DeviceTable(pinned, [RowKind("x", x.dtype, x.shape[1:])])}, device)
     reads, per_list, per_row = (workload.list_visits(EDGE), workload.row_visits(NODE)), slopes[0][EDGE], slopes[1][NODE]
@@ -248,7 +249,7 @@ def run_batches(workload: Workload, ours: Any, cache: Any, device: Any, numbers:
     started = time.perf_counter()
     for number in numbers:
         seeds = workload.seeds[workload.order.batch(0, number % num_batches, BATCH_SIZE)]
-        nodes = ours.sample(NODE, seeds, epoch=0, batch=number % num_batches, workspace=workspace).nodes[NODE].cpu().numpy()
+        nodes = ours.sample({NODE: seeds}, epoch=0, batch=number % num_batches, workspace=workspace).nodes[NODE].cpu().numpy()
         out = torch.empty(nodes.size * cache.row_bytes[0], dtype=torch.uint8, device=device)
         cache.submit(nodes, [out], np.arange(nodes.size)).wait()
     if device.type == "cuda":

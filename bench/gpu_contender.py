@@ -119,7 +119,7 @@ class Penstock:
 
         sampler = NeighborSampler(store.graph(), list(settings.fanouts), seed=1)
         seeds = np.array(store.split("train"))[: settings.batch_size]
-        sample = sampler.sample(NODE, seeds, epoch=0, batch=0, workspace=sampler.workspace())
+        sample = sampler.sample({NODE: seeds}, epoch=0, batch=0, workspace=sampler.workspace())
         under_way = MOST_BATCHES // max(1, sample.nodes[NODE].size * row_bytes)
         return int(max(2, min(cores() - 2, under_way - 1)))
 

@@ -71,8 +71,8 @@ class Bench:
 
         placed = place_graph(self.sampler.graph, self.device, topology, kept)
         ours = DeviceSampler(self.sampler, placed)
-        sample = ours.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=ours.workspace()).to_host()
-        expected = self.sampler.sample(NODE, self.seeds(0), epoch=0, batch=0, workspace=self.sampler.workspace())
+        sample = ours.sample({NODE: self.seeds(0)}, epoch=0, batch=0, workspace=ours.workspace()).to_host()
+        expected = self.sampler.sample({NODE: self.seeds(0)}, epoch=0, batch=0, workspace=self.sampler.workspace())
         if bytes_of(sample) != bytes_of(expected):
             sys.exit(f"topology {topology!r}: the sample differs from the CPU's")
         return placed
@@ -93,7 +93,7 @@ class Bench:
         def work(numbers: Iterator[int], mine: list[tuple[Any, Any]]) -> int:
             if not is_device:
                 [(workspace, _)] = mine
-                samples = (sampler.sample(NODE, self.seeds(each), epoch=0, batch=each, workspace=workspace, **how) for each in numbers)
+                samples = (sampler.sample({NODE: self.seeds(each)}, epoch=0, batch=each, workspace=workspace, **how) for each in numbers)
             else:
                 samples = self.ask_ahead(sampler, numbers, mine)
             return sum(map(num_edges, samples))
@@ -123,7 +123,7 @@ class Bench:
             if len(asked) == len(places):
                 yield finish()
             with stream():
-                asked.append((sampler.ask(NODE, self.seeds(number), epoch=0, batch=number, workspace=workspace), stream))
+                asked.append((sampler.ask({NODE: self.seeds(number)}, epoch=0, batch=number, workspace=workspace), stream))
         while asked:
             yield finish()
 

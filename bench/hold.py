@@ -53,7 +53,7 @@ def main() -> None:
     for index in range(chosen.batches + 2):  # two to warm up
         seeds = np.ascontiguousarray(maker.seeds.ids[maker.order.batch(0, index, chosen.batch_size)], np.int64)
         asked, started = lists.stats.as_dict(), time.perf_counter()
-        sample = maker.sampler.sample(maker.seeds.node_type, seeds, epoch=0, batch=index, workspace=workspace, allocate=pool.empty)
+        sample = maker.sampler.sample({maker.seeds.node_type: seeds}, epoch=0, batch=index, workspace=workspace, allocate=pool.empty)
         subgraph = subgraph_of(sample)
         number_edges(subgraph, graph, pool.empty)
         sampled, counted = time.perf_counter(), lists.stats.as_dict()

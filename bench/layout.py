@@ -21,6 +21,7 @@ import numpy as np
 
 from bench import caching
 from bench.common import write_result
+from penstock.sample.seeds import NodeSeeds
 
 if TYPE_CHECKING:
     from penstock.records import Graph
@@ -68,7 +69,7 @@ def measure(graph: Graph, setting: dict[str, Any], order_name: str) -> dict[str,
     seeds = np.sort(permutation(num_nodes, 0, count, rng.derive_key(0, 0, rng.PRESAMPLE)))
     order = make_order(order_name, Seeds(graph, "node", seeds, None, batch_size, 0))
     sampler, num_kept = NeighborSampler(graph, setting["num_neighbors"], seed=0), round(CACHE * num_nodes)
-    accesses = record_accesses(SampledBatches(sampler, "node", seeds, order, batch_size))
+    accesses = record_accesses(SampledBatches(sampler, NodeSeeds("node", seeds), order, batch_size))
     started = time.perf_counter()
     layouts = Layouts(graph, "node", accesses, sampler.fanouts, num_hot=num_kept)
     rows = {"original": np.arange(num_nodes, dtype=np.int32)}

@@ -133,7 +133,7 @@ def measure_order(order: Any, data: Any, settings: dict[str, Any], seconds: floa
     entered, clock, size, hits, asked = np.full(num_nodes, -(1 << 60)), 0, num_nodes // 10, 0, 0
     for index in range(order.num_batches(batch_size, False)):
         seeds = nodes[order.batch(0, index, batch_size)]
-        ids = sampler.sample(NODE, seeds, epoch=0, batch=index, workspace=workspace).nodes[NODE]
+        ids = sampler.sample({NODE: seeds}, epoch=0, batch=index, workspace=workspace).nodes[NODE]
         missing = ids[entered[ids] < clock - size]  # the `size` rows that entered last are there
         entered[missing] = np.arange(clock, clock + missing.size)
         clock, hits, asked = clock + missing.size, hits + ids.size - missing.size, asked + ids.size

@@ -136,22 +136,23 @@ class Sample:
     """The sampled neighbourhood of one batch of seeds.
 
     Attributes:
-        seed_type: node type of the seeds.
-        num_seeds: how many; `nodes[seed_type][:num_seeds]` are the seeds as given.
-        nodes: node type -> int64[n], global ids in first-seen order.
+        nodes: node type -> int64[n], global ids in first-seen order; the seeds of a type come first, as given.
         edges: edge type -> sampled edges.
         num_nodes_per_hop: node type -> nodes first seen at each hop, seeds at index 0.
         trees: node type -> int64[n], the seed that each node belongs to; None unless sampling is disjoint.
         marks: node type -> int32[n], slot of each row in the cache of who trains, -1 where there is none; of the types that were looked up.
     """
 
-    seed_type: NodeType
-    num_seeds: int
     nodes: dict[NodeType, np.ndarray]
     edges: dict[EdgeType, SampledEdges]
     num_nodes_per_hop: dict[NodeType, list[int]]
     trees: dict[NodeType, np.ndarray] | None = field(default=None)
     marks: dict[NodeType, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def num_seeds(self) -> dict[NodeType, int]:
+        """Seeds of each node type."""
+        return {node_type: counts[0] for node_type, counts in self.num_nodes_per_hop.items()}
 
     @property
     def num_bytes(self) -> int:

@@ -34,8 +34,8 @@ def device(reader):
 
 
 def compare(ours, sampler, seed_type, seeds, workspace, *, epoch=0, batch=0):
-    sample = ours.sample(seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace)
-    expected = sampler.sample(seed_type, seeds, epoch=epoch, batch=batch, workspace=sampler.workspace())
+    sample = ours.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=workspace)
+    expected = sampler.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=sampler.workspace())
     assert all(each.device == ours.graph.device for each in sample.nodes.values())
     assert_same_sample(sample.to_host(), expected)
 
@@ -84,7 +84,7 @@ def test_workspaces_do_not_matter(uncounted, device, monkeypatch):
     workspaces = [ours.workspace(), ours.workspace()]
     broken = DeviceSampler(sampler, place_graph(with_indices(graph, np.full(900, 999)), device))
     with pytest.raises(CorruptStoreError):
-        broken.sample(NODE, np.arange(20), epoch=0, batch=0, workspace=workspaces[0])
+        broken.sample({NODE: np.arange(20)}, epoch=0, batch=0, workspace=workspaces[0])
     for batch in range(4):
         compare(ours, sampler, NODE, random.integers(0, 200, 20), workspaces[batch % 2], epoch=3, batch=batch)
 
@@ -103,7 +103,7 @@ def test_the_processor_waits_where_sizes_are_unknown(fanouts, uncounted, waits, 
             compare(ours, sampler, NODE, random.integers(0, 200, 12), workspace, batch=batch)
     assert look.call_count == 2 * waits
     with profile() as seen:
-        ours.sample(NODE, np.arange(12), epoch=0, batch=9, workspace=workspace)
+        ours.sample({NODE: np.arange(12)}, epoch=0, batch=9, workspace=workspace)
     assert not {"aten::item", "aten::nonzero"} & {event.key for event in seen.key_averages()}
 
 
@@ -146,9 +146,9 @@ def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, 
 
     seeds = random.integers(0, 100, (4, 20))
     first, *_ = [
-        ours.sample("paper", each, epoch=0, batch=batch, workspace=workspace) for batch, each in enumerate(seeds[[0, 1, 0, 2, 3]])
+        ours.sample({"paper": each}, epoch=0, batch=batch, workspace=workspace) for batch, each in enumerate(seeds[[0, 1, 0, 2, 3]])
     ][2:]
-    expected = sampler.sample("paper", seeds[0], epoch=0, batch=2, workspace=sampler.workspace())
+    expected = sampler.sample({"paper": seeds[0]}, epoch=0, batch=2, workspace=sampler.workspace())
     assert_same_sample(first.to_host(), expected)  # later ones have not written to it
 
     one_by_one = DeviceSampler(sampler, ours.graph, is_recorded=False)
@@ -184,7 +184,7 @@ def test_a_batch_that_is_left_in_the_middle(device):
     for batch in range(6):
         seeds = random.integers(0, 100, 20)
         with mock.patch.object(device_sampling.DeviceRun, "finish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-            ours.sample(NODE, seeds, epoch=0, batch=batch, workspace=workspace)
+            ours.sample({NODE: seeds}, epoch=0, batch=batch, workspace=workspace)
         for _ in range(1 + batch // 3):
             compare(ours, sampler, NODE, random.integers(0, 100, 20), workspace, batch=batch)
 
@@ -203,12 +203,12 @@ def test_several_batches_under_way(fanouts, device):
         for stream, workspace, batch in zip(streams, workspaces, begin, strict=False):
             seeds = random.integers(0, 100, int(random.integers(1, 20)))
             with stream():
-                asked.append((stream, seeds, batch, ours.ask(NODE, seeds, epoch=1, batch=batch, workspace=workspace)))
+                asked.append((stream, seeds, batch, ours.ask({NODE: seeds}, epoch=1, batch=batch, workspace=workspace)))
         for place in random.permutation(len(asked)):
             stream, seeds, batch, run = asked[place]
             with stream():
                 sample = run.finish().to_host()
-            assert_same_sample(sample, sampler.sample(NODE, seeds, epoch=1, batch=batch, workspace=sampler.workspace()))
+            assert_same_sample(sample, sampler.sample({NODE: seeds}, epoch=1, batch=batch, workspace=sampler.workspace()))
 
 
 @pytest.mark.gpu
@@ -266,7 +266,7 @@ def test_damaged_lists_are_the_errors_of_the_cpu(topology, uncounted, device, mo
         sampler, messages = NeighborSampler(each, [3, 3], seed=0), []
         for sample in (sampler, device_sampler(sampler, device, topology)):
             with pytest.raises(CorruptStoreError) as caught:
-                sample.sample(NODE, seeds, epoch=0, batch=0, workspace=sample.workspace())
+                sample.sample({NODE: seeds}, epoch=0, batch=0, workspace=sample.workspace())
             messages.append(str(caught.value))
         assert messages[0] == messages[1]
 
@@ -287,9 +287,9 @@ def test_what_is_done_on_the_cpu_only_is_said(device):
         place_graph(graph, device, kept={EDGE: np.arange(3)})
     ours = DeviceSampler(NeighborSampler(graph, [2]), placed)
     with pytest.raises(NodeIdError, match=r"seeds\[1\] = 500"):
-        ours.sample(NODE, np.array([0, 500]), epoch=0, batch=0, workspace=ours.workspace())
+        ours.sample({NODE: np.array([0, 500])}, epoch=0, batch=0, workspace=ours.workspace())
     with pytest.raises(UsageError, match="batch index 4294967296 is beyond"):
-        ours.sample(NODE, np.array([0]), epoch=0, batch=1 << 32, workspace=ours.workspace())
+        ours.sample({NODE: np.array([0])}, epoch=0, batch=1 << 32, workspace=ours.workspace())
 
 
 @pytest.mark.parametrize("topology", ["device", "pinned"])

@@ -22,12 +22,12 @@ def test_there_and_back(make, options):
     slots, workspace = Slots(1), sampler.workspace()
     for batch, num_seeds in enumerate((1, 30, 7)):
         seeds = random.integers(0, graph.num_nodes[node_type], num_seeds)
-        sample = sampler.sample(node_type, seeds, epoch=1, batch=batch, workspace=workspace)
+        sample = sampler.sample({node_type: seeds}, epoch=1, batch=batch, workspace=workspace)
         sample.marks = {t: random.integers(-1, 9, ids.size).astype(np.int32) for t, ids in sample.nodes.items() if random.random() < 0.5}
         packed = Packed(sample, graph)
         packed.write(slots.writable(0, packed.num_bytes))
-        again = unpack(slots.readable(0, packed.num_bytes), node_type, graph, disjoint=sampler.disjoint, allocate=poisoned)
-        assert (again.seed_type, again.num_seeds) == (sample.seed_type, sample.num_seeds)
+        again = unpack(slots.readable(0, packed.num_bytes), graph, disjoint=sampler.disjoint, allocate=poisoned)
+        assert again.num_seeds == sample.num_seeds
         assert again.num_nodes_per_hop == sample.num_nodes_per_hop
         for t, ids in sample.nodes.items():
             np.testing.assert_array_equal(again.nodes[t], ids, strict=True)

@@ -42,7 +42,7 @@ def test_kernels_equal_their_definition(seed, dtype):
 def sample_of(graph, seed_type, num_seeds, **options):
     sampler = NeighborSampler(graph, [4, 3, -1], seed=3, **options)
     seeds = np.arange(num_seeds)
-    return sampler.sample(seed_type, seeds, epoch=1, batch=2, workspace=sampler.workspace())
+    return sampler.sample({seed_type: seeds}, epoch=1, batch=2, workspace=sampler.workspace())
 
 
 def element_tier(csc):

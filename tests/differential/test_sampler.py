@@ -16,12 +16,11 @@ from tests.graphs import assert_same_sample, homogeneous_graph, typed_graph
 
 def both(graph, num_neighbors, seed_type, seeds, workspace=None, *, epoch=0, batch=0, **options):
     sampler = NeighborSampler(graph, num_neighbors, seed=options.pop("seed", 0), **options)
-    ours = sampler.sample(seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace or sampler.workspace())
+    ours = sampler.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=workspace or sampler.workspace())
     theirs = sample_hops(
         graph,
         sampler.fanouts,
-        seed_type,
-        seeds,
+        {seed_type: seeds},
         replace=sampler.replace,
         disjoint=sampler.disjoint,
         seed=sampler.seed,
@@ -65,7 +64,7 @@ def test_hash_table_gives_the_same_as_the_direct_one(seed):
     direct = sampler.workspace()
     for batch in range(5):
         seeds = random.integers(0, 500, 40)
-        samples = [sampler.sample(NODE, seeds, epoch=0, batch=batch, workspace=workspace) for workspace in (hashed, direct)]
+        samples = [sampler.sample({NODE: seeds}, epoch=0, batch=batch, workspace=workspace) for workspace in (hashed, direct)]
         assert_same_sample(*samples)
 
 
@@ -76,7 +75,7 @@ def test_direct_table_survives_the_end_of_its_range(monkeypatch):
     worn.tables[NODE]._base = np.iinfo(np.int32).max - 300
     for batch in range(3):
         seeds = np.arange(batch, 40)
-        assert_same_sample(*(sampler.sample(NODE, seeds, epoch=0, batch=batch, workspace=w) for w in (worn, fresh)))
+        assert_same_sample(*(sampler.sample({NODE: seeds}, epoch=0, batch=batch, workspace=w) for w in (worn, fresh)))
 
 
 def test_threads_and_workspaces_do_not_matter():
@@ -88,7 +87,7 @@ def test_threads_and_workspaces_do_not_matter():
         def one(i):
             workspace = workspaces.pop()
             try:
-                return sampler.sample("paper", seeds[i], epoch=2, batch=i, workspace=workspace)
+                return sampler.sample({"paper": seeds[i]}, epoch=2, batch=i, workspace=workspace)
             finally:
                 workspaces.append(workspace)
 
@@ -105,7 +104,7 @@ def test_induced_subgraph_holds_every_edge_among_the_nodes():
     random = np.random.default_rng(4)
     graph = typed_graph(random)
     sampler = NeighborSampler(graph, [4, 4], induced=True, seed=3)
-    sample = sampler.sample("paper", np.arange(10), epoch=0, batch=0, workspace=sampler.workspace())
+    sample = sampler.sample({"paper": np.arange(10)}, epoch=0, batch=0, workspace=sampler.workspace())
     for (src, relation, dst), csc in graph.adjacency.items():
         edges = sample.edges[(src, relation, dst)]
         destinations = np.repeat(np.arange(csc.num_dst), np.diff(csc.indptr))
@@ -121,7 +120,7 @@ def test_structure(disjoint):
     graph = homogeneous_graph(np.random.default_rng(1), 400, 8000)
     sampler = NeighborSampler(graph, [7, 3], disjoint=disjoint, seed=2)
     seeds = np.array([5, 9, 5, 200])
-    sample = sampler.sample(NODE, seeds, epoch=1, batch=6, workspace=sampler.workspace())
+    sample = sampler.sample({NODE: seeds}, epoch=1, batch=6, workspace=sampler.workspace())
     nodes, edges, csc = sample.nodes[NODE], sample.edges[EDGE], graph.adjacency[EDGE]
     assert nodes[:4].tolist() == seeds.tolist()
     source, target = edges.edge_index
@@ -146,7 +145,7 @@ def test_structure(disjoint):
 def test_repeated_seeds_draw_on_their_own():
     graph = Graph({NODE: 1001}, {EDGE: homogeneous_graph(np.random.default_rng(0), 1001, 200_000).adjacency[EDGE]}, True)
     sampler = NeighborSampler(graph, [10], seed=0)
-    sample = sampler.sample(NODE, np.array([3, 3, 3]), epoch=0, batch=0, workspace=sampler.workspace())
+    sample = sampler.sample({NODE: np.array([3, 3, 3])}, epoch=0, batch=0, workspace=sampler.workspace())
     taken = np.split(sample.edges[EDGE].positions, 3)
     assert len({tuple(positions) for positions in taken}) == 3
 
@@ -157,7 +156,7 @@ def test_damaged_lists_are_errors_and_not_crashes():
     def sample(indptr, indices, **options):
         graph = Graph({NODE: 500}, {EDGE: CSC(indptr, indices)}, True)
         sampler = NeighborSampler(graph, [3, 3], seed=0, **options)
-        return sampler.sample(NODE, np.arange(50), epoch=0, batch=0, workspace=sampler.workspace())
+        return sampler.sample({NODE: np.arange(50)}, epoch=0, batch=0, workspace=sampler.workspace())
 
     for value in (-1, 500, np.iinfo(np.int32).max, np.iinfo(np.int32).min):
         with pytest.raises(CorruptStoreError, match=f"comes from node {value}, but 'node' has 500 nodes"):

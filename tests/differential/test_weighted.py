@@ -132,7 +132,7 @@ def test_threads_workspaces_and_lists_read_elsewhere_do_not_matter():
         def one(i):
             workspace = workspaces.pop()
             try:
-                return sampler.sample(NODE, seeds[i], epoch=2, batch=i, workspace=workspace)
+                return sampler.sample({NODE: seeds[i]}, epoch=2, batch=i, workspace=workspace)
             finally:
                 workspaces.append(workspace)
 
@@ -159,7 +159,7 @@ def test_pieces_and_numbers_of_edges_do_not_matter(monkeypatch):
 def test_induced_keeps_edges_of_weight_zero():
     graph = with_weights(homogeneous_graph(np.random.default_rng(0)), {EDGE: Weights(np.zeros(4000))})
     sampler = NeighborSampler(graph, [3], induced=True)
-    sample = sampler.sample(NODE, np.arange(500), epoch=0, batch=0, workspace=sampler.workspace())
+    sample = sampler.sample({NODE: np.arange(500)}, epoch=0, batch=0, workspace=sampler.workspace())
     assert sample.nodes[NODE].size == 500
     assert sample.edges[EDGE].positions.size == 4000
 
@@ -187,11 +187,11 @@ def test_what_is_refused():
             with_weights(damaged, {EDGE: Weights(np.ones(300))})
         sampler = NeighborSampler(damaged, [3])
         with pytest.raises(CorruptStoreError, match="lies outside its 300 edges"):
-            sampler.sample(NODE, np.arange(40), epoch=0, batch=0, workspace=sampler.workspace())
+            sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace())
     damaged = Graph({NODE: 50}, {EDGE: replace(weighty.adjacency[EDGE], indices=np.full_like(csc.indices, 50))}, True)
     sampler = NeighborSampler(damaged, [3])
     with pytest.raises(CorruptStoreError, match="comes from node 50, but 'node' has 50 nodes"):
-        sampler.sample(NODE, np.arange(40), epoch=0, batch=0, workspace=sampler.workspace())
+        sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace())
 
 
 def test_sums_that_do_not_fit_the_container_are_refused(monkeypatch):

@@ -14,6 +14,7 @@ from penstock.order import RandomOrder
 from penstock.plan import make_plan
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
+from penstock.sample.seeds import NodeSeeds
 from penstock.store.tiers import PinnedTier
 from tests.devices import DEVICES
 from tests.feed.inputs import digests, homogeneous_data, typed_data
@@ -25,7 +26,7 @@ def workload_of(data, node_type):
     graph = open_input(data, is_sorted=False).graph
     sampler = NeighborSampler(graph, [2, 2], seed=5)
     seeds = np.arange(0, graph.num_nodes[node_type], 4)
-    return Workload(sampler, node_type, seeds, RandomOrder(seeds.size, 5), 25)
+    return Workload(sampler, NodeSeeds(node_type, seeds), RandomOrder(seeds.size, 5), 25)
 
 
 def tables_of(workload, device, random):

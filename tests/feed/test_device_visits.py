@@ -20,6 +20,7 @@ from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler, device_graph
 from penstock.sample.batches import SampledBatches
 from penstock.sample.device_graph import device_sampler
+from penstock.sample.seeds import NodeSeeds
 from penstock.store import ingest
 from tests.feed.inputs import digests, homogeneous_data, typed_data
 from tests.graphs import assert_same_bytes, homogeneous_graph, typed_graph
@@ -33,7 +34,7 @@ def test_visits_are_those_of_the_cpu(kind, how, are_distinct, device):
     graph = homogeneous_graph(random, 90, 400, hub_degree=60) if kind == NODE else typed_graph(random)
     sampler = NeighborSampler(graph, [3, 2], seed=int(random.integers(1 << 30)), replace=not are_distinct)
     seeds = random.permutation(graph.num_nodes[kind])[:50] if are_distinct else random.integers(0, 20, 50)
-    batches = SampledBatches(sampler, kind, seeds, RandomOrder(seeds.size, 5), 9)
+    batches = SampledBatches(sampler, NodeSeeds(kind, seeds), RandomOrder(seeds.size, 5), 9)
     there = device_sampler(sampler, tensor_device(device), "pinned")
     ours, theirs = presample_device.count_on_device(batches, there.over, **how), presample_visits(batches, **how)
     assert ours is not None
@@ -49,7 +50,7 @@ def test_counts_that_narrow_integers_do_not_hold(device):
     """One batch, whose seeds are all the same: its list is read again and again."""
     graph, seeds = homogeneous_graph(np.random.default_rng(0), 90, 400, hub_degree=60), np.full(300, 7)
     sampler = NeighborSampler(graph, [2], seed=1)
-    batches = SampledBatches(sampler, NODE, seeds, RandomOrder(300, 5), 300)
+    batches = SampledBatches(sampler, NodeSeeds(NODE, seeds), RandomOrder(300, 5), 300)
     ours = presample_device.count_on_device(batches, device_sampler(sampler, tensor_device(device)).over)
     for found, expected in zip((ours.nodes, ours.lists), (presample_visits(batches).nodes, presample_visits(batches).lists), strict=True):
         for key in expected:

@@ -131,7 +131,7 @@ def test_lists_from_a_disk(kind, stores):
 
     def sample(graph):
         sampler = NeighborSampler(graph, [4, -1], seed=1, replace=True)
-        return sampler.sample(seed_type, np.arange(40), epoch=0, batch=1, workspace=sampler.workspace())
+        return sampler.sample({seed_type: np.arange(40)}, epoch=0, batch=1, workspace=sampler.workspace())
 
     for lists in (plain, direct):
         assert_same_sample(sample(with_lists(graph, lists)), sample(graph))

@@ -266,7 +266,7 @@ SAMPLER_ONLY = """
     from penstock.sample.factored.slots import Slots
     if __name__ == "__main__":
         context, settings = multiprocessing.get_context("spawn"), {"num_neighbors": [4, 3]}
-        spec = SamplerSpec(path=sys.argv[1], weight=None, settings=settings, seed_type="node", seeds=np.arange(9),
+        spec = SamplerSpec(path=sys.argv[1], weight=None, settings=settings, seeds=NodeSeeds("node", np.arange(9)),
                            order=SequentialOrder(9), batch_size=3)
         ours, theirs = context.Pipe()
         process = context.Process(target=run_sampler, args=(spec, None, theirs, Slots(1)))

@@ -174,7 +174,7 @@ def test_held_samples_come_back_bit_for_bit(stores, induced):
         sampler = NeighborSampler(graph, [3, 2], seed=1, induced=induced)
         for index in range(5):
             seeds = rng.integers(0, graph.num_nodes[seed_type], 9)
-            sample = sampler.sample(seed_type, seeds, epoch=0, batch=index, workspace=sampler.workspace())
+            sample = sampler.sample({seed_type: seeds}, epoch=0, batch=index, workspace=sampler.workspace())
             subgraph = subgraph_of(sample)
             number_edges(subgraph, graph, np.empty)
             held = hold(subgraph, graph, np.empty)

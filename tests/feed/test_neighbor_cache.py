@@ -17,6 +17,7 @@ from penstock.order import RandomOrder
 from penstock.plan import Plan, make_plan, plan_lists, plan_shared
 from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
+from penstock.sample.seeds import NodeSeeds
 from penstock.store import ingest
 from penstock.store.tiers import HostTier, SlowTier
 from tests.contract.tiers import FailingTier
@@ -188,7 +189,7 @@ def test_values_of_lists():
     for graph, seed_type in ((homogeneous_graph(np.random.default_rng(2)), NODE), (typed_graph(np.random.default_rng(2)), "paper")):
         seeds = np.arange(50)
         sampler = NeighborSampler(graph, [4, 3], seed=1)
-        workload = Workload(sampler, seed_type, seeds, RandomOrder(50, 1), 16, num_epochs=2)
+        workload = Workload(sampler, NodeSeeds(seed_type, seeds), RandomOrder(50, 1), 16, num_epochs=2)
         reads = {e: np.zeros(csc.num_dst) for e, csc in graph.adjacency.items()}
         for sample in iterate_samples(replace(workload, sampler=draw_apart(sampler)), epochs=range(2)):
             for e in graph.adjacency:
@@ -245,7 +246,7 @@ def test_a_budget_goes_where_a_byte_saves_most():
 def test_slopes_find_the_slow_side():
     loader = make_loader(DATA["homogeneous"], plan=Plan(features="memory"))
     maker, csc = loader._maker, loader._maker.sampler.graph.adjacency[EDGE]
-    workload = Workload(maker.sampler, NODE, maker.seeds.ids, maker.order, 16)
+    workload = Workload(maker.sampler, NodeSeeds(NODE, maker.seeds.ids), maker.order, 16)
     fast = topology.bottom_of_lists(Plan(), csc, is_mapped=False)
     slow = topology.bottom_of_lists(Plan(slow_topology="1GB/s,20ms,10 rows,depth 1"), csc, is_mapped=False)
     of_slow, of_rows = slopes.measure_slopes(workload, loader._caches.tables, {EDGE: slow}, num_batches=1)

@@ -18,6 +18,7 @@ from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
 from penstock.sample.lists import DirectLists
+from penstock.sample.seeds import NodeSeeds
 from penstock.sources.generate import generate as generate_source
 from penstock.sources.splits import index_part
 from penstock.store import generate
@@ -38,7 +39,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def workload(graph):
-    return Workload(NeighborSampler(graph, [3, 2], seed=0), NODE, SEEDS, RandomOrder(SEEDS.size, 0), 64, 16, by_inclusion=False)
+    return Workload(NeighborSampler(graph, [3, 2], seed=0), NodeSeeds(NODE, SEEDS), RandomOrder(SEEDS.size, 0), 64, 16, by_inclusion=False)
 
 
 def peak_per_node(work):
@@ -55,7 +56,7 @@ def peak_per_node(work):
 def test_ranking_and_counting(graph, workload):
     """What 40 % of the nodes are chosen by: eight bytes of each chosen id, and a block of the ranking."""
     capacity = NUM_NODES * 2 // 5
-    small = Workload(workload.sampler, NODE, SEEDS[:64], RandomOrder(64, 0), 64)
+    small = Workload(workload.sampler, NodeSeeds(NODE, SEEDS[:64]), RandomOrder(64, 0), 64)
     small.visits()  # compiles
     assert peak_per_node(lambda: degree_hotness(graph, NODE)) < 4 + 10  # a chunk of edges is 8 MB
     hotness = degree_hotness(graph, NODE)
@@ -94,7 +95,7 @@ def test_orders_of_seeds(graph, by_community):
 
 def test_layouts(graph, workload):
     sampler = workload.sampler
-    accesses = record_accesses(SampledBatches(sampler, NODE, SEEDS, RandomOrder(SEEDS.size, 0), 1000))
+    accesses = record_accesses(SampledBatches(sampler, NodeSeeds(NODE, SEEDS), RandomOrder(SEEDS.size, 0), 1000))
     layouts = Layouts(graph, NODE, accesses, sampler.fanouts, num_hot=1000)
     layouts.make("hot-coaccess")
     again = Layouts(graph, NODE, accesses, sampler.fanouts, num_hot=1000)

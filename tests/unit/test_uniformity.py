@@ -154,7 +154,7 @@ def test_hub_through_the_sampler(degree):
     sampler = NeighborSampler(graph, [15], seed=4)
     workspace = sampler.workspace()
     taken = [
-        sampler.sample(NODE, np.array([0]), epoch=epoch, batch=batch, workspace=workspace).edges[EDGE].positions
+        sampler.sample({NODE: np.array([0])}, epoch=epoch, batch=batch, workspace=workspace).edges[EDGE].positions
         for epoch in range(4)
         for batch in range(2500)
     ]
@@ -174,7 +174,7 @@ def test_second_hop_is_uniform_given_the_first():
     start, degree = int(csc.indptr[hub]), int(csc.indptr[hub + 1] - csc.indptr[hub])
     counts = np.zeros(degree)
     for batch in range(8000):
-        edges = sampler.sample("paper", np.array([hub]), epoch=0, batch=batch, workspace=workspace).edges[edge_type]
+        edges = sampler.sample({"paper": np.array([hub])}, epoch=0, batch=batch, workspace=workspace).edges[edge_type]
         counts[edges.positions[edges.row_ptr[0] : edges.row_ptr[1]] - start] += 1
     statistic = ((counts - counts.mean()) ** 2 / counts.mean()).sum() * (degree - 1) / (degree - 3)
     assert stats.chi2.sf(statistic, degree - 1) > SMALLEST_P

@@ -212,7 +212,7 @@ def test_a_hub_through_the_sampler():
     sampler = NeighborSampler(with_weights(star(degree), {EDGE: Weights(weights)}), [5], replace=True, seed=4)
     workspace = sampler.workspace()
     taken = [
-        sampler.sample(NODE, np.array([0]), epoch=epoch, batch=batch, workspace=workspace).edges[EDGE].positions
+        sampler.sample({NODE: np.array([0])}, epoch=epoch, batch=batch, workspace=workspace).edges[EDGE].positions
         for epoch in range(4)
         for batch in range(500)
     ]

@@ -16,7 +16,7 @@ from penstock.cache.belady import NUM_CLASSES, Belady, hotness_classes
 from penstock.cache.clock import CLOCK
 from penstock.cache.fifo import FIFO
 from penstock.cache.hotness import check_hotness, degree_hotness, in_out_ratio, list_ratio, plan_static, random_hotness
-from penstock.cache.inclusion import inclusion_probability
+from penstock.cache.inclusion import spread_inclusion
 from penstock.cache.lfu import LFU
 from penstock.cache.lru import LRU
 from penstock.cache.policy import Policy
@@ -35,7 +35,7 @@ HOTNESS: dict[str, Callable[[Workload, NodeType], np.ndarray]] = {
     "degree": lambda of, t: degree_hotness(of.sampler.graph, t),
     "ratio": lambda of, t: in_out_ratio(of.sampler.graph, t),
     "presample": lambda of, t: of.row_visits(t),
-    "inclusion": lambda of, t: inclusion_probability(of.sampler, of.seed_type, of.seeds, batch_size=of.batch_size)[t],
+    "inclusion": lambda of, t: spread_inclusion(of.sampler, of.first_share(), of.sampler.num_hops)[t],
 }
 """Name of a static policy -> (workload, node type) -> a number per node, higher is hotter."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from penstock.errors import NotSupportedError, UsageError, damaged_neighbor
 from penstock.kernels.inclusion import cpu as kernels
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
+from penstock.sample.neighbor import check_ids
+from penstock.sample.seeds import NodeSeeds
 from penstock.store.progress import told
 
 
@@ -24,19 +28,23 @@ def inclusion_probability(
     Exact for the draws of one list; nodes of one hop, and hops, are taken as independent of each other.
     Cost: one pass over the edges per hop and edge type, 24 bytes a node.
     """
-    graph = sampler.graph
     seeds = np.asarray(seeds, dtype=np.int64)
-    sampler.check_seeds(seed_type, seeds)
+    check_ids(sampler.graph, seed_type, seeds)
+    if batch_size < 1:
+        raise UsageError(f"batch_size is at least 1, got {batch_size}")
+    first = NodeSeeds(seed_type, seeds).share(batch_size, sampler.graph.num_nodes)
+    return spread_inclusion(sampler, first, sampler.num_hops if num_hops is None else num_hops)
+
+
+def spread_inclusion(sampler: NeighborSampler, first: Mapping[NodeType, np.ndarray], num_hops: int) -> dict[NodeType, np.ndarray]:
+    """The same, from the probabilities that a batch begins from each node; of types that are not there, it begins from none."""
+    graph = sampler.graph
     if not draws_uniformly(sampler):
         raise NotSupportedError(
             "inclusion probability is of uniform draws: by weight or time take the policy presample, which samples what it counts"
         )
-    if batch_size < 1:
-        raise UsageError(f"batch_size is at least 1, got {batch_size}")
-    frontier = {node_type: np.zeros(count) for node_type, count in graph.num_nodes.items()}
-    frontier[seed_type][seeds] = min(1.0, batch_size / max(seeds.size, 1))
+    frontier = {node_type: np.zeros(count) if node_type not in first else first[node_type] for node_type, count in graph.num_nodes.items()}
     avoided = {node_type: 1.0 - probability for node_type, probability in frontier.items()}
-    num_hops = sampler.num_hops if num_hops is None else num_hops
     for hop in told(range(num_hops), "calculating what a batch reaches, a pass over the edges a hop: hop", num_hops):
         missed = {node_type: np.ones(count) for node_type, count in graph.num_nodes.items()}
         for edge_type, csc in graph.adjacency.items():

@@ -20,6 +20,7 @@ from penstock.order import Order
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler, Workspace
 from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import NodeSeeds
 from penstock.store.process_memory import free_bytes, usable_cores
 from penstock.store.progress import told
 
@@ -44,7 +45,7 @@ def sample_batches(
     Yields:
         per batch: node type -> int64[n], distinct ids in first-seen order.
     """
-    for sample in iterate_samples(SampledBatches(sampler, seed_type, seeds, order, batch_size), epochs=epochs):
+    for sample in iterate_samples(SampledBatches(sampler, NodeSeeds(seed_type, seeds), order, batch_size), epochs=epochs):
         yield distinct_nodes(sampler, sample)
 
 
@@ -101,11 +102,13 @@ def spread(count: int, most: int | None) -> list[int]:
 
 def distinct_nodes(sampler: NeighborSampler, sample: Sample) -> dict[NodeType, np.ndarray]:
     """Return the rows that a batch reads: node type -> int64[n], distinct ids in first-seen order."""
-    nodes = dict(sample.nodes)
     if sampler.disjoint:
-        return {node_type: _distinct(ids) for node_type, ids in nodes.items()}
-    known, count = nodes[sample.seed_type], sample.num_seeds  # nothing but seeds can be there twice
-    nodes[sample.seed_type] = np.concatenate([_distinct(known[:count]), known[count:]])
+        return {node_type: _distinct(ids) for node_type, ids in sample.nodes.items()}
+    nodes = dict(sample.nodes)
+    for node_type, count in sample.num_seeds.items():
+        if count:  # nothing but seeds can be there twice
+            known = nodes[node_type]
+            nodes[node_type] = np.concatenate([_distinct(known[:count]), known[count:]])
     return nodes
 
 

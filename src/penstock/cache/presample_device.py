@@ -15,6 +15,7 @@ import torch
 
 from penstock.cache.presample import Visits, draw_apart, places_of, spread
 from penstock.kernels.edges.cpu import are_distinct
+from penstock.records import NodeType
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
 from penstock.sample.device import DeviceSample, DeviceSampler
@@ -66,26 +67,26 @@ def _visits(batches: SampledBatches, ours: DeviceSampler, num_epochs: int, max_b
 
 def _drawn(
     ours: DeviceSampler, batches: SampledBatches, num_epochs: int, max_batches: int | None
-) -> Iterator[tuple[np.ndarray, DeviceSample]]:
+) -> Iterator[tuple[dict[NodeType, np.ndarray], DeviceSample]]:
     """Samples, and the seeds of each."""
-    idle, asked = [ours.workspace() for _ in range(UNDER_WAY)], deque[tuple[np.ndarray, Any, Any]]()
+    idle, asked = [ours.workspace() for _ in range(UNDER_WAY)], deque[tuple[dict[NodeType, np.ndarray], Any, Any]]()
     for epoch, batch in places_of(batches, range(num_epochs), max_batches):
         if not idle:
             before, run, workspace = asked.popleft()
             yield before, run.finish()
             idle.append(workspace)
-        workspace, seeds = idle.pop(), batches.seeds_of(epoch, batch)
-        asked.append((seeds, ours.ask(batches.seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace), workspace))
+        workspace, seeds = idle.pop(), batches.begin(epoch, batch).nodes
+        asked.append((seeds, ours.ask(seeds, epoch=epoch, batch=batch, workspace=workspace), workspace))
     for before, run, _ in asked:
         yield before, run.finish()
 
 
-def _count(sample: DeviceSample, seeds: np.ndarray, nodes: dict[str, torch.Tensor], lists: dict[Any, torch.Tensor]) -> None:
+def _count(sample: DeviceSample, seeds: dict[NodeType, np.ndarray], nodes: dict[str, torch.Tensor], lists: dict[Any, torch.Tensor]) -> None:
     """Add a sample to the counts: a row once, a list as often as anything is read of it."""
     for node_type, ids in sample.nodes.items():
-        counts, known = nodes[node_type], ids
-        if node_type == sample.seed_type and not are_distinct(seeds):  # nothing but seeds can be there twice
-            known = torch.cat([to_device(np.unique(seeds), ids.device), ids[seeds.size :]])
+        counts, known, given = nodes[node_type], ids, seeds.get(node_type)
+        if given is not None and not are_distinct(given):  # nothing but seeds can be there twice
+            known = torch.cat([to_device(np.unique(given), ids.device), ids[given.size :]])
         counts.index_add_(0, known, counts.new_ones(1).expand(known.numel()))
     for edge_type, edges in sample.edges.items():
         is_read = (edges.row_ptr.diff() > 0).to(torch.int32)

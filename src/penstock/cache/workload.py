@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.cache.expected import expected_visits
 from penstock.cache.hotness import degree_hotness
-from penstock.cache.inclusion import draws_uniformly, inclusion_probability
+from penstock.cache.inclusion import draws_uniformly, spread_inclusion
 from penstock.cache.presample import ROOM, Visits, presample_visits, reads_again
 from penstock.records import EdgeType, NodeType
 from penstock.sample.batches import SampledBatches
@@ -73,7 +73,7 @@ class Workload(SampledBatches):
         if num_hops not in self._inclusion:
             if not self.by_inclusion or not draws_uniformly(self.sampler) or INCLUSION_BYTES * num_nodes > ROOM * free_bytes():
                 return None
-            found = inclusion_probability(self.sampler, self.seed_type, self.seeds, batch_size=self.batch_size, num_hops=num_hops)
+            found = spread_inclusion(self.sampler, self.first_share(), num_hops)
             self._inclusion[num_hops] = {t: probability.astype(np.float32) for t, probability in found.items()}
         return self._inclusion[num_hops][node_type]
 

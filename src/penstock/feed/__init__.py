@@ -2,6 +2,6 @@
 
 from penstock.feed.digest import digest
 from penstock.feed.layers import Layer, TypedLayer, layers
-from penstock.feed.loader import NeighborLoader
+from penstock.feed.neighbor_loader import NeighborLoader
 
 __all__ = ["Layer", "NeighborLoader", "TypedLayer", "digest", "layers"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,26 +14,31 @@ import torch
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.errors import NotSupportedError, UsageError
-from penstock.feed.inputs import Input, Seeds
+from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import as_numbers
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
 from penstock.records import EdgeType
+from penstock.sample.neighbor import check_ids
+from penstock.sample.seeds import NodeSeeds, SeedSet
 from penstock.sample.times import Timestamps, as_moments
 
 logger = logging.getLogger("penstock")
 
+Choose = Callable[[Input, Timestamps | None], SeedSet]
+"""Chooses the seeds of a loader: (what it loads from, times where it samples by time) -> the set."""
+
 STRATEGIES = ("uniform", "last")
 
 
-def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: Seeds, seed: int) -> Order:
+def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: SeedSet, seed: int) -> Order:
     """The order of the seeds: by name (`shuffle` is "random"), the user's own, or as the samplers say; else as they are."""
-    num_seeds = seeds.ids.size
+    num_seeds = len(seeds)
     if order is not None and (options.sampler is not None or options.batch_sampler is not None):
         raise UsageError("order excludes sampler and batch_sampler: each says which seeds come when")
     if isinstance(order, str):
-        return order_by_name(order, source.order_from, (seeds.node_type, seeds.ids), seed=seed, batch_size=options.batch_size)
+        return order_by_name(order, source.order_from, seeds.nodes(), seed=seed, batch_size=options.batch_size)
     if order is not None:
         if not all(hasattr(order, name) for name in ("num_seeds", "num_batches", "batch")):
             raise UsageError(f"order must be a name or an order (see penstock.order), got {type(order).__name__}")
@@ -43,12 +48,13 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
     return SequentialOrder(num_seeds)
 
 
-def choose_seeds(source: Input, input_nodes: Any, input_id: torch.Tensor | None = None) -> Seeds:
-    """The set of seeds; there must be some."""
-    seeds = source.seeds(input_nodes, input_id)
+def choose_nodes(source: Input, times: Timestamps | None, input_nodes: Any, input_id: Any = None, input_time: Any = None) -> NodeSeeds:
+    """The set of seeds, with the time of each where samples are by time; there must be some."""
+    seeds = source.seeds(input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
-    return seeds
+    check_ids(source.graph, seeds.node_type, seeds.ids)
+    return with_moments(seeds, input_time, times)
 
 
 def check_strategy(temporal_strategy: str) -> str:
@@ -58,7 +64,7 @@ def check_strategy(temporal_strategy: str) -> str:
     return temporal_strategy
 
 
-def with_moments(seeds: Seeds, input_time: Any, times: Timestamps | None) -> Seeds:
+def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) -> NodeSeeds:
     """The seeds with the time of each: what the user says, else that of the node; without, where nothing is sampled by time."""
     if times is None:
         if input_time is not None:

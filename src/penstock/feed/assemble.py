@@ -18,9 +18,10 @@ from penstock.errors import PenstockError, UsageError, argument
 from penstock.feed.caches import Caches
 from penstock.feed.fields import ROW_PTR, row_ptr_is_taken, states_of
 from penstock.feed.inputs import Input, RemoteInput
-from penstock.feed.subgraph import Metadata, Subgraph, SubgraphEdges, as_numpy
+from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
+from penstock.sample.seeds import Begun, SeedSet
 from penstock.store.budget import format_bytes, require_room
 
 _NO_IDS = torch.empty(0, dtype=torch.int64, device="cpu")
@@ -151,7 +152,7 @@ class Assembler:
         ids = self.ids_of(subgraph, key)
         return np.empty(0, np.int64) if ids is None else as_numpy(ids)
 
-    def assemble(self, subgraph: Subgraph, rows: Gathered, seed_type: NodeType, metadata: Metadata) -> Data | HeteroData:
+    def assemble(self, subgraph: Subgraph, rows: Gathered, seeds: SeedSet, begun: Begun) -> Data | HeteroData:
         """Put a batch together."""
         batch = self._source.new_batch()
         for key, name, value in rows:
@@ -167,11 +168,7 @@ class Assembler:
                 nothing = torch.empty(0, dtype=torch.int64, device="cpu")
                 edges = SubgraphEdges(nothing.view(2, 0), None, nothing, nothing, None)
             self._set_edges(self._store(batch, edge_type), edges)
-        seeds = self._store(batch, seed_type)
-        input_id, times = metadata
-        seeds.input_id, seeds.batch_size = input_id, input_id.numel()
-        if times is not None:
-            seeds.seed_time = times
+        seeds.mark(lambda key: self._store(batch, key), begun)
         return batch
 
     def _store(self, batch: Any, key: Any) -> Any:

@@ -34,7 +34,7 @@ from penstock.order import GivenOrder, Order
 from penstock.threads import Threads
 
 if TYPE_CHECKING:
-    from penstock.feed.loader import NeighborLoader
+    from penstock.feed.loader import Loader
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Epoch:
     until the window is full.
     """
 
-    def __init__(self, loader: NeighborLoader, at: Position) -> None:
+    def __init__(self, loader: Loader, at: Position) -> None:
         epoch, first = at.epoch, at.delivered
         self._loader, self._at, self._next, self._got = loader, at, first, 0.0
         self._asked_by: dict[str, int] = {}  # the thread that is in `__next__`

@@ -11,9 +11,6 @@ from penstock.feed.subgraph import Subgraph, number_edges, subgraph_of
 from penstock.records import Allocator, EdgeType, Graph, Sample, SampledEdges
 from penstock.sample.factored.wire import Packed, unpack
 
-_UNTOLD = ""
-"""A subgraph does not know the type of its seeds, nor asks it of a sample."""
-
 
 def hold(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> np.ndarray | Subgraph:
     """Make a subgraph smaller: uint8[n], see `Packed`; one that is not as the sampler makes them stays."""
@@ -25,7 +22,7 @@ def hold(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> np.ndarray | 
     if subgraph.trees is not None:
         return subgraph
     nodes = {t: ids.numpy() for t, ids in subgraph.nodes.items()}
-    packed = Packed(Sample(_UNTOLD, 0, nodes, edges, subgraph.num_nodes_per_hop or {t: [] for t in nodes}), graph)
+    packed = Packed(Sample(nodes, edges, subgraph.num_nodes_per_hop or {t: [] for t in nodes}), graph)
     held = allocate(packed.num_bytes, np.uint8)
     packed.write(held)
     return held
@@ -35,6 +32,6 @@ def release(held: np.ndarray | Subgraph, graph: Graph, allocate: Allocator) -> S
     """Make it whole again."""
     if isinstance(held, Subgraph):
         return held
-    subgraph = subgraph_of(unpack(held, _UNTOLD, graph, disjoint=False, allocate=allocate))
+    subgraph = subgraph_of(unpack(held, graph, disjoint=False, allocate=allocate))
     number_edges(subgraph, graph, allocate)
     return subgraph

@@ -1,4 +1,4 @@
-"""`NeighborLoader`: PyG's loader, argument for argument, over the house's pipeline.
+"""`Loader`: what loaders of nodes and of links have in common, all but their seeds, over the house's pipeline.
 
 In: a graph and a set of seeds. Out: PyG batches, seeds first. Invariant: batch i of epoch e is a pure function of (graph, seeds,
 configuration, seed, e, i); thread count and look-ahead change nothing but the time.
@@ -12,26 +12,24 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import NotSupportedError, StateError, UsageError
 from penstock.feed.arguments import (
+    Choose,
     as_positions,
     as_rank,
     check_batches,
     check_kinds,
     check_strategy,
-    choose_seeds,
     choose_subgraph,
     refuse_sampler,
     warn_of_overrides,
     warn_of_the_same_again,
-    with_moments,
 )
 from penstock.feed.delivery import choose_device
 from penstock.feed.epoch import Epoch, Position
@@ -54,59 +52,15 @@ from penstock.threads import Threads
 Batch = Data | HeteroData
 
 
-class NeighborLoader:
-    """Mini-batches of sampled neighbourhoods. A drop-in for `torch_geometric.loader.NeighborLoader`.
-
-    Args:
-        data: `Data`, `HeteroData`, a (FeatureStore, GraphStore) pair, a `penstock.Store`, or the path of one.
-        num_neighbors: fanout per hop, -1 = all; a list, or one per edge type.
-        input_nodes: seeds: ids, a mask, None for all; for typed graphs (node type, ids); or a split: "train", ("paper", "train").
-        replace: sample with replacement.
-        subgraph_type: "directional" (sampled edges), "bidirectional" (and their reverses), "induced" (all edges among the nodes).
-        disjoint: one tree per seed; the batch then has `batch`, the seed of each node.
-        transform: called on each batch, in the caller's thread and in order (in the threads with filter_per_worker=True).
-        transform_sampler_output: called on PyG's `SamplerOutput` before features are gathered.
-        is_sorted: `edge_index` is already sorted by destination; UsageError where it is not.
-        weight_attr: edge attribute to draw by: with a probability in proportion to it, 0 = never (see `penstock.sample.weights`); read
-            once. Edge types without it are drawn uniformly.
-        directed: False means "induced", as in PyG, where it is deprecated.
-        input_id: int64[num_seeds], what the batches' `input_id` says of each seed; default: its position in the set of seeds, of a mask the
-            node's id.
-        custom_cls: makes the batches of a (FeatureStore, GraphStore) pair; default: `Data` or `HeteroData`.
-        time_attr: node or edge attribute, whole numbers: when each came (an edge with its source). No edge of a seed's tree is later than
-            the seed's time; trees are disjoint then (see `penstock.sample.times`). Read once. Types without it are always there.
-        input_time: int64[num_seeds], the times of the seeds, which the batch then says (`seed_time`); default: those of the seeds as nodes.
-        temporal_strategy: "uniform", any of the edges that are not later, or "last", the latest of them.
-        neighbor_sampler: not supported, see `docs/compat.md`.
-        **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
-        seed: of all randomness; default: torch's seed.
-        split: for stores with several splits, the one that "train", "val" and "test" mean.
-        order: in place of `shuffle`: "random", "sequential", "proximity" or "community" (the last two: near seeds in batches that follow
-            each other, each batch as mixed as a random one), or an order of your own (see `penstock.order`).
-        rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order. Some ranks have a batch more than others
-            unless they divide evenly; with drop_last all have equally many.
-        plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan or
-            a device keeps in tiers are read once: a pass after they were exchanged is refused, or after a tensor, or what it is a view
-            of, was written to. Writes by NumPy or by a tensor's `data` nobody sees.
-        device: "cuda" or "cuda:1": batches are delivered there, drawn there where the device can (uniform and directional; else
-            `stats().sampling` says why not), and features gathered there by the plan: out of memory of the host that the device reads, the
-            best rows kept on it. Threads make them ahead, one at least. None, or "cpu": batches on the CPU.
-        shards: this rank's seat (`penstock.gather.shard_seats`), where several processes have a device each: what the plan keeps on devices
-            is shared, a disjoint part on each, read by all; its size is that of each part. All ranks make their loaders at the same point.
-        tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
-            (homogeneous: "node" and ("node", "to", "node")).
-        step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
-            learn what it takes.
-    Raises:
-        UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
-    """
+class Loader:
+    """Mini-batches of sampled neighbourhoods; `choose` says from which seeds, the other arguments are as of `NeighborLoader`."""
 
     def __init__(
         self,
         data: Any,
         num_neighbors: Sequence[int] | Mapping[tuple[str, str, str], Sequence[int]],
-        input_nodes: Any = None,
-        input_time: torch.Tensor | None = None,
+        choose: Choose,
+        *,
         replace: bool = False,
         subgraph_type: SubgraphType | str = "directional",
         disjoint: bool = False,
@@ -119,8 +73,6 @@ class NeighborLoader:
         filter_per_worker: bool | None = None,
         neighbor_sampler: Any = None,
         directed: bool = True,
-        *,
-        input_id: torch.Tensor | None = None,
         custom_cls: Callable[[], Any] | None = None,
         seed: int | None = None,
         split: str | None = None,
@@ -142,20 +94,19 @@ class NeighborLoader:
         plan = plan.resolved(has_device=delivery.device is not None)
         check_shards(plan, shards, delivery.device)
         self.seed: int = choose_seed(seed, kwargs.pop("generator", None))
-        options = read_options(**kwargs)
+        options = read_options(type(self), **kwargs)
         self._options = options if delivery.device is None else options.ahead()
         self._data, self._transform, self._is_transformed_by_threads = data, transform, bool(filter_per_worker)
         self.rank: int
         self.num_ranks: int
         self.rank, self.num_ranks = as_rank(rank, num_ranks)
         if not directed:
-            warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=2)
+            warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=3)
             subgraph_type = "induced"
         self._maker = make_maker(
             open_input(data, is_sorted=is_sorted, custom_cls=custom_cls, split=split),
             num_neighbors,
-            input_nodes,
-            input_id,
+            choose,
             plan,
             self._options,
             order=order,
@@ -164,7 +115,6 @@ class NeighborLoader:
             disjoint=disjoint,
             weight_attr=weight_attr,
             time_attr=time_attr,
-            input_time=input_time,
             takes_last=check_strategy(temporal_strategy) == "last",
             seed=self.seed,
             transform_output=transform_sampler_output,
@@ -174,7 +124,7 @@ class NeighborLoader:
         if seed is None and self._options.shuffle:
             warn_of_the_same_again(self.seed, self._maker.describe())
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
-        check_batches(self._num_batches, self._maker.seeds.ids.size, self.batch_size, self.rank, self.num_ranks)
+        check_batches(self._num_batches, len(self._maker.seeds), self.batch_size, self.rank, self.num_ranks)
         self._drawing = choose_drawing(plan, self._maker)
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables or {}, step, shards)
         self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
@@ -238,7 +188,7 @@ class NeighborLoader:
     @property
     def dataset(self) -> range:
         """Positions in the set of seeds, as PyG has it: `len(loader.dataset)` is the number of seeds."""
-        return range(self._maker.seeds.ids.size)
+        return range(len(self._maker.seeds))
 
     @property
     def epoch(self) -> int:
@@ -305,18 +255,12 @@ class NeighborLoader:
         stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
         return copy.deepcopy(stats)
 
-    def beside(self, input_nodes: Any, input_time: torch.Tensor | None = None) -> NeighborLoader:
-        """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own.
-
-        Args:
-            input_nodes, input_time: as for a loader. Batches are those that a new loader over these seeds would give.
-        """
+    def _beside(self, choose: Choose) -> Self:
+        """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own."""
         other, maker = object.__new__(type(self)), self._maker
         vars(other).update(vars(self))
-        seeds = choose_seeds(maker.source, input_nodes)
-        maker.sampler.check_seeds(seeds.node_type, seeds.ids)
-        seeds = with_moments(seeds, input_time, maker.times)
-        other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(seeds.ids.size))
+        seeds = choose(maker.source, maker.times)
+        other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(len(seeds)))
         other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None

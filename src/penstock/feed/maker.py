@@ -21,17 +21,18 @@ from penstock.feed.assemble import Assembler, UnderWay
 from penstock.feed.buffers import BufferPool, Loan
 from penstock.feed.delivery import Delivery
 from penstock.feed.held import hold, release
-from penstock.feed.inputs import Input, Seeds
+from penstock.feed.inputs import Input
 from penstock.feed.layers import note_edges
 from penstock.feed.stages import StageClock, located
 from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
-from penstock.feed.subgraph import Metadata, Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
+from penstock.feed.subgraph import Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
 from penstock.kernels.edges.cpu import are_distinct
 from penstock.order import Order
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import Begun, SeedSet
 from penstock.sample.times import Timestamps
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Sampled:
     Attributes:
         index: of the batch.
         subgraph: what was sampled.
-        metadata: what the batch says of its seeds.
+        begun: what it begins from, and says of its seeds.
         are_distinct: no node comes twice.
         clock: of the stages so far.
         event: behind the sample on the device that has drawn it, see `Delivery.record`.
@@ -65,7 +66,7 @@ class Sampled:
 
     index: int
     subgraph: Subgraph
-    metadata: Metadata
+    begun: Begun
     are_distinct: bool
     clock: StageClock
     event: Any = None
@@ -96,7 +97,7 @@ class BatchMaker:
     """
 
     source: Input
-    seeds: Seeds
+    seeds: SeedSet
     order: Order
     sampler: NeighborSampler
     batch_size: int
@@ -136,9 +137,9 @@ class BatchMaker:
     def ask(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int, workspace: Any) -> Callable[[], Sampled]:
         """Ask the device for a sample, in the words of `sample_of`. Returns what waits for it; a workspace is for one at a time."""
         assert self.device_sampler is not None
-        number_edges, (seeds, metadata) = self.device_sampler.number_edges, self._seeds_at(clock, positions)
+        number_edges, begun = self.device_sampler.number_edges, self._begin(clock, positions, epoch, index)
         with self.delivery.drawing():
-            run = self.device_sampler.ask(self.seeds.node_type, seeds, epoch=epoch, batch=index, workspace=workspace)
+            run = self.device_sampler.ask(begun.nodes, epoch=epoch, batch=index, workspace=workspace)
         clock.rest()
 
         def wait() -> Sampled:
@@ -148,7 +149,7 @@ class BatchMaker:
                 subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
                 event = self.delivery.record()
             clock.rest()
-            return self._sampled(index, subgraph, seeds, metadata, clock, event)
+            return self._sampled(index, subgraph, begun, clock, event)
 
         return wait
 
@@ -198,7 +199,7 @@ class BatchMaker:
         with located(clock, sampled.index), self.delivery.working():
             rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans, num_threads)
             clock.enter("assemble")
-            batch = assembler.assemble(subgraph, rows, self.seeds.node_type, sampled.metadata)
+            batch = assembler.assemble(subgraph, rows, self.seeds, sampled.begun)
             if self.delivery.device is not None:
                 clock.enter("move")
                 batch = self.delivery.move(batch)
@@ -211,13 +212,13 @@ class BatchMaker:
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
         return batch, BatchStats(
-            sampled.metadata[0].numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan
+            sampled.begun.metadata[0].numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan
         )
 
     @property
     def batches(self) -> SampledBatches:
         """What decides the samples."""
-        return SampledBatches(self.sampler, self.seeds.node_type, self.seeds.ids, self.order, self.batch_size, times=self.seeds.times)
+        return SampledBatches(self.sampler, self.seeds, self.order, self.batch_size)
 
     @property
     def device_bytes(self) -> int:
@@ -231,15 +232,13 @@ class BatchMaker:
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides what the batches are, but which of them come."""
-        sampler, seeds = self.sampler, self.seeds
+        sampler = self.sampler
         seed = getattr(self.order, "seed", sampler.seed)
-        ids = {} if seeds.input_ids is None else {"input_id": fingerprint(seeds.input_ids)}
-        if seeds.times is not None:
-            ids |= {"input_time": fingerprint(seeds.times), "temporal_strategy": "last" if sampler.takes_last else "uniform"}
+        strategy = {"temporal_strategy": "last" if sampler.takes_last else "uniform"} if sampler.is_temporal else {}
         return {
             **describe_graph(sampler.graph),
-            "input_nodes": f"{seeds.node_type} {seeds.ids.size} {fingerprint(seeds.ids)}",
-            **ids,
+            **self.seeds.describe(fingerprint),
+            **strategy,
             "num_neighbors": {"/".join(e): list(fanouts) for e, fanouts in sampler.fanouts.items()},
             "replace": sampler.replace,
             "disjoint": sampler.disjoint,
@@ -265,35 +264,35 @@ class BatchMaker:
         try:
             if self.device_sampler is not None:
                 return self.ask(clock, positions, epoch, index, workspace)()
-            seeds, metadata = self._seeds_at(clock, positions)
-            subgraph = self._draw(seeds, metadata, epoch, index, workspace)
+            begun = self._begin(clock, positions, epoch, index)
+            subgraph = self._draw(begun, epoch, index, workspace)
         finally:
             self.give_back(workspace)
         clock.rest()
-        return self._sampled(index, subgraph, seeds, metadata, clock)
+        return self._sampled(index, subgraph, begun, clock)
 
-    def _seeds_at(self, clock: StageClock, positions: np.ndarray) -> tuple[np.ndarray, Metadata]:
-        """(ids, what the batch says of them) of the seeds at `positions`."""
-        known, num_seeds = self.seeds, self.seeds.ids.size
+    def _begin(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> Begun:
+        """What the batch of the seeds at `positions` begins from."""
+        num_seeds = len(self.seeds)
         if positions.size and not 0 <= positions.min() <= positions.max() < num_seeds:
             first = positions[(positions < 0) | (positions >= num_seeds)][0]
             raise UsageError(f"position {first} of the seeds was asked for, and there are {num_seeds}, from 0 on: see the sampler")
         clock.enter("sample")
-        input_id = torch.from_numpy(positions if known.input_ids is None else known.input_ids[positions])
-        return known.ids[positions], (input_id, None if known.times is None else torch.from_numpy(known.times[positions]))
+        begun = self.seeds.at(positions, seed=self.sampler.seed, epoch=epoch, batch=index)
+        begun.metadata = tuple(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in begun.metadata)
+        return begun
 
-    def _sampled(
-        self, index: int, subgraph: Subgraph, seeds: np.ndarray, metadata: Metadata, clock: StageClock, event: Any = None
-    ) -> Sampled:
-        are_plain = not self.sampler.disjoint and self.transform_output is None and are_distinct(seeds)
-        return Sampled(index, subgraph, metadata if subgraph.metadata is None else subgraph.metadata, are_plain, clock, event)
+    def _sampled(self, index: int, subgraph: Subgraph, begun: Begun, clock: StageClock, event: Any = None) -> Sampled:
+        is_plain = not self.sampler.disjoint and self.transform_output is None
+        is_plain = is_plain and all(are_distinct(ids) for ids in begun.nodes.values())
+        begun.metadata = begun.metadata if subgraph.metadata is None else subgraph.metadata
+        return Sampled(index, subgraph, begun, is_plain, clock, event)
 
-    def _draw(self, seeds: np.ndarray, metadata: Metadata, epoch: int, index: int, workspace: Any) -> Subgraph:
+    def _draw(self, begun: Begun, epoch: int, index: int, workspace: Any) -> Subgraph:
         """What the CPU samples."""
-        place = {"epoch": epoch, "batch": index, "workspace": workspace}
-        if metadata[1] is not None:
-            place["times"] = metadata[1].numpy()
-        sample = self.sampler.sample(self.seeds.node_type, seeds, **place, allocate=self.pool.empty)
+        place = {"epoch": epoch, "batch": index, "workspace": workspace, "times": begun.times}
+        sample = self.sampler.sample(begun.nodes, **place, allocate=self.pool.empty)
+        self.seeds.finish(sample, begun)
         subgraph = subgraph_of(sample)
         if self.transform_output is not None or self.subgraph_type == SubgraphType.bidirectional:
             subgraph = through_pyg(
@@ -301,7 +300,7 @@ class BatchMaker:
                 is_homogeneous=self.source.graph.is_homogeneous,
                 bidirectional=self.subgraph_type == SubgraphType.bidirectional,
                 transform=self.transform_output,
-                metadata=metadata,
+                metadata=begun.metadata,
             )
         number_edges(subgraph, self.sampler.graph, self.pool.empty)
         return subgraph

@@ -61,6 +61,7 @@ class LoaderOptions:
 
 
 def read_options(
+    loader: type,
     *,
     batch_size: Any = 1,
     shuffle: Any = False,
@@ -74,15 +75,13 @@ def read_options(
     worker_init_fn: Any = None,
     **others: Any,
 ) -> LoaderOptions:
-    """Turn DataLoader keyword arguments into options, or raise for what it does not know."""
+    """Turn DataLoader keyword arguments of a kind of loader into options, or raise for what it does not know."""
     if worker_init_fn is not None:
         logger.warning("worker_init_fn is not called: batches are made by threads of this process, which draw by the loader's seed")
     unknown = sorted(others.keys() - set(_IGNORED))
     if unknown:
-        from penstock.feed.loader import NeighborLoader  # whose arguments it may have meant
-
-        near = difflib.get_close_matches(unknown[0], [*signature(read_options).parameters, *signature(NeighborLoader).parameters], 1)
-        raise UsageError(f"unknown argument {unknown[0]!r} for NeighborLoader" + (f": did you mean {near[0]!r}?" if near else ""))
+        near = difflib.get_close_matches(unknown[0], [*signature(read_options).parameters, *signature(loader).parameters], 1)
+        raise UsageError(f"unknown argument {unknown[0]!r} for {loader.__name__}" + (f": did you mean {near[0]!r}?" if near else ""))
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
     if sampler is not None and shuffle:

@@ -42,8 +42,8 @@ class SubgraphEdges:
     original: torch.Tensor | None = None
 
 
-Metadata = tuple[torch.Tensor, torch.Tensor | None]
-"""What PyG calls so: (input_id, times) of the seeds, int64[num_seeds]; no times where samples are not by time."""
+Metadata = tuple[Any, ...]
+"""What PyG calls so: `input_id` of the seeds, int64[num_seeds], and what else their kind has, tensors or None."""
 
 
 @dataclass(slots=True)
@@ -122,8 +122,7 @@ def through_pyg(
         output = transform(output)
     result = _from_homogeneous(output) if is_homogeneous else _from_heterogeneous(output)
     if output.metadata is not None and output.metadata[0] is not None:
-        input_id, *others = output.metadata
-        result.metadata = input_id, others[0] if others else None
+        result.metadata = (*output.metadata, *metadata[len(output.metadata) :])
     return result
 
 

@@ -13,6 +13,7 @@ Damage is told with the sizes; nothing is read through what is damaged.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -32,7 +33,7 @@ from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.records import EdgeType, Graph, NodeType, Sample, SampledEdges, index_dtype
 from penstock.sample.device_compaction import DevicePositions
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
-from penstock.sample.neighbor import NeighborSampler
+from penstock.sample.neighbor import NeighborSampler, check_ids
 from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.pinned import to_host
 
@@ -54,8 +55,6 @@ class DeviceEdges:
 class DeviceSample:
     """`penstock.records.Sample`, of tensors on a device; never disjoint."""
 
-    seed_type: NodeType
-    num_seeds: int
     nodes: dict[NodeType, torch.Tensor]
     edges: dict[EdgeType, DeviceEdges]
     num_nodes_per_hop: dict[NodeType, list[int]]
@@ -83,7 +82,7 @@ class DeviceSample:
         arrays = iter(to_host(*self.nodes.values(), *(each for parts in edges.values() for each in parts)))
         nodes = dict(zip(self.nodes, arrays, strict=False))
         found = {e: SampledEdges(next(arrays), next(arrays), next(arrays), each.num_per_hop) for e, each in self.edges.items()}
-        return Sample(self.seed_type, self.num_seeds, nodes, found, self.num_nodes_per_hop)
+        return Sample(nodes, found, self.num_nodes_per_hop)
 
 
 class DeviceSampler:
@@ -119,14 +118,14 @@ class DeviceSampler:
         """Make the scratch memory of one more thread."""
         return DeviceWorkspace(self.host.graph.num_nodes, self.graph.device)
 
-    def sample(self, seed_type: NodeType, seeds: np.ndarray, *, epoch: int, batch: int, workspace: DeviceWorkspace) -> DeviceSample:
+    def sample(self, seeds: Mapping[NodeType, np.ndarray], *, epoch: int, batch: int, workspace: DeviceWorkspace) -> DeviceSample:
         """Sample the neighbourhood of one batch, on the current stream; arguments as in `NeighborSampler.sample`.
 
         A workspace is used on one stream at a time: what is asked of another one has to wait for what was asked of the first.
         """
-        return self.ask(seed_type, seeds, epoch=epoch, batch=batch, workspace=workspace).finish()
+        return self.ask(seeds, epoch=epoch, batch=batch, workspace=workspace).finish()
 
-    def ask(self, seed_type: NodeType, seeds: np.ndarray, *, epoch: int, batch: int, workspace: DeviceWorkspace) -> DeviceRun:
+    def ask(self, seeds: Mapping[NodeType, np.ndarray], *, epoch: int, batch: int, workspace: DeviceWorkspace) -> DeviceRun:
         """Ask for a batch without waiting for it, where no size has to be known in between: its `finish` does, on the same stream, and
         until then its workspace makes no other. Arguments as in `sample`.
 
@@ -135,14 +134,16 @@ class DeviceSampler:
         """
         if batch >= rng.MAX_BATCHES:
             raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
-        self.host.check_seeds(seed_type, seeds)
+        for seed_type, ids in seeds.items():
+            check_ids(self.host.graph, seed_type, ids)
         words = [*rng.derive_key(self.host.seed, epoch, rng.SAMPLE).tolist(), batch]
         run = workspace.run
-        if run is not None and run.takes(seed_type, seeds.size):
+        if run is not None and run.takes(seeds):
             run.begin(seeds, words)
             run.ask_again()
         else:
-            run = DeviceRun(self, seed_type, seeds.size, workspace)
+            before = {} if run is None else run.room
+            run = DeviceRun(self, {t: max(ids.size, before.get(t, 0)) for t, ids in seeds.items()}, workspace)
             run.begin(seeds, words)
             run.ask()
             if run.can_be_repeated and self._is_recorded:
@@ -190,9 +191,10 @@ class _Step:
 
 
 class DeviceRun:
-    """Batches in the making, one after the other, of up to `room` seeds; compare `penstock.sample.neighbor`.
+    """Batches in the making, one after the other, of up to `room` seeds of each type; compare `penstock.sample.neighbor`.
 
     Attributes:
+        room: see above.
         numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before, the words of the draws, that no
             program has arrived (`kernels/_block_sums.py`), where the numbers of each table begin; and what the device tells of it, by the
             values they start at: marks, ends, damage.
@@ -204,13 +206,13 @@ class DeviceRun:
         can_be_repeated: the processor had to know nothing of the batch; memory was there.
     """
 
-    def __init__(self, sampler: DeviceSampler, seed_type: NodeType, room: int, workspace: DeviceWorkspace) -> None:
-        self.host, self.graph, self.seed_type, self.workspace = sampler.host, sampler.graph, seed_type, workspace
+    def __init__(self, sampler: DeviceSampler, room: dict[NodeType, int], workspace: DeviceWorkspace) -> None:
+        self.host, self.graph, self.workspace, self.room = sampler.host, sampler.graph, workspace, room
         self._max_programs = sampler.max_programs
-        self.num_nodes, num_hops, self._num_seeds, self._most_seeds = sampler.host.graph.num_nodes, sampler.host.num_hops, 0, room
+        self.num_nodes, num_hops, most = sampler.host.graph.num_nodes, sampler.host.num_hops, sum(room.values())
         types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
         tables, rounds, steps = len(types), num_hops + 1, len(edge_types) * num_hops
-        sizes = [room, room, 3, 1, tables, tables * (rounds + 1), len(edge_types) * rounds, 2 * steps]
+        sizes = [most, most, 3, 1, tables, tables * (rounds + 1), len(edge_types) * rounds, 2 * steps]
         is_cuda = self.graph.device.type == "cuda"
         self._staged = torch.zeros(sum(sizes), dtype=torch.int64, device="cpu", pin_memory=is_cuda)  # until the batch is waited for
         self._told = self._staged.numpy()
@@ -218,14 +220,15 @@ class DeviceRun:
         self._told_parts[-1][:] = draw.CLEAN
         self._num_bytes, self._unheard, self.can_be_repeated = 0, 0, True
         self.numbers, self._counts = self._empty(self._told.size), region_order.make_counts(self.graph.device)
-        self._seeds, self._copies, self._words, self._arrived, bases, marks, ends, status = self.numbers.split(sizes)
+        seeds, copies, self._words, self._arrived, bases, marks, ends, status = self.numbers.split(sizes)
+        self._seeds, self._copies = (dict(zip(room, each.split(list(room.values())), strict=True)) for each in (seeds, copies))
         self._sizes, self.status = self.numbers[-sum(sizes[5:]) :], status.view(-1, 2)
         self._heard = torch.empty(self._sizes.numel(), dtype=torch.int64, device="cpu", pin_memory=is_cuda)
         self._is_heard = torch.cuda.Event() if is_cuda else None
         self.bases = dict(zip(types, bases.split(1), strict=True))
         self.marks = dict(zip(types, marks.view(len(types), -1), strict=True))
         self.ends = dict(zip(edge_types, ends.view(len(edge_types), -1), strict=True))
-        self.known = {t: room if t == seed_type else 0 for t in types}
+        self.known = {t: room.get(t, 0) for t in types}
         self.needed, self.frontier = dict(self.known), dict(self.known)
         self.nodes = {t: self._empty(max(workspace.room[t], self.known[t])) for t in types}
         self.steps: list[_Step] = []
@@ -237,25 +240,30 @@ class DeviceRun:
         self._num_bytes += 8 * size
         return torch.empty(size, dtype=torch.int64, device=self.graph.device)
 
-    def takes(self, seed_type: NodeType, num_seeds: int) -> bool:
+    def takes(self, seeds: Mapping[NodeType, np.ndarray]) -> bool:
         """Whether a batch can be made by it."""
-        return seed_type == self.seed_type and num_seeds <= self._most_seeds
+        return list(seeds) == list(self.room) and all(ids.size <= self.room[t] for t, ids in seeds.items())
 
-    def begin(self, seeds: np.ndarray, words: list[int]) -> None:
+    def begin(self, seeds: Mapping[NodeType, np.ndarray], words: list[int]) -> None:
         """Tell the device of a batch."""
         if self._is_under_way and self._is_heard is not None:  # the one before was left: what it told may be on its way still
             torch.cuda.current_stream(self.graph.device.index).synchronize()
         self._is_under_way = True
-        self._num_seeds, (ids, copies, place, _, bases, marks, *_) = seeds.size, self._told_parts
-        ids[: seeds.size], copies[: seeds.size], place[:] = seeds, _repetitions(seeds), words
+        ids, copies, place, _, bases, marks, *_ = self._told_parts
+        marks, types, first = marks.reshape(len(self.num_nodes), -1), list(self.num_nodes), 0
+        for seed_type, given in seeds.items():
+            part = slice(first, first + given.size)
+            ids[part], copies[part], marks[types.index(seed_type), 1:] = given, _repetitions(given), given.size
+            first += self.room[seed_type]
+        place[:] = words
         bases[:] = [self.workspace.tables[t].begin(needed) for t, needed in self.needed.items()]
-        marks.reshape(len(self.num_nodes), -1)[list(self.num_nodes).index(self.seed_type), 1:] = seeds.size
         self.numbers.copy_(self._staged, non_blocking=True)
 
     def ask(self) -> None:
         """Ask for all hops, and write down what was asked."""
         with written_down() as self._launches:
-            self._add_seeds(self.seed_type, self._seeds, self.marks[self.seed_type][1:])
+            for seed_type, ids in self._seeds.items():
+                self._add_seeds(seed_type, ids, self.marks[seed_type][1:])
             for hop in range(self.host.num_hops):
                 self._expand(hop)
 
@@ -303,7 +311,7 @@ class DeviceRun:
         neighbors = torch.empty(most, dtype=csc.indices.dtype, device=self.graph.device)
         step.drawn = drawn = _Drawn(self._empty(3 * most).view(3, most), neighbors)
         _, columns, positions = drawn.told
-        copies = self._copies if hop == 0 and dst == self.seed_type else None
+        copies = self._copies.get(dst) if hop == 0 else None
         draw.sample_neighbors(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
             counted, step.offsets, positions, columns, neighbors, status, csc.kept, far,
@@ -324,7 +332,7 @@ class DeviceRun:
         scratch = compact.make_scratch(most, self._arrived)
         self._num_bytes += drawn.neighbors.nbytes + scratch.first.nbytes + scratch.ranks.nbytes + scratch.blocks.before.nbytes
         self.needed[src] = max(self.needed[src], known + most)
-        self.known[src] = min(known + most, self.num_nodes[src] + self._most_seeds)
+        self.known[src] = min(known + most, self.num_nodes[src] + self.room.get(src, 0))
         self._found[src] += most
         self._make_room(src)
         ids, counter = self.nodes[src], self.marks[src][step.hop + 2 :]
@@ -386,7 +394,7 @@ class DeviceRun:
         edges = {edge_type: self._join(edge_type, marks[edge_type[2]], counts) for edge_type in self.graph.adjacency}
         nodes = {t: self.nodes[t][: each[-1]].clone() for t, each in marks.items()}
         nodes_per_hop = {t: [end - begin for begin, end in pairwise(each)] for t, each in marks.items()}
-        return DeviceSample(self.seed_type, self._num_seeds, nodes, edges, nodes_per_hop)
+        return DeviceSample(nodes, edges, nodes_per_hop)
 
     def _join(self, edge_type: EdgeType, marks: list[int], counts: list[int]) -> DeviceEdges:
         """The steps over an edge type, one after the other."""

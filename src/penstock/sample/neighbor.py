@@ -74,22 +74,21 @@ class NeighborSampler:
 
     def sample(
         self,
-        seed_type: NodeType,
-        seeds: np.ndarray,
+        seeds: Mapping[NodeType, np.ndarray],
         *,
         epoch: int,
         batch: int,
         workspace: Workspace,
-        times: np.ndarray | None = None,
+        times: Mapping[NodeType, np.ndarray] | None = None,
         allocate: Allocator = np.empty,
     ) -> Sample:
         """Sample the neighbourhood of one batch.
 
         Args:
-            seed_type, seeds: node type and int64[n] global ids; repetitions are kept and each is expanded.
+            seeds: node type -> int64[n] global ids; repetitions are kept and each is expanded. Trees are numbered in the order of types.
             epoch, batch: place in the run, part of the random counter.
             workspace: of this thread.
-            times: int64[n], when each seed looks at the graph: no edge of its tree is later. Needed where edges have times.
+            times: likewise, int64[n], when each seed looks at the graph: no edge of its tree is later. Needed where edges have times.
             allocate: gives the arrays of the result.
         Returns:
             See `Sample`: nodes of each type in first-seen order, seeds first, and the sampled edges by batch positions; int64.
@@ -100,12 +99,14 @@ class NeighborSampler:
         """
         if batch >= rng.MAX_BATCHES:
             raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
-        if self.disjoint and seeds.size > rng.MAX_COPIES:
-            raise UsageError(f"disjoint sampling takes at most {rng.MAX_COPIES} seeds a batch, got {seeds.size}")
-        if self.is_temporal and (times is None or times.shape != seeds.shape):
+        if self.disjoint and (num_seeds := sum(ids.size for ids in seeds.values())) > rng.MAX_COPIES:
+            raise UsageError(f"disjoint sampling takes at most {rng.MAX_COPIES} seeds a batch, got {num_seeds}")
+        if self.is_temporal and (times is None or any(t not in times or times[t].shape != ids.shape for t, ids in seeds.items())):
             raise UsageError("edges have times: sample(..., times=) takes one for each seed")
-        self.check_seeds(seed_type, seeds)
-        run = _Run(self, seed_type, seeds, times, rng.derive_key(self.seed, epoch, rng.SAMPLE), batch, workspace, allocate)
+        for seed_type, ids in seeds.items():
+            check_ids(self.graph, seed_type, ids)
+        moments = None if times is None else np.concatenate([times[t] for t in seeds])
+        run = _Run(self, seeds, moments, rng.derive_key(self.seed, epoch, rng.SAMPLE), batch, workspace, allocate)
         try:
             for hop in range(self.num_hops):
                 run.expand(hop)
@@ -114,24 +115,25 @@ class NeighborSampler:
             for node_type, table in workspace.tables.items():
                 table.finish(run.nodes[node_type].size)
 
-    def check_seeds(self, seed_type: NodeType, seeds: np.ndarray) -> None:
-        """Raise unless all seeds are nodes of their type."""
-        if seed_type not in self.graph.num_nodes:
-            raise UsageError(f"'{seed_type}' is not a node type; the node types are {self.graph.node_types}")
-        num_nodes = self.graph.num_nodes[seed_type]
-        if seeds.size and (int(seeds.min()) < 0 or int(seeds.max()) >= num_nodes):
-            bad = np.flatnonzero((seeds < 0) | (seeds >= num_nodes))
-            raise NodeIdError(
-                f"{bad.size} of {seeds.size} seeds lie outside [0, {num_nodes}), the ids of node type '{seed_type}'; first is "
-                f"seeds[{bad[0]}] = {seeds[bad[0]]}"
-            )
+
+def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray) -> None:
+    """Raise unless all seeds are nodes of their type."""
+    if node_type not in graph.num_nodes:
+        raise UsageError(f"'{node_type}' is not a node type; the node types are {graph.node_types}")
+    num_nodes = graph.num_nodes[node_type]
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
+        bad = np.flatnonzero((ids < 0) | (ids >= num_nodes))
+        raise NodeIdError(
+            f"{bad.size} of {ids.size} seeds lie outside [0, {num_nodes}), the ids of node type '{node_type}'; first is "
+            f"seeds[{bad[0]}] = {ids[bad[0]]}"
+        )
 
 
 class _Run:
     """One batch in the making."""
 
-    def __init__(self, sampler: NeighborSampler, seed_type, seeds, times, key, batch, workspace: Workspace, allocate: Allocator) -> None:
-        self.sampler, self.graph, self.seed_type, self.num_seeds, self._times = sampler, sampler.graph, seed_type, seeds.size, times
+    def __init__(self, sampler: NeighborSampler, seeds, times, key, batch, workspace: Workspace, allocate: Allocator) -> None:
+        self.sampler, self.graph, self._times = sampler, sampler.graph, times
         self.key, self.batch, self.workspace = key, batch, workspace
         hints = workspace.hints
         self.nodes = {t: Growing(t, np.int64, allocate, hints) for t in self.graph.num_nodes}
@@ -143,16 +145,19 @@ class _Run:
             row_ptr.room(1)[0] = 0
             row_ptr.size = 1
         self._begin = dict.fromkeys(self.graph.num_nodes, 0)
-        self._copies = self._add_seeds(seeds)
+        self._copies, num_trees = {}, 0
+        for seed_type, ids in seeds.items():
+            self._copies[seed_type] = self._add_seeds(seed_type, ids, num_trees)
+            num_trees += ids.size
         self.nodes_per_hop = {t: [known.size] for t, known in self.nodes.items()}
 
-    def _add_seeds(self, seeds: np.ndarray) -> np.ndarray | None:
+    def _add_seeds(self, seed_type: NodeType, seeds: np.ndarray, first_tree: int) -> np.ndarray | None:
         """Put the seeds first. Returns how often each came before where any did (the counter needs it), else None."""
-        nodes = self.nodes[self.seed_type]
+        nodes = self.nodes[seed_type]
         keys = np.ascontiguousarray(seeds, dtype=np.int64)
         if self.sampler.disjoint:
-            keys = keys + np.arange(keys.size) * self.graph.num_nodes[self.seed_type]
-        repeated = self.workspace.tables[self.seed_type].add_seeds(keys, nodes.room(keys.size))
+            keys = keys + np.arange(first_tree, first_tree + keys.size) * self.graph.num_nodes[seed_type]
+        repeated = self.workspace.tables[seed_type].add_seeds(keys, nodes.room(keys.size))
         nodes.size = keys.size
         return edge_kernels.count_repetitions(keys) if repeated else None
 
@@ -162,7 +167,7 @@ class _Run:
         for number, (edge_type, csc) in enumerate(self.graph.adjacency.items()):
             dst = edge_type[2]
             frontier = self.nodes[dst].values[self._begin[dst] : end[dst]]
-            copies = self._copies if hop == 0 and dst == self.seed_type else None
+            copies = self._copies.get(dst) if hop == 0 else None
             trees = None
             if self.sampler.disjoint:
                 trees, frontier = np.divmod(frontier, self.graph.num_nodes[dst])
@@ -260,7 +265,7 @@ class _Run:
         if self.sampler.disjoint:
             split = {t: np.divmod(keys, max(self.graph.num_nodes[t], 1)) for t, keys in nodes.items()}
             trees, nodes = {t: tree for t, (tree, _) in split.items()}, {t: node for t, (_, node) in split.items()}
-        return Sample(self.seed_type, self.num_seeds, nodes, edges, self.nodes_per_hop, trees)
+        return Sample(nodes, edges, self.nodes_per_hop, trees)
 
     def _with_columns(self, rows: Growing, row_ptr: np.ndarray) -> np.ndarray:
         """Complete int64[2, num_edges]: the sources are there, the destinations follow from the row pointers."""

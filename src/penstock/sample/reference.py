@@ -6,6 +6,7 @@ new sources are appended in the order in which they are seen; edge types take th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,7 @@ from penstock.records import Graph, NodeType, Sample, SampledEdges
 
 
 def sample_hops(
-    graph: Graph, fanouts, seed_type: NodeType, seeds, *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False
+    graph: Graph, fanouts, seeds: Mapping[NodeType, np.ndarray], *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False
 ) -> Sample:
     """Sample the neighbourhood of `seeds`; arguments as in `penstock.sample.neighbor.NeighborSampler`, fanouts one list per edge type."""
     key = rng.derive_key(seed, epoch, rng.SAMPLE)
@@ -28,10 +29,14 @@ def sample_hops(
     begin = dict.fromkeys(graph.num_nodes, 0)
     span = graph.num_nodes if disjoint else dict.fromkeys(graph.num_nodes, 1 << 62)
 
-    keys = np.asarray(seeds, dtype=np.int64)
-    if disjoint:
-        keys = keys + np.arange(keys.size) * span[seed_type]
-    copies = relabel.add_seeds(keys, tables[seed_type], nodes[seed_type])
+    copies, num_trees = {}, 0
+    for seed_type, ids in seeds.items():
+        keys = np.asarray(ids, dtype=np.int64)
+        if disjoint:
+            keys = keys + (num_trees + np.arange(keys.size)) * span[seed_type]
+            num_trees += keys.size
+        copies[seed_type] = relabel.add_seeds(keys, tables[seed_type], nodes[seed_type])
+    moments = None if times is None else np.concatenate([times[seed_type] for seed_type in seeds])
     per_hop = {node_type: [len(known)] for node_type, known in nodes.items()}
     rows = {edge_type: [] for edge_type in graph.adjacency}
     cols = {edge_type: [] for edge_type in graph.adjacency}
@@ -48,15 +53,15 @@ def sample_hops(
             if disjoint:
                 copies_now = trees
             else:
-                copies_now = copies if hop == 0 and dst == seed_type else None
+                copies_now = copies.get(dst) if hop == 0 else None
             sample_neighbors = draw.sample_neighbors
             if csc.sums is not None:
                 sample_neighbors = partial(weighted.sample_neighbors, sums=csc.sums)
             indices, fanout = csc.indices, fanouts[edge_type][hop]
             if csc.times is not None:
                 last = fanout if takes_last else -1
-                assert times is not None
-                windows = time_windows.find_windows(csc.indptr, csc.times, frontier % span[dst], times[trees], last=last)
+                assert moments is not None
+                windows = time_windows.find_windows(csc.indptr, csc.times, frontier % span[dst], moments[trees], last=last)
                 by_time = np.arange(csc.num_edges) if csc.by_time is None else csc.by_time
                 indices, sample_neighbors = indices[by_time], partial(sample_neighbors, windows=windows)
             ptr, taken, neighbors = sample_neighbors(
@@ -93,8 +98,6 @@ def sample_hops(
         )
     packed = {node_type: np.array(known, dtype=np.int64) for node_type, known in nodes.items()}
     return Sample(
-        seed_type=seed_type,
-        num_seeds=len(seeds),
         nodes={node_type: known % span[node_type] for node_type, known in packed.items()},
         edges=edges,
         num_nodes_per_hop=per_hop,

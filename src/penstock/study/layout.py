@@ -30,6 +30,7 @@ from penstock.plan.settings import check_choice, check_positive, settle, show
 from penstock.records import NodeType, index_dtype
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import NodeSeeds
 from penstock.sample.weights import declare_weights, store_weights, with_weights
 from penstock.store import Progress, Quiet, Store, format_bytes, parse_bytes
 from penstock.store.budget import MIB, RESERVE_BYTES
@@ -190,7 +191,7 @@ class _Work:
         """Sample an epoch with other draws than training's."""
         order = make_order(self.settings.order, self.seeds)
         with stage(progress, "sample", order.num_batches(self.settings.batch_size, False), "batches"):
-            batches = SampledBatches(self.sampler, self.seeds.node_type, self.seeds.ids, order, self.settings.batch_size)
+            batches = SampledBatches(self.sampler, NodeSeeds(self.seeds.node_type, self.seeds.ids), order, self.settings.batch_size)
             return record_accesses(batches, progress.advance)
 
     @property

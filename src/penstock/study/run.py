@@ -21,6 +21,7 @@ from penstock.order.orders import permutation
 from penstock.plan.capacity import parse_capacity, plan_rows
 from penstock.records import Graph, NodeType
 from penstock.sample import NeighborSampler
+from penstock.sample.seeds import NodeSeeds
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Progress, Quiet, Store, parse_bytes
 from penstock.store.progress import stage
@@ -142,7 +143,7 @@ def _study_order(
             sampler, (seeds.node_type, seeds.ids), order, batch_size=settings.batch_size, num_epochs=num_epochs,
             measured_from=WARM_EPOCHS, node_type=node_type, memory_bytes=memory, advance=progress.advance,
         )  # fmt: skip
-    workload = Workload(sampler, seeds.node_type, seeds.ids, order, settings.batch_size)
+    workload = Workload(sampler, NodeSeeds(seeds.node_type, seeds.ids), order, settings.batch_size)
     replay = Replay(trace, workload, node_type, WARM_EPOCHS, [each["rows"] for each in capacities], memory, progress.advance)
     played = {label: curve for label, curve in curves.items() if replay.fits(curve[1])}
     with stage(progress, f"{name}: replaying", sum(replay.cost(each) for each, _ in played.values()), "accesses"):

@@ -21,6 +21,7 @@ from penstock.order import Order
 from penstock.records import Graph, NodeType
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import NodeSeeds
 
 
 class Trace:
@@ -131,7 +132,7 @@ def record(
     trace = Trace(graph.num_nodes[node_type], num_epochs, memory_bytes)
     reads, entries = (np.zeros(trace.num_nodes, dtype=np.int64) for _ in range(2))
     lists = ListReads(reads, entries, _list_bytes(graph, node_type))
-    batches = SampledBatches(sampler, *seeds, order, batch_size)
+    batches = SampledBatches(sampler, NodeSeeds(*seeds), order, batch_size)
     warm_batches = measured_from * batches.num_batches
     for number, sample in enumerate(iterate_samples(batches, epochs=range(num_epochs))):
         trace.append(distinct_nodes(sampler, sample)[node_type])

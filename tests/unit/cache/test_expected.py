@@ -17,6 +17,7 @@ from penstock.order import RandomOrder
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import NodeSeeds
 from tests.graphs import assert_same_bytes, homogeneous_graph
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -105,7 +106,7 @@ def test_a_workload_expects_what_it_counts_and_whole_epochs_come_again():
     graph, seeds = homogeneous_graph(np.random.default_rng(0)), np.arange(100)
     sampler, order = NeighborSampler(graph, [3, 2], seed=0), RandomOrder(100, 0)
     for max_batches, is_whole in ((None, True), (10, True), (12, True), (9, False), (1, False)):
-        workload = Workload(sampler, NODE, seeds, order, 10, max_batches)
+        workload = Workload(sampler, NodeSeeds(NODE, seeds), order, 10, max_batches)
         visits, again = workload.visits().nodes[NODE], reads_again(workload)
         of_rows, of_lists = (again[key] if is_whole else 0.0 for key in (NODE, EDGE))
         lists, degree = workload.visits().lists[EDGE], degree_hotness(graph, NODE)
@@ -124,7 +125,7 @@ def test_what_is_read_again():
     csc = CSC(indptr, np.arange(1000, 5000))
     graph, seeds = Graph({NODE: 5000}, {EDGE: csc}, True), np.arange(1000)
     for fanout, share in ((-1, 1.0), (4, 1.0), (1, (1 + 0.25) / 2), (2, (1 + 2 * 0.5) / 3)):
-        found = reads_again(SampledBatches(NeighborSampler(graph, [fanout], seed=0), NODE, seeds, RandomOrder(1000, 0), 250))
+        found = reads_again(SampledBatches(NeighborSampler(graph, [fanout], seed=0), NodeSeeds(NODE, seeds), RandomOrder(1000, 0), 250))
         assert found[NODE] == pytest.approx(share, abs=0.03)
         assert found[EDGE] == 1
 

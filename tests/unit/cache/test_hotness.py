@@ -18,6 +18,7 @@ from penstock.order import RandomOrder, SequentialOrder
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import NodeSeeds
 from tests.graphs import assert_same_bytes, homogeneous_graph, random_csc, star, typed_graph
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -114,7 +115,7 @@ def test_presample_counts_visits(disjoint):
     sampler = NeighborSampler(graph, [3, 2], seed=5, disjoint=disjoint)
     seeds = np.arange(100, 200)
     order = RandomOrder(seeds.size, 5)
-    twice = presample_visits(SampledBatches(sampler, "paper", seeds, order, 9), num_epochs=2).nodes["author"]
+    twice = presample_visits(SampledBatches(sampler, NodeSeeds("paper", seeds), order, 9), num_epochs=2).nodes["author"]
     assert twice.shape == (60,)
     assert 0 < twice.max() <= 24
     batches = list(cache.sample_batches(sampler, "paper", seeds, order, batch_size=9, epochs=range(2)))
@@ -123,7 +124,7 @@ def test_presample_counts_visits(disjoint):
     oracle = cache.oracle_hotness((nodes["author"] for nodes in batches), 60)
     assert oracle.tolist() == [sum(node in nodes["author"] for nodes in batches) for node in range(60)]
     assert (oracle != twice).any(), "presampling must not draw what training draws"
-    papers = presample_visits(SampledBatches(sampler, "paper", seeds, order, 9)).nodes["paper"]
+    papers = presample_visits(SampledBatches(sampler, NodeSeeds("paper", seeds), order, 9)).nodes["paper"]
     assert (papers[100:200] >= 1).all()
 
 
@@ -201,7 +202,7 @@ def test_presampling_a_part_of_an_epoch():
     graph = homogeneous_graph(np.random.default_rng(5))
     seeds = np.arange(graph.num_nodes[NODE])
     sampler, order = NeighborSampler(graph, [3], seed=1), SequentialOrder(seeds.size)
-    batches = SampledBatches(sampler, NODE, seeds, order, 2)
+    batches = SampledBatches(sampler, NodeSeeds(NODE, seeds), order, 2)
     num_batches = order.num_batches(2, False)
     whole = presample_visits(batches).nodes[NODE]
     assert (presample_visits(batches, max_batches=10**6).nodes[NODE] == whole).all()
@@ -216,7 +217,7 @@ def test_presampling_by_several_threads(monkeypatch):
     graph = homogeneous_graph(np.random.default_rng(5))
     seeds = np.arange(graph.num_nodes[NODE])
     sampler, order = NeighborSampler(graph, [3, 2], seed=1), RandomOrder(seeds.size, 1)
-    batches = SampledBatches(sampler, NODE, seeds, order, 7)
+    batches = SampledBatches(sampler, NodeSeeds(NODE, seeds), order, 7)
     alone, made, make = presample_visits(batches, num_epochs=2), [], NeighborSampler.workspace
     monkeypatch.setattr(NeighborSampler, "workspace", lambda self: made.append(0) or make(self))
     for free, num_workspaces in ((1 << 40, 4), (0, 1)):  # with no memory to spare, one thread goes on
@@ -232,7 +233,7 @@ def test_presampling_by_several_threads_ends_at_an_error():
     graph = homogeneous_graph(np.random.default_rng(5))
     graph.adjacency[EDGE].indices[-1] = 1 << 30  # of the last node's list, which a late batch takes
     seeds = np.arange(graph.num_nodes[NODE])
-    batches = SampledBatches(NeighborSampler(graph, [-1]), NODE, seeds, SequentialOrder(seeds.size), 5)
+    batches = SampledBatches(NeighborSampler(graph, [-1]), NodeSeeds(NODE, seeds), SequentialOrder(seeds.size), 5)
     samples = iterate_samples(batches, epochs=[0], num_threads=3)
     with pytest.raises(CorruptStoreError):
         list(samples)

@@ -10,6 +10,7 @@ from penstock.order import RandomOrder
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import NodeSeeds
 
 NUM_HUBS, OF_EACH = 40, 8
 
@@ -29,7 +30,7 @@ def stars(seed=0):
 
 def prepare(graph, seeds, fanouts=(8,), batch_size=4, **options):
     sampler = NeighborSampler(graph, list(fanouts), seed=3)
-    accesses = record_accesses(SampledBatches(sampler, NODE, seeds, RandomOrder(seeds.size, 0), batch_size))
+    accesses = record_accesses(SampledBatches(sampler, NodeSeeds(NODE, seeds), RandomOrder(seeds.size, 0), batch_size))
     return Layouts(graph, NODE, accesses, sampler.fanouts, **options), accesses
 
 

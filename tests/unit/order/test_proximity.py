@@ -39,7 +39,8 @@ def distinct_per_window(graph, seeds, order, batch_size=50, window=4):
     """Mean number of distinct input nodes of `window` consecutive batches."""
     sampler, workspace, counts, nodes = NeighborSampler(graph, [5, 3], seed=0), Workspace(graph, disjoint=False), [], []
     for index in range(order.num_batches(batch_size, True)):
-        nodes.append(sampler.sample(NODE, seeds[order.batch(0, index, batch_size)], epoch=0, batch=index, workspace=workspace).nodes[NODE])
+        batch = {NODE: seeds[order.batch(0, index, batch_size)]}
+        nodes.append(sampler.sample(batch, epoch=0, batch=index, workspace=workspace).nodes[NODE])
         if len(nodes) == window:
             counts.append(np.unique(np.concatenate(nodes)).size)
             nodes.clear()

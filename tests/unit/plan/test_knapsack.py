@@ -69,7 +69,7 @@ def test_better_than_any_fixed_split_on_a_real_trace(name, real_graphs, tmp_path
     list_visits, row_visits = np.zeros(num_nodes, np.int64), np.zeros(num_nodes, np.int64)
     workspace = sampler.workspace()
     for batch, first in enumerate(range(0, seeds.size, 500)):
-        sample = sampler.sample(NODE, np.sort(seeds[first : first + 500]), epoch=0, batch=batch, workspace=workspace)
+        sample = sampler.sample({NODE: np.sort(seeds[first : first + 500])}, epoch=0, batch=batch, workspace=workspace)
         num_expanded = sample.edges[edge_type].row_ptr.size - 1
         list_visits[sample.nodes[NODE][:num_expanded]] += 1
         row_visits[sample.nodes[NODE]] += 1

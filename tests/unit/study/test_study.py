@@ -21,6 +21,7 @@ from penstock.cli import run
 from penstock.errors import MissingFieldError, NotSupportedError, UsageError
 from penstock.order import RandomOrder
 from penstock.sample import NeighborSampler
+from penstock.sample.seeds import NodeSeeds
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Store, generate, ingest
 from penstock.study import CacheStudy, measures, study_cache
@@ -48,7 +49,7 @@ def batches(store):
     seeds = store.split("train")
     sampler, order = NeighborSampler(store.graph(), (4, 3), seed=3), RandomOrder(seeds.size, 3)
     given = sample_batches(sampler, "node", seeds, order, batch_size=20, epochs=range(3))
-    return Workload(sampler, "node", seeds, order, 20), [nodes["node"] for nodes in given]
+    return Workload(sampler, NodeSeeds("node", seeds), order, 20), [nodes["node"] for nodes in given]
 
 
 def test_static_curves_agree_with_a_cache_played_directly(result, store, batches):
@@ -114,7 +115,7 @@ def test_lists_are_read_once_per_node_before_the_last_hop(result, store, batches
     reads, workspace = 0, sampler.workspace()
     for batch in range(order.num_batches(20, False)):
         for epoch in (1, 2):
-            sample = sampler.sample("node", seeds[order.batch(epoch, batch, 20)], epoch=epoch, batch=batch, workspace=workspace)
+            sample = sampler.sample({"node": seeds[order.batch(epoch, batch, 20)]}, epoch=epoch, batch=batch, workspace=workspace)
             reads += sum(sample.num_nodes_per_hop["node"][:-1])
     assert result["orders"]["random"]["accesses"]["lists"]["lists_read_per_epoch"] == reads / 2
 
@@ -196,7 +197,7 @@ def test_a_study_by_weight_samples_by_weight(weighted):
     sampler, order_of_seeds = NeighborSampler(graph, (4, 3), seed=3), RandomOrder(seeds.size, 3)
     given = list(sample_batches(sampler, "node", seeds, order_of_seeds, batch_size=20, epochs=(1, 2)))
     for name, num_epochs in (("presample", 1), ("presample-2", 2)):
-        hot = Workload(sampler, "node", seeds, order_of_seeds, 20, num_epochs=num_epochs).row_visits("node")
+        hot = Workload(sampler, NodeSeeds("node", seeds), order_of_seeds, 20, num_epochs=num_epochs).row_visits("node")
         policy = Static(1000, 200)
         policy.fill(plan_static(hot, 200))
         hits, asked = simulate(policy, [nodes["node"] for nodes in given])

@@ -19,7 +19,7 @@ from penstock.feed.factored.group import Group
 from penstock.feed.factored.schedule import Schedule
 from penstock.feed.factored.spec import Devices, LoaderSpec, check_counts, check_plan, device_of, make_specs, path_of
 from penstock.feed.factored.trainer import SwitchingLoader, TrainerLoader
-from penstock.feed.loader import NeighborLoader
+from penstock.feed.neighbor_loader import NeighborLoader
 from penstock.plan import Plan, Times, make_plan, plan_samplers
 from penstock.sample.factored.messages import Failed, Finished, Ready, describe
 from penstock.sample.factored.slots import Slots

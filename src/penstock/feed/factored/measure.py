@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.feed.assemble import Assembler
-from penstock.feed.loader import NeighborLoader
+from penstock.feed.neighbor_loader import NeighborLoader
 from penstock.plan import Times
 
 NUM_BATCHES = 5

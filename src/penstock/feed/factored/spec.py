@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from penstock.errors import NotSupportedError, UsageError, argument
-from penstock.feed.loader import NeighborLoader
+from penstock.feed.neighbor_loader import NeighborLoader
 from penstock.plan import SAME, SHARED, Plan
 from penstock.sample import NeighborSampler
 from penstock.sample.factored.process import SamplerSpec
+from penstock.sample.seeds import NodeSeeds
 
 Devices = str | None | Sequence[str | None]
 
@@ -60,6 +61,7 @@ def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options
     """(of samplers, of trainers), who make the batches of a loader that was made from `options`."""
     maker, lists = template._maker, plan_of_lists(plan)
     sampler, seeds, path = maker.sampler, maker.seeds, path_of(maker.source.store)  # type: ignore[attr-defined]
+    assert isinstance(seeds, NodeSeeds)
     given = {name: value for name, value in options.items() if name not in _DECIDED}
     given |= {"input_nodes": (seeds.node_type, seeds.ids), "order": maker.order, "seed": template.seed}
     make_sampler = None
@@ -69,8 +71,9 @@ def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options
     settings = {name: getattr(sampler, name) for name in ("replace", "disjoint", "induced", "takes_last", "seed")}
     settings |= {"num_neighbors": sampler.fanouts}
     of_samplers = SamplerSpec(
-        path=path, weight=options.get("weight_attr"), time=options.get("time_attr"), settings=settings, seed_type=seeds.node_type,
-        seeds=seeds.ids, order=maker.order, batch_size=maker.batch_size, times=seeds.times, make_sampler=make_sampler,
+        path=path, weight=options.get("weight_attr"), time=options.get("time_attr"), settings=settings,
+        seeds=replace(seeds, input_ids=None),
+        order=maker.order, batch_size=maker.batch_size, make_sampler=make_sampler,
     )  # fmt: skip
     return of_samplers, LoaderSpec(path, num_neighbors, given | {"plan": plan_of_rows(plan)}, seeds.input_ids)
 

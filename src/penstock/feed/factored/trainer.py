@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -18,8 +18,8 @@ from penstock.errors import NotSupportedError, PipelineError
 from penstock.feed.assemble import Assembler
 from penstock.feed.epoch import Position
 from penstock.feed.factored.client import Client
-from penstock.feed.loader import NeighborLoader
 from penstock.feed.maker import BatchMaker
+from penstock.feed.neighbor_loader import NeighborLoader
 from penstock.records import Allocator, NodeType, Sample
 from penstock.sample import NeighborSampler
 from penstock.sample.factored.marks import published
@@ -29,7 +29,7 @@ from penstock.sample.factored.wire import unpack
 
 _NO_POSITION = "with switching=True batches go to whoever is free, and no process has a position: save the model when an epoch is over"
 
-Receive = Callable[[int, NodeType, Allocator], Sample]
+Receive = Callable[[int, Allocator], Sample]
 
 
 class ReceivedSamples(NeighborSampler):
@@ -37,7 +37,7 @@ class ReceivedSamples(NeighborSampler):
 
     Args:
         local: the sampler.
-        receive: (batch, node type of the seeds, memory) -> its sample.
+        receive: (batch, memory) -> its sample.
     """
 
     def __init__(self, local: NeighborSampler, receive: Receive) -> None:
@@ -50,17 +50,16 @@ class ReceivedSamples(NeighborSampler):
 
     def sample(
         self,
-        seed_type: NodeType,
-        seeds: np.ndarray,
+        seeds: Mapping[NodeType, np.ndarray],
         *,
         epoch: int,
         batch: int,
         workspace: Any,
-        times: np.ndarray | None = None,
+        times: Mapping[NodeType, np.ndarray] | None = None,
         allocate: Allocator = np.empty,
     ) -> Sample:
         """The sample of a batch, from where it was drawn."""
-        return self._receive(batch, seed_type, allocate)
+        return self._receive(batch, allocate)
 
 
 def receiving(maker: BatchMaker, receive: Receive) -> BatchMaker:
@@ -71,8 +70,8 @@ def receiving(maker: BatchMaker, receive: Receive) -> BatchMaker:
 
 def read_sample(client: Client, taken: Taken, maker: BatchMaker, allocate: Allocator) -> Sample:
     """The sample of a batch that was handed out."""
-    seed_type, graph, disjoint = maker.seeds.node_type, maker.sampler.graph, maker.sampler.disjoint
-    return client.read(taken, lambda buffer: unpack(buffer, seed_type, graph, disjoint=disjoint, allocate=allocate))
+    graph, disjoint = maker.sampler.graph, maker.sampler.disjoint
+    return client.read(taken, lambda buffer: unpack(buffer, graph, disjoint=disjoint, allocate=allocate))
 
 
 class TrainerLoader(NeighborLoader):
@@ -89,7 +88,7 @@ class TrainerLoader(NeighborLoader):
         if client is None:
             return super().__iter__()
 
-        def receive(batch: int, seed_type: NodeType, allocate: Allocator) -> Sample:
+        def receive(batch: int, allocate: Allocator) -> Sample:
             taken = client.ask(pass_number, batch)
             if not isinstance(taken, Taken):
                 raise PipelineError("another pass over this loader has begun: one at a time", stage="sample", batch=batch)
@@ -182,7 +181,7 @@ class _SwitchingPass:
         self._got = time.perf_counter()
         return batch
 
-    def _take(self, batch: int, seed_type: NodeType, allocate: Allocator) -> Sample:
+    def _take(self, batch: int, allocate: Allocator) -> Sample:
         return self._received.pop(batch)
 
     def _make(self) -> Any:

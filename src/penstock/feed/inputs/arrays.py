@@ -18,13 +18,13 @@ from penstock.feed.inputs.base import (
     IDS_GIVEN,
     PARTS,
     Input,
-    Seeds,
     as_seed_ids,
     check_mask,
     ids_do_not_go_with_nodes,
     refuse_mask_of_numbers,
 )
 from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import PYG_NAMES, Timestamps, choose_times, store_times, times_are_bfloat16
 from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import Store
@@ -67,14 +67,14 @@ class ArrayInput(Input):
         self.graph, self._node_arrays, self._edge_arrays = graph, node_arrays, edge_arrays or {}
         self._split, self._is_bfloat16, self.is_mapped, self._packed_in = split, is_bfloat16, is_mapped, packed_in
 
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
         """Resolve node ids, masks, node types and parts of a split."""
         node_type, ids, is_mask = self._resolve(input_nodes)
         if input_id is None:
-            return Seeds(node_type, ids, ids if is_mask else None)
+            return NodeSeeds(node_type, ids, ids if is_mask else None)
         if list(input_id.shape) != [ids.size]:
             raise ids_do_not_go_with_nodes(input_id)
-        return Seeds(node_type, ids, as_seed_ids(input_id, IDS_GIVEN))
+        return NodeSeeds(node_type, ids, as_seed_ids(input_id, IDS_GIVEN))
 
     def _resolve(self, input_nodes: Any) -> tuple[NodeType, np.ndarray, bool]:
         """(node type, int64 ids, whether they were given as a mask)."""

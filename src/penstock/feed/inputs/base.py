@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch_geometric.data import Data, HeteroData
 from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.feed.fields import Field
 from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps
 from penstock.sample.weights import Weights
 
@@ -25,23 +25,6 @@ if TYPE_CHECKING:
 
 PARTS = ("train", "val", "test")
 IDS_GIVEN = "input_id must be a vector of whole numbers"
-
-
-@dataclass(frozen=True, slots=True)
-class Seeds:
-    """The set of seeds of a loader.
-
-    Attributes:
-        node_type: theirs.
-        ids: int64[n], global ids.
-        input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
-        times: int64[n], when each looks at the graph, where samples are by time; else None.
-    """
-
-    node_type: NodeType
-    ids: np.ndarray
-    input_ids: np.ndarray | None = None
-    times: np.ndarray | None = None
 
 
 class Input(ABC):
@@ -60,7 +43,7 @@ class Input(ABC):
     by_position = False
 
     @abstractmethod
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
         """Resolve the user's choice of seeds."""
 
     @abstractmethod

@@ -23,7 +23,6 @@ from penstock.feed.inputs.base import (
     IDS_GIVEN,
     PARTS,
     Input,
-    Seeds,
     as_numbers,
     as_seed_ids,
     check_mask,
@@ -32,6 +31,7 @@ from penstock.feed.inputs.base import (
 )
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
+from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps, choose_times
 from penstock.sample.weights import Weights, choose_weights
 
@@ -52,7 +52,7 @@ class PyGInput(Input):
         for node_type, store in node_stores.items():
             warn_of_labels(node_type, store, num_nodes[node_type])
 
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
         """Resolve node ids, masks and split names, by PyG's rules."""
         node_type, chosen = self._choose(input_nodes)
         if isinstance(chosen, str):
@@ -68,7 +68,7 @@ class PyGInput(Input):
                 _, nodes, ids = get_input_nodes(self.data, chosen if node_type is None else (node_type, chosen), input_id)
         except AssertionError:
             raise ids_do_not_go_with_nodes(input_id) from None
-        return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
+        return NodeSeeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
 
     def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
         """(node type of a heterogeneous graph, what is chosen of it): ids, a mask, a part, or None for all. PyG would make a new type of

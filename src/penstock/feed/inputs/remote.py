@@ -18,8 +18,9 @@ from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field
-from penstock.feed.inputs.base import IDS_GIVEN, Input, Seeds, as_numbers, as_seed_ids
+from penstock.feed.inputs.base import IDS_GIVEN, Input, as_numbers, as_seed_ids
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
+from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps, choose_times
 from penstock.threads import Guard
 
@@ -48,12 +49,12 @@ class RemoteInput(Input):
             }
         self.graph = Graph(num_nodes, adjacency, is_homogeneous)
 
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> Seeds:
+    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
         """Resolve by PyG's rules."""
         if input_nodes is None:
             raise UsageError("input_nodes must be given for a (FeatureStore, GraphStore) pair")
         node_type, nodes, ids = get_input_nodes((self.feature_store, self.graph_store), input_nodes, input_id)
-        return Seeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
+        return NodeSeeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """None of ours: the feature store is asked for all attributes of a batch at once, see `fetch`."""

@@ -106,9 +106,9 @@ def make_caches(
 def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
     """What a loader will sample, to find out what is hot."""
     return Workload(
-        maker.sampler, maker.seeds.node_type, maker.seeds.ids, maker.order, maker.batch_size, plan.presample_batches,
+        maker.sampler, maker.seeds, maker.order, maker.batch_size, plan.presample_batches,
         1 if plan.host_memory is not None else NUM_THREADS, plan.is_by_inclusion, plan.presample_epochs,
-        None if maker.device_sampler is None else maker.device_sampler.over, times=maker.seeds.times,
+        None if maker.device_sampler is None else maker.device_sampler.over,
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def measure_device_slopes(
     """
     apart, random = draw_apart(workload.sampler), np.random.default_rng(workload.sampler.seed)
     samples = list(islice(iterate_samples(replace(workload, sampler=apart), epochs=[0]), num_batches))
-    of_lists = {e: _list_slope(apart, workload.seed_type, samples, e, device, random) for e in apart.graph.adjacency}
+    of_lists = {e: _list_slope(apart, samples, e, device, random) for e in apart.graph.adjacency}
     of_rows = {t: Line() for t in tables}
     for number, sample in enumerate((samples[0], *samples)):  # the first one twice, as with lists
         nodes = distinct_nodes(apart, sample)
@@ -63,7 +63,6 @@ def measure_device_slopes(
 
 def _list_slope(
     apart: NeighborSampler,
-    seed_type: NodeType,
     samples: list[Sample],
     edge_type: EdgeType,
     device: torch.device,
@@ -79,9 +78,10 @@ def _list_slope(
         ours = device_sampler(apart, device, "pinned", {edge_type: asked[~is_missed[asked] & (lines[asked] > 0)]})
         workspace = ours.workspace()
         for number, sample in enumerate((*WARMING * samples[:1], *samples)):
-            seeds, batch = np.ascontiguousarray(sample.nodes[seed_type][: sample.num_seeds]), max(0, number - WARMING)
+            seeds = {t: np.ascontiguousarray(sample.nodes[t][:count]) for t, count in sample.num_seeds.items() if count}
+            batch = max(0, number - WARMING)
             started = time.perf_counter()
-            ours.sample(seed_type, seeds, epoch=0, batch=batch, workspace=workspace)
+            ours.sample(seeds, epoch=0, batch=batch, workspace=workspace)
             settle(device)
             if number >= WARMING:
                 line.note(float(lines[reads[batch]] @ is_missed[reads[batch]]), time.perf_counter() - started)

@@ -137,4 +137,4 @@ def _reason_for_cpu(plan: Plan, maker: BatchMaker) -> str | None:
         return "transform_sampler_output is called with samples of the CPU only"
     if not plan.is_sampled_by_device:
         return "no device reads neighbour lists from a disk, a made-up device or threads over maps"
-    return on_cpu_only(maker.sampler)
+    return on_cpu_only(maker.sampler) or maker.seeds.only_on_cpu

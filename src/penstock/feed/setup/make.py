@@ -14,7 +14,7 @@ import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
-from penstock.feed.arguments import as_fanouts, choose_order, choose_seeds, with_moments
+from penstock.feed.arguments import Choose, as_fanouts, choose_order
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.fields import states_of
@@ -38,8 +38,7 @@ from penstock.store.process_memory import give_back_freed_memory
 def make_maker(
     source: Input,
     num_neighbors: Any,
-    input_nodes: Any,
-    input_id: Any,
+    choose: Choose,
     plan: Plan,
     options: LoaderOptions,
     *,
@@ -49,17 +48,16 @@ def make_maker(
     disjoint: bool,
     weight_attr: str | None,
     time_attr: str | None,
-    input_time: Any,
     takes_last: bool,
     seed: int,
     **others: Any,
 ) -> BatchMaker:
-    """Make what decides the batches: seeds, their order, and a sampler; `others` are passed on to the `BatchMaker`."""
+    """Make what decides the batches: seeds, by `choose`, their order, and a sampler; `others` are passed on to the `BatchMaker`."""
     source.fields()  # refuses what does not fit the graph now rather than at the first batch
-    seeds = choose_seeds(source, input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
     if time_attr is not None and not isinstance(time_attr, str):
         raise UsageError(f"time_attr must be the name of an attribute, got {type(time_attr).__name__}")
     times = None if time_attr is None else source.times(time_attr)
+    seeds = choose(source, times)
     graph = source.graph if weight_attr is None else with_weights(source.graph, source.weights(weight_attr))
     sampler = NeighborSampler(
         graph if times is None else with_times(graph, times),
@@ -70,8 +68,6 @@ def make_maker(
         takes_last=takes_last,
         seed=seed,
     )
-    sampler.check_seeds(seeds.node_type, seeds.ids)
-    seeds = with_moments(seeds, input_time, times)
     return BatchMaker(
         source=source,
         seeds=seeds,

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 from penstock.order import Order
-from penstock.records import NodeType, Sample
+from penstock.records import Sample
 from penstock.sample.batches import SampledBatches
 from penstock.sample.factored.marks import Directories, mark, published
 from penstock.sample.factored.messages import Ask, Done, Failed, Job, Keeps, Ready, describe
 from penstock.sample.factored.slots import Slots
 from penstock.sample.factored.wire import Packed
 from penstock.sample.neighbor import NeighborSampler
+from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import store_times, with_times
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Store
@@ -38,19 +37,17 @@ class SamplerSpec:
         weight: name of the edge field that is drawn by, or None.
         time: name of the field that says when edges or nodes came, or None.
         settings: of `NeighborSampler`, all but the graph.
-        seed_type, seeds, order, batch_size, times: of `SampledBatches`.
+        seeds, order, batch_size: of `SampledBatches`.
         make_sampler: makes it, where a store as it lies is not what is sampled from; else None.
     """
 
     path: str
     weight: str | None
     settings: Mapping[str, Any]
-    seed_type: NodeType
-    seeds: np.ndarray
+    seeds: NodeSeeds
     order: Order
     batch_size: int
     time: str | None = None
-    times: np.ndarray | None = None
     make_sampler: Callable[[], NeighborSampler] | None = None
 
     def make(self) -> SampledBatches:
@@ -65,7 +62,7 @@ class SamplerSpec:
             if self.time is not None:
                 graph = with_times(graph, store_times(store, self.time))
             sampler = NeighborSampler(graph, **self.settings)
-        return SampledBatches(sampler, self.seed_type, self.seeds, self.order, self.batch_size, times=self.times)
+        return SampledBatches(sampler, self.seeds, self.order, self.batch_size)
 
 
 class SampleMaker:
@@ -91,8 +88,8 @@ class SampleMaker:
         """The sample of batch `index` of an epoch, marked, as it is sent."""
         batches, workspace = self._batches, self._workspace
         if self._on_device is not None:
-            seeds = batches.seeds_of(epoch, index)
-            sample = self._on_device.sample(batches.seed_type, seeds, epoch=epoch, batch=index, workspace=workspace).for_wire(self.graph)
+            seeds = batches.begin(epoch, index).nodes
+            sample = self._on_device.sample(seeds, epoch=epoch, batch=index, workspace=workspace).for_wire(self.graph)
         else:
             sample = batches.draw(epoch, index, workspace)
         sample.marks = mark(sample.nodes, self.directories)

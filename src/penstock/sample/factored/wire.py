@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.edges import cpu as edge_kernels
-from penstock.records import Allocator, Graph, NodeType, Sample, SampledEdges, index_dtype
+from penstock.records import Allocator, Graph, Sample, SampledEdges, index_dtype
 
-_FIXED = 2
-"""Numbers before the hop sizes: length of the header, seeds."""
+_FIXED = 1
+"""Numbers before the hop sizes: length of the header."""
 
 
 def _parts_of(sample: Sample, graph: Graph) -> list[tuple[np.ndarray | None, type]]:
     """The arrays on the way and their dtypes there; None where there is none."""
     parts: list[tuple[np.ndarray | None, type]] = [(ids, index_dtype(graph.num_nodes[t])) for t, ids in sample.nodes.items()]
     parts += [(sample.marks.get(t), np.int32) for t in sample.nodes]
-    parts += [(trees, index_dtype(sample.num_seeds)) for trees in (sample.trees or {}).values()]
+    parts += [(trees, index_dtype(sum(sample.num_seeds.values()))) for trees in (sample.trees or {}).values()]
     for edge_type, edges in sample.edges.items():
         parts.append((edges.edge_index[0], index_dtype(sample.nodes[edge_type[0]].size)))
         parts.append((edges.row_ptr, index_dtype(edges.positions.size)))
@@ -47,7 +47,7 @@ class Packed:
         for edges in sample.edges.values():
             hops += [-1] if edges.num_per_hop is None else [len(edges.num_per_hop), *edges.num_per_hop]
         hops += [-1 if values is None else values.size for values, _ in parts]
-        self._header = np.array([_FIXED + len(hops), sample.num_seeds, *hops], np.int64)
+        self._header = np.array([_FIXED + len(hops), *hops], np.int64)
 
     @property
     def num_bytes(self) -> int:
@@ -64,16 +64,16 @@ class Packed:
             first += _padded(values.size, dtype)
 
 
-def unpack(buffer: np.ndarray, seed_type: NodeType, graph: Graph, *, disjoint: bool, allocate: Allocator) -> Sample:
+def unpack(buffer: np.ndarray, graph: Graph, *, disjoint: bool, allocate: Allocator) -> Sample:
     """Read a sample out of uint8[...] into memory from `allocate`; the buffer is free again when this returns.
 
     Args:
         buffer: as `Packed.write` left it.
-        seed_type: of the sample. graph: that it was drawn from. disjoint: it has trees.
+        graph: that it was drawn from. disjoint: it has trees.
     """
     length = int(buffer[:8].view(np.int64)[0])
     header = buffer[: 8 * length].view(np.int64)[_FIXED:].tolist()
-    num_seeds, at, first = int(buffer[8:16].view(np.int64)[0]), 0, 8 * length
+    at, first = 0, 8 * length
 
     def hops() -> list[int] | None:
         nonlocal at
@@ -100,7 +100,10 @@ def unpack(buffer: np.ndarray, seed_type: NodeType, graph: Graph, *, disjoint: b
     edges_per_hop = {e: hops() for e in graph.adjacency}
     nodes = {t: part(index_dtype(count)) for t, count in graph.num_nodes.items()}
     marks = {t: slots for t in graph.num_nodes if (slots := part(np.int32, np.int32)) is not None}
-    trees = {t: part(index_dtype(num_seeds)) for t in graph.num_nodes} if disjoint else None
+    trees = None
+    if disjoint:
+        dtype = index_dtype(sum(counts[0] for counts in nodes_per_hop.values()))
+        trees = {t: part(dtype) for t in graph.num_nodes}
     edges = {}
     for edge_type, csc in graph.adjacency.items():
         sources = stored(index_dtype(nodes[edge_type[0]].size))
@@ -110,7 +113,7 @@ def unpack(buffer: np.ndarray, seed_type: NodeType, graph: Graph, *, disjoint: b
         row_ptr, positions = part(index_dtype(num_edges)), part(index_dtype(csc.num_edges))
         edge_kernels.fill_columns(row_ptr, rows[num_edges:])
         edges[edge_type] = SampledEdges(rows.reshape(2, num_edges), row_ptr, positions, edges_per_hop[edge_type])
-    return Sample(seed_type, num_seeds, nodes, edges, nodes_per_hop, trees, marks)
+    return Sample(nodes, edges, nodes_per_hop, trees, marks)
 
 
 def _padded(size: int, dtype: type) -> int:
