@@ -1,4 +1,4 @@
-"""PyG's own tests of NeighborLoader, run on ours: the one import is replaced, nothing else.
+"""PyG's own tests of its loaders of nodes and links, run on ours: the one import is replaced, nothing else.
 
     python -m bench.compat CHECKOUT          CHECKOUT: a checkout of pytorch_geometric (its tests are not installed with it)
 
@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-IMPORT = "from torch_geometric.loader import NeighborLoader"
-TEST = Path("test/loader/test_neighbor_loader.py")
+LOADERS = {"test_neighbor_loader.py": "NeighborLoader", "test_link_neighbor_loader.py": "LinkNeighborLoader"}
+TESTS = Path("test/loader")
 
 CONFTEST = """
 import pytest
@@ -47,14 +47,15 @@ def pytest_configure(config):
 
 def main() -> None:
     """Run the tests in a folder of their own."""
-    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / TEST).exists():
+    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / TESTS).exists():
         sys.exit(__doc__)
-    text = (Path(sys.argv[1]) / TEST).read_text()
-    if IMPORT not in text:
-        sys.exit(f"{TEST} does not hold the line {IMPORT!r}: is this a newer PyG?")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "conftest.py").write_text(CONFTEST)
-        (Path(folder) / "test_neighbor_loader.py").write_text(text.replace(IMPORT, "from penstock import NeighborLoader"))
+        for name, loader in LOADERS.items():
+            text, line = (Path(sys.argv[1]) / TESTS / name).read_text(), f"from torch_geometric.loader import {loader}"
+            if line not in text:
+                sys.exit(f"{TESTS / name} does not hold the line {line!r}: is this a newer PyG?")
+            (Path(folder) / name).write_text(text.replace(line, f"from penstock import {loader}"))
         command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", "--tb=line", "-rfs", "."]
         sys.exit(subprocess.run(command, cwd=folder, check=False).returncode)
 

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from penstock import study as study
     from penstock import train as train
     from penstock.errors import PenstockError
-    from penstock.feed import NeighborLoader, digest, layers
+    from penstock.feed import LinkNeighborLoader, NeighborLoader, digest, layers
     from penstock.plan import Plan
     from penstock.store import Store, generate, ingest, open
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "LinkNeighborLoader": "penstock.feed",
     "NeighborLoader": "penstock.feed",
     "Plan": "penstock.plan",
     "PenstockError": "penstock.errors",
@@ -42,7 +43,7 @@ _HOMES = {
 
 _MODULES = ("cache", "errors", "feed", "gather", "order", "plan", "sources", "store", "study", "train")
 
-__all__ = ["NeighborLoader", "PenstockError", "Plan", "Store", "digest", "generate", "ingest", "layers", "open"]
+__all__ = ["LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "digest", "generate", "ingest", "layers", "open"]
 
 
 def __getattr__(name: str) -> Any:

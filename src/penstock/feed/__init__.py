@@ -2,6 +2,7 @@
 
 from penstock.feed.digest import digest
 from penstock.feed.layers import Layer, TypedLayer, layers
+from penstock.feed.link_loader import LinkNeighborLoader
 from penstock.feed.neighbor_loader import NeighborLoader
 
-__all__ = ["Layer", "NeighborLoader", "TypedLayer", "digest", "layers"]
+__all__ = ["Layer", "LinkNeighborLoader", "NeighborLoader", "TypedLayer", "digest", "layers"]

@@ -33,7 +33,8 @@ def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType,
     lengths = sorted({len(values) for values in fanouts.values()})
     if len(lengths) > 1:
         raise UsageError(f"{name}: the number of hops must be the same across all edge types, got lists of {lengths} elements")
-    if fanouts and not 0 < lengths[0] <= rng.MAX_HOPS:
+    has_edges = any(csc.num_edges for csc in graph.adjacency.values())
+    if fanouts and not has_edges <= lengths[0] <= rng.MAX_HOPS:  # where there are none, nothing is left out without hops
         raise UsageError(f"{name} needs 1 to {rng.MAX_HOPS} hops, got {lengths[0]}; for instance [15, 10]")
     for hop in range(lengths[0] if lengths else 0):
         wanted = [values[hop] for values in fanouts.values()]

@@ -126,10 +126,10 @@ def check_times(graph: Graph, times: Timestamps) -> None:
             raise InputError(f"{label} {fault}")
 
 
-def as_moments(values: np.ndarray, num_seeds: int) -> np.ndarray:
-    """Return int64[num_seeds]: when each seed looks at the graph, or raise UsageError."""
-    if fault := _fault(values, num_seeds, "input node"):
-        raise UsageError(f"input_time {fault}")
+def as_moments(values: np.ndarray, num_seeds: int, name: str = "input_time", owner: str = "input node") -> np.ndarray:
+    """Return int64[num_seeds]: when each seed looks at the graph, or raise UsageError, which names the argument and what it is of."""
+    if fault := _fault(values, num_seeds, owner):
+        raise UsageError(f"{name} {fault}")
     return values.astype(np.int64)
 
 

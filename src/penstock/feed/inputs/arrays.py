@@ -23,6 +23,7 @@ from penstock.feed.inputs.base import (
     ids_do_not_go_with_nodes,
     refuse_mask_of_numbers,
 )
+from penstock.feed.links import EdgeEnds, Ends
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import PYG_NAMES, Timestamps, choose_times, store_times, times_are_bfloat16
@@ -112,6 +113,11 @@ class ArrayInput(Input):
         if len(self.graph.num_nodes) > 1:
             raise UsageError(f"input_nodes must name a node type, for instance ('{self.graph.node_types[0]}', 'train')")
         return self.graph.node_types[0]
+
+    def all_links(self, edge_type: EdgeType) -> tuple[EdgeType, Ends, np.ndarray | None]:
+        """In CSC order; numbered as `e_id` says."""
+        csc = self.graph.adjacency[edge_type]
+        return edge_type, EdgeEnds(csc), csc.edge_ids
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Every array, under the name PyG gives it."""

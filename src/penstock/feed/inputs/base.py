@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.feed.fields import Field
-from penstock.records import EdgeType, Graph, NodeType
+from penstock.feed.links import Ends, GivenEnds
+from penstock.records import EDGE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps
 from penstock.sample.weights import Weights
@@ -46,6 +48,49 @@ class Input(ABC):
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
         """Resolve the user's choice of seeds."""
 
+    def links(self, edge_label_index: Any) -> tuple[EdgeType, Ends, np.ndarray | None, bool]:
+        """Resolve the user's choice of links: their type, themselves, what the batch's `input_id` says of each (None: its position), and
+        whether they are all edges of their type."""
+        edge_type, values = self._choose_links(edge_label_index)
+        for node_type in (edge_type[0], edge_type[2]):
+            if node_type not in self.graph.num_nodes:
+                raise UsageError(f"edge_label_index: '{node_type}' is not a node type; the node types are {self.graph.node_types}")
+        if values is not None:
+            return edge_type, as_ends(values), None, False
+        if edge_type not in self.graph.adjacency:
+            raise UsageError(f"edge_label_index: there are no edges {'/'.join(edge_type)}; the edge types are {self.graph.edge_types}")
+        return *self.all_links(edge_type), True
+
+    @abstractmethod
+    def all_links(self, edge_type: EdgeType) -> tuple[EdgeType, Ends, np.ndarray | None]:
+        """All edges of a type: the type, themselves, and their numbers."""
+
+    def _choose_links(self, chosen: Any) -> tuple[EdgeType, Any]:
+        """(edge type, ends that were given; None: all edges)."""
+        named = list(chosen) if isinstance(chosen, (tuple, list)) and len(chosen) else []
+        is_name = bool(named) and all(isinstance(part, str) for part in named)
+        is_pair = len(named) == 2 and (named[0] is None or _is_name(named[0]))
+        if self.graph.is_homogeneous:
+            if is_name or (is_pair and named[0] is not None):
+                raise UsageError("edge_label_index names an edge type, and the graph has but one: give links alone, or None for all edges")
+            return EDGE, named[1] if is_pair else chosen
+        if not is_name and not (is_pair and named[0] is not None):
+            types = self.graph.edge_types
+            raise UsageError(f"edge_label_index must name an edge type of a heterogeneous graph: one of {types}, or a pair of it and links")
+        name: Any = named if is_name else named[0]
+        return self._edge_type(tuple(name)), None if is_name else named[1]
+
+    def _edge_type(self, name: tuple[str, ...]) -> EdgeType:
+        """An edge type by its name, or by its ends where these tell; as in PyG, "to" where there is none."""
+        if len(name) == 3:
+            return name
+        if len(name) != 2:
+            raise UsageError(f"edge_label_index: an edge type is (source, name, target), got {name}")
+        known, found = (name[0], "to", name[1]), [e for e in self.graph.adjacency if (e[0], e[2]) == name]
+        if len(found) > 1 and known not in found:
+            raise UsageError(f"edge_label_index: {name} may mean any of {found}: give one of them")
+        return found[0] if len(found) == 1 else known
+
     @abstractmethod
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Return (node fields, edge fields); read again at every epoch, so that the user may exchange features in between."""
@@ -70,6 +115,23 @@ class Input(ABC):
     def order_from(self) -> Any:
         """What an order that looks at the graph is made from: the graph, or a store, which has labels too."""
         return self.graph
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and bool(value) and all(isinstance(part, str) for part in value)
+
+
+def as_ends(values: Any) -> GivenEnds:
+    """Return links that were given as int[2, n], or raise UsageError."""
+    if isinstance(values, torch.Tensor):
+        values = (values.as_tensor() if isinstance(values, EdgeIndex) else values).detach().cpu().numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise UsageError(f"edge_label_index is no array of node ids: {error}") from None
+    if array.ndim != 2 or array.shape[0] != 2 or array.dtype.kind not in "iu":
+        raise UsageError(f"edge_label_index must be whole numbers [2, num_links], got {array.dtype} {list(array.shape)}")
+    return GivenEnds(np.ascontiguousarray(array[0]), np.ascontiguousarray(array[1]))
 
 
 def as_numbers(value: Any, name: str) -> np.ndarray:

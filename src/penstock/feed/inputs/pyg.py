@@ -23,12 +23,14 @@ from penstock.feed.inputs.base import (
     IDS_GIVEN,
     PARTS,
     Input,
+    as_ends,
     as_numbers,
     as_seed_ids,
     check_mask,
     ids_do_not_go_with_nodes,
     refuse_mask_of_numbers,
 )
+from penstock.feed.links import Ends
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.seeds import NodeSeeds
@@ -102,6 +104,11 @@ class PyGInput(Input):
             raise UsageError(f"{part}_mask holds {mask.shape[1]} splits; choose one: input_nodes=data.{part}_mask[:, 0]")
         check_mask(mask, self.graph.num_nodes[node_type or NODE])
         return mask.nonzero().view(-1)
+
+    def all_links(self, edge_type: EdgeType) -> tuple[EdgeType, Ends, np.ndarray | None]:
+        """In the order of `edge_index`."""
+        store: Any = self.data if isinstance(self.data, Data) else self.data[edge_type]
+        return edge_type, as_ends(store.edge_index), None
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Every attribute that PyG itself would cut to the batch."""

@@ -18,7 +18,8 @@ from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field
-from penstock.feed.inputs.base import IDS_GIVEN, Input, as_numbers, as_seed_ids
+from penstock.feed.inputs.base import IDS_GIVEN, Input, as_ends, as_numbers, as_seed_ids
+from penstock.feed.links import Ends
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps, choose_times
@@ -55,6 +56,12 @@ class RemoteInput(Input):
             raise UsageError("input_nodes must be given for a (FeatureStore, GraphStore) pair")
         node_type, nodes, ids = get_input_nodes((self.feature_store, self.graph_store), input_nodes, input_id)
         return NodeSeeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
+
+    def all_links(self, edge_type: EdgeType) -> tuple[EdgeType, Ends, np.ndarray | None]:
+        """As the graph store lists them."""
+        rows, columns, _ = self.graph_store.coo(None if self.graph.is_homogeneous else [edge_type])
+        [row], [column] = ([*each.values()] if isinstance(each, dict) else [each] for each in (rows, columns))
+        return edge_type, as_ends(torch.stack([row, column])), None
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """None of ours: the feature store is asked for all attributes of a batch at once, see `fetch`."""

@@ -1,0 +1,125 @@
+"""`LinkNeighborLoader`: PyG's loader of links, argument for argument.
+
+In: a graph and a set of links. Out: PyG batches that sample around both ends of each link, and say where these are. Invariant: batch i of
+epoch e is a pure function of (graph, links, configuration, seed, e, i), its negative links too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch_geometric.sampler.base import SubgraphType
+
+from penstock.feed.link_arguments import choose_links, choose_negatives
+from penstock.feed.loader import Batch, Loader
+from penstock.gather import Seat, TieredTable
+from penstock.order import Order
+from penstock.plan import Plan
+from penstock.records import EdgeType
+
+
+class LinkNeighborLoader(Loader):
+    """Mini-batches of the neighbourhoods of links. A drop-in for `torch_geometric.loader.LinkNeighborLoader`.
+
+    Args:
+        data, num_neighbors: as of `NeighborLoader`, and so is all that is not named here; `batch_size` counts links.
+        edge_label_index: the links: int[2, n]; None for all edges. For typed graphs an edge type (all its edges), or (edge type, links).
+        edge_label: [n, ...], what the batch's `edge_label` says of each.
+        edge_label_time: int64[n], when each looks at the graph; goes with `time_attr`.
+        neg_sampling: PyG's `NegativeSampling`, or a mode, a dict or a tuple for one. "binary": `amount` pairs of random nodes a link, of
+            label 0 in the batch. "triplet": `amount` random targets for the source of each link.
+        neg_sampling_ratio: of binary negatives; the older way to say so.
+        exclude_positives: a negative is no edge of the type of the links, at whatever time, nor one of the links of the loader. What cannot
+            be found is counted (`num_false_negatives`). False: any pair may come, as in PyG.
+        exclude_links: "self": edges of the sample that are links of the batch are left out; "reverse": and edges that run the other way; or
+            the edge types to leave out of. They are counted (`num_excluded_edges`). None: edges stay, as in PyG.
+        input_id: int64[n], what the batches' `input_id` says of each link; default: its position, of all edges of a store `e_id`.
+    Raises:
+        UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Sequence[int] | Mapping[tuple[str, str, str], Sequence[int]],
+        edge_label_index: Any = None,
+        edge_label: torch.Tensor | None = None,
+        edge_label_time: torch.Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: SubgraphType | str = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Batch], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        exclude_positives: bool = True,
+        exclude_links: str | Sequence[EdgeType] | None = None,
+        input_id: torch.Tensor | None = None,
+        custom_cls: Callable[[], Any] | None = None,
+        seed: int | None = None,
+        order: Order | str | None = None,
+        rank: int = 0,
+        num_ranks: int = 1,
+        plan: Plan | str | None = None,
+        tables: Mapping[Any, TieredTable] | None = None,
+        step: Callable[[Any], object] | None = None,
+        device: Any = None,
+        shards: Seat | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._choose = partial(choose_links, disjoint=disjoint, exclude_positives=exclude_positives, exclude_links=exclude_links)
+        links = {"edge_label_index": edge_label_index, "edge_label": edge_label, "edge_label_time": edge_label_time, "input_id": input_id}
+        super().__init__(
+            data,
+            num_neighbors,
+            partial(self._choose, **links, neg_sampling=choose_negatives(neg_sampling, neg_sampling_ratio)),
+            replace=replace,
+            subgraph_type=subgraph_type,
+            disjoint=disjoint,
+            temporal_strategy=temporal_strategy,
+            time_attr=time_attr,
+            weight_attr=weight_attr,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            is_sorted=is_sorted,
+            filter_per_worker=filter_per_worker,
+            neighbor_sampler=neighbor_sampler,
+            directed=directed,
+            custom_cls=custom_cls,
+            seed=seed,
+            order=order,
+            rank=rank,
+            num_ranks=num_ranks,
+            plan=plan,
+            tables=tables,
+            step=step,
+            device=device,
+            shards=shards,
+            **kwargs,
+        )
+
+    def beside(
+        self,
+        edge_label_index: Any,
+        edge_label: torch.Tensor | None = None,
+        edge_label_time: torch.Tensor | None = None,
+        neg_sampling: Any = None,
+    ) -> LinkNeighborLoader:
+        """Return a loader over other links, in their order, with the same settings and over the same tiers, without memory of its own.
+
+        Args:
+            edge_label_index, edge_label, edge_label_time, neg_sampling: as for a loader. Without `neg_sampling`, no negatives are drawn.
+        """
+        links = {"edge_label_index": edge_label_index, "edge_label": edge_label, "edge_label_time": edge_label_time}
+        return self._beside(partial(self._choose, **links, neg_sampling=choose_negatives(neg_sampling, None)))

@@ -1,0 +1,281 @@
+"""Links as seeds: pairs of nodes that a batch asks about, with their labels, times and negatives, told as PyG's LinkNeighborLoader does.
+
+In: positions in a set of links, and the place of a batch. Out: the nodes at their ends to sample from, and where those are in the batch.
+Invariants: a pure function of these; unless trees are disjoint, each node is there once, however many links end in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from penstock.kernels.links import cpu
+from penstock.records import CSC, EdgeType, NodeType, Sample
+from penstock.sample.negatives import Candidates, Negatives
+from penstock.sample.seeds import Begun
+
+BLOCK = 1 << 22
+"""Links that are looked at at once."""
+
+
+class Ends(Protocol):
+    """Links by number."""
+
+    def __len__(self) -> int: ...
+
+    def at(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """int64[n] sources and int64[n] targets of the links of these numbers."""
+        ...
+
+    def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
+        """What tells them from others."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GivenEnds:
+    """Ends in two arrays, int[n]."""
+
+    sources: np.ndarray
+    targets: np.ndarray
+
+    def __len__(self) -> int:
+        return self.sources.size
+
+    def at(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Ends`."""
+        return self.sources[numbers].astype(np.int64), self.targets[numbers].astype(np.int64)
+
+    def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
+        """See `Ends`."""
+        return f"{len(self)} {of(self.sources)} {of(self.targets)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeEnds:
+    """All edges of a graph, by their position in it: nothing is copied."""
+
+    csc: CSC
+
+    def __len__(self) -> int:
+        return self.csc.num_edges
+
+    def at(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Ends`."""
+        targets = np.searchsorted(self.csc.indptr, numbers, side="right") - 1
+        return self.csc.indices[numbers].astype(np.int64), targets
+
+    def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
+        """See `Ends`."""
+        return "all"
+
+
+@dataclass(slots=True)
+class BegunLinks(Begun):
+    """What a batch of links begins from.
+
+    Attributes:
+        links: int64[2, n], ids of their ends; without negatives.
+        owners: int64[number of seeds], the link that each tree belongs to.
+    """
+
+    links: np.ndarray = field(default_factory=lambda: np.empty((2, 0), np.int64))
+    owners: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSeeds:
+    """A set of links of one edge type.
+
+    Attributes:
+        edge_type: theirs; it need not be one of the graph.
+        ends: theirs.
+        disjoint: every end gets a tree of its own.
+        labels: [n, ...] or None.
+        input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
+        times: int64[n], when each looks at the graph, where samples are by time; else None.
+        negatives: how negative links are drawn, if they are.
+        left_out: (edge type, whether its edges run the other way): edges like those links are taken out of the sample.
+    """
+
+    edge_type: EdgeType
+    ends: Ends
+    disjoint: bool
+    labels: torch.Tensor | None = None
+    input_ids: np.ndarray | None = None
+    times: np.ndarray | None = None
+    negatives: Negatives | None = None
+    left_out: Sequence[tuple[EdgeType, bool]] = ()
+
+    @property
+    def node_types(self) -> tuple[NodeType, ...]:
+        """Of the ends."""
+        return tuple(dict.fromkeys((self.edge_type[0], self.edge_type[2])))
+
+    @property
+    def only_on_cpu(self) -> str | None:
+        """Leaving edges out."""
+        return "edges are left out of samples (exclude_links) on the CPU only" if self.left_out else None
+
+    @property
+    def is_triplet(self) -> bool:
+        """Whether negatives keep the sources of their links."""
+        return self.negatives is not None and self.negatives.sources is None
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BegunLinks:
+        """The ends of the links at these positions, and of negatives drawn for them."""
+        links = sources, targets = self.ends.at(positions)
+        times = None if self.times is None else self.times[positions]
+        input_id, owners, notes = positions if self.input_ids is None else self.input_ids[positions], np.arange(positions.size), {}
+        of_sources = of_targets = owners
+        if self.negatives is not None:
+            more, others, num_positives = self.negatives.draw(sources, times, seed=seed, epoch=epoch, batch=batch)
+            targets = np.concatenate([targets, others])
+            of_targets = np.concatenate([owners, np.arange(others.size) % max(1, owners.size)])
+            if not self.is_triplet:
+                sources, of_sources = np.concatenate([sources, more]), of_targets
+            if self.negatives.positives:
+                notes["num_false_negatives"] = num_positives
+        nodes, first, second = self._seeds(sources, targets)
+        owners, moments = np.concatenate([of_sources, of_targets]), None
+        if times is not None:  # always disjoint
+            moments = self._by_type(times[of_sources], times[of_targets])
+        told: tuple[Any, ...] = self._told(positions, first, second, None if times is None else times[of_sources])
+        return BegunLinks(nodes, moments, (input_id, *told), notes, np.stack(links), owners)
+
+    def _by_type(self, of_sources: np.ndarray, of_targets: np.ndarray) -> dict[NodeType, np.ndarray]:
+        """Values of both ends, by node type."""
+        if len(self.node_types) == 1:
+            return {self.edge_type[0]: np.concatenate([of_sources, of_targets])}
+        return dict(zip(self.node_types, (of_sources, of_targets), strict=True))
+
+    def _seeds(self, sources: np.ndarray, targets: np.ndarray) -> tuple[dict[NodeType, np.ndarray], np.ndarray, np.ndarray]:
+        """(nodes to sample from, where the sources are among those of their type, where the targets are)."""
+        nodes, is_one = self._by_type(sources, targets), len(self.node_types) == 1
+        if self.disjoint:
+            return nodes, np.arange(sources.size), np.arange(targets.size) + (sources.size if is_one else 0)
+        found = {node_type: np.unique(ids, return_inverse=True) for node_type, ids in nodes.items()}
+        places = [place.reshape(-1) for _, place in found.values()]
+        first, second = np.split(places[0], [sources.size]) if is_one else places
+        return {node_type: ids for node_type, (ids, _) in found.items()}, first, second
+
+    def _told(self, positions: np.ndarray, first: np.ndarray, second: np.ndarray, times: np.ndarray | None) -> tuple[Any, ...]:
+        """What a batch says beside `input_id`, in PyG's order."""
+        num_links = positions.size
+        if self.is_triplet:
+            negatives = second[num_links:].reshape(-1, num_links).T if num_links else second
+            negatives = negatives[:, 0] if negatives.ndim == 2 and negatives.shape[1] == 1 else negatives
+            return first, second[:num_links], np.ascontiguousarray(negatives), times
+        labels = None if self.labels is None else self.labels[torch.from_numpy(positions)]
+        if self.negatives is not None:
+            labels = torch.ones(num_links, device="cpu") if labels is None else labels
+            labels = torch.cat([labels, labels.new_zeros((first.size - num_links, *labels.shape[1:]))])
+        return np.stack([first, second]), labels, times
+
+    def nodes(self) -> tuple[NodeType, np.ndarray]:
+        """The targets."""
+        return self.edge_type[2], np.concatenate([targets for _, targets in self._blocks()])
+
+    def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
+        """By how many links a node has, and how likely negatives are to hit it."""
+        chance, avoided = min(1.0, batch_size / max(1, len(self))), {t: np.ones(num_nodes[t]) for t in self.node_types}
+        counts = {t: np.zeros(num_nodes[t]) for t in self.node_types}
+        for ends in self._blocks():
+            for node_type, ids in zip((self.edge_type[0], self.edge_type[2]), ends, strict=True):
+                counts[node_type] += np.bincount(ids, minlength=num_nodes[node_type])
+        for node_type, count in counts.items():
+            avoided[node_type] *= (1.0 - chance) ** count
+        if self.negatives is not None:
+            drawn = self.negatives.count(min(batch_size, len(self)))
+            for node_type, candidates in ((self.edge_type[0], self.negatives.sources), (self.edge_type[2], self.negatives.targets)):
+                if candidates is not None:
+                    avoided[node_type] *= (1.0 - _chances(candidates)) ** drawn
+        return {node_type: 1.0 - each for node_type, each in avoided.items()}
+
+    def _blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return (self.ends.at(np.arange(first, min(first + BLOCK, len(self)))) for first in range(0, len(self), BLOCK))
+
+    def finish(self, sample: Sample, begun: Begun) -> None:
+        """Number trees by the links that they belong to, and leave out edges like the links."""
+        assert isinstance(begun, BegunLinks)
+        if sample.trees is not None:
+            sample.trees = {node_type: begun.owners[trees] for node_type, trees in sample.trees.items()}
+        if self.left_out:
+            begun.notes["num_excluded_edges"] = sum(
+                leave_out(sample, edge_type, begun.links[::-1] if is_reversed else begun.links) for edge_type, is_reversed in self.left_out
+            )
+
+    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
+        """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""
+        of_links, (input_id, *told) = store_of(self.edge_type), begun.metadata
+        of_links.input_id = input_id
+        for name, value in begun.notes.items():
+            of_links[name] = value
+        if not self.is_triplet:
+            of_links.edge_label_index, of_links.edge_label, of_links.edge_label_time = told
+            return
+        of_source, of_target = store_of(self.edge_type[0]), store_of(self.edge_type[2])
+        of_source.src_index, of_target.dst_pos_index, of_target.dst_neg_index, times = told
+        of_source.seed_time = of_target.seed_time = times
+        for name in ("edge_label_index", "edge_label_time"):  # of the data itself
+            of_links[name] = None
+
+    def describe(self, fingerprint: Callable[[Any], str]) -> dict[str, Any]:
+        """The links, what a batch says of them, and how negatives are drawn."""
+        told = {"edge_label_index": f"{'/'.join(self.edge_type)} {self.ends.fingerprint(fingerprint)}"}
+        given = {"input_id": self.input_ids, "edge_label_time": self.times, "edge_label": self.labels}
+        for name, values in given.items():
+            if values is not None:
+                told[name] = fingerprint(as_array(values)) if isinstance(values, torch.Tensor) else fingerprint(values)
+        if (negatives := self.negatives) is not None:
+            pools = [each for each in (negatives.sources, negatives.targets) if each is not None]
+            weights = [fingerprint(each.sums) for each in pools if each.sums.size]
+            kind = "triplet" if self.is_triplet else "binary"
+            told["neg_sampling"] = " ".join([kind, str(negatives.amount), *weights, f"exclude_positives={bool(negatives.positives)}"])
+        if self.left_out:
+            told["exclude_links"] = ", ".join(f"{'/'.join(e)}{' reversed' * is_reversed}" for e, is_reversed in self.left_out)
+        return told
+
+
+def as_array(values: torch.Tensor) -> np.ndarray:
+    """The bits of a tensor of any dtype."""
+    return values.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _chances(candidates: Candidates) -> np.ndarray | float:
+    """How likely a draw gives each node, whatever the time."""
+    if not candidates.sums.size:
+        return 1.0 / candidates.num_nodes
+    found = np.diff(candidates.sums, prepend=0.0) / candidates.sums[-1]
+    if candidates.order.size:
+        by_node = np.empty_like(found)
+        by_node[candidates.order] = found
+        return by_node
+    return found
+
+
+def leave_out(sample: Sample, edge_type: EdgeType, links: np.ndarray) -> int:
+    """Leave the edges of a type that are like some links, int64[2, n] ids, out of a sample. Returns how many there were."""
+    edges = sample.edges[edge_type]
+    by_target = np.lexsort(links)
+    sources, targets = links[:, by_target]
+    distinct, firsts = np.unique(targets, return_index=True)
+    hop_ends = np.cumsum(edges.num_per_hop or [], dtype=np.int64)
+    row_ptr, positions, (rows, columns) = edges.row_ptr, edges.positions, edges.edge_index
+    kept = cpu.leave_out(
+        sample.nodes[edge_type[0]], sample.nodes[edge_type[2]], distinct, np.append(firsts, targets.size), np.ascontiguousarray(sources),
+        rows, columns, row_ptr, positions, hop_ends,
+    )  # fmt: skip
+    num_removed = positions.size - kept
+    if num_removed:
+        edge_index = np.stack([rows[:kept], columns[:kept]])
+        hops = None if edges.num_per_hop is None else np.diff(hop_ends, prepend=0).tolist()
+        sample.edges[edge_type] = replace(edges, edge_index=edge_index, positions=positions[:kept], num_per_hop=hops)
+    return num_removed

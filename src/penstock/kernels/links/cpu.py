@@ -1,0 +1,125 @@
+"""Negative links, and edges left out of a sample. Same results as `reference.py`, byte for byte."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock import rng
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._memory import load, store
+
+philox = helper(rng.philox)
+below_wide = helper(rng.below_wide)
+
+U53 = 2.0**-53
+
+
+@helper
+def _draw_node(high, low, most, order, sums):
+    """One of the first `most` candidates; see `reference.draw_node`."""
+    if sums.size:
+        total = load(sums, most - 1) if most else 0.0
+        drawn = np.float64((high << np.uint64(21)) | (low >> np.uint64(11))) * U53 * total
+        first, end = 0, sums.size - 1
+        while first < end:
+            middle = (first + end) >> 1
+            known = load(sums, middle)
+            if known > drawn or (known >= total and known > 0):
+                end = middle
+            else:
+                first = middle + 1
+        place = first
+    else:
+        place = np.int64(below_wide(high, low, np.uint64(most)))
+    return np.int64(load(order, place)) if order.size else place
+
+
+@helper
+def _has_edge(indptr, indices, source, target):
+    if indptr.size:
+        for at in range(load(indptr, target), load(indptr, target + 1)):
+            if load(indices, at) == source:
+                return True
+    return False
+
+
+@kernel
+def draw_negatives(
+    key, batch, sources, source_most, source_order, source_sums, target_most, target_order, target_sums, indptr, indices, other_indptr,
+    other_indices, attempts, drawn_sources, drawn_targets,
+):  # fmt: skip
+    """Draw links that are not there; see `reference.draw_negatives`, which has two positive adjacencies here.
+
+    Args:
+        drawn_sources, drawn_targets: int64[n], the result.
+    Returns:
+        how many of them are positives.
+    """
+    num_positives, zero = 0, np.uint64(0)
+    for number in range(target_most.size):
+        is_positive = True
+        for attempt in range(attempts):
+            w0, w1, w2, w3 = philox(np.uint64(number), np.uint64(attempt), np.uint64(batch), zero, key[0], key[1])
+            if sources.size:
+                source = load(sources, number)
+            else:
+                source = _draw_node(w0, w1, load(source_most, number), source_order, source_sums)
+            target = _draw_node(w2, w3, load(target_most, number), target_order, target_sums)
+            store(drawn_sources, number, source)
+            store(drawn_targets, number, target)
+            is_positive = _has_edge(indptr, indices, source, target) or _has_edge(other_indptr, other_indices, source, target)
+            if not is_positive:
+                break
+        num_positives += is_positive
+    return num_positives
+
+
+@helper
+def _find(values, first, end, value):
+    """The first place in values[first:end], which ascend, of what is not less than `value`."""
+    while first < end:
+        middle = (first + end) >> 1
+        if load(values, middle) < value:
+            first = middle + 1
+        else:
+            end = middle
+    return first
+
+
+@kernel
+def leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, columns, row_ptr, positions, hop_ends):
+    """Leave edges out of what was sampled, in place; see `reference.leave_out`.
+
+    Args:
+        link_targets: int64[k], distinct, ascending; link_ptr, link_sources: the sources of each ascend in
+            link_sources[link_ptr[i]:link_ptr[i + 1]].
+        rows, columns: of `edge_index`. hop_ends: int64[hops], edges up to the end of each hop.
+    Returns:
+        how many edges are left.
+    """
+    kept, hop, begin = 0, 0, 0
+    for row in range(row_ptr.size - 1):
+        end, target = load(row_ptr, row + 1), load(targets, row)
+        found = _find(link_targets, 0, link_targets.size, target)
+        first = last = 0
+        if begin < end and found < link_targets.size and load(link_targets, found) == target:
+            first, last = load(link_ptr, found), load(link_ptr, found + 1)
+        for at in range(begin, end):
+            while hop < hop_ends.size and at >= load(hop_ends, hop):
+                store(hop_ends, hop, kept)
+                hop += 1
+            if first < last:
+                source = load(sources, load(rows, at))
+                place = _find(link_sources, first, last, source)
+                if place < last and load(link_sources, place) == source:
+                    continue
+            store(rows, kept, load(rows, at))
+            store(columns, kept, load(columns, at))
+            store(positions, kept, load(positions, at))
+            kept += 1
+        store(row_ptr, row + 1, kept)
+        begin = end
+    while hop < hop_ends.size:
+        store(hop_ends, hop, kept)
+        hop += 1
+    return kept

@@ -1,0 +1,84 @@
+"""Negative links, and edges left out of a sample: the definition.
+
+In: who may be drawn, what is no negative, and the place of a batch. Out: pairs of nodes. Invariant: what is drawn for a link depends on
+nothing but its number in the batch, the candidates and the counter.
+
+Counter of a negative link, 4 words of 32 bits: its number in the batch, the attempt, the batch, 0. Words 0 and 1 of what it gives draw
+the source, 2 and 3 the target.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock import rng
+
+
+def draw_node(high, low, most, order, sums):
+    """Draw one of the first `most` candidates.
+
+    Args:
+        high, low: two random words.
+        most: candidates that may be drawn; where there is none, the first of all that could be.
+        order: int64[n], the nodes that candidates are; empty: candidate i is node i.
+        sums: float64[n], running sums of weights, the candidate's own included; empty: all are as likely.
+    """
+    if sums.size:
+        total = sums[most - 1] if most else 0.0
+        drawn = float((int(high) << 21) | (int(low) >> 11)) * 2.0**-53 * total
+        place = int(np.flatnonzero((sums > drawn) | ((sums >= total) & (sums > 0)))[0])
+    else:
+        place = ((int(high) << 32 | int(low)) * int(most)) >> 64
+    return int(order[place]) if order.size else place
+
+
+def has_edge(positives, source, target):
+    """Whether any of some adjacencies (indptr, indices) has the link."""
+    return any(source in indices[indptr[target] : indptr[target + 1]] for indptr, indices in positives if indptr.size)
+
+
+def draw_negatives(
+    key, batch, sources, source_most, source_order, source_sums, target_most, target_order, target_sums, positives, attempts
+):
+    """Draw links that are not there.
+
+    Args:
+        key: uint64[2], from `rng.derive_key`. batch: index of the batch.
+        sources: int64[n], given; empty: they are drawn as well.
+        source_most, source_order, source_sums: int64[n] for each link, and of the candidates, see `draw_node`; target_...: likewise.
+        positives: adjacencies of links that are no negatives, (int64[num_dst + 1], int[m]); of empty arrays: none.
+        attempts: to find a negative; the last one stays, whatever it is.
+    Returns:
+        (int64[n] sources, int64[n] targets, how many of them are positives).
+    """
+    drawn, num_positives = [], 0
+    for number in range(target_most.size):
+        for attempt in range(attempts):
+            w0, w1, w2, w3 = rng.philox(np.uint64(number), np.uint64(attempt), np.uint64(batch), np.uint64(0), key[0], key[1])
+            source = sources[number] if sources.size else draw_node(w0, w1, source_most[number], source_order, source_sums)
+            target = draw_node(w2, w3, target_most[number], target_order, target_sums)
+            is_positive = has_edge(positives, source, target)
+            if not is_positive:
+                break
+        num_positives += is_positive
+        drawn.append((source, target))
+    sources, targets = np.array(drawn, np.int64).reshape(-1, 2).T
+    return sources, targets, num_positives
+
+
+def leave_out(sources, targets, links, edge_index, row_ptr, positions, num_per_hop):
+    """Leave edges out of what was sampled.
+
+    Args:
+        sources, targets: int64[n], ids of the nodes of either end's type in the batch.
+        links: int64[2, m], ids of the ends of the edges to leave out.
+        edge_index, row_ptr, positions, num_per_hop: see `penstock.records.SampledEdges`.
+    Returns:
+        the last four again, without them.
+    """
+    unwanted = set(zip(*links.tolist(), strict=True))
+    pairs = zip(sources[edge_index[0]].tolist(), targets[edge_index[1]].tolist(), strict=True)
+    is_kept = np.array([pair not in unwanted for pair in pairs], bool)
+    before = np.concatenate([[0], np.cumsum(is_kept)])
+    hops = None if num_per_hop is None else np.diff(before[np.concatenate([[0], np.cumsum(num_per_hop)])]).tolist()
+    return edge_index[:, is_kept], before[row_ptr], positions[is_kept], hops
