@@ -177,7 +177,7 @@ def compare_after_part(graph: Graph, dim: int, budgets: list[str], whole: dict[s
     visits = after.visits()
 
     def inclusion(fanouts: tuple[int, ...]) -> np.ndarray:
-        return inclusion_probability(NeighborSampler(graph, fanouts), NODE, workload.seeds, batch_size=BATCH_SIZE)[NODE]
+        return inclusion_probability(NeighborSampler(graph, fanouts), NODE, workload.seeds.ids, batch_size=BATCH_SIZE)[NODE]
 
     reads = {
         "counts": (visits.lists[EDGE].astype(float), visits.nodes[NODE].astype(float)),
@@ -248,7 +248,7 @@ def run_batches(workload: Workload, ours: Any, cache: Any, device: Any, numbers:
         torch.cuda.synchronize(device)
     started = time.perf_counter()
     for number in numbers:
-        seeds = workload.seeds[workload.order.batch(0, number % num_batches, BATCH_SIZE)]
+        seeds = workload.seeds.ids[workload.order.batch(0, number % num_batches, BATCH_SIZE)]
         nodes = ours.sample({NODE: seeds}, epoch=0, batch=number % num_batches, workspace=workspace).nodes[NODE].cpu().numpy()
         out = torch.empty(nodes.size * cache.row_bytes[0], dtype=torch.uint8, device=device)
         cache.submit(nodes, [out], np.arange(nodes.size)).wait()

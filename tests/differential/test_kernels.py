@@ -161,8 +161,8 @@ def test_checked_kernels_give_the_same(switch, tmp_path):
         "graph = typed_graph(np.random.default_rng(0), hub_degree=5000)\n"
         "sampler = NeighborSampler(graph, [70, 3], seed=1)\n"
         "seeds = np.array([0, 3, 5, 3])\n"
-        "ours = sampler.sample('paper', seeds, epoch=0, batch=0, workspace=sampler.workspace())\n"
-        "theirs = sample_hops(graph, sampler.fanouts, 'paper', seeds, replace=False, disjoint=False, seed=1, epoch=0, batch=0)\n"
+        "ours = sampler.sample({'paper': seeds}, epoch=0, batch=0, workspace=sampler.workspace())\n"
+        "theirs = sample_hops(graph, sampler.fanouts, {'paper': seeds}, replace=False, disjoint=False, seed=1, epoch=0, batch=0)\n"
         "assert_same_sample(ours, theirs)\n"
     )
     import os

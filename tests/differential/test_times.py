@@ -118,7 +118,7 @@ def test_one_hop(seed, fanout, replaces, takes_last, dtype):
 
 def both(graph, num_neighbors, seed_type, seeds, moments, workspace=None, **options):
     sampler = NeighborSampler(graph, num_neighbors, **options)
-    place = dict(epoch=1, batch=3, times=moments)
+    place = dict(epoch=1, batch=3, times={seed_type: moments})
     ours = sampler.sample({seed_type: seeds}, workspace=workspace or sampler.workspace(), **place)
     theirs = sample_hops(
         graph, sampler.fanouts, {seed_type: seeds}, replace=sampler.replace, disjoint=True, seed=sampler.seed,
@@ -163,7 +163,7 @@ def test_all_in_time_is_the_plain_disjoint_sample():
     ours, untimed = NeighborSampler(graph, [5, 3], seed=1), NeighborSampler(plain, [5, 3], seed=1, disjoint=True)
     place = dict(epoch=0, batch=0)
     assert_same_sample(
-        ours.sample({NODE: seeds}, workspace=ours.workspace(), times=np.full(64, 8900), **place),
+        ours.sample({NODE: seeds}, workspace=ours.workspace(), times={NODE: np.full(64, 8900)}, **place),
         untimed.sample({NODE: seeds}, workspace=untimed.workspace(), **place),
     )
 
@@ -183,7 +183,7 @@ def test_threads_workspaces_and_lists_read_elsewhere_do_not_matter():
         def one(i):
             workspace = workspaces.pop()
             try:
-                return sampler.sample({NODE: seeds[i]}, epoch=2, batch=i, workspace=workspace, times=moments[i])
+                return sampler.sample({NODE: seeds[i]}, epoch=2, batch=i, workspace=workspace, times={NODE: moments[i]})
             finally:
                 workspaces.append(workspace)
 
@@ -218,7 +218,7 @@ def test_the_narrowest_that_holds_all(value, dtype):
     workspace = sampler.workspace()
     before = workspace.num_bytes
     for moment in (value, value - 1):
-        sample = sampler.sample({NODE: np.arange(50)}, epoch=0, batch=0, workspace=workspace, times=np.full(50, moment))
+        sample = sampler.sample({NODE: np.arange(50)}, epoch=0, batch=0, workspace=workspace, times={NODE: np.full(50, moment)})
         expected = int(np.count_nonzero(csc.times <= moment))
         assert sample.edges[EDGE].positions.size == expected
     assert workspace.num_bytes >= before + 2 * 8 * 50, "windows"
@@ -230,9 +230,9 @@ def test_a_window_that_draws_do_not_reach_is_refused(monkeypatch):
     sampler = NeighborSampler(graph, [3])
     monkeypatch.setattr(penstock_rng, "MAX_DEGREE", 60)
     place = dict(epoch=0, batch=0, workspace=sampler.workspace())
-    assert sampler.sample(NODE, np.array([0]), times=np.array([59]), **place).edges[EDGE].positions.size == 3
+    assert sampler.sample({NODE: np.array([0])}, times={NODE: np.array([59])}, **place).edges[EDGE].positions.size == 3
     with pytest.raises(NotSupportedError, match="a node has 61 neighbours, and draws reach 60"):
-        sampler.sample(NODE, np.array([0]), times=np.array([60]), **place)
+        sampler.sample({NODE: np.array([0])}, times={NODE: np.array([60])}, **place)
 
 
 def test_who_has_times():
@@ -264,7 +264,7 @@ def test_what_is_refused():
     with pytest.raises(NotSupportedError, match="by time and by weight at once"):
         NeighborSampler(with_weights(timed, {EDGE: Weights(np.ones(300))}), [3])
     sampler = NeighborSampler(timed, [3])
-    for moments in (None, np.zeros(39, int)):
+    for moments in (None, {}, {NODE: np.zeros(39, int)}):
         with pytest.raises(UsageError, match=r"edges have times: sample\(\.\.\., times=\) takes one for each seed"):
             sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace(), times=moments)
 
@@ -281,14 +281,14 @@ def test_damaged_graphs_are_refused():
             with_times(Graph({NODE: 50}, {EDGE: replace(csc, indptr=indptr)}, True), of_edges)
         sampler = NeighborSampler(Graph({NODE: 50}, {EDGE: replace(timed.adjacency[EDGE], indptr=indptr)}, True), [3])
         with pytest.raises(CorruptStoreError, match="lies outside its 300 edges"):
-            sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace(), times=moments)
+            sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace(), times={NODE: moments})
     foreign = csc.indices.copy()
     foreign[123] = 50
     with pytest.raises(CorruptStoreError, match="the edge at position 123 comes from node 50, but 'node' has 50 nodes"):
         with_times(Graph({NODE: 50}, {EDGE: replace(csc, indices=foreign)}, True), Timestamps({NODE: np.zeros(50, int)}))
     sampler = NeighborSampler(Graph({NODE: 50}, {EDGE: replace(timed.adjacency[EDGE], indices=np.full_like(foreign, 50))}, True), [3])
     with pytest.raises(CorruptStoreError, match="comes from node 50, but 'node' has 50 nodes"):
-        sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace(), times=moments)
+        sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace(), times={NODE: moments})
 
 
 def test_times_that_do_not_fit_the_container_are_refused(monkeypatch):

@@ -17,6 +17,7 @@ from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import NodeSeeds
 from penstock.store import ingest
 from penstock.train import TrainConfig, train
 from tests.feed.inputs import typed_data
@@ -43,7 +44,8 @@ def new_policy(visits, capacity, window):
 def hotness_of(graph, node_type, workload, presample_batches=None, *, by_inclusion=True):
     """Visits that a loader without a budget expects."""
     sampler = NeighborSampler(graph, FANOUTS, seed=SEED)
-    batches = SampledBatches(sampler, **workload)
+    seeds = NodeSeeds(workload["seed_type"], workload["seeds"])
+    batches = SampledBatches(sampler, seeds, workload["order"], workload["batch_size"])
     visits = presample_visits(batches, max_batches=presample_batches).nodes[node_type]
     inclusion = inclusion_probability(sampler, workload["seed_type"], workload["seeds"], batch_size=BATCH_SIZE)[node_type]
     likely = inclusion.astype(np.float32) if by_inclusion else None

@@ -264,6 +264,7 @@ SAMPLER_ONLY = """
     from penstock.order import SequentialOrder
     from penstock.sample.factored.process import SamplerSpec, run_sampler
     from penstock.sample.factored.slots import Slots
+    from penstock.sample.seeds import NodeSeeds
     if __name__ == "__main__":
         context, settings = multiprocessing.get_context("spawn"), {"num_neighbors": [4, 3]}
         spec = SamplerSpec(path=sys.argv[1], weight=None, settings=settings, seeds=NodeSeeds("node", np.arange(9)),

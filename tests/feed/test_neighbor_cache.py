@@ -246,7 +246,7 @@ def test_a_budget_goes_where_a_byte_saves_most():
 def test_slopes_find_the_slow_side():
     loader = make_loader(DATA["homogeneous"], plan=Plan(features="memory"))
     maker, csc = loader._maker, loader._maker.sampler.graph.adjacency[EDGE]
-    workload = Workload(maker.sampler, NodeSeeds(NODE, maker.seeds.ids), maker.order, 16)
+    workload = Workload(maker.sampler, maker.seeds, maker.order, 16)
     fast = topology.bottom_of_lists(Plan(), csc, is_mapped=False)
     slow = topology.bottom_of_lists(Plan(slow_topology="1GB/s,20ms,10 rows,depth 1"), csc, is_mapped=False)
     of_slow, of_rows = slopes.measure_slopes(workload, loader._caches.tables, {EDGE: slow}, num_batches=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from penstock.errors import NotSupportedError, UsageError, damaged_neighbor
@@ -36,14 +34,15 @@ def inclusion_probability(
     return spread_inclusion(sampler, first, sampler.num_hops if num_hops is None else num_hops)
 
 
-def spread_inclusion(sampler: NeighborSampler, first: Mapping[NodeType, np.ndarray], num_hops: int) -> dict[NodeType, np.ndarray]:
-    """The same, from the probabilities that a batch begins from each node; of types that are not there, it begins from none."""
+def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray], num_hops: int) -> dict[NodeType, np.ndarray]:
+    """The same, from the probabilities that a batch begins from each node; of types that are not there, it begins from none. `first` is
+    empty afterwards, so that it takes no memory of its own."""
     graph = sampler.graph
     if not draws_uniformly(sampler):
         raise NotSupportedError(
             "inclusion probability is of uniform draws: by weight or time take the policy presample, which samples what it counts"
         )
-    frontier = {node_type: np.zeros(count) if node_type not in first else first[node_type] for node_type, count in graph.num_nodes.items()}
+    frontier = {t: np.zeros(count) if t not in first else first.pop(t) for t, count in graph.num_nodes.items()}
     avoided = {node_type: 1.0 - probability for node_type, probability in frontier.items()}
     for hop in told(range(num_hops), "calculating what a batch reaches, a pass over the edges a hop: hop", num_hops):
         missed = {node_type: np.ones(count) for node_type, count in graph.num_nodes.items()}

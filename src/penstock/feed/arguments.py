@@ -158,7 +158,7 @@ def warn_of_overrides(kind: type) -> None:
     """Say so where a class of the user's overrides what PyG's loader calls and this one does not."""
     for name in ("collate_fn", "filter_fn"):
         if hasattr(kind, name):
-            warnings.warn(f"{kind.__name__}.{name} is not called by Penstock: see transform and transform_sampler_output", stacklevel=3)
+            warnings.warn(f"{kind.__name__}.{name} is not called by Penstock: see transform and transform_sampler_output", stacklevel=4)
 
 
 def refuse_sampler(neighbor_sampler: Any) -> None:

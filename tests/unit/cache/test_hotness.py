@@ -135,7 +135,7 @@ def test_repeated_seeds_are_one_visit():
     with pytest.raises(UsageError, match="over 5 seeds"):
         list(cache.sample_batches(sampler, NODE, np.zeros(4, np.int64), SequentialOrder(5), batch_size=4, epochs=[0]))
     with pytest.raises(UsageError, match="epoch"):
-        presample_visits(SampledBatches(sampler, NODE, np.zeros(4, np.int64), SequentialOrder(4), 4), num_epochs=0)
+        presample_visits(SampledBatches(sampler, NodeSeeds(NODE, np.zeros(4, np.int64)), SequentialOrder(4), 4), num_epochs=0)
     with pytest.raises(NodeIdError):
         cache.oracle_hotness([np.array([4])], 4)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.errors import BudgetError
+from penstock.feed import NeighborLoader
 from penstock.feed.fit.ways import ALONE, Way, choose_way, ways_to_run
 from penstock.plan import Plan, make_plan
 from penstock.plan.memory import Ahead, Needs
@@ -82,6 +83,6 @@ def test_threads_under_way():
     from penstock.feed.options import read_options
 
     for prefetch, ahead, plain in ((None, 2, 4), (1, 1, 3), (3, 3, 9)):
-        options = read_options(num_workers=3, prefetch_factor=prefetch)
+        options = read_options(NeighborLoader, num_workers=3, prefetch_factor=prefetch)
         assert options.under_way(is_read_ahead=True) == ahead
         assert options.under_way(is_read_ahead=False) == plain

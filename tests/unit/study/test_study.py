@@ -111,7 +111,7 @@ def test_schema(result):
 
 def test_lists_are_read_once_per_node_before_the_last_hop(result, store, batches):
     workload, _ = batches
-    sampler, seeds, order = workload.sampler, workload.seeds, workload.order
+    sampler, seeds, order = workload.sampler, workload.seeds.ids, workload.order
     reads, workspace = 0, sampler.workspace()
     for batch in range(order.num_batches(20, False)):
         for epoch in (1, 2):

@@ -191,7 +191,7 @@ def warn_of_labels(node_type: NodeType, store: Any, num_nodes: int) -> None:
         of = "" if node_type == NODE else f" of '{node_type}'"
         warnings.warn(
             f"y{of} has {labels.shape[0]} entries for {num_nodes} nodes: as in PyG each batch gets all of it, not the labels of its nodes",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

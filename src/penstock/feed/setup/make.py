@@ -30,7 +30,7 @@ from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
-from penstock.sample.times import with_times
+from penstock.sample.times import check_times, with_times
 from penstock.sample.weights import with_weights
 from penstock.store.process_memory import give_back_freed_memory
 
@@ -57,6 +57,8 @@ def make_maker(
     if time_attr is not None and not isinstance(time_attr, str):
         raise UsageError(f"time_attr must be the name of an attribute, got {type(time_attr).__name__}")
     times = None if time_attr is None else source.times(time_attr)
+    if times is not None:
+        check_times(source.graph, times)
     seeds = choose(source, times)
     graph = source.graph if weight_attr is None else with_weights(source.graph, source.weights(weight_attr))
     sampler = NeighborSampler(
