@@ -368,3 +368,21 @@ def test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken(device, 
         next(batches)
     monkeypatch.undo()
     assert len(list(loader)) == 5, "the next pass"
+
+
+@pytest.mark.parametrize("sampling", [None, "binary", ("triplet", 2)], ids=str)
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_links(device, sampling, is_typed):
+    """Whose ends may be of two types; the device draws, unless edges are left out."""
+    data = typed_data() if is_typed else homogeneous_data()
+    links = ("author", "writes", "paper") if is_typed else data.edge_index[:, ::7]
+    options = dict(OPTIONS, edge_label_index=links, neg_sampling=sampling)
+    expected = digests(penstock.LinkNeighborLoader(data, **options))
+    for changes in (dict(num_workers=2), dict(plan=Plan(device_policy="presample", device_cache="20%", device_topology="pinned"))):
+        loader = penstock.LinkNeighborLoader(data, **options, **changes, device=device)
+        assert loader._maker.device_sampler is not None
+        assert digests(loader) == expected
+    options["exclude_links"] = "reverse"
+    loader = penstock.LinkNeighborLoader(data, **options, device=device)
+    assert loader.stats().sampling == "by the CPU: edges are left out of samples (exclude_links) on the CPU only"
+    assert digests(loader) == digests(penstock.LinkNeighborLoader(data, **options))

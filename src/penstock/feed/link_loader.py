@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch_geometric.sampler.base import SubgraphType
 
+from penstock.errors import UsageError
+from penstock.feed.arguments import choose_subgraph
 from penstock.feed.link_arguments import choose_links, choose_negatives
 from penstock.feed.loader import Batch, Loader
 from penstock.gather import Seat, TieredTable
@@ -78,6 +80,11 @@ class LinkNeighborLoader(Loader):
         shards: Seat | None = None,
         **kwargs: Any,
     ) -> None:
+        if exclude_links == "self" and choose_subgraph(subgraph_type) == SubgraphType.bidirectional:
+            raise UsageError(
+                "exclude_links='self' with subgraph_type='bidirectional', which adds the reverse of each edge, would leave answers in: "
+                "take exclude_links='reverse'"
+            )
         self._choose = partial(choose_links, disjoint=disjoint, exclude_positives=exclude_positives, exclude_links=exclude_links)
         links = {"edge_label_index": edge_label_index, "edge_label": edge_label, "edge_label_time": edge_label_time, "input_id": input_id}
         super().__init__(
