@@ -268,14 +268,15 @@ def leave_out(sample: Sample, edge_type: EdgeType, links: np.ndarray) -> int:
     sources, targets = links[:, by_target]
     distinct, firsts = np.unique(targets, return_index=True)
     hop_ends = np.cumsum(edges.num_per_hop or [], dtype=np.int64)
-    row_ptr, positions, (rows, columns) = edges.row_ptr, edges.positions, edges.edge_index
+    row_ptr, positions, whole, num_edges = edges.row_ptr, edges.positions, edges.edge_index.reshape(-1), edges.positions.size
     kept = cpu.leave_out(
         sample.nodes[edge_type[0]], sample.nodes[edge_type[2]], distinct, np.append(firsts, targets.size), np.ascontiguousarray(sources),
-        rows, columns, row_ptr, positions, hop_ends,
+        whole[:num_edges], whole[num_edges:], row_ptr, positions, hop_ends,
     )  # fmt: skip
-    num_removed = positions.size - kept
+    num_removed = num_edges - kept
     if num_removed:
-        edge_index = np.stack([rows[:kept], columns[:kept]])
+        whole[kept : 2 * kept] = whole[num_edges : num_edges + kept]
+        edge_index = whole[: 2 * kept].reshape(2, kept)
         hops = None if edges.num_per_hop is None else np.diff(hop_ends, prepend=0).tolist()
         sample.edges[edge_type] = replace(edges, edge_index=edge_index, positions=positions[:kept], num_per_hop=hops)
     return num_removed

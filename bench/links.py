@@ -1,0 +1,159 @@
+"""Speed of loaders of links, in turns, of the same graph: PyG's too, where pyg-lib is there. And what a model scores that learns by each.
+
+    python -m bench.links FOLDER [DATA]     the store small is made in FOLDER if it is not there; DATA: the real graphs, for the scores
+
+Speed: batches without features, fanouts 15, 10, 1,024 links drawn from all edges: links per second. Scores: GraphSAGE and a dot product
+between the ends, a tenth of the edges kept aside; the area under the curve of these against as many pairs that are no edges.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric import typing as has
+from torch_geometric.data import Data
+from torch_geometric.nn import GraphSAGE
+from torch_geometric.transforms import RandomLinkSplit, ToUndirected
+
+from bench.common import foreign_load, spread, write_result
+from bench.graphs import make
+from penstock import LinkNeighborLoader
+from penstock.store import Store, ingest
+
+FANOUTS, BATCH_SIZE, ROUNDS, ROUND_S, WORKERS = [15, 10], 1024, 7, 3.0, 2
+PROCESSES = f", {WORKERS} workers"
+WAYS: dict[str, dict[str, Any]] = {"links": {}, "binary": {"neg_sampling": "binary"}, "triplets": {"neg_sampling": "triplet"}}
+OURS: dict[str, dict[str, Any]] = {
+    "binary, any pair": {"neg_sampling": "binary", "exclude_positives": False},
+    "binary, links left out": {"neg_sampling": "binary", "exclude_links": "reverse"},
+}
+"""What PyG's has not; and its way with negatives."""
+
+GRAPHS, SEEDS, EPOCHS, HIDDEN = ("cora", "citeseer"), 5, 20, 64
+
+
+def edges_of(store: Store) -> Data:
+    """The graph of a store, as PyG has it."""
+    csc = store.csc()
+    indptr, indices = torch.from_numpy(np.array(csc.indptr)), torch.from_numpy(np.array(csc.indices)).long()
+    return Data(edge_index=torch.stack([indices, torch.repeat_interleave(torch.arange(csc.num_dst), indptr.diff())]), num_nodes=csc.num_dst)
+
+
+def loaders(data: Data) -> dict[str, Callable[[], Any]]:
+    """Name -> what makes it."""
+    all_of_them, ours = {"batch_size": BATCH_SIZE, "shuffle": True}, {"num_workers": WORKERS, "seed": 0}
+    made: dict[str, Callable[[], Any]] = {
+        way: lambda how=how: LinkNeighborLoader(data, FANOUTS, **all_of_them, **how, **ours) for way, how in (WAYS | OURS).items()
+    }
+    if has.WITH_PYG_LIB:
+        from torch_geometric.loader import LinkNeighborLoader as Peer
+
+        for workers in (0, WORKERS):
+            for way, how in WAYS.items():
+                theirs = all_of_them | how | ({"num_workers": workers} if workers else {})
+                made[f"PyG, {way}{PROCESSES * bool(workers)}"] = lambda theirs=theirs: Peer(data, FANOUTS, **theirs)
+    return made
+
+
+def rate(batches: Any) -> float:
+    """Links a second."""
+    started, links = time.perf_counter(), 0
+    for batch in batches:
+        links += batch.input_id.numel()
+        if time.perf_counter() - started > ROUND_S:
+            break
+    return links / (time.perf_counter() - started)
+
+
+def measure(store: Store) -> dict[str, Any]:
+    """Rates of all, in turns."""
+    found, made_s = {}, {}
+    for name, make_loader in loaders(edges_of(store)).items():
+        started = time.perf_counter()
+        found[name] = make_loader()
+        made_s[name] = round(time.perf_counter() - started, 2)
+    rates: dict[str, list[float]] = {name: [] for name in found}
+    for number, (name, loader) in zip(range((ROUNDS + 1) * len(found)), cycle(found.items()), strict=False):
+        batches = iter(loader)
+        next(batches)  # worker processes begin
+        links_per_s = rate(batches)
+        if number >= len(found):
+            rates[name].append(links_per_s)
+    way_of = {name: name.removeprefix("PyG, ").removesuffix(PROCESSES) for name in rates}
+    return {
+        "made_s": made_s,
+        "links_per_s": {name: spread(each) for name, each in rates.items()},
+        "over_pyg": {
+            name: spread([a / b for a, b in zip(rates[way], rates[name], strict=True)]) for name, way in way_of.items() if way != name
+        },
+        "over_binary": {name: spread([a / b for a, b in zip(rates[name], rates["binary"], strict=True)]) for name in OURS},
+    }
+
+
+def score(data: Data, seed: int, loader_class: Any, **how: Any) -> float:
+    """Area under the curve, in percent, of a model that learns from a loader's batches."""
+    torch.manual_seed(seed)
+    train, _, test = RandomLinkSplit(num_val=0.0, num_test=0.1, is_undirected=True, add_negative_train_samples=False)(data)
+    loader = loader_class(train, [10, 10], edge_label_index=train.edge_index, batch_size=512, shuffle=True, neg_sampling="binary", **how)
+    model = GraphSAGE(data.num_features, HIDDEN, 2, dropout=0.2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+    for _ in range(EPOCHS):
+        for batch in loader:
+            optimizer.zero_grad()
+            source, target = model(batch.x, batch.edge_index)[batch.edge_label_index]
+            torch.nn.functional.binary_cross_entropy_with_logits((source * target).sum(-1), batch.edge_label).backward()
+            optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        source, target = model(test.x, test.edge_index)[test.edge_label_index]
+    logits, is_edge = (source * target).sum(-1), test.edge_label == 1
+    ranks = logits.argsort().argsort().double() + 1
+    positives, negatives = int(is_edge.sum()), int((~is_edge).sum())
+    return 100 * float(ranks[is_edge].sum() - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def scores(folder: Path) -> dict[str, Any]:
+    """What models score: by our loader as PyG's does it, with links left out of the samples, and by PyG's."""
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "as PyG": (LinkNeighborLoader, {"exclude_positives": False}),
+        "exact negatives": (LinkNeighborLoader, {}),
+        "links left out": (LinkNeighborLoader, {"exclude_links": "reverse"}),
+    }
+    if has.WITH_PYG_LIB:
+        from torch_geometric.loader import LinkNeighborLoader as Peer
+
+        kinds["PyG"] = Peer, {}
+    found = {}
+    for name in GRAPHS:
+        with tempfile.TemporaryDirectory() as temporary:
+            store = ingest(folder / f"{name}.npz", Path(temporary) / name)
+            data = ToUndirected()(edges_of(store))
+            data.x = torch.from_numpy(np.array(store.node_field("x")))
+        found[name] = {kind: spread([score(data, seed, made, **how) for seed in range(SEEDS)]) for kind, (made, how) in kinds.items()}
+        print(f"{name:<12} {found[name]}", flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure and write the result."""
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    store = Store.open(make("small", Path(sys.argv[1])))
+    values = {"command": "python -m bench.links FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1), **measure(store)}
+    if len(sys.argv) > 2:
+        values["area_under_curve"] = scores(Path(sys.argv[2]))
+    for key, value in values.items():
+        print(f"{key:<52} {value}", flush=True)
+    print(write_result("links", values))
+
+
+if __name__ == "__main__":
+    main()
