@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch_geometric.data import HeteroData
 
-from penstock import NeighborLoader, Plan, ingest
+from penstock import NeighborLoader, Plan, digest, ingest
 from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
 from penstock.order import LocalOrder, RandomOrder
 from penstock.plan.recipes import RECIPES
@@ -113,9 +113,24 @@ class Case:
         if isinstance(sampler, ToldSampler):
             sampler.set_epoch(epoch)
 
-    def drawn_only(self):
-        """The same, with the edges that are drawn and no others."""
-        return replace(self, options={**self.options, "subgraph_type": "directional", "transform": None})
+    def check(self, loader, batch, positions, place):
+        """A batch of a loader is what it must be, and what PyG's own loader makes of the same sample."""
+        from tests.fuzz.oracle import check_against_pyg, check_batch  # which knows of cases
+
+        drawn_only, drawn = self, batch
+        if self.options["subgraph_type"] == "bidirectional":  # the same, with the edges that are drawn and no others
+            drawn_only = replace(self, options={**self.options, "subgraph_type": "directional", "transform": None})
+            drawn = drawn_only.open()(positions, **place)
+        check_batch(self, batch, positions)
+        check_batch(drawn_only, drawn, positions)
+        check_against_pyg(self, batch, drawn, positions)
+
+    def beside(self, loader):
+        """Digests of a loader beside one, and of one of its own, over a few of the seeds."""
+        nodes = self.seeds[:20] if self.seed_type == "node" else (self.seed_type, self.seeds[:20])
+        in_order = dict.fromkeys(("order", "sampler", "batch_sampler", "input_id")) | {"shuffle": False, "drop_last": False}
+        times = None if (given := self.options["input_time"]) is None else given[:20]
+        return map(digest, loader.beside(nodes, times)), map(digest, self.open(**in_order, input_nodes=nodes, input_time=times))
 
     @cached_property
     def position_of(self):

@@ -25,11 +25,12 @@ from penstock import digest
 from penstock.errors import BudgetError, NotSupportedError, StateError, UsageError
 from penstock.order import LocalOrder, RandomOrder
 from tests.fuzz.cases import NUM_EPOCHS, Dice, of_type, random_case, random_plan, random_threads
-from tests.fuzz.oracle import check_against_pyg, check_batch
+from tests.fuzz.links import random_link_case
 
 SEEDS = [*map(int, os.environ["PENSTOCK_FUZZ_SEED"].split(","))] if "PENSTOCK_FUZZ_SEED" in os.environ else range(60)
 MINUTES = float(os.environ.get("PENSTOCK_FUZZ_MINUTES", "10"))
 NUM_TRIALS = 4
+MAKERS = [random_case, random_link_case]
 REFUSALS = (UsageError, BudgetError, NotSupportedError)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional graph")
@@ -52,18 +53,14 @@ class Made(NamedTuple):
 
 def plain_epochs(case):
     """[epoch][batch] of the plain loader, each checked in every way."""
-    loader, drawn_only, epochs = case.open(), case.drawn_only(), []
-    draw = drawn_only.open() if case.options["subgraph_type"] == "bidirectional" else None
+    loader, epochs = case.open(), []
     for epoch in range(NUM_EPOCHS):
         made = []
         for index, batch in enumerate(case.begin(loader, epoch)):
             place = {"epoch": epoch, "batch": index}
             positions = [case.position_of[each] for each in of_type(batch, case.seed_type).input_id.tolist()]
             made.append(Made(digest(batch), positions))
-            check_batch(case, batch, positions)
-            drawn = batch if draw is None else draw(positions, **place)
-            check_batch(drawn_only if draw else case, drawn, positions)
-            check_against_pyg(case, batch, drawn, positions)
+            case.check(loader, batch, positions, place)
             assert digest(loader(positions, **place)) == made[-1].digest, f"another batch where it is asked for alone: {place}"
         check_sequence(case, epoch, [each.positions for each in made])
         assert len(loader) == len(made)
@@ -208,19 +205,16 @@ class Trial:
 
     def beside(self):
         """A loader over other seeds and the same tiers."""
-        nodes = self.case.seeds[:20] if self.case.seed_type == "node" else (self.case.seed_type, self.case.seeds[:20])
-        in_order = dict.fromkeys(("order", "sampler", "batch_sampler", "input_id")) | {"shuffle": False, "drop_last": False}
-        times = None if (given := self.case.options["input_time"]) is None else given[:20]
-        plain = self.case.open(**in_order, input_nodes=nodes, input_time=times)
-        assert [digest(batch) for batch in self.loader.beside(nodes, times)] == [digest(batch) for batch in plain]
+        ours, plain = self.case.beside(self.loader)
+        assert list(ours) == list(plain)
 
 
-def run(seed, folder):
+def run(seed, folder, make_case):
     """One case. Returns how much there was in it."""
     dice, counts, store = Dice(seed), Counter(cases=1), folder / f"store-{seed}"
     steps, case = [], None
     try:
-        case = random_case(dice, store)
+        case = make_case(dice, store)
         epochs = plain_epochs(case)
         counts["batches"] += sum(map(len, epochs))
         check_states_of_others_are_refused(case, dice)
@@ -241,9 +235,10 @@ def run(seed, folder):
     return counts
 
 
+@pytest.mark.parametrize("make_case", MAKERS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_case(seed, tmp_path):
-    run(seed, tmp_path)
+def test_a_case(seed, make_case, tmp_path):
+    run(seed, tmp_path, make_case)
 
 
 @pytest.mark.deep
@@ -252,7 +247,7 @@ def test_fresh_cases(tmp_path):
     seed, ends, counts = secrets.randbelow(1 << 48), time.monotonic() + 60 * MINUTES, Counter()
     print(f"\ncases from seed {seed} on", flush=True)
     while time.monotonic() < ends:
-        counts += run(seed, tmp_path)
+        counts += run(seed, tmp_path, MAKERS[seed % 2])
         seed += 1
     print(dict(counts))
     assert counts["trials"] > counts["refused"], f"most settings are refused: {counts}"
