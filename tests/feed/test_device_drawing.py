@@ -370,13 +370,17 @@ def test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken(device, 
     assert len(list(loader)) == 5, "the next pass"
 
 
-@pytest.mark.parametrize("sampling", [None, "binary", ("triplet", 2)], ids=str)
-@pytest.mark.parametrize("is_typed", [False, True])
-def test_links(device, sampling, is_typed):
+@pytest.mark.parametrize(
+    ("make", "links", "sampling"),
+    [(homogeneous_data, torch.arange(200).view(2, -1), "binary"), (typed_data, ("author", "writes", "paper"), ("triplet", 2))],
+    ids=["homogeneous, binary", "typed, triplets"],
+)
+def test_links(device, make, links, sampling):
     """Whose ends may be of two types; the device draws, unless edges are left out."""
-    data = typed_data() if is_typed else homogeneous_data()
-    links = ("author", "writes", "paper") if is_typed else data.edge_index[:, ::7]
-    options = dict(OPTIONS, edge_label_index=links, neg_sampling=sampling)
+    data = make()
+    options = dict(
+        OPTIONS, num_neighbors=[2, 2], edge_label_index=links, neg_sampling=sampling, batch_size=50 if "binary" in sampling else 450
+    )
     expected = digests(penstock.LinkNeighborLoader(data, **options))
     for changes in (dict(num_workers=2), dict(plan=Plan(device_policy="presample", device_cache="20%", device_topology="pinned"))):
         loader = penstock.LinkNeighborLoader(data, **options, **changes, device=device)

@@ -208,9 +208,10 @@ class LinkSeeds:
         if sample.trees is not None:
             sample.trees = {node_type: begun.owners[trees] for node_type, trees in sample.trees.items()}
         if self.left_out:
-            begun.notes["num_excluded_edges"] = sum(
-                leave_out(sample, edge_type, begun.links[::-1] if is_reversed else begun.links) for edge_type, is_reversed in self.left_out
-            )
+            links: dict[EdgeType, list[np.ndarray]] = {}
+            for edge_type, is_reversed in self.left_out:
+                links.setdefault(edge_type, []).append(begun.links[::-1] if is_reversed else begun.links)
+            begun.notes["num_excluded_edges"] = sum(leave_out(sample, e, np.concatenate(each, axis=1)) for e, each in links.items())
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
         """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""

@@ -86,6 +86,13 @@ def _find(values, first, end, value):
     return first
 
 
+@helper
+def _move(rows, columns, positions, at, to):
+    store(rows, to, load(rows, at))
+    store(columns, to, load(columns, at))
+    store(positions, to, load(positions, at))
+
+
 @kernel
 def leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, columns, row_ptr, positions, hop_ends):
     """Leave edges out of what was sampled, in place; see `reference.leave_out`.
@@ -97,26 +104,27 @@ def leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, colu
     Returns:
         how many edges are left.
     """
-    kept, hop, begin = 0, 0, 0
+    kept, hop, begin, num_targets = 0, 0, 0, link_targets.size
     for row in range(row_ptr.size - 1):
         end, target = load(row_ptr, row + 1), load(targets, row)
-        found = _find(link_targets, 0, link_targets.size, target)
-        first = last = 0
-        if begin < end and found < link_targets.size and load(link_targets, found) == target:
+        while hop < hop_ends.size and begin >= load(hop_ends, hop):  # a hop begins with a row
+            store(hop_ends, hop, kept)
+            hop += 1
+        found = _find(link_targets, 0, num_targets, target) if begin < end else num_targets
+        if found < num_targets and load(link_targets, found) == target:
             first, last = load(link_ptr, found), load(link_ptr, found + 1)
-        for at in range(begin, end):
-            while hop < hop_ends.size and at >= load(hop_ends, hop):
-                store(hop_ends, hop, kept)
-                hop += 1
-            if first < last:
+            for at in range(begin, end):
                 source = load(sources, load(rows, at))
                 place = _find(link_sources, first, last, source)
-                if place < last and load(link_sources, place) == source:
-                    continue
-            store(rows, kept, load(rows, at))
-            store(columns, kept, load(columns, at))
-            store(positions, kept, load(positions, at))
-            kept += 1
+                if place == last or load(link_sources, place) != source:
+                    _move(rows, columns, positions, at, kept)
+                    kept += 1
+        elif kept < begin:
+            for at in range(begin, end):
+                _move(rows, columns, positions, at, kept)
+                kept += 1
+        else:
+            kept = end
         store(row_ptr, row + 1, kept)
         begin = end
     while hop < hop_ends.size:
