@@ -226,7 +226,10 @@ def test_a_warning_of_answers_among_the_edges(caplog):
         LinkNeighborLoader(data, [2], exclude_links="reverse")
         LinkNeighborLoader(data, [2], edge_label_index=links_of(data)[0])
         assert not caplog.records
-        LinkNeighborLoader(data, [2])
+        LinkNeighborLoader(data, [2], edge_label_index=data.edge_index.flip(0))
+        assert not caplog.records
+        LinkNeighborLoader(data, [2], edge_label_index=data.edge_index[:, ::9])
+        assert len(caplog.records) == 1
         LinkNeighborLoader(data, [2])
     assert [record.message for record in caplog.records] == [
         "links that a batch asks about are among the edges of its sample, as in PyG, and a model can see the answer there: "

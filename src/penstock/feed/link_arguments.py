@@ -14,7 +14,7 @@ from torch_geometric.sampler import NegativeSampling
 from penstock.errors import InputError, NodeIdError, UsageError
 from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids
-from penstock.feed.links import GivenEnds, LinkSeeds
+from penstock.feed.links import Ends, GivenEnds, LinkSeeds
 from penstock.records import EdgeType, Graph
 from penstock.sample.negatives import Adjacency, Candidates, Negatives, adjacency_of, make_candidates
 from penstock.sample.times import Timestamps, as_moments
@@ -22,6 +22,9 @@ from penstock.sample.times import Timestamps, as_moments
 logger = logging.getLogger("penstock")
 
 WAYS = ("self", "reverse")
+
+LOOKED_AT = 32
+"""Links, to know whether they are edges."""
 
 
 def choose_links(
@@ -44,7 +47,7 @@ def choose_links(
     if isinstance(ends, GivenEnds):
         _check_ends(source.graph, edge_type, ends)
     left_out = choose_left_out(source.graph, edge_type, exclude_links)
-    if are_all and not left_out:
+    if not left_out and (are_all or _are_edges(source.graph, edge_type, ends)):
         _warn_of_leaks()
     negatives = None
     if neg_sampling is not None:
@@ -108,6 +111,16 @@ def _reverses(graph: Graph, edge_type: EdgeType) -> list[EdgeType]:
     if len(found) > 1:
         raise UsageError(f"exclude_links='reverse': which of {found} are the reverses of {edge_type}? Give a list of edge types")
     return found
+
+
+def _are_edges(graph: Graph, edge_type: EdgeType, ends: Ends) -> bool:
+    """Whether most of a few links are edges of their type."""
+    csc = graph.adjacency.get(edge_type)
+    if csc is None:
+        return False
+    links = zip(*ends.at(np.linspace(0, len(ends) - 1, min(LOOKED_AT, len(ends)), dtype=np.int64)), strict=True)
+    found = [source in csc.indices[csc.indptr[target] : csc.indptr[target + 1]] for source, target in links]
+    return 2 * sum(found) > len(found)
 
 
 @functools.cache
