@@ -11,7 +11,7 @@ from penstock.kernels.links import cpu, reference
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import device_sampler
-from penstock.sample.negatives import NOTHING, Negatives, adjacency_of, make_candidates
+from penstock.sample.negatives import NOTHING, Negatives, adjacency_of, make_adjacency, make_candidates
 from penstock.sample.reference import sample_hops
 from penstock.sample.times import Timestamps, with_times
 from tests.devices import DEVICES
@@ -35,6 +35,11 @@ def test_negatives(seed):
     random = np.random.default_rng(seed)
     num_sources, num_targets = (int(random.integers(1, 30)) for _ in range(2))
     positives = [random_csc(random, num_sources, num_targets, int(random.integers(0, 400))) for _ in range(random.integers(0, 3))]
+    edges, given_links = [
+        *(make_adjacency(csc.indptr, csc.indices, int(random.choice([0, 3, 1000]))) for csc in positives),
+        NOTHING,
+        NOTHING,
+    ][:2]
     positives = [(csc.indptr, csc.indices) for csc in positives]
     sources, targets = random_candidates(random, num_sources), random_candidates(random, num_targets)
     count, until = int(random.integers(0, 40)), random.integers(-2, 22, 40)
@@ -43,9 +48,8 @@ def test_negatives(seed):
         rng.derive_key(seed, 3, rng.NEGATIVE), seed % 11, given, sources.most(count, until[:count]), sources.order, sources.sums,
         targets.most(count, until[:count]), targets.order, targets.sums,
     )  # fmt: skip
-    first, second = [*positives, NOTHING, NOTHING][:2]
     ours = poisoned(count), poisoned(count)
-    left = cpu.draw_negatives(*how, *first, *second, 5, *ours)
+    left = cpu.draw_negatives(*how, edges, given_links, 5, *ours)
     *theirs, expected = reference.draw_negatives(*how, positives, 5)
     assert left == expected
     for one, other in zip(ours, theirs, strict=True):
@@ -59,7 +63,7 @@ def test_weights_that_round_up_to_their_sum_draw_the_last_that_has_any():
         expected = reference.draw_node(word, word, 5, np.empty(0, np.int64), sums)
         assert expected == (0 if word == 0 else 3)
     nothing, out = np.empty(0, np.int64), (poisoned(1), poisoned(1))
-    cpu.draw_negatives(np.zeros(2, np.uint64), 0, nothing, np.array([0]), nothing, sums, most, nothing, sums, *NOTHING, *NOTHING, 1, *out)
+    cpu.draw_negatives(np.zeros(2, np.uint64), 0, nothing, np.array([0]), nothing, sums, most, nothing, sums, NOTHING, NOTHING, 1, *out)
     assert out[0][0] == 0  # none is in time: the first of all that have a weight
 
 
@@ -68,7 +72,7 @@ def test_adjacency(seed):
     """Every link, with its target, once for each time that it was given."""
     random = np.random.default_rng(seed)
     sources, targets = random.integers(0, 9, 50), random.integers(0, 6, 50)
-    indptr, indices = adjacency_of(sources, targets, 9, 6)
+    indptr, indices, *_ = adjacency_of(sources, targets, 9, 6)
     found = list(zip(indices.tolist(), np.repeat(np.arange(6), np.diff(indptr)).tolist(), strict=True))
     assert sorted(found) == sorted(zip(sources.tolist(), targets.tolist(), strict=True))
 
@@ -85,17 +89,13 @@ def test_edges_left_out(seed, disjoint, induced):
         some = random.permutation(edges.positions.size)[: int(random.integers(0, 12))]
         links = np.stack([sources[edges.edge_index[0, some]], targets[edges.edge_index[1, some]]])
         links = np.concatenate([links, random.integers(0, 60, (2, 4))], axis=1)
-        expected = reference.leave_out(sources, targets, links, edges.edge_index, edges.row_ptr, edges.positions, edges.num_per_hop)
-        order = np.lexsort(links)
-        distinct, firsts = np.unique(links[1, order], return_index=True)
-        rows, columns = (each.copy() for each in edges.edge_index)
-        row_ptr, positions, ends = edges.row_ptr.copy(), edges.positions.copy(), np.cumsum(edges.num_per_hop or [], dtype=np.int64)
-        pointers, ordered = np.append(firsts, order.size), np.ascontiguousarray(links[0, order])
-        kept = cpu.leave_out(sources, targets, distinct, pointers, ordered, rows, columns, row_ptr, positions, ends)
-        assert_same_bytes(np.stack([rows[:kept], columns[:kept]]), np.ascontiguousarray(expected[0]))
-        assert_same_bytes(row_ptr, expected[1])
-        assert_same_bytes(positions[:kept], expected[2])
-        assert expected[3] == (None if edges.num_per_hop is None else np.diff(ends, prepend=0).tolist())
+        parts = edges.edge_index, edges.row_ptr, edges.positions, edges.num_per_hop
+        expected = reference.leave_out(sources, targets, links, *parts)
+        ours = cpu.leave_out(sources, targets, links, *parts)
+        assert ours[3] == expected[3]
+        for one, other in zip(ours[:3], expected[:3], strict=True):
+            assert_same_bytes(one, np.ascontiguousarray(other))
+            assert one.flags.c_contiguous
 
 
 @given(SEEDS, st.booleans(), st.booleans(), st.booleans())

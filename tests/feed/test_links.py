@@ -12,7 +12,7 @@ from torch_geometric.sampler import NegativeSampling
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
-from penstock.errors import StateError, UsageError
+from penstock.errors import CorruptStoreError, PipelineError, StateError, UsageError
 from penstock.feed import LinkNeighborLoader, NeighborLoader, link_arguments
 from penstock.store import ingest
 from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
@@ -20,6 +20,7 @@ from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneo
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, seed=5)
 WRITES = ("author", "writes", "paper")
 BY = ("paper", "by", "author")
+REV = ("paper", "rev_writes", "author")
 
 
 def links_of(data, count=100):
@@ -84,6 +85,9 @@ def test_all_edges_and_forms_of_links():
         assert torch.equal(batch.n_id[batch.edge_label_index], data.edge_index[:, batch.input_id])
         assert "edge_label" not in batch
     links, _ = links_of(data)
+    of_the_data = homogeneous_data()
+    of_the_data.edge_label = of_the_data.edge_label_time = torch.arange(3000)
+    assert not {"edge_label", "edge_label_time"} & set(next(iter(LinkNeighborLoader(of_the_data, **OPTIONS))).keys())
     expected = digests(LinkNeighborLoader(data, **OPTIONS, edge_label_index=links))
     for form in (links.int(), links.numpy(), links.tolist(), (None, links), links.t().contiguous().t()):
         assert digests(LinkNeighborLoader(data, **OPTIONS, edge_label_index=form)) == expected
@@ -125,6 +129,7 @@ def test_forms_of_negatives():
     links, _ = links_of(data)
     options = dict(OPTIONS, edge_label_index=links)
     expected = digests(LinkNeighborLoader(data, **options, neg_sampling_ratio=1.0))
+    assert digests(LinkNeighborLoader(data, **options, neg_sampling="triplet", neg_sampling_ratio=np.float32(1))) == expected, "as PyG"
     for form in ("binary", ("binary", 1), dict(mode="binary", amount=1), NegativeSampling("binary")):
         assert digests(LinkNeighborLoader(data, **options, neg_sampling=form)) == expected
     assert digests(LinkNeighborLoader(data, **options, neg_sampling_ratio=0.0)) == digests(LinkNeighborLoader(data, **options))
@@ -137,6 +142,7 @@ def test_labels_make_room_for_the_negatives():
     for labels, expected in (
         (torch.arange(100) % 3, torch.arange(100) % 3 + 1),
         (torch.arange(100) % 3 + 1, torch.arange(100) % 3 + 1),
+        (torch.arange(100) % 3 - 1, torch.arange(100) % 3 - 1),
         (torch.arange(200).view(100, 2), torch.arange(200).view(100, 2) + 1),
     ):
         for batch in LinkNeighborLoader(data, **options, edge_label=labels):
@@ -155,6 +161,9 @@ def test_triplets(amount, disjoint):
     links, _ = links_of(data)
     how = dict(neg_sampling=dict(mode="triplet", amount=amount), edge_label_index=links, disjoint=disjoint)
     known = pairs(data.edge_index) | pairs(links)
+    data.edge_label = torch.zeros(900)
+    empty = LinkNeighborLoader(data, **OPTIONS, **how)([])
+    assert empty.dst_neg_index.shape == ((0,) if amount == 1 else (0, amount))
     for batch in LinkNeighborLoader(data, **OPTIONS, **how):
         count = batch.input_id.numel()
         assert torch.equal(batch.n_id[batch.src_index], links[0, batch.input_id])
@@ -270,17 +279,22 @@ def test_typed_triplets_and_types_without_edges():
     ("how", "left_out"),
     [
         ("self", [(WRITES, False)]),
-        ("reverse", [(WRITES, False), (BY, True)]),
-        ([BY], [(BY, True)]),
+        ("reverse", [(WRITES, False), (REV, True)]),
+        (BY, [(BY, True)]),
+        ((list(each) for each in (BY,)), [(BY, True)]),
         ([WRITES, BY], [(WRITES, False), (BY, True)]),
     ],
-    ids=str,
+    ids=["self", "reverse", "one type", "a generator", "both ways"],
 )
 def test_typed_links_left_out(how, left_out):
     data = typed_data()
-    data[BY].edge_index = data[WRITES].edge_index.flip(0)
+    data[BY].edge_index = data[REV].edge_index = data[WRITES].edge_index.flip(0)
+    data[REV].edge_attr = torch.arange(900)
     options = dict(num_neighbors=[-1, -1], batch_size=16, seed=5, edge_label_index=WRITES)
-    for batch, whole in zip(LinkNeighborLoader(data, **options, exclude_links=how), LinkNeighborLoader(data, **options), strict=True):
+    loader = LinkNeighborLoader(data, **options, exclude_links=how)
+    assert digests(loader.beside(WRITES)) == digests(loader)
+    loader.load_state_dict(loader.state_dict() | {"epoch": 0})
+    for batch, whole in zip(loader, LinkNeighborLoader(data, **options), strict=True):
         check_typed(batch, data)
         links, num_removed = data[WRITES].edge_index[:, batch[WRITES].input_id], 0
         for edge_type in data.edge_types:
@@ -326,6 +340,31 @@ def test_times(level, neg_sampling):
     assert digests(LinkNeighborLoader(data, **options)) == digests(LinkNeighborLoader(data, **options, num_workers=2))
 
 
+@pytest.mark.parametrize("amount", [0.5, 1])
+def test_candidates_in_time(amount):
+    """By weight, among those that are there: chi-square. A node of the very time of the link may come; the number of negatives is rounded
+    up."""
+    data = Data(num_nodes=20, edge_index=torch.empty(2, 0, dtype=torch.int64), time=torch.arange(20).flip(0) // 2)
+    weight, links = torch.rand(20, generator=torch.Generator().manual_seed(0)) + 0.1, torch.zeros(2, 9001, dtype=torch.int64)
+    how = dict(edge_label_index=links, edge_label_time=torch.full((9001,), 4), time_attr="time", batch_size=9001, exclude_positives=False)
+    (batch,) = LinkNeighborLoader(data, [1], **how, neg_sampling=NegativeSampling("binary", amount, dst_weight=weight), seed=0)
+    assert batch.edge_label_index.shape[1] == 9001 + (9001 if amount == 1 else 4501)
+    ids = batch.n_id[batch.edge_label_index[1, 9001:]]
+    share = torch.where(data.time <= 4, weight, 0.0).double().numpy()
+    counts = np.bincount(ids, minlength=20)
+    assert not counts[share == 0].any()
+    assert stats.chisquare(counts[share > 0], (share / share.sum() * counts.sum())[share > 0]).pvalue > 1e-3
+
+
+def test_typed_triplets_in_time():
+    data, moments = typed_data(), torch.arange(900) % 50
+    data["paper"].time = torch.arange(500) % 60
+    options = dict(OPTIONS, edge_label_index=WRITES, edge_label_time=moments, time_attr="time", neg_sampling="triplet")
+    for batch in LinkNeighborLoader(data, **options):
+        for node_type in ("author", "paper"):
+            assert torch.equal(batch[node_type].seed_time, moments[batch[WRITES].input_id])
+
+
 def test_times_of_types():
     data, random = typed_data(), torch.Generator().manual_seed(3)
     data["paper"].time = torch.randint(0, 100, (500,), generator=random)
@@ -351,7 +390,7 @@ def typed_store(tmp_path):
 
 def test_a_store_gives_what_its_edges_give(tmp_path):
     store, data = typed_store(tmp_path)
-    options = dict(OPTIONS, edge_label_index=WRITES, neg_sampling="binary", exclude_links="reverse", shuffle=True)
+    options = dict(OPTIONS, edge_label_index=WRITES, neg_sampling="binary", exclude_links=[WRITES, BY], shuffle=True)
     for ours, theirs in zip(LinkNeighborLoader(store, **options), LinkNeighborLoader(data, **options), strict=True):
         assert torch.equal(ours[WRITES].edge_label_index, theirs[WRITES].edge_label_index)
         for node_type in data.node_types:
@@ -399,6 +438,36 @@ def test_what_is_hot_counts_negatives_too():
         deviation = (counts - 360 * share) / np.sqrt(np.maximum(360 * share * (1 - share), 1))
         assert np.abs(deviation).max() < 4.5
         assert abs(deviation.mean()) < 0.3
+
+
+def test_what_is_hot_of_two_types(monkeypatch, tmp_path):
+    """Of a store too, whose edges are counted in blocks; batches may be larger than the set."""
+    monkeypatch.setattr("penstock.feed.links.BLOCK", 7)
+    data = typed_data()
+    data["paper"].time = torch.arange(500).flip(0)
+    weight = torch.rand(500, generator=torch.Generator().manual_seed(0))
+    for source in (data, ingest(typed_data(), tmp_path / "store")):
+        for sampling in ("binary", NegativeSampling("binary", 2, dst_weight=weight), ("triplet", 1)):
+            timed = {} if source is not data else {"time_attr": "time", "edge_label_time": torch.full((900,), 500)}
+            loader = LinkNeighborLoader(source, [1], edge_label_index=WRITES, neg_sampling=sampling, batch_size=90, **timed)
+            first = loader._maker.batches.first_share()
+            negatives = loader._maker.seeds.negatives
+            drawn = negatives.count(90)
+            for node_type, ids, candidates in zip(
+                ("author", "paper"), data[WRITES].edge_index, (negatives.sources, negatives.targets), strict=True
+            ):
+                count, nodes = np.bincount(ids, minlength=data[node_type].num_nodes), data[node_type].num_nodes
+                share = (
+                    np.full(nodes, 1 / nodes)
+                    if isinstance(sampling, (str, tuple)) or node_type == "author"
+                    else (weight.double() / weight.double().sum()).numpy()
+                )
+                expected = 1 - 0.9**count * (1 - share * (candidates is not None)) ** drawn
+                assert np.allclose(first[node_type], expected, atol=1e-6)
+    whole = LinkNeighborLoader(data, [1], edge_label_index=(WRITES, [[1, 2], [3, 4]]), neg_sampling="triplet", batch_size=900)
+    first = whole._maker.batches.first_share()
+    assert (first["author"] == np.isin(np.arange(60), [1, 2])).all()
+    assert np.allclose(first["paper"], np.where(np.isin(np.arange(500), [3, 4]), 1, 1 - (1 - 1 / 500) ** 2))
 
 
 def test_state(tmp_path):
@@ -458,6 +527,63 @@ def test_beside():
     )
 
 
+def test_states_of_other_types_times_and_weights_are_refused():
+    data = typed_data()
+    weight, links = torch.arange(1.0, 61), torch.arange(40).view(2, -1)
+    data["author", "knows", "author"].edge_index, data["author"].time = links, torch.arange(60)
+    data["author", "likes", "author"].edge_index = links
+    base = dict(OPTIONS, edge_label_index=(("author", "knows", "author"), links), edge_label=torch.zeros(20))
+    timed = dict(base, time_attr="time", edge_label_time=torch.arange(20))
+    for options, changes in (
+        (
+            dict(base, neg_sampling=NegativeSampling("binary", src_weight=weight)),
+            {"neg_sampling": NegativeSampling("binary", dst_weight=weight)},
+        ),
+        (
+            dict(base, neg_sampling=NegativeSampling("binary", src_weight=weight, dst_weight=weight)),
+            {"neg_sampling": NegativeSampling("binary", src_weight=weight, dst_weight=weight.flip(0))},
+        ),
+        (base, {"edge_label": torch.zeros(20, 1)}),
+        (base, {"edge_label": torch.zeros(20, dtype=torch.int32)}),
+        (base, {"edge_label_index": (("author", "likes", "author"), links)}),
+        (timed, {"edge_label_time": torch.arange(20) + 1}),
+    ):
+        state = LinkNeighborLoader(data, **options).state_dict()
+        with pytest.raises(StateError, match="another configuration"):
+            LinkNeighborLoader(data, **{**options, **changes}).load_state_dict(state)
+    only = HeteroData({"a": {"num_nodes": 9}, "b": {"num_nodes": 9}, ("a", "to", "b"): {"edge_index": links[:, :9] % 9}})
+    only["b"].time = torch.arange(9)
+    options = dict(edge_label_index=("a", "b"), edge_label_time=torch.arange(9), time_attr="time", neg_sampling="binary", seed=1)
+    state = LinkNeighborLoader(only, [2], **options).state_dict()
+    only["b"].time = torch.arange(9).flip(0)  # of no edge's source: of negatives alone
+    with pytest.raises(StateError, match="another configuration"):
+        LinkNeighborLoader(only, [2], **options).load_state_dict(state)
+
+
+def test_orders_that_look_at_the_graph_go_by_the_targets():
+    data = typed_data()
+    for order in ("proximity", "community"):
+        seen = [batch[WRITES].input_id for batch in LinkNeighborLoader(data, **OPTIONS, edge_label_index=WRITES, order=order)]
+        assert sorted(torch.cat(seen).tolist()) == list(range(900))
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_all_edges_of_a_store_are_not_looked_at_before_a_batch_asks(is_named, tmp_path, monkeypatch):
+    store = ingest(homogeneous_data(), tmp_path / "store")
+    monkeypatch.setattr("penstock.feed.links.EdgeEnds.at", lambda *_: pytest.fail("looked at"))
+    LinkNeighborLoader(store, **OPTIONS, **({"order": "random"} if is_named else {"shuffle": True}))
+
+
+def test_damaged_lists_are_told_as_such(tmp_path):
+    for name, what in (("indices", "comes from node 99999"), ("indptr", "lies outside its")):
+        store = ingest(homogeneous_data(), tmp_path / name)
+        path = next(path for path in (tmp_path / name).rglob(f"{name}.npy"))
+        np.load(path, mmap_mode="r+")[5] = 99999
+        for options in ({}, {"neg_sampling": "binary"}):
+            with pytest.raises((CorruptStoreError, PipelineError), match=what):
+                list(LinkNeighborLoader(penstock.Store(store.path), **OPTIONS, **options))
+
+
 @pytest.mark.parametrize("order", ["sequential", "random", "proximity", "community"])
 def test_orders(order):
     data = homogeneous_data()
@@ -477,7 +603,14 @@ def test_transform_of_the_sampler_output():
         output.metadata = (input_id, index.flip(0), label + 1, None)
         return output
 
+    def cut(output):
+        output.metadata = output.metadata[:1]
+        return output
+
     options = dict(OPTIONS, edge_label_index=links, edge_label=labels)
+    for batch in LinkNeighborLoader(data, **options, transform_sampler_output=cut):
+        assert torch.equal(batch.n_id[batch.edge_label_index], links[:, batch.input_id])
+        assert torch.equal(batch.edge_label, labels[batch.input_id])
     for batch in LinkNeighborLoader(data, **options, transform_sampler_output=transform):
         assert torch.equal(batch.n_id[batch.edge_label_index.flip(0)], links[:, batch.input_id])
         assert torch.equal(batch.edge_label, labels[batch.input_id] + 1)
@@ -515,3 +648,30 @@ def test_an_edge_type_by_its_ends_alone_must_tell():
     data["author", "to", "paper"].edge_index = data[WRITES].edge_index
     batch = next(iter(LinkNeighborLoader(data, [2], edge_label_index=("author", "paper"))))
     assert batch.input_type == ("author", "to", "paper")
+
+
+def test_reverses_by_name():
+    """A type that joins a node type to itself, and another that holds its reverses."""
+    follows, back = ("a", "follows", "a"), ("a", "rev_follows", "a")
+    ends = torch.randint(0, 30, (2, 200), generator=torch.Generator().manual_seed(0))
+    data = HeteroData({"a": {"num_nodes": 30}, follows: {"edge_index": ends}, back: {"edge_index": ends.flip(0)}})
+    for given, edge_type in ((follows, follows), (back, back)):
+        for batch in LinkNeighborLoader(data, [-1], edge_label_index=given, exclude_links="reverse", batch_size=20):
+            asked = pairs(data[edge_type].edge_index[:, batch[edge_type].input_id])
+            for other in (follows, back):
+                found = pairs(batch["a"].n_id[batch[other].edge_index])
+                assert not found & {pair[::-1] for pair in asked}
+            assert not pairs(batch["a"].n_id[batch[edge_type].edge_index]) & asked
+
+
+def test_links_of_a_type_without_edges_leave_nothing_out():
+    data = typed_data()
+    likes = ("author", "likes", "venue")
+    for batch in LinkNeighborLoader(data, [2], edge_label_index=(likes, [[1], [2]]), exclude_links="self"):
+        assert "num_excluded_edges" not in batch[likes]
+
+
+def test_trees_of_all_types_are_counted_together(monkeypatch):
+    monkeypatch.setattr("penstock.rng.MAX_COPIES", 50)
+    with pytest.raises((UsageError, PipelineError), match="at most 50 seeds a batch, got 64"):
+        next(iter(LinkNeighborLoader(typed_data(), **OPTIONS, edge_label_index=WRITES, disjoint=True)))

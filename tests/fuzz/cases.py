@@ -117,13 +117,19 @@ class Case:
         """A batch of a loader is what it must be, and what PyG's own loader makes of the same sample."""
         from tests.fuzz.oracle import check_against_pyg, check_batch  # which knows of cases
 
-        drawn_only, drawn = self, batch
-        if self.options["subgraph_type"] == "bidirectional":  # the same, with the edges that are drawn and no others
-            drawn_only = replace(self, options={**self.options, "subgraph_type": "directional", "transform": None})
-            drawn = drawn_only.open()(positions, **place)
+        drawn_only, draw = self.drawn_only
+        drawn = batch if draw is None else draw(positions, **place)
         check_batch(self, batch, positions)
         check_batch(drawn_only, drawn, positions)
         check_against_pyg(self, batch, drawn, positions)
+
+    @cached_property
+    def drawn_only(self):
+        """The same with the edges that are drawn and no others, and a loader of it; None: it is so itself."""
+        if self.options["subgraph_type"] != "bidirectional":
+            return self, None
+        only = replace(self, options={**self.options, "subgraph_type": "directional", "transform": None})
+        return only, only.open()
 
     def beside(self, loader):
         """Digests of a loader beside one, and of one of its own, over a few of the seeds."""

@@ -19,6 +19,7 @@ from penstock.feed.inputs.base import as_numbers
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
+from penstock.order.by_name import NEAR
 from penstock.records import EdgeType
 from penstock.sample.neighbor import check_ids
 from penstock.sample.seeds import NodeSeeds, SeedSet
@@ -38,7 +39,8 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
     if order is not None and (options.sampler is not None or options.batch_sampler is not None):
         raise UsageError("order excludes sampler and batch_sampler: each says which seeds come when")
     if isinstance(order, str):
-        return order_by_name(order, source.order_from, seeds.nodes(), seed=seed, batch_size=options.batch_size)
+        nodes = seeds.nodes() if order in NEAR else ("", range(num_seeds))
+        return order_by_name(order, source.order_from, nodes, seed=seed, batch_size=options.batch_size)
     if order is not None:
         if not all(hasattr(order, name) for name in ("num_seeds", "num_batches", "batch")):
             raise UsageError(f"order must be a name or an order (see penstock.order), got {type(order).__name__}")

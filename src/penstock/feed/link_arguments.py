@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
-from typing import Any, cast
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +17,25 @@ from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids
 from penstock.feed.links import Ends, GivenEnds, LinkSeeds
 from penstock.records import EdgeType, Graph
-from penstock.sample.negatives import Adjacency, Candidates, Negatives, adjacency_of, make_candidates
+from penstock.sample.negatives import Candidates, Negatives, adjacency_of, make_adjacency, make_candidates
 from penstock.sample.times import Timestamps, as_moments
 
 logger = logging.getLogger("penstock")
 
 WAYS = ("self", "reverse")
+
+LABELS = (
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
 
 LOOKED_AT = 32
 """Links, to know whether they are edges."""
@@ -37,16 +51,20 @@ def choose_links(
     input_id: Any = None,
     neg_sampling: NegativeSampling | None = None,
     exclude_positives: bool = True,
-    exclude_links: str | Sequence[EdgeType] | None = None,
+    exclude_links: Any = None,
+    bidirectional: bool = False,
     disjoint: bool = False,
 ) -> LinkSeeds:
-    """The set of links; there must be some. Arguments as of `LinkNeighborLoader`; `times` where samples are by time."""
+    """The set of links; there must be some. Arguments as of `LinkNeighborLoader`; `times` where samples are by time; `bidirectional`: the
+    reverses of edges are put to a sample."""
     edge_type, ends, numbers, are_all = source.links(edge_label_index)
     if len(ends) == 0:
         raise UsageError("edge_label_index is empty: there is nothing to load; check the split or the edge type")
-    if isinstance(ends, GivenEnds):
+    if isinstance(ends, GivenEnds) and not are_all:
         _check_ends(source.graph, edge_type, ends)
     left_out = choose_left_out(source.graph, edge_type, exclude_links)
+    if bidirectional:
+        _check_reverses(source.graph, edge_type, left_out)
     if not left_out and (are_all or _are_edges(source.graph, edge_type, ends)):
         _warn_of_leaks()
     negatives = None
@@ -65,52 +83,67 @@ def choose_links(
 
 
 def choose_negatives(neg_sampling: Any, neg_sampling_ratio: Any) -> NegativeSampling | None:
-    """How negatives are drawn, in any of PyG's forms."""
-    if neg_sampling_ratio is not None and not isinstance(neg_sampling_ratio, (int, float)):
-        raise UsageError(f"neg_sampling_ratio is a number, negatives for each link; got {neg_sampling_ratio!r}")
+    """How negatives are drawn, in any of PyG's forms; the ratio comes first, as in PyG."""
     try:
-        if neg_sampling_ratio:
-            return NegativeSampling("binary", neg_sampling_ratio)
-        return cast(Any, NegativeSampling.cast(neg_sampling))
+        ratio = 0.0 if neg_sampling_ratio is None else float(neg_sampling_ratio)
+    except (TypeError, ValueError):
+        raise UsageError(f"neg_sampling_ratio is a number, negatives for each link; got {neg_sampling_ratio!r}") from None
+    try:
+        how: Any = NegativeSampling("binary", ratio) if ratio else NegativeSampling.cast(neg_sampling)
     except (TypeError, ValueError) as error:
         raise UsageError(f"neg_sampling: {error}") from None
+    if how is not None and not math.isfinite(how.amount):
+        raise UsageError(f"neg_sampling: a link has so many negatives, or a share of one; got {how.amount}")
+    return how
 
 
 def choose_left_out(graph: Graph, edge_type: EdgeType, exclude_links: Any) -> list[tuple[EdgeType, bool]]:
     """Which edges like the links of a batch are left out of its sample: (edge type, whether they run the other way)."""
     if exclude_links is None:
         return []
-    source, _, target = edge_type
-    if isinstance(exclude_links, str):
-        if exclude_links not in WAYS:
-            raise UsageError(f"exclude_links must be one of {', '.join(WAYS)}, or edge types; got {exclude_links!r}")
+    if exclude_links in WAYS:
         chosen = [(edge_type, False)]
         if exclude_links == "reverse":
             chosen += [(e, True) for e in _reverses(graph, edge_type)]
         return [(e, is_reversed) for e, is_reversed in chosen if e in graph.adjacency]
-    chosen = []
-    for each in exclude_links:
-        if each not in graph.adjacency:
-            raise UsageError(f"exclude_links: {each!r} is no edge type of the graph, which are {list(graph.adjacency)}")
-        ways = [((source, target), False), ((target, source), True)]
-        found = [(tuple(each), is_reversed) for ends, is_reversed in ways if ends == (each[0], each[2])]
+    if isinstance(exclude_links, str) or not isinstance(exclude_links, Iterable):
+        raise UsageError(f"exclude_links must be one of {', '.join(WAYS)}, or edge types; got {exclude_links!r}")
+    chosen, given = [], list(exclude_links)
+    for each in [given] if all(isinstance(part, str) for part in given) else given:
+        name = tuple(each) if isinstance(each, (tuple, list)) else each
+        if name not in graph.adjacency:
+            raise UsageError(f"exclude_links: {name!r} is no edge type of the graph, which are {list(graph.adjacency)}")
+        ways = [((edge_type[0], edge_type[2]), False), ((edge_type[2], edge_type[0]), True)]
+        found = [(name, is_reversed) for ends, is_reversed in ways if ends == (name[0], name[2])]
         if not found:
-            raise UsageError(f"exclude_links: edges {'/'.join(each)} do not join the types of links {'/'.join(edge_type)}")
+            raise UsageError(f"exclude_links: edges {'/'.join(name)} do not join the types of links {'/'.join(edge_type)}")
         chosen += found
     return chosen
 
 
 def _reverses(graph: Graph, edge_type: EdgeType) -> list[EdgeType]:
-    """The edge types that hold the reverses of one, by PyG's names (`ToUndirected`), or the only one that joins its types the other way."""
+    """The edge types that hold the reverses of one, by PyG's names (`ToUndirected`); a type that joins a node type to itself may hold its
+    own. Others that join the types the other way may or may not be reverses: who leaves them out says so."""
     source, name, target = edge_type
-    named = [(target, f"rev_{name}", source), (target, name.removeprefix("rev_"), source)]
+    named = [e for e in ((target, f"rev_{name}", source), (target, name.removeprefix("rev_"), source)) if e in graph.adjacency]
     if source == target:
-        return [edge_type, *(e for e in named if e != edge_type and e in graph.adjacency)]
+        return list(dict.fromkeys([edge_type, *named]))
     others = [e for e in graph.adjacency if (e[0], e[2]) == (target, source)]
-    found = [e for e in others if e in named] or others
-    if len(found) > 1:
-        raise UsageError(f"exclude_links='reverse': which of {found} are the reverses of {edge_type}? Give a list of edge types")
-    return found
+    if others and not named:
+        raise UsageError(
+            f"exclude_links='reverse': are any of {others} the reverses of {edge_type}? Give the edge types to leave out of, or 'self'"
+        )
+    return named
+
+
+def _check_reverses(graph: Graph, edge_type: EdgeType, left_out: Sequence[tuple[EdgeType, bool]]) -> None:
+    """Raise where edges that are left out would come back as the reverses of others."""
+    has_others = any((e[0], e[2]) == (edge_type[2], edge_type[0]) for e in graph.adjacency)
+    if left_out and has_others and not any(is_reversed for _, is_reversed in left_out):
+        raise UsageError(
+            "exclude_links with subgraph_type='bidirectional', which adds the reverses of edges, would leave answers in: take "
+            "exclude_links='reverse', or the edge types of both directions"
+        )
 
 
 def _are_edges(graph: Graph, edge_type: EdgeType, ends: Ends) -> bool:
@@ -148,10 +181,16 @@ def _labels(edge_label: Any, num_links: int, neg_sampling: NegativeSampling | No
         return None
     if neg_sampling is not None and neg_sampling.is_triplet():
         raise UsageError("edge_label has no place in triplets, whose index tells links from negatives: leave it out")
-    labels = torch.as_tensor(edge_label, device="cpu")
+    try:
+        labels = torch.as_tensor(edge_label, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"edge_label is no tensor: {error}") from None
+    if labels.layout != torch.strided or labels.dtype not in LABELS:
+        what = str(labels.layout if labels.layout != torch.strided else labels.dtype)
+        raise InputError(f"edge_label is {what}: labels are dense, of bool, of integers with a sign or uint8, or of floating point")
     if labels.dim() == 0 or labels.shape[0] != num_links:
         raise InputError(f"edge_label must have an entry for each of the {num_links} links, got {list(labels.shape)}")
-    return labels + 1 if neg_sampling is not None and labels.min() == 0 else labels
+    return labels + 1 if neg_sampling is not None and labels.numel() and labels.min() == 0 else labels
 
 
 def _input_ids(input_id: Any, num_links: int) -> np.ndarray:
@@ -179,19 +218,19 @@ def _negatives(
     """How negatives are drawn. `given`: ends of links that are not all edges."""
 
     def candidates(node_type: str, weight: Any) -> Candidates:
-        weight = None if weight is None else np.asarray(weight.detach().cpu() if isinstance(weight, torch.Tensor) else weight)
+        weight = None if weight is None else as_numbers(weight, "neg_sampling: weight")
         moments = None if times is None else times.of_nodes.get(node_type)
         return make_candidates(node_type, graph.num_nodes[node_type], weight, moments)
 
-    targets, positives = candidates(edge_type[2], how.dst_weight), []
+    targets = candidates(edge_type[2], how.dst_weight)
     sources = None if how.is_triplet() else targets
     if sources is not None and not (edge_type[0] == edge_type[2] and how.src_weight is how.dst_weight):
         sources = candidates(edge_type[0], how.src_weight)
+    edges = links = None
     if exclude_positives:
         if edge_type in graph.adjacency:
             graph.check_lists()
-            csc = graph.adjacency[edge_type]
-            positives.append(Adjacency(csc.indptr, csc.indices))
+            edges = make_adjacency(graph.adjacency[edge_type].indptr, graph.adjacency[edge_type].indices)
         if given is not None:
-            positives.append(adjacency_of(given.sources, given.targets, graph.num_nodes[edge_type[0]], graph.num_nodes[edge_type[2]]))
-    return Negatives(how.amount, sources, targets, positives)
+            links = adjacency_of(given.sources, given.targets, graph.num_nodes[edge_type[0]], graph.num_nodes[edge_type[2]])
+    return Negatives(how.amount, sources, targets, edges, links)

@@ -6,7 +6,7 @@ epoch e is a pure function of (graph, links, configuration, seed, e, i), its neg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,8 +36,9 @@ class LinkNeighborLoader(Loader):
         neg_sampling_ratio: of binary negatives; the older way to say so.
         exclude_positives: a negative is no edge of the type of the links, at whatever time, nor one of the links of the loader. What cannot
             be found is counted (`num_false_negatives`). False: any pair may come, as in PyG.
-        exclude_links: "self": edges of the sample that are links of the batch are left out; "reverse": and edges that run the other way; or
-            the edge types to leave out of. They are counted (`num_excluded_edges`). None: edges stay, as in PyG.
+        exclude_links: "self": edges of the sample that are links of the batch are left out; "reverse": and edges that run the other way, of
+            the same type or of that named "rev_..."; or the edge types to leave out of, in any direction that goes with the links. They are
+            counted (`num_excluded_edges`). None: edges stay, as in PyG.
         input_id: int64[n], what the batches' `input_id` says of each link; default: its position, of all edges of a store `e_id`.
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
@@ -80,12 +81,13 @@ class LinkNeighborLoader(Loader):
         shards: Seat | None = None,
         **kwargs: Any,
     ) -> None:
-        if exclude_links == "self" and choose_subgraph(subgraph_type) == SubgraphType.bidirectional:
-            raise UsageError(
-                "exclude_links='self' with subgraph_type='bidirectional', which adds the reverse of each edge, would leave answers in: "
-                "take exclude_links='reverse'"
-            )
-        self._choose = partial(choose_links, disjoint=disjoint, exclude_positives=exclude_positives, exclude_links=exclude_links)
+        if "split" in kwargs:
+            raise UsageError("links have no splits by name: give those of a part (edge_label_index)")
+        if isinstance(exclude_links, Iterable) and not isinstance(exclude_links, str):
+            exclude_links = list(exclude_links)  # for loaders beside this one too
+        bidirectional = choose_subgraph(subgraph_type) == SubgraphType.bidirectional
+        how = {"exclude_positives": exclude_positives, "exclude_links": exclude_links, "bidirectional": bidirectional}
+        self._choose = partial(choose_links, disjoint=disjoint, **how)
         links = {"edge_label_index": edge_label_index, "edge_label": edge_label, "edge_label_time": edge_label_time, "input_id": input_id}
         super().__init__(
             data,

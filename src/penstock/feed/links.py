@@ -6,20 +6,22 @@ Invariants: a pure function of these; unless trees are disjoint, each node is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from penstock.errors import damaged_list, damaged_neighbor
+from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.kernels.links import cpu
-from penstock.records import CSC, EdgeType, NodeType, Sample
+from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges
 from penstock.sample.negatives import Candidates, Negatives
 from penstock.sample.seeds import Begun
 
 BLOCK = 1 << 22
-"""Links that are looked at at once."""
+"""Edges of a store that are looked at at once."""
 
 
 class Ends(Protocol):
@@ -31,6 +33,10 @@ class Ends(Protocol):
         """int64[n] sources and int64[n] targets of the links of these numbers."""
         ...
 
+    def count(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        """Add to int64[num_nodes] of either end's type how many links each node has there; both may be the same array."""
+        ...
+
     def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
         """What tells them from others."""
         ...
@@ -38,7 +44,7 @@ class Ends(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GivenEnds:
-    """Ends in two arrays, int[n]."""
+    """Ends in two arrays, int[n], all of them nodes of their types."""
 
     sources: np.ndarray
     targets: np.ndarray
@@ -50,6 +56,11 @@ class GivenEnds:
         """See `Ends`."""
         return self.sources[numbers].astype(np.int64), self.targets[numbers].astype(np.int64)
 
+    def count(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        """See `Ends`."""
+        build_kernels.count_degrees(self.sources, sources)
+        build_kernels.count_degrees(self.targets, targets)
+
     def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
         """See `Ends`."""
         return f"{len(self)} {of(self.sources)} {of(self.targets)}"
@@ -57,17 +68,34 @@ class GivenEnds:
 
 @dataclass(frozen=True, slots=True)
 class EdgeEnds:
-    """All edges of a graph, by their position in it: nothing is copied."""
+    """All edges of a type of a graph, by their position in it: nothing is copied."""
 
+    edge_type: EdgeType
     csc: CSC
+    num_sources: int
 
     def __len__(self) -> int:
         return self.csc.num_edges
 
     def at(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Ends`."""
+        """See `Ends`; CorruptStoreError where the lists are damaged."""
         targets = np.searchsorted(self.csc.indptr, numbers, side="right") - 1
-        return self.csc.indices[numbers].astype(np.int64), targets
+        if targets.size and not 0 <= targets.min() <= targets.max() < self.csc.num_dst:
+            raise damaged_list(self.edge_type, max(0, int(targets.min())), len(self))
+        return self._sources(numbers), targets
+
+    def count(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        """See `Ends`; CorruptStoreError where the lists are damaged."""
+        for first in range(0, len(self), BLOCK):
+            build_kernels.count_degrees(self._sources(np.arange(first, min(first + BLOCK, len(self)))), sources)
+        targets += np.diff(self.csc.indptr)
+
+    def _sources(self, numbers: np.ndarray) -> np.ndarray:
+        sources = self.csc.indices[numbers].astype(np.int64)
+        if sources.size and not 0 <= sources.min() <= sources.max() < self.num_sources:
+            bad = np.flatnonzero((sources < 0) | (sources >= self.num_sources))[0]
+            raise damaged_neighbor(self.edge_type, self.num_sources, int(numbers[bad]), int(sources[bad]))
+        return sources
 
     def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
         """See `Ends`."""
@@ -138,10 +166,10 @@ class LinkSeeds:
         if self.negatives is not None:
             more, others, num_positives = self.negatives.draw(sources, times, seed=seed, epoch=epoch, batch=batch)
             targets = np.concatenate([targets, others])
-            of_targets = np.concatenate([owners, np.arange(others.size) % max(1, owners.size)])
+            of_targets = np.concatenate([owners, np.arange(others.size) % owners.size])
             if not self.is_triplet:
                 sources, of_sources = np.concatenate([sources, more]), of_targets
-            if self.negatives.positives:
+            if self.negatives.are_exact:
                 notes["num_false_negatives"] = num_positives
         nodes, first, second = self._seeds(sources, targets)
         owners, moments = np.concatenate([of_sources, of_targets]), None
@@ -169,9 +197,9 @@ class LinkSeeds:
     def _told(self, positions: np.ndarray, first: np.ndarray, second: np.ndarray, times: np.ndarray | None) -> tuple[Any, ...]:
         """What a batch says beside `input_id`, in PyG's order."""
         num_links = positions.size
-        if self.is_triplet:
-            negatives = second[num_links:].reshape(-1, num_links).T if num_links else second
-            negatives = negatives[:, 0] if negatives.ndim == 2 and negatives.shape[1] == 1 else negatives
+        if self.negatives is not None and self.is_triplet:
+            negatives = second[num_links:].reshape(int(self.negatives.amount), num_links).T
+            negatives = negatives[:, 0] if negatives.shape[1] == 1 else negatives
             return first, second[:num_links], np.ascontiguousarray(negatives), times
         labels = None if self.labels is None else self.labels[torch.from_numpy(positions)]
         if self.negatives is not None:
@@ -181,26 +209,20 @@ class LinkSeeds:
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
         """The targets."""
-        return self.edge_type[2], np.concatenate([targets for _, targets in self._blocks()])
+        return self.edge_type[2], self.ends.at(np.arange(len(self)))[1]
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
         """By how many links a node has, and how likely negatives are to hit it."""
-        chance, avoided = min(1.0, batch_size / max(1, len(self))), {t: np.ones(num_nodes[t]) for t in self.node_types}
-        counts = {t: np.zeros(num_nodes[t]) for t in self.node_types}
-        for ends in self._blocks():
-            for node_type, ids in zip((self.edge_type[0], self.edge_type[2]), ends, strict=True):
-                counts[node_type] += np.bincount(ids, minlength=num_nodes[node_type])
-        for node_type, count in counts.items():
-            avoided[node_type] *= (1.0 - chance) ** count
+        counts = {node_type: np.zeros(num_nodes[node_type], np.int64) for node_type in self.node_types}
+        self.ends.count(counts[self.edge_type[0]], counts[self.edge_type[2]])
+        missed = 1.0 - min(1.0, batch_size / max(1, len(self)))  # a link, by a batch
+        avoided = {node_type: missed**count for node_type, count in counts.items()}
         if self.negatives is not None:
             drawn = self.negatives.count(min(batch_size, len(self)))
             for node_type, candidates in ((self.edge_type[0], self.negatives.sources), (self.edge_type[2], self.negatives.targets)):
                 if candidates is not None:
                     avoided[node_type] *= (1.0 - _chances(candidates)) ** drawn
-        return {node_type: 1.0 - each for node_type, each in avoided.items()}
-
-    def _blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return (self.ends.at(np.arange(first, min(first + BLOCK, len(self)))) for first in range(0, len(self), BLOCK))
+        return {node_type: np.subtract(1.0, each, out=each) for node_type, each in avoided.items()}
 
     def finish(self, sample: Sample, begun: Begun) -> None:
         """Number trees by the links that they belong to, and leave out edges like the links."""
@@ -211,7 +233,7 @@ class LinkSeeds:
             links: dict[EdgeType, list[np.ndarray]] = {}
             for edge_type, is_reversed in self.left_out:
                 links.setdefault(edge_type, []).append(begun.links[::-1] if is_reversed else begun.links)
-            begun.notes["num_excluded_edges"] = sum(leave_out(sample, e, np.concatenate(each, axis=1)) for e, each in links.items())
+            begun.notes["num_excluded_edges"] = sum(_leave_out(sample, e, np.concatenate(each, axis=1)) for e, each in links.items())
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
         """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""
@@ -233,21 +255,21 @@ class LinkSeeds:
         told = {"edge_label_index": f"{'/'.join(self.edge_type)} {self.ends.fingerprint(fingerprint)}"}
         given = {"input_id": self.input_ids, "edge_label_time": self.times, "edge_label": self.labels}
         for name, values in given.items():
-            if values is not None:
-                told[name] = fingerprint(as_array(values)) if isinstance(values, torch.Tensor) else fingerprint(values)
+            if isinstance(values, torch.Tensor):
+                bits = values.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+                told[name] = f"{values.dtype} {list(values.shape)} {fingerprint(bits)}"
+            elif values is not None:
+                told[name] = fingerprint(values)
         if (negatives := self.negatives) is not None:
-            pools = [each for each in (negatives.sources, negatives.targets) if each is not None]
-            weights = [fingerprint(each.sums) for each in pools if each.sums.size]
             kind = "triplet" if self.is_triplet else "binary"
-            told["neg_sampling"] = " ".join([kind, str(negatives.amount), *weights, f"exclude_positives={bool(negatives.positives)}"])
+            told["neg_sampling"] = f"{kind} {negatives.amount}, exclude_positives={negatives.are_exact}"
+            for name, pool in (("sources", negatives.sources), ("targets", negatives.targets)):
+                if pool is not None:
+                    parts = (pool.order, pool.times, pool.sums)
+                    told[f"negative {name}"] = " ".join(fingerprint(part) if part.size else "any" for part in parts)
         if self.left_out:
             told["exclude_links"] = ", ".join(f"{'/'.join(e)}{' reversed' * is_reversed}" for e, is_reversed in self.left_out)
         return told
-
-
-def as_array(values: torch.Tensor) -> np.ndarray:
-    """The bits of a tensor of any dtype."""
-    return values.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _chances(candidates: Candidates) -> np.ndarray | float:
@@ -262,22 +284,9 @@ def _chances(candidates: Candidates) -> np.ndarray | float:
     return found
 
 
-def leave_out(sample: Sample, edge_type: EdgeType, links: np.ndarray) -> int:
+def _leave_out(sample: Sample, edge_type: EdgeType, links: np.ndarray) -> int:
     """Leave the edges of a type that are like some links, int64[2, n] ids, out of a sample. Returns how many there were."""
-    edges = sample.edges[edge_type]
-    by_target = np.lexsort(links)
-    sources, targets = links[:, by_target]
-    distinct, firsts = np.unique(targets, return_index=True)
-    hop_ends = np.cumsum(edges.num_per_hop or [], dtype=np.int64)
-    row_ptr, positions, whole, num_edges = edges.row_ptr, edges.positions, edges.edge_index.reshape(-1), edges.positions.size
-    kept = cpu.leave_out(
-        sample.nodes[edge_type[0]], sample.nodes[edge_type[2]], distinct, np.append(firsts, targets.size), np.ascontiguousarray(sources),
-        whole[:num_edges], whole[num_edges:], row_ptr, positions, hop_ends,
-    )  # fmt: skip
-    num_removed = num_edges - kept
-    if num_removed:
-        whole[kept : 2 * kept] = whole[num_edges : num_edges + kept]
-        edge_index = whole[: 2 * kept].reshape(2, kept)
-        hops = None if edges.num_per_hop is None else np.diff(hop_ends, prepend=0).tolist()
-        sample.edges[edge_type] = replace(edges, edge_index=edge_index, positions=positions[:kept], num_per_hop=hops)
-    return num_removed
+    edges, (source, _, target) = sample.edges[edge_type], edge_type
+    parts = edges.edge_index, edges.row_ptr, edges.positions, edges.num_per_hop
+    sample.edges[edge_type] = SampledEdges(*cpu.leave_out(sample.nodes[source], sample.nodes[target], links, *parts))
+    return edges.positions.size - sample.edges[edge_type].positions.size

@@ -60,6 +60,7 @@ class Loader:
         data: Any,
         num_neighbors: Sequence[int] | Mapping[tuple[str, str, str], Sequence[int]],
         choose: Choose,
+        /,
         *,
         replace: bool = False,
         subgraph_type: SubgraphType | str = "directional",

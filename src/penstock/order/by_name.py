@@ -18,13 +18,13 @@ ORDERS = ("random", *NEAR, "sequential")
 
 
 def order_by_name(
-    name: str, graph: Any, seeds: tuple[NodeType, np.ndarray], labels: np.ndarray | None = None, *, seed: int, batch_size: int
+    name: str, graph: Any, seeds: tuple[NodeType, Any], labels: np.ndarray | None = None, *, seed: int, batch_size: int
 ) -> Order:
-    """Make the order of that name; arguments as of `proximity_order`."""
+    """Make the order of that name; arguments as of `proximity_order`. Of orders that are not `NEAR`, only the number of seeds counts."""
     if name == "random":
-        return RandomOrder(seeds[1].size, seed)
+        return RandomOrder(len(seeds[1]), seed)
     if name == "sequential":
-        return SequentialOrder(seeds[1].size)
+        return SequentialOrder(len(seeds[1]))
     if name in NEAR:
         return proximity_order(graph, seeds, labels, seed=seed, batch_size=batch_size, by_community=name == "community")
     raise UsageError(f"order must be one of {', '.join(ORDERS)}; got {name!r}")

@@ -7,7 +7,6 @@ the links); no candidate of a link is later than the link; a pair that an edge j
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,21 +17,50 @@ from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.kernels.links import cpu
 from penstock.records import NodeType, index_dtype
+from penstock.store.budget import require_room
 
 ATTEMPTS = 64
 """To find a pair that no edge joins. Where fewer than half of all pairs are edges, all of them fail for one in 2**64."""
+
+LONGEST = 2048
+"""A list that is read whole for each pair that is looked up: in less than a microsecond."""
 
 _NO_IDS, _NO_SUMS = np.empty(0, np.int64), np.empty(0, np.float64)
 
 
 class Adjacency(NamedTuple):
-    """Links by their targets: the sources of links into v are `indices[indptr[v]:indptr[v + 1]]`."""
+    """Links by their targets, to be looked up: the sources of links into v are `indices[indptr[v]:indptr[v + 1]]`, in any order.
+
+    Attributes:
+        longest: longer lists are there again, their sources in order: that of long_targets[i], which ascend, at
+            long_sources[long_ptr[i]:long_ptr[i + 1]].
+    """
 
     indptr: np.ndarray
     indices: np.ndarray
+    longest: int
+    long_targets: np.ndarray
+    long_ptr: np.ndarray
+    long_sources: np.ndarray
 
 
-NOTHING = Adjacency(_NO_IDS, np.empty(0, np.int32))
+def make_adjacency(indptr: np.ndarray, indices: np.ndarray, longest: int = LONGEST) -> Adjacency:
+    """Make lists fit to be looked up. Cost: 4 bytes (8 from 2**31 nodes on) for each edge in a list of more than `longest`.
+
+    Raises BudgetError where they do not fit into the container around this process.
+    """
+    degrees = np.diff(indptr)
+    targets = np.flatnonzero(degrees > longest)
+    ptr = np.concatenate([[0], np.cumsum(degrees[targets])]).astype(np.int64)
+    num_bytes = int(ptr[-1]) * indices.itemsize
+    require_room(num_bytes, "looking up negative links in long lists", "take exclude_positives=False, or more memory")
+    sources = np.empty(int(ptr[-1]), indices.dtype)
+    for target, first, end in zip(targets, ptr, ptr[1:], strict=False):
+        sources[first:end] = np.sort(indices[indptr[target] : indptr[target + 1]])
+    return Adjacency(indptr, indices, longest, targets, ptr, sources)
+
+
+NOTHING = make_adjacency(np.zeros(1, np.int64), np.empty(0, np.int32))._replace(indptr=_NO_IDS)
 
 
 def adjacency_of(sources: np.ndarray, targets: np.ndarray, num_sources: int, num_targets: int) -> Adjacency:
@@ -41,7 +69,7 @@ def adjacency_of(sources: np.ndarray, targets: np.ndarray, num_sources: int, num
     build_kernels.count_degrees(targets, degrees[1:])
     indptr, indices = np.cumsum(degrees, out=degrees), np.empty(sources.size, index_dtype(num_sources))
     build_kernels.place_edges(sources, targets, indptr[:-1].copy(), indices, np.empty(sources.size, index_dtype(sources.size)))
-    return Adjacency(indptr, indices)
+    return make_adjacency(indptr, indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +114,11 @@ def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | No
         return Candidates(num_nodes, order, moments, _NO_SUMS)
     if weight.shape != (num_nodes,):
         raise InputError(f"neg_sampling: weights are one number for each of the {num_nodes} nodes of '{node_type}', got {weight.shape}")
+    with np.errstate(over="ignore"):
+        total = weight.sum(dtype=np.float64) if weight.dtype.kind in "biuf" else np.nan
+    if not 0 < total < np.inf or (weight < 0).any():
+        raise InputError(f"neg_sampling: weights of '{node_type}' must be finite numbers, 0 or more, and not all 0")
     weight = weight.astype(np.float64)
-    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.sum() > 0:
-        raise InputError(f"neg_sampling: weights of '{node_type}' must be finite, 0 or more, and not all 0")
     return Candidates(num_nodes, order, moments, np.cumsum(weight if times is None else weight[order]))
 
 
@@ -99,13 +129,19 @@ class Negatives:
     Attributes:
         amount: of them, for each link.
         sources, targets: who the ends may be. Without sources, a negative keeps the source of its link.
-        positives: at most two adjacencies whose links are no negatives.
+        edges, given: links that are no negatives, of the graph, and of the loader where these are others; None: any pair may be drawn.
     """
 
     amount: float
     sources: Candidates | None
     targets: Candidates
-    positives: Sequence[Adjacency] = ()
+    edges: Adjacency | None = None
+    given: Adjacency | None = None
+
+    @property
+    def are_exact(self) -> bool:
+        """Whether pairs are looked up."""
+        return self.edges is not None or self.given is not None
 
     def count(self, num_links: int) -> int:
         """Negatives of so many links."""
@@ -122,16 +158,15 @@ class Negatives:
             (int64[count] sources, int64[count] targets, how many of them are positives all the same).
         """
         count = self.count(sources.size)
-        links = np.arange(count) % max(1, sources.size)
+        links = np.arange(count) % sources.size
         until = None if times is None else times[links]
         kept = sources[links] if self.sources is None else _NO_IDS
         drawn = np.empty(count, np.int64), np.empty(count, np.int64)
         of_sources = self.sources or self.targets
-        first, second = (*self.positives, NOTHING, NOTHING)[:2]
         num_positives = cpu.draw_negatives(
             rng.derive_key(seed, epoch, rng.NEGATIVE), batch, np.ascontiguousarray(kept),
             of_sources.most(count, until), of_sources.order, of_sources.sums,
             self.targets.most(count, until), self.targets.order, self.targets.sums,
-            *first, *second, ATTEMPTS, *drawn,
+            self.edges or NOTHING, self.given or NOTHING, ATTEMPTS, *drawn,
         )  # fmt: skip
         return *drawn, num_positives

@@ -101,7 +101,7 @@ class NodeSeeds:
     def __len__(self) -> int:
         return self.ids.size
 
-    def at(self, positions: np.ndarray, *, seed: int = 0, epoch: int = 0, batch: int = 0) -> Begun:
+    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> Begun:
         """The nodes at these positions."""
         ids = np.ascontiguousarray(self.ids[positions], dtype=np.int64)
         times = None if self.times is None else self.times[positions]

@@ -114,10 +114,10 @@ class ArrayInput(Input):
             raise UsageError(f"input_nodes must name a node type, for instance ('{self.graph.node_types[0]}', 'train')")
         return self.graph.node_types[0]
 
-    def all_links(self, edge_type: EdgeType) -> tuple[EdgeType, Ends, np.ndarray | None]:
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
         """In CSC order; numbered as `e_id` says."""
         csc = self.graph.adjacency[edge_type]
-        return edge_type, EdgeEnds(csc), csc.edge_ids
+        return EdgeEnds(edge_type, csc, self.graph.num_nodes[edge_type[0]]), csc.edge_ids
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Every array, under the name PyG gives it."""

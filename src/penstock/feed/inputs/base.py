@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import InputError, NotSupportedError, UsageError
@@ -59,14 +58,16 @@ class Input(ABC):
             return edge_type, as_ends(values), None, False
         if edge_type not in self.graph.adjacency:
             raise UsageError(f"edge_label_index: there are no edges {'/'.join(edge_type)}; the edge types are {self.graph.edge_types}")
-        return *self.all_links(edge_type), True
+        return edge_type, *self.all_links(edge_type), True
 
     @abstractmethod
-    def all_links(self, edge_type: EdgeType) -> tuple[EdgeType, Ends, np.ndarray | None]:
-        """All edges of a type: the type, themselves, and their numbers."""
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
+        """All edges of a type, and their numbers."""
 
     def _choose_links(self, chosen: Any) -> tuple[EdgeType, Any]:
         """(edge type, ends that were given; None: all edges)."""
+        if isinstance(chosen, str):
+            raise UsageError(f"edge_label_index={chosen!r}: links have no parts by name, give those of the part")
         named = list(chosen) if isinstance(chosen, (tuple, list)) and len(chosen) else []
         is_name = bool(named) and all(isinstance(part, str) for part in named)
         is_pair = len(named) == 2 and (named[0] is None or _is_name(named[0]))
@@ -123,15 +124,14 @@ def _is_name(value: Any) -> bool:
 
 def as_ends(values: Any) -> GivenEnds:
     """Return links that were given as int[2, n], or raise UsageError."""
-    if isinstance(values, torch.Tensor):
-        values = (values.as_tensor() if isinstance(values, EdgeIndex) else values).detach().cpu().numpy()
     try:
-        array = np.asarray(values)
-    except ValueError as error:
+        array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    except (TypeError, ValueError) as error:
         raise UsageError(f"edge_label_index is no array of node ids: {error}") from None
     if array.ndim != 2 or array.shape[0] != 2 or array.dtype.kind not in "iu":
         raise UsageError(f"edge_label_index must be whole numbers [2, num_links], got {array.dtype} {list(array.shape)}")
-    return GivenEnds(np.ascontiguousarray(array[0]), np.ascontiguousarray(array[1]))
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return GivenEnds(np.ascontiguousarray(native[0]), np.ascontiguousarray(native[1]))
 
 
 def as_numbers(value: Any, name: str) -> np.ndarray:

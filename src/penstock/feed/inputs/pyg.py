@@ -105,10 +105,10 @@ class PyGInput(Input):
         check_mask(mask, self.graph.num_nodes[node_type or NODE])
         return mask.nonzero().view(-1)
 
-    def all_links(self, edge_type: EdgeType) -> tuple[EdgeType, Ends, np.ndarray | None]:
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
         """In the order of `edge_index`."""
         store: Any = self.data if isinstance(self.data, Data) else self.data[edge_type]
-        return edge_type, as_ends(store.edge_index), None
+        return as_ends(store.edge_index), None
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Every attribute that PyG itself would cut to the batch."""

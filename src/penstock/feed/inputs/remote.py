@@ -57,11 +57,11 @@ class RemoteInput(Input):
         node_type, nodes, ids = get_input_nodes((self.feature_store, self.graph_store), input_nodes, input_id)
         return NodeSeeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
 
-    def all_links(self, edge_type: EdgeType) -> tuple[EdgeType, Ends, np.ndarray | None]:
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
         """As the graph store lists them."""
         rows, columns, _ = self.graph_store.coo(None if self.graph.is_homogeneous else [edge_type])
         [row], [column] = ([*each.values()] if isinstance(each, dict) else [each] for each in (rows, columns))
-        return edge_type, as_ends(torch.stack([row, column])), None
+        return as_ends(torch.stack([row, column])), None
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """None of ours: the feature store is asked for all attributes of a batch at once, see `fetch`."""

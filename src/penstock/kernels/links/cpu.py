@@ -35,20 +35,40 @@ def _draw_node(high, low, most, order, sums):
 
 
 @helper
-def _has_edge(indptr, indices, source, target):
-    if indptr.size:
-        for at in range(load(indptr, target), load(indptr, target + 1)):
-            if load(indices, at) == source:
-                return True
-    return False
+def _find(values, first, end, value):
+    """The first place in values[first:end], which ascend, of what is not less than `value`."""
+    while first < end:
+        middle = (first + end) >> 1
+        if load(values, middle) < value:
+            first = middle + 1
+        else:
+            end = middle
+    return first
+
+
+@helper
+def _has_edge(links, source, target):
+    """Whether an adjacency has a link; see `penstock.sample.negatives.Adjacency`."""
+    if not links.indptr.size:
+        return False
+    first, end = load(links.indptr, target), load(links.indptr, target + 1)
+    if end - first > links.longest:
+        number = _find(links.long_targets, 0, links.long_targets.size, target)
+        end = load(links.long_ptr, number + 1)
+        place = _find(links.long_sources, load(links.long_ptr, number), end, source)
+        return place < end and load(links.long_sources, place) == source
+    while first < end and load(links.indices, first) != source:
+        first += 1
+    return first < end
 
 
 @kernel
 def draw_negatives(
-    key, batch, sources, source_most, source_order, source_sums, target_most, target_order, target_sums, indptr, indices, other_indptr,
-    other_indices, attempts, drawn_sources, drawn_targets,
+    key, batch, sources, source_most, source_order, source_sums, target_most, target_order, target_sums, edges, given, attempts,
+    drawn_sources, drawn_targets,
 ):  # fmt: skip
-    """Draw links that are not there; see `reference.draw_negatives`, which has two positive adjacencies here.
+    """Draw links that are not there; see `reference.draw_negatives`, which has two positive adjacencies here: `edges` and `given`, each
+    `penstock.sample.negatives.Adjacency`.
 
     Args:
         drawn_sources, drawn_targets: int64[n], the result.
@@ -67,23 +87,11 @@ def draw_negatives(
             target = _draw_node(w2, w3, load(target_most, number), target_order, target_sums)
             store(drawn_sources, number, source)
             store(drawn_targets, number, target)
-            is_positive = _has_edge(indptr, indices, source, target) or _has_edge(other_indptr, other_indices, source, target)
+            is_positive = _has_edge(edges, source, target) or _has_edge(given, source, target)
             if not is_positive:
                 break
         num_positives += is_positive
     return num_positives
-
-
-@helper
-def _find(values, first, end, value):
-    """The first place in values[first:end], which ascend, of what is not less than `value`."""
-    while first < end:
-        middle = (first + end) >> 1
-        if load(values, middle) < value:
-            first = middle + 1
-        else:
-            end = middle
-    return first
 
 
 @helper
@@ -94,8 +102,8 @@ def _move(rows, columns, positions, at, to):
 
 
 @kernel
-def leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, columns, row_ptr, positions, hop_ends):
-    """Leave edges out of what was sampled, in place; see `reference.leave_out`.
+def _leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, columns, row_ptr, positions, hop_ends):
+    """The same, of one row after the other.
 
     Args:
         link_targets: int64[k], distinct, ascending; link_ptr, link_sources: the sources of each ascend in
@@ -131,3 +139,16 @@ def leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, colu
         store(hop_ends, hop, kept)
         hop += 1
     return kept
+
+
+def leave_out(sources, targets, links, edge_index, row_ptr, positions, num_per_hop):
+    """Leave edges out of what was sampled; see `reference.leave_out`. In the memory of the last four, but for lists."""
+    by_target = np.lexsort(links)
+    distinct, firsts = np.unique(links[1, by_target], return_index=True)
+    link_ptr, link_sources = np.append(firsts, by_target.size), np.ascontiguousarray(links[0, by_target])
+    hop_ends, whole, num_edges = np.cumsum(num_per_hop or [], dtype=np.int64), edge_index.reshape(-1), positions.size
+    rows, columns = whole[:num_edges], whole[num_edges:]
+    kept = _leave_out(sources, targets, distinct, link_ptr, link_sources, rows, columns, row_ptr, positions, hop_ends)
+    whole[kept : 2 * kept] = columns[:kept]
+    hops = None if num_per_hop is None else np.diff(hop_ends, prepend=0).tolist()
+    return whole[: 2 * kept].reshape(2, kept), row_ptr, positions[:kept], hops

@@ -6,10 +6,10 @@ import torch
 from torch_geometric.data import HeteroData
 from torch_geometric.sampler import NegativeSampling
 
-from penstock.errors import InputError, NodeIdError, NotSupportedError, UsageError
+from penstock.errors import BudgetError, CorruptStoreError, InputError, NodeIdError, NotSupportedError, UsageError
 from penstock.feed import LinkNeighborLoader
 from penstock.sample.negatives import make_candidates
-from penstock.store import Store
+from penstock.store import Store, ingest
 from tests.feed.inputs import typed_data
 from tests.refusals import refused
 from tests.train.stores import make_data
@@ -33,6 +33,10 @@ def test_links(store):
     assert "for each of the 3 links, got 2" in load(input_id=torch.arange(2))
     assert "input_id must be a vector" in load(input_id=torch.rand(3))
     assert "did you mean 'exclude_links'" in load(exclude_link="self")
+    assert "unknown argument 'choose'" in load(choose=3)
+    assert "have no splits" in load(split="train")
+    assert "links have no parts" in load(links="train")
+    assert "no array" in load(links=LINKS.to_sparse())
 
 
 def test_types():
@@ -51,12 +55,22 @@ def test_labels_and_negatives():
     assert "has no place in triplets" in load(edge_label=torch.zeros(3), neg_sampling="triplet")
     for value in ("some", dict(mode="binary", amount=0), ("triplet", 0.5), dict(kind="binary")):
         load(neg_sampling=value)
-    assert "is a number" in load(neg_sampling_ratio="1")
+    for ratio in ("a", [1], ()):
+        assert "is a number" in load(neg_sampling_ratio=ratio)
+    for ratio in (np.nan, np.inf):
+        assert "has so many negatives" in load(neg_sampling_ratio=ratio)
+    for labels in (torch.zeros(3, dtype=torch.complex64), torch.zeros(3, dtype=torch.uint16), torch.zeros(3).to_sparse()):
+        assert "labels are dense" in load(InputError, edge_label=labels)
+    assert "is no tensor" in load(InputError, edge_label=["a", "b", "c"])
+    LinkNeighborLoader(make_data(), [2], edge_label_index=LINKS, edge_label=torch.empty(3, 0), neg_sampling="binary")
     for weight, what in (
         (torch.ones(3), "one number for each of the 400"),
         (torch.zeros(400), "not all 0"),
-        (-torch.ones(400), "must be finite, 0 or more"),
+        (-torch.ones(400), "must be finite numbers, 0 or more"),
         (torch.full((400,), np.nan), "must be finite"),
+        (torch.full((400,), 1e308, dtype=torch.float64), "must be finite"),
+        (np.array(["1"] * 400), "must be finite numbers"),
+        (torch.ones(400).to_sparse(), "are dense"),
     ):
         assert what in load(InputError, neg_sampling=NegativeSampling("binary", dst_weight=weight))
     empty = HeteroData({"a": {"num_nodes": 3}, "b": {"num_nodes": 0}, ("a", "to", "b"): {"edge_index": torch.empty(2, 0, dtype=int)}})
@@ -66,16 +80,20 @@ def test_labels_and_negatives():
 
 
 def test_left_out():
-    assert "must be one of self, reverse" in load(exclude_links="all")
-    assert "is no edge type" in load(exclude_links=[("a", "b", "c")])
+    for value in ("all", True, 3):
+        assert "must be one of self, reverse" in load(exclude_links=value)
+    for value in ([("a", "b", "c")], [["a", "b", "c"]], ("a", "b", "c"), [3]):
+        assert "is no edge type" in load(exclude_links=value)
     assert "would leave answers in" in load(exclude_links="self", subgraph_type="bidirectional")
     data = typed_data()
     by = data["paper", "by", "author"].edge_index
+    writes = ("author", "writes", "paper")
+    for value in ("self", [writes]):
+        assert "would leave answers in" in load(links=writes, data=data, exclude_links=value, subgraph_type="bidirectional")
+    assert "are any of" in load(links=writes, data=data, exclude_links="reverse")
     assert "do not join the types" in load(links=("paper", "by", "author"), data=data, exclude_links=[("venue", "prints", "paper")])
-    data["paper", "edited", "author"].edge_index = by
-    assert "which of" in load(links=("author", "writes", "paper"), data=data, exclude_links="reverse")
     data["paper", "rev_writes", "author"].edge_index = by
-    LinkNeighborLoader(data, [2], edge_label_index=("author", "writes", "paper"), exclude_links="reverse")
+    LinkNeighborLoader(data, [2], edge_label_index=writes, exclude_links="reverse")
 
 
 def test_times():
@@ -89,3 +107,14 @@ def test_times():
 @pytest.mark.parametrize("name", ["neighbor_sampler", "subgraph_type", "transform"])
 def test_what_loaders_of_nodes_refuse_too(name):
     load(NotSupportedError if name == "neighbor_sampler" else UsageError, **{name: 3})
+
+
+def test_negatives_of_damaged_or_long_lists(tmp_path, monkeypatch):
+    store = ingest(make_data(), tmp_path / "store", memory="4GiB")
+    monkeypatch.setattr("penstock.sample.negatives.LONGEST", 0)
+    monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 1 << 10)
+    monkeypatch.setattr("penstock.sample.negatives.make_adjacency.__defaults__", (0,))
+    assert "take exclude_positives=False" in load(BudgetError, None, store, neg_sampling="binary")
+    path = next((tmp_path / "store").rglob("indptr.npy"))
+    np.load(path, mmap_mode="r+")[5] = 1 << 40
+    refused(CorruptStoreError, LinkNeighborLoader, Store.open(store.path), [2], edge_label_index=LINKS, neg_sampling="binary")
