@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import textwrap
 import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,25 @@ def spread(values: list[float], digits: int = 3) -> dict[str, float]:
         "min": float(f"{min(values):.{digits + 1}g}"),
         "max": float(f"{max(values):.{digits + 1}g}"),
     }
+
+
+def in_turns(
+    loaders: Mapping[str, Iterable[Any]], amount: Callable[[Any], int], *, rounds: int = 7, seconds: float = 3.0
+) -> dict[str, list[float]]:
+    """Rates of loaders, one after the other in each round, the first of which is not counted: name -> `amount` of batches a second."""
+    rates: dict[str, list[float]] = {name: [] for name in loaders}
+    for number in range(rounds + 1):
+        for name, loader in loaders.items():
+            batches = iter(loader)
+            next(batches)  # worker processes begin
+            started, total = time.perf_counter(), 0
+            for batch in batches:
+                total += amount(batch)
+                if time.perf_counter() - started > seconds:
+                    break
+            if number:
+                rates[name].append(total / (time.perf_counter() - started))
+    return rates
 
 
 def foreign_load(seconds: float = 1.0) -> float:

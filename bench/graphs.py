@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 GRAPHS = {
     "small": dict(num_nodes=1_000_000, num_edges=16_000_000, feature_dim=128, train=0.1),
@@ -30,6 +31,17 @@ def make(name: str, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         generate("zipf", path, num_classes=50, seed=1, **GRAPHS[name])
     return path
+
+
+def edges_of(store: Any) -> Any:
+    """The graph of a store as PyG's `Data`: its edges in its order, and no fields."""
+    import numpy as np
+    import torch
+    from torch_geometric.data import Data
+
+    csc = store.csc()
+    indptr, indices = torch.from_numpy(np.array(csc.indptr)), torch.from_numpy(np.array(csc.indices)).long()
+    return Data(edge_index=torch.stack([indices, torch.repeat_interleave(torch.arange(csc.num_dst), indptr.diff())]), num_nodes=csc.num_dst)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.transforms import RandomLinkSplit, ToUndirected
 
-from bench.common import foreign_load, spread, write_result
-from bench.graphs import make
+from bench.common import foreign_load, in_turns, spread, write_result
+from bench.graphs import edges_of, make
 from penstock import LinkNeighborLoader
 from penstock.store import Store, ingest
 
-FANOUTS, BATCH_SIZE, ROUNDS, ROUND_S, WORKERS = [15, 10], 1024, 7, 3.0, 2
+FANOUTS, BATCH_SIZE, WORKERS = [15, 10], 1024, 2
 PROCESSES = f", {WORKERS} workers"
 WAYS: dict[str, dict[str, Any]] = {"links": {}, "binary": {"neg_sampling": "binary"}, "triplets": {"neg_sampling": "triplet"}}
 OURS: dict[str, dict[str, Any]] = {
@@ -38,13 +37,6 @@ OURS: dict[str, dict[str, Any]] = {
 """What PyG's has not; and its way with negatives."""
 
 GRAPHS, SEEDS, EPOCHS, HIDDEN = ("cora", "citeseer"), 5, 20, 64
-
-
-def edges_of(store: Store) -> Data:
-    """The graph of a store, as PyG has it."""
-    csc = store.csc()
-    indptr, indices = torch.from_numpy(np.array(csc.indptr)), torch.from_numpy(np.array(csc.indices)).long()
-    return Data(edge_index=torch.stack([indices, torch.repeat_interleave(torch.arange(csc.num_dst), indptr.diff())]), num_nodes=csc.num_dst)
 
 
 def loaders(data: Data) -> dict[str, Callable[[], Any]]:
@@ -63,16 +55,6 @@ def loaders(data: Data) -> dict[str, Callable[[], Any]]:
     return made
 
 
-def rate(batches: Any) -> float:
-    """Links a second."""
-    started, links = time.perf_counter(), 0
-    for batch in batches:
-        links += batch.input_id.numel()
-        if time.perf_counter() - started > ROUND_S:
-            break
-    return links / (time.perf_counter() - started)
-
-
 def measure(store: Store) -> dict[str, Any]:
     """Rates of all, in turns."""
     found, made_s = {}, {}
@@ -80,13 +62,7 @@ def measure(store: Store) -> dict[str, Any]:
         started = time.perf_counter()
         found[name] = make_loader()
         made_s[name] = round(time.perf_counter() - started, 2)
-    rates: dict[str, list[float]] = {name: [] for name in found}
-    for number, (name, loader) in zip(range((ROUNDS + 1) * len(found)), cycle(found.items()), strict=False):
-        batches = iter(loader)
-        next(batches)  # worker processes begin
-        links_per_s = rate(batches)
-        if number >= len(found):
-            rates[name].append(links_per_s)
+    rates = in_turns(found, lambda batch: batch.input_id.numel())
     way_of = {name: name.removeprefix("PyG, ").removesuffix(PROCESSES) for name in rates}
     return {
         "made_s": made_s,

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,19 @@ import torch
 from torch_geometric import typing as has
 from torch_geometric.data import Data
 
-from bench.common import foreign_load, spread, write_result
-from bench.graphs import make
+from bench.common import foreign_load, in_turns, spread, write_result
+from bench.graphs import edges_of, make
 from penstock import NeighborLoader
 from penstock.store import Store
 
-FANOUTS, BATCH_SIZE, ROUNDS, ROUND_S, WORKERS = [15, 10, 5], 1024, 7, 3.0, 2
+FANOUTS, BATCH_SIZE, WORKERS = [15, 10, 5], 1024, 2
 MOMENTS, PROCESSES = 1_000_000, f", {WORKERS} workers"
 
 
 def timed_data(store: Store) -> tuple[Data, torch.Tensor, torch.Tensor]:
     """(a graph whose edges have times, seeds, the time of each)."""
-    csc, random = store.csc(), torch.Generator().manual_seed(0)
-    indptr, indices = torch.from_numpy(np.array(csc.indptr)), torch.from_numpy(np.array(csc.indices)).long()
-    targets = torch.repeat_interleave(torch.arange(csc.num_dst), indptr.diff())
-    data = Data(edge_index=torch.stack([indices, targets]), num_nodes=csc.num_dst)
-    data.edge_time = torch.randint(0, MOMENTS, (indices.numel(),), generator=random)
+    data, random = edges_of(store), torch.Generator().manual_seed(0)
+    data.edge_time = torch.randint(0, MOMENTS, (data.num_edges,), generator=random)
     seeds = torch.from_numpy(np.array(store.split("train")))
     return data, seeds, torch.randint(0, MOMENTS, (seeds.numel(),), generator=random)
 
@@ -63,16 +59,6 @@ def loaders(data: Data, seeds: torch.Tensor, moments: torch.Tensor) -> dict[str,
     return made
 
 
-def rate(batches: Any) -> float:
-    """Million edges a second."""
-    started, edges = time.perf_counter(), 0
-    for batch in batches:
-        edges += batch.num_edges
-        if time.perf_counter() - started > ROUND_S:
-            break
-    return edges / (time.perf_counter() - started) / 1e6
-
-
 def measure(store: Store) -> dict[str, Any]:
     """Rates of all, in turns."""
     data, seeds, moments = timed_data(store)
@@ -81,18 +67,12 @@ def measure(store: Store) -> dict[str, Any]:
         started = time.perf_counter()
         found[name] = make_loader()
         made_s[name] = round(time.perf_counter() - started, 2)
-    rates: dict[str, list[float]] = {name: [] for name in found}
-    for number, (name, loader) in zip(range((ROUNDS + 1) * len(found)), cycle(found.items()), strict=False):
-        batches = iter(loader)
-        next(batches)  # worker processes begin
-        edges_per_s = rate(batches)
-        if number >= len(found):
-            rates[name].append(edges_per_s)
+    rates = in_turns(found, lambda batch: batch.num_edges)
     stats = found["by time"].stats()
     return {
         "made_s": made_s,
         "bytes_per_edge": round(stats.time_bytes / data.num_edges, 3),
-        "m_edges_per_s": {name: spread(each) for name, each in rates.items()},
+        "m_edges_per_s": {name: spread([one / 1e6 for one in each]) for name, each in rates.items()},
         "over_disjoint": {name: spread([a / b for a, b in zip(rates[name], rates["disjoint"], strict=True)]) for name in rates},
         "over_pyg": {
             name: spread([a / b for a, b in zip(rates[name.removeprefix("PyG, ").removesuffix(PROCESSES)], rates[name], strict=True)])

@@ -108,7 +108,8 @@ class PyGInput(Input):
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
         """In the order of `edge_index`."""
         store: Any = self.data if isinstance(self.data, Data) else self.data[edge_type]
-        return as_ends(store.edge_index), None
+        edge_index = store.get("edge_index")  # a graph without edges may have none
+        return as_ends(np.empty((2, 0), np.int64) if edge_index is None else edge_index), None
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Every attribute that PyG itself would cut to the batch."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
 from penstock.errors import BudgetError, CorruptStoreError, InputError, NodeIdError, NotSupportedError, UsageError
@@ -28,6 +28,7 @@ def test_links(store):
     assert "got int64 [3, 2]" in load(links=LINKS.t())
     assert "no array of node ids" in load(links=[[1], [2, 3]])
     assert "is empty" in load(links=torch.empty(2, 0, dtype=torch.int64))
+    assert "is empty" in load(links=None, data=Data(num_nodes=9))
     assert "has but one" in load(links=("paper", "author"))
     assert "has but one" in load(links=(("a", "b", "c"), LINKS), data=Store.open(store))
     assert "for each of the 3 links, got 2" in load(input_id=torch.arange(2))
