@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import damaged_list
+from penstock.errors import NotSupportedError, damaged_list
 
 _BLOCK = 1 << 18
 
@@ -52,6 +52,7 @@ class CSC:
         guide: uint32[num_edges // 8 + 1], where searches in the sums of long lists begin; there where the sums are.
         times: int32 or int64[num_edges], when edges came, in that order within each list (see `penstock.sample.times`); None: always.
         by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None where they lie in it.
+        told: of a partition, the fingerprint of the `indices`, which are elsewhere: those here are all -1, and `lists` reads them.
     """
 
     indptr: np.ndarray
@@ -62,10 +63,17 @@ class CSC:
     guide: np.ndarray | None = None
     times: np.ndarray | None = None
     by_time: np.ndarray | None = None
+    told: str | None = None
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
         """int64[n]: lengths of the lists of some nodes."""
         return self.indptr[nodes + 1] - self.indptr[nodes]
+
+    def all_indices(self, what: str) -> np.ndarray:
+        """The `indices`, for `what` reads all of them; NotSupportedError where they are elsewhere."""
+        if self.told is not None:
+            raise NotSupportedError(f"{what} reads all neighbour lists, and those of a partition are with several processes: leave it out")
+        return self.indices
 
     @property
     def num_dst(self) -> int:

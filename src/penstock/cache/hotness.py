@@ -83,7 +83,7 @@ def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:
     is_narrow = sum(csc.num_edges for csc in edges.values()) < 1 << 32
     counts = np.zeros(_num_nodes(graph, node_type), dtype=np.uint32 if is_narrow else np.int64)
     for edge_type, csc in edges.items():
-        for chunk in _chunks(edge_type, csc.indices, counts.size):
+        for chunk in _chunks(edge_type, csc.all_indices("a policy by out-degree"), counts.size):
             placement.count_keys(chunk, 0, counts)
     return counts
 

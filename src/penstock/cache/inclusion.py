@@ -49,9 +49,10 @@ def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray]
         for edge_type, csc in graph.adjacency.items():
             source_type, _, node_type = edge_type
             fanout = sampler.fanouts[edge_type][hop]
-            bad = kernels.spread_inclusion(csc.indptr, csc.indices, fanout, sampler.replace, frontier[node_type], missed[source_type])
+            indices, ends = csc.all_indices("inclusion probability"), (frontier[node_type], missed[source_type])
+            bad = kernels.spread_inclusion(csc.indptr, indices, fanout, sampler.replace, *ends)
             if bad >= 0:
-                raise damaged_neighbor(edge_type, graph.num_nodes[source_type], bad, int(csc.indices[bad]))
+                raise damaged_neighbor(edge_type, graph.num_nodes[source_type], bad, int(indices[bad]))
         for node_type, probability in missed.items():
             avoided[node_type] *= probability
             frontier[node_type] = np.subtract(1.0, probability, out=probability)

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import as_numbers
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
-from penstock.order.by_name import NEAR
+from penstock.order.by_name import NEAR, SPLIT
+from penstock.order.split import SplitOrder
 from penstock.records import EdgeType
 from penstock.sample.neighbor import check_ids
 from penstock.sample.seeds import NodeSeeds, SeedSet
@@ -38,6 +39,12 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
     num_seeds = len(seeds)
     if order is not None and (options.sampler is not None or options.batch_sampler is not None):
         raise UsageError("order excludes sampler and batch_sampler: each says which seeds come when")
+    if order == SPLIT:
+        node_type, ids = seeds.nodes()
+        if node_type not in source.books:
+            raise UsageError(f"{argument('order', SPLIT)} gives each process seeds of its part, and this graph has none: join a partition")
+        book = source.books[node_type]
+        return SplitOrder(book.places[ids], book.num_parts, seed)
     if isinstance(order, str):
         nodes = seeds.nodes() if order in NEAR else ("", range(num_seeds))
         return order_by_name(order, source.order_from, nodes, seed=seed, batch_size=options.batch_size)

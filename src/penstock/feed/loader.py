@@ -127,7 +127,8 @@ class Loader:
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
         check_batches(self._num_batches, len(self._maker.seeds), self.batch_size, self.rank, self.num_ranks)
         self._drawing = choose_drawing(plan, self._maker)
-        self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables or {}, step, shards)
+        tables = {**self._maker.source.tables(), **(tables or {})}
+        self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables, step, shards)
         self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
         if self._caches.fitted is None:
             in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)

@@ -14,22 +14,9 @@ import xxhash
 
 from penstock.errors import StateError
 from penstock.records import CSC, Graph
+from penstock.store.fingerprint import fingerprint
 
 VERSION = 2
-_FINGERPRINT_ELEMENTS = 1 << 16
-_NUM_RUNS = 128
-
-
-def fingerprint(array: np.ndarray) -> str:
-    """Return 16 hex digits over the shape and up to 65,536 elements of an array, in 128 runs spread over it: few pages of a mapped file."""
-    flat = array.reshape(-1)
-    state = xxhash.xxh3_64(f"{array.dtype}{array.shape}".encode())
-    length = _FINGERPRINT_ELEMENTS // _NUM_RUNS
-    firsts = [0] if flat.size <= _FINGERPRINT_ELEMENTS else np.linspace(0, flat.size - length, _NUM_RUNS).astype(np.int64)
-    for first in firsts:
-        run = flat[first : first + (length if len(firsts) > 1 else flat.size)]
-        state.update(np.ascontiguousarray(run).view(np.uint8).data)
-    return state.hexdigest()
 
 
 def describe_graph(graph: Graph) -> dict[str, Any]:
@@ -39,7 +26,7 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
         weights = "" if csc.sums is None else f" by weight {fingerprint(csc.sums)}"
         times = "" if csc.times is None else f" by time {fingerprint(csc.times)}"
         times += "" if csc.by_time is None else f" {fingerprint(csc.by_time)}"  # whose they are
-        return f"{csc.num_edges} edges {fingerprint(csc.indptr)} {fingerprint(csc.indices)}{weights}{times}"
+        return f"{csc.num_edges} edges {fingerprint(csc.indptr)} {csc.told or fingerprint(csc.indices)}{weights}{times}"
 
     return {
         **{f"nodes of {node_type}": count for node_type, count in graph.num_nodes.items()},

@@ -14,6 +14,9 @@ from penstock.records import NodeType
 NEAR = ("proximity", "community")
 """Orders that look at the graph."""
 
+SPLIT = "split"
+"""That of a partition, which knows its parts: of a loader only."""
+
 ORDERS = ("random", *NEAR, "sequential")
 
 

@@ -16,19 +16,24 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from penstock.errors import CorruptStoreError, FormatVersionError, NotAStoreError, StoreBusyError, StoreError, UsageError, argument
 from penstock.store.arrays import ArrayWriter
 from penstock.store.files import Scratch, exchange, explained, lock_file, sync_folder
 from penstock.store.format import MANIFEST
-from penstock.store.manifest import Manifest
 from penstock.store.opened import Store
 
 PARTIAL = f".{MANIFEST}.partial"
 OF_CHANGES = re.compile(r"(.+\.packed|packed_rows)(-\d+)?\.npy")
 """Files that a change of a store makes (`store/change.py`); fields may be called so too, those are in the manifest."""
 FOLDERS = ("nodes", "edges")
+
+
+class Serialised(Protocol):
+    """A manifest of some kind."""
+
+    def to_bytes(self) -> bytes: ...  # noqa: D102
 
 
 class WriterLock:
@@ -159,7 +164,7 @@ class StoreWriter:
         self._open_arrays.append(writer)
         return writer
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(self, manifest: Serialised) -> None:
         """Write the manifest, make everything last, and put the store in its place."""
         write_manifest(self.folder / MANIFEST, manifest)
         for folder, _, _ in os.walk(self.folder):
@@ -213,7 +218,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def write_manifest(path: Path, manifest: Manifest) -> None:
+def write_manifest(path: Path, manifest: Serialised) -> None:
     """Write a manifest and make it last."""
     with open(path, "wb") as file:
         file.write(manifest.to_bytes())

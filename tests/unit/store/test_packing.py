@@ -16,7 +16,8 @@ from penstock.store.arrays import ArrayFile, ArrayWriter
 from penstock.store.change import StoreChange
 from penstock.store.files import Scratch
 from penstock.store.format import DATA_OFFSET, DTYPES
-from penstock.store.manifest import _CHECKSUM_KEY, _END, parse_manifest
+from penstock.store.manifest import parse_manifest
+from penstock.store.sealed import _CHECKSUM_KEY, _END
 from penstock.store.packing import choose_fields, drop, pack, packed_of, rows_of
 from penstock.store.progress import Quiet
 from penstock.store.reorder import reorder, scratch_bytes

@@ -6,7 +6,7 @@ In: the user's object. Out: a `Graph`, the fields of a batch, an empty batch, an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +16,14 @@ from torch_geometric.data import Data, HeteroData
 from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.feed.fields import Field
 from penstock.feed.links import Ends, GivenEnds
+from penstock.gather import TieredTable
 from penstock.records import EDGE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps
 from penstock.sample.weights import Weights
 
 if TYPE_CHECKING:
+    from penstock.partition import Book
     from penstock.store.packing import Packed
 
 PARTS = ("train", "val", "test")
@@ -111,6 +113,15 @@ class Input(ABC):
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
         """Copies of node fields whose rows are packed for reads by the page; None where there are none."""
         return None
+
+    def tables(self) -> dict[str, TieredTable]:
+        """Node type -> fields that are read from somewhere else than arrays of this process."""
+        return {}
+
+    @property
+    def books(self) -> Mapping[NodeType, Book]:
+        """Node type -> which part owns which node; of a partition."""
+        return {}
 
     @property
     def order_from(self) -> Any:

@@ -99,7 +99,9 @@ def _beneath_lists(plan: Plan, graph: Graph, access: Access, link: Link | None) 
     if plan.neighbor_policy is None and plan.slow_topology is None and plan.topology != "disk" and not (plan.map_threads and is_file):
         return {}
     return {
-        e: bottom_of_lists(plan, csc, is_mapped=is_file, link=link, max_readers=access.max_readers)
+        e: csc.lists.tier
+        if csc.told is not None
+        else bottom_of_lists(plan, csc, is_mapped=is_file, link=link, max_readers=access.max_readers)
         for e, csc in graph.adjacency.items()
         if csc.num_edges
     }

@@ -248,7 +248,8 @@ def _share_out(
     assert bottom.graph is not None
     over, bottoms = bottom.of_nodes, bottom.beneath
     # what is sampled to find out what is hot must not fill the page cache
-    read_from = bottom.graph if plan.topology == "disk" else with_lists(bottom.graph, dict.fromkeys(bottoms))
+    is_elsewhere = plan.topology == "disk" or any(csc.told is not None for csc in bottom.graph.adjacency.values())
+    read_from = bottom.graph if is_elsewhere else with_lists(bottom.graph, dict.fromkeys(bottoms))
     workload = replace(workload, sampler=workload.sampler.over(read_from))
     if plan.neighbor_cache == SHARED:
         adjacency = {e: workload.sampler.graph.adjacency[e] for e in bottoms}

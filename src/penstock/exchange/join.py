@@ -1,0 +1,246 @@
+"""Joining a partition: each process opens its part, gives rows of it to the others, and reads theirs.
+
+In: a partition, and where the processes find each other: a group of `torch.distributed`, or addresses. Out: a graph that loaders take.
+Invariant: batches are those of the whole store, bit for bit, whatever the number of parts and processes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+
+from penstock.errors import StoreError, TierError, UsageError, argument, reason_of
+from penstock.exchange import wire
+from penstock.exchange.peers import Address, Peer
+from penstock.exchange.remote import RemoteTier
+from penstock.exchange.server import Server
+from penstock.exchange.tables import Table, tables_of
+from penstock.partition import Book, Part
+from penstock.partition.part import num_parts_at
+from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.lists import TierLists, with_lists
+
+logger = logging.getLogger("penstock")
+
+_LOOK_S = 1.0
+_SAY_S = 10.0
+
+
+class PartitionedGraph:
+    """A graph of which this process has a part; from `join`. A context manager: at the end of the block it waits until no other process
+    needs this one's rows, unless the block failed.
+
+    Attributes:
+        part: this process's, open.
+        rank, num_ranks: this process's place, for loaders: those of part p are the ranks r with r mod num_parts = p.
+        tables: node type or edge type -> the table of its rows, or lists; reading them asks whoever has them.
+    """
+
+    def __init__(self, part: Part, tables: list[Table], rank: int, peers: Sequence[Peer], server: Server) -> None:
+        self.part, self.rank, self.num_ranks, self._peers, self._server = part, rank, len(peers), peers, server
+        nearest = [self._ask_for(p) for p in range(part.num_parts)]
+        self._tiers = {table.key: RemoteTier(table, number, part.number, nearest) for number, table in enumerate(tables)}
+        self.tables = {table.key: table for table in tables}
+        self._finalizer = weakref.finalize(self, _end, server, peers)
+
+    def _ask_for(self, part: int) -> Peer | None:
+        """Whom this process asks for the rows of a part: of those that have it, each serves as many."""
+        if part == self.part.number:
+            return None
+        having = [peer for peer in self._peers if peer.part == part]
+        return having[self.rank // self.part.num_parts % len(having)]
+
+    @property
+    def num_nodes(self) -> dict[NodeType, int]:
+        """Node type -> count, of the whole graph."""
+        return {t: each.num_nodes for t, each in self.part.manifest.nodes.items()}
+
+    @property
+    def books(self) -> dict[NodeType, Book]:
+        """Node type -> which part owns which node."""
+        return self.part.books
+
+    def graph(self) -> Graph:
+        """The topology: row pointers here, neighbours with their owners."""
+        lists = {key: TierLists(tier) for key, tier in self._tiers.items() if isinstance(key, tuple)}
+        return with_lists(self.part.graph(), lists)
+
+    def rows(self, key: NodeType | EdgeType) -> RemoteTier:
+        """The tier of a table."""
+        return self._tiers[key]
+
+    def close(self, *, wait: bool = True) -> None:
+        """Ask for nothing more; `wait` until nobody asks this process, then end. Harmless when repeated.
+
+        A process that has ended is not waited for. What loaders of this graph are asked for afterwards fails.
+        """
+        if wait and self._finalizer.alive:
+            self._wait_for_others()
+        self._finalizer()
+
+    def _wait_for_others(self) -> None:
+        missing = {peer.rank: peer for peer in self._peers if peer.rank != self.rank}
+        for peer in list(missing.values()):
+            if not peer.say_goodbye():
+                del missing[peer.rank]
+        said = time.monotonic() + _SAY_S
+        while missing:
+            with self._server.heard:
+                self._server.heard.wait(_LOOK_S)
+                missing = {rank: peer for rank, peer in missing.items() if rank not in self._server.goodbyes}
+            missing = {rank: peer for rank, peer in missing.items() if peer.say_goodbye()}  # again: whether it is there
+            if missing and time.monotonic() > said:
+                logger.warning("rank %d has finished, and gives rows to ranks %s, which have not yet", self.rank, sorted(missing))
+                said = time.monotonic() + 6 * _SAY_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close(wait=error is None)
+
+    def __repr__(self) -> str:
+        return f"PartitionedGraph({str(self.part.path)!r}, rank={self.rank}, num_ranks={self.num_ranks})"
+
+
+def join(
+    path: str | os.PathLike[str],
+    *,
+    group: Any = None,
+    addresses: Sequence[str] | None = None,
+    rank: int | None = None,
+    host: str | None = None,
+    timeout_s: float = 60.0,
+) -> PartitionedGraph:
+    """Join a partition. Every process calls it at the same point, and gets the same graph.
+
+    Args:
+        path: folder of the partition, of which this process opens the part that falls to it; or of the part that this machine has.
+        group: of `torch.distributed`, whose processes these are; None: the default one.
+        addresses: in place of a group: "host:port" of each process, in the order of `rank`; process r has part r mod num_parts. Whoever
+            reaches these ports can read the graph.
+        rank: which of `addresses` is this process's.
+        host: name or address by which others reach this machine; default: that by which it reaches MASTER_ADDR.
+        timeout_s: how long others may take to join, and to answer.
+    Raises:
+        UsageError: not as many processes as each part needs equally many; no group; a bad address.
+        StoreError: the part cannot be opened. TierError: another process is not reached, or joined another partition.
+    """
+    num_parts = num_parts_at(path)
+    if addresses is not None:
+        return _join_by_addresses(path, num_parts, addresses, rank, timeout_s)
+    if rank is not None:
+        raise UsageError(f"{argument('rank')} goes with {argument('addresses')}: a group knows its ranks")
+    return _join_group(path, num_parts, group, host, timeout_s)
+
+
+def _join_by_addresses(path: Any, num_parts: int | None, addresses: Sequence[str], rank: int | None, timeout_s: float) -> PartitionedGraph:
+    places = [_parse(address) for address in addresses]
+    if rank is None or not 0 <= rank < len(places):
+        raise UsageError(f"{argument('rank')} must say which of the {len(places)} addresses is this process's, from 0 on; got {rank}")
+    part = Part(path, None if num_parts is None else rank % num_parts)
+    if part.number != rank % part.num_parts:
+        raise UsageError(f"rank {rank} has part {rank % part.num_parts} of {part.num_parts}, and {path} is part {part.number}")
+    parts = [r % part.num_parts for r in range(len(places))]
+    _check_parts(parts, part.num_parts)
+    token = xxhash.xxh3_128_hexdigest(f"{part.manifest.digest} {list(addresses)}".encode()).encode()  # no secret: see `addresses`
+    door = _open_door(*places[rank])
+    return _enter(part, door, places, parts, rank, token, timeout_s)
+
+
+def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, timeout_s: float) -> PartitionedGraph:
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        raise UsageError(
+            "join finds the other processes by torch.distributed: call init_process_group first (under torchrun), or give addresses"
+        )
+    ours, world = dist.get_rank(group), dist.get_world_size(group)
+    failed: Exception | None = None
+    mine: Any = None
+    try:
+        part = Part(path, None if num_parts is None else ours * num_parts // world)
+        door = _open_door(host or _own_address(), 0)
+        mine = part.number, part.num_parts, door.getsockname()[:2], secrets.token_bytes(wire.TOKEN_BYTES)
+    except (StoreError, UsageError, OSError) as error:
+        failed = error
+    said: list[Any] = [None] * world
+    dist.all_gather_object(said, mine, group)  # whatever happened here: the others wait
+    if failed is not None:
+        raise failed
+    if None in said:
+        raise TierError(f"process {said.index(None)} of {world} could not open its part: see what it says")
+    counts, order = {}, []
+    for number, _, _, _ in said:
+        order.append(counts.get(number, 0) * part.num_parts + number)
+        counts[number] = counts.get(number, 0) + 1
+    by_rank = [said[process] for process in np.argsort(order)]
+    _check_parts([each[0] for each in by_rank], part.num_parts)
+    return _enter(part, door, [Address(*each[2]) for each in by_rank], [each[0] for each in by_rank], order[ours], said[0][3], timeout_s)
+
+
+def _enter(
+    part: Part, door: socket.socket, places: Sequence[Address], parts: Sequence[int], rank: int, token: bytes, timeout_s: float
+) -> PartitionedGraph:
+    us, tables = wire.Hello(token, rank, part.number, part.manifest.digest), tables_of(part)
+    server = Server(door, us, tables)
+    peers = [Peer(place, us, r, parts[r], timeout_s) for r, place in enumerate(places)]
+    deadline = time.monotonic() + timeout_s
+    try:
+        for peer in peers:
+            if peer.rank != rank:
+                peer.connect(deadline)
+    except BaseException:
+        _end(server, peers)
+        raise
+    return PartitionedGraph(part, tables, rank, peers, server)
+
+
+def _end(server: Server, peers: Sequence[Peer]) -> None:
+    server.close()
+    for peer in peers:
+        peer.close()
+
+
+def _check_parts(parts: Sequence[int], num_parts: int) -> None:
+    """Refuse where some parts have more processes than others, or none."""
+    counts = np.bincount(parts, minlength=num_parts)
+    if len(set(counts.tolist())) != 1:
+        raise UsageError(
+            f"{len(parts)} processes for {num_parts} parts, of which they have {counts.tolist()}: start equally many for each part"
+        )
+
+
+def _parse(address: str) -> Address:
+    host, colon, port = address.rpartition(":")
+    if not host or not colon or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"an address is host:port, for instance 10.0.0.1:7000; got {address!r}")
+    return Address(host, int(port))
+
+
+def _open_door(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=512)
+    except OSError as error:
+        raise StoreError(f"cannot listen at {host}:{port}: {reason_of(error)}; say by host= which address others reach") from None
+
+
+def _own_address() -> str:
+    """The address by which this machine reaches the first one of the group; nothing is sent."""
+    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+        try:
+            end.connect((master, 9))
+            return end.getsockname()[0]
+        except OSError:
+            return socket.gethostname()

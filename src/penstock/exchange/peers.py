@@ -1,0 +1,180 @@
+"""The processes of a partition, as one that asks sees them.
+
+In: addresses. Out: connections, each for one read at a time, kept for the next. Invariant: no wait is without an end, and who is gone or
+silent is named.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.errors import InputError, TierError
+from penstock.exchange import wire
+
+_RETRY_S = 0.05
+
+
+class Address(NamedTuple):
+    """Where a process answers."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Asked:
+    """A question under way."""
+
+    def __init__(self, peer: Peer, end: socket.socket) -> None:
+        self._peer, self._end = peer, end
+
+    def hear(self, num_bytes: int) -> np.ndarray:
+        """Wait for uint8[num_bytes], the rows. Once."""
+        rows = np.empty(num_bytes, np.uint8)
+        with self._peer.naming(self._end):
+            status, size = wire.receive(self._end)
+            if status == wire.FAILED:
+                message = wire.receive_text(self._end, size)
+                self._peer.keep(self._end)
+                raise TierError(f"{self._peer} could not give rows of its part: {message}")
+            if (status, size) != (wire.DONE, num_bytes):
+                raise wire.Strange
+            wire.receive_into(self._end, rows)
+        self._peer.keep(self._end)
+        return rows
+
+    def drop(self) -> None:
+        """Do not wait for the answer."""
+        self._end.close()
+
+
+class Peer:
+    """A process that has a part.
+
+    Args:
+        address: where it answers.
+        us: what this process says to it.
+        rank, part, num_parts: of it, and how many parts there are.
+        timeout_s: how long it may take to answer.
+    """
+
+    def __init__(self, address: Address, us: wire.Hello, rank: int, part: int, timeout_s: float) -> None:
+        self.address, self.rank, self.part, self._us, self._timeout_s = address, rank, part, us, timeout_s
+        self._idle: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.address})"
+
+    def ask(self, table: int, ids: np.ndarray) -> Asked:
+        """Ask for rows of a table; `ids`: as it travels."""
+        end = self._take()
+        with self.naming(end):
+            wire.send(end, table, ids.size, ids.view(np.uint8))
+        return Asked(self, end)
+
+    def say_goodbye(self) -> bool:
+        """Tell it that nothing more will be asked for; returns whether it is there."""
+        try:
+            end = self._take()
+            wire.send(end, wire.BYE, 0)
+        except OSError:  # TierError too
+            return False
+        self.keep(end)
+        return True
+
+    def connect(self, deadline: float) -> None:
+        """Connect for the first time, and wait for it to be there until `deadline` (of the monotonic clock)."""
+        while True:
+            try:
+                self.keep(self._open())
+            except ConnectionError:
+                if time.monotonic() > deadline:
+                    raise TierError(
+                        f"{self} has not answered: every process joins the partition at the same point; is it running, and reached by this "
+                        "address and port?"
+                    ) from None
+                time.sleep(_RETRY_S)
+            except OSError as error:
+                if isinstance(error, TierError):
+                    raise
+                raise TierError(f"{self} is not reached: {error.strerror or error}") from None
+            else:
+                return
+
+    def keep(self, end: socket.socket) -> None:
+        """Keep a connection that is at rest."""
+        self._idle.put(end)
+
+    def close(self) -> None:
+        """Let go of all connections at rest."""
+        with suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait().close()
+
+    def naming(self, end: socket.socket) -> _Naming:
+        """Around what is said over a connection: what goes wrong ends it, and is said of this process."""
+        return _Naming(self, end)
+
+    def _take(self) -> socket.socket:
+        try:
+            return self._idle.get_nowait()
+        except queue.Empty:
+            pass
+        try:
+            return self._open()
+        except TierError:
+            raise
+        except OSError as error:
+            raise TierError(f"{self} is gone: {error.strerror or error}") from None
+
+    def _open(self) -> socket.socket:
+        """Connect and say hello; OSError where nobody answers."""
+        end = socket.create_connection(self.address, self._timeout_s)
+        try:
+            wire.prepare(end)
+            end.sendall(self._us.to_bytes())
+            found = wire.receive_hello(end)
+        except (EOFError, wire.Strange):
+            end.close()
+            raise ConnectionRefusedError("somebody else answers there") from None
+        except BaseException:
+            end.close()
+            raise
+        wanted = self.rank, self.part, self._us.digest
+        if (found.rank, found.part, found.digest) != wanted:
+            end.close()
+            theirs = f"part {found.part} of partition {found.digest} as rank {found.rank}"
+            raise TierError(
+                f"{self} has {theirs}, and part {self.part} of {self._us.digest} is looked for: join the same partition everywhere, by the "
+                "same addresses in the same order"
+            )
+        return end
+
+
+class _Naming:
+    """See `Peer.naming`."""
+
+    def __init__(self, peer: Peer, end: socket.socket) -> None:
+        self._peer, self._end = peer, end
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, TierError):
+            return
+        self._end.close()
+        if isinstance(error, TimeoutError):
+            raise TierError(f"{self._peer} has not answered for {self._peer._timeout_s:g} s: it stands still, or is not reached") from None
+        if isinstance(error, (EOFError, OSError)):
+            raise TierError(f"{self._peer} has ended: its part is gone; start all processes again, and resume") from None
+        if isinstance(error, wire.Strange):
+            raise InputError(f"{self._peer} answers what was not asked: are all processes of one version?") from None

@@ -1,0 +1,100 @@
+"""A tier whose rows are with the processes of a partition: this one's part in its own memory, the others' over the network.
+
+In: rows, numbered as in the whole graph. Out: the rows, whoever has them. Questions go out to all owners when a read is submitted, own
+rows are copied while they answer. A cache above it holds rows of others as of any slow tier. Source: DistDGLv2 5.4, BGL 3.2.3.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.exchange.peers import Asked, Peer
+from penstock.exchange.tables import Table
+from penstock.kernels.move_rows import cpu
+from penstock.store.tiers import Read, TierStats
+from penstock.store.tiers.tier import check_rows
+
+
+class RemoteTier:
+    """See above.
+
+    Args:
+        table: of this part. number: of the table.
+        part: this one's.
+        peers: part -> whom this process asks for its rows; None for its own.
+    Attributes:
+        stats: of the rows of others. peers: own rows are counted apart.
+    """
+
+    device, name, resident_bytes = "cpu", "remote", 0
+
+    def __init__(self, table: Table, number: int, part: int, peers: Sequence[Peer | None]) -> None:
+        self.num_rows, self.row_bytes, self.stats = table.shares.num_rows, tuple(table.tier.row_bytes), TierStats()
+        self._table, self._number, self._part, self._peers = table, number, part, peers
+        self.peers = {table.tier.name: table.tier.stats}
+
+    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
+        """Begin to read."""
+        check_rows(self, rows)
+        owners, asked = self._table.shares.owners(rows), list[tuple[Asked, np.ndarray]]()
+        own = np.flatnonzero(owners == self._part)
+        read = _RemoteRead(self, asked, (rows[own], outs, places[own]), time.perf_counter())
+        try:
+            for part, peer in enumerate(self._peers):
+                at = np.flatnonzero(owners == part) if peer is not None else own
+                if peer is not None and at.size:
+                    asked.append((peer.ask(self._number, rows[at].astype(self._table.id_dtype)), places[at]))
+        except BaseException:
+            read.drop()
+            raise
+        return read
+
+    def read_own(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
+        """Copy rows of this part."""
+        return self._table.tier.submit(self._table.shares.local(rows, self._part), outs, places).wait() if rows.size else 0
+
+
+class _RemoteRead:
+    """A read under way."""
+
+    def __init__(
+        self,
+        tier: RemoteTier,
+        asked: list[tuple[Asked, np.ndarray]],
+        own: tuple[np.ndarray, Sequence[np.ndarray], np.ndarray],
+        since: float,
+    ) -> None:
+        self._tier, self._asked, self._own, self.since = tier, asked, own, since
+
+    def wait(self) -> int:
+        """End it."""
+        started, num_rows, num_bytes = time.perf_counter(), 0, 0
+        try:
+            own_bytes = self._tier.read_own(*self._own)
+            while self._asked:
+                asked, places = self._asked.pop(0)
+                num_bytes += self._put(asked, places)
+                num_rows += places.size
+        finally:
+            self.drop()
+        if num_rows:
+            self._tier.stats.add(num_rows, num_bytes, time.perf_counter() - started)
+        return own_bytes + num_bytes
+
+    def drop(self) -> None:
+        """Wait for nothing more."""
+        while self._asked:
+            self._asked.pop()[0].drop()
+
+    def _put(self, asked: Asked, places: np.ndarray) -> int:
+        """Rows of one owner to their places."""
+        widths, begin = self._tier.row_bytes, 0
+        rows = asked.hear(places.size * sum(widths))
+        for width, out in zip(widths, self._own[1], strict=True):
+            part = rows[begin : begin + places.size * width]
+            cpu.move_rows(part, np.arange(places.size), out, places, width)
+            begin += part.size
+        return rows.size

@@ -1,0 +1,106 @@
+"""The threads that give rows of this process's part to the others.
+
+In: connections, each of a process that asks one thing after the other. Out: rows, or why there are none. Invariants: each connection has a
+thread, so that nobody waits behind a slow one; what cannot be answered is said to whoever asked, and ends nobody else.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import socket
+import threading
+from contextlib import suppress
+
+import numpy as np
+
+from penstock.errors import TierError
+from penstock.exchange import wire
+from penstock.exchange.tables import Table
+
+logger = logging.getLogger("penstock")
+
+HELLO_S = 10.0
+"""What somebody who connects has to say who he is."""
+
+
+class Server:
+    """See above.
+
+    Args:
+        door: listening.
+        us: what it answers to a hello.
+        tables: of this part.
+    Attributes:
+        goodbyes: ranks that will ask for nothing more.
+    """
+
+    def __init__(self, door: socket.socket, us: wire.Hello, tables: list[Table]) -> None:
+        self._door, self._us, self._tables = door, us, tables
+        self._ends: set[socket.socket] = set()
+        self._lock, self._is_over = threading.Lock(), False
+        self.goodbyes: set[int] = set()
+        self.heard = threading.Condition()
+        threading.Thread(target=self._accept, name="penstock-exchange-door", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer nobody any more. Harmless when repeated."""
+        with self._lock:
+            self._is_over, ends = True, list(self._ends)
+        for end in (self._door, *ends):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._door.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                end, _ = self._door.accept()
+            except OSError:
+                return
+            with self._lock:
+                if self._is_over:
+                    end.close()
+                    return
+                self._ends.add(end)
+            threading.Thread(target=self._serve, args=(end,), name="penstock-exchange", daemon=True).start()
+
+    def _serve(self, end: socket.socket) -> None:
+        try:
+            wire.prepare(end)
+            end.settimeout(HELLO_S)
+            hello = wire.receive_hello(end)
+            if not hmac.compare_digest(hello.token, self._us.token):
+                return
+            end.sendall(self._us._replace(token=bytes(wire.TOKEN_BYTES)).to_bytes())
+            end.settimeout(None)
+            while True:
+                self._answer(end, hello.rank)
+        except (EOFError, OSError, wire.Strange):
+            pass  # gone, or nobody of ours
+        except Exception:
+            logger.exception("a thread that gives rows to other processes failed")
+        finally:
+            with self._lock:
+                self._ends.discard(end)
+            end.close()
+
+    def _answer(self, end: socket.socket, rank: int) -> None:
+        number, count = wire.receive(end)
+        if number == wire.BYE:
+            with self.heard:
+                self.goodbyes.add(rank)
+                self.heard.notify_all()
+            return
+        if not (0 <= number < len(self._tables) and 0 <= count <= self._tables[number].shares.num_rows):
+            raise wire.Strange
+        table = self._tables[number]
+        ids = np.empty(count, table.id_dtype)
+        wire.receive_into(end, ids.view(np.uint8))
+        try:
+            rows = table.read(ids.astype(np.int64, copy=False), self._us.part)
+        except Exception as error:
+            told = str(error) if isinstance(error, TierError) else f"{type(error).__name__}: {error}"
+            wire.send_error(end, told)
+            return
+        wire.send(end, wire.DONE, sum(each.nbytes for each in rows), *rows)

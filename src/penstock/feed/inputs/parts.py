@@ -1,0 +1,60 @@
+"""A partition that was joined, as an input of a loader: this process's part is here, the others' are read from the processes that have them.
+
+In: a `PartitionedGraph`. Out: a graph whose lists, and tables whose rows, lie with their owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import numpy as np
+
+from penstock.errors import NotSupportedError
+from penstock.exchange import PartitionedGraph
+from penstock.feed.inputs.arrays import ArrayInput
+from penstock.feed.links import Ends
+from penstock.gather import RowKind, TieredTable
+from penstock.partition import Book
+from penstock.records import EdgeType, NodeType
+from penstock.sample.times import Timestamps
+from penstock.sample.weights import Weights
+from penstock.store.format import BFLOAT16
+
+
+class PartsInput(ArrayInput):
+    """See above. `split`: name of the split for seeds given as "train", "val" or "test"; None takes the only one."""
+
+    def __init__(self, parts: PartitionedGraph, split: str | None = None) -> None:
+        super().__init__(parts.graph(), {}, {}, lambda part, node_type: parts.part.split(part, split, node_type))
+        self.parts = parts
+
+    @property
+    def books(self) -> Mapping[NodeType, Book]:
+        """Those of the partition."""
+        return self.parts.books
+
+    def tables(self) -> dict[str, TieredTable]:
+        """Node type -> its fields, read from their owners."""
+        found = {}
+        for key, table in self.parts.tables.items():
+            if isinstance(key, str):
+                specs = table.fields.items()
+                kinds = [RowKind(name, one.storage_dtype, one.shape[1:], one.dtype == BFLOAT16) for name, one in specs]
+                found[key] = TieredTable(self.parts.rows(key), kinds)
+        return found
+
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
+        """Not here."""
+        self._refuse("links", "load them from a store")
+
+    def weights(self, name: str) -> dict[EdgeType, Weights]:
+        """Not here."""
+        self._refuse(f"weight_attr={name!r}", "leave it out")
+
+    def times(self, name: str) -> Timestamps:
+        """Not here."""
+        self._refuse(f"time_attr={name!r}", "leave it out")
+
+    def _refuse(self, what: str, advice: str) -> NoReturn:
+        raise NotSupportedError(f"{what}: fields of edges, and times, are not in the parts of a partition; {advice}")

@@ -1,0 +1,1 @@
+"""Whose neighbour list a position lies in."""

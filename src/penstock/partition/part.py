@@ -1,0 +1,245 @@
+"""A part of a partition: what one process of several holds of a graph.
+
+In: a folder. Out: the books of all nodes, this part's rows and lists, and the row pointers and splits of the whole graph. Invariant: what
+is not of this part is not here, and whoever asks for it here is refused.
+
+A partition is a folder with a manifest and a folder per part, each complete in itself: a machine needs no other.
+
+    part-0/
+      manifest.json
+      nodes/<type>/places.npy      the book: int32 or int64[num_nodes]
+      nodes/<type>/rows/x.npy ...  fields of this part's nodes, in the order of their ids
+      nodes/<type>/split/<name>/train.npy ...   of the whole graph
+      edges/<type>/indptr.npy      int64[num_dst + 1], of the whole graph
+      edges/<type>/list_ptr.npy    int64[this part's nodes + 1]
+      edges/<type>/indices.npy     the lists of this part's nodes, one after the other; ids of the whole graph
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import CorruptStoreError, MissingFieldError, NotAStoreError, StoreError, UsageError, argument, reason_of
+from penstock.partition.book import Book, EdgeShares
+from penstock.records import CSC, EdgeType, Graph, NodeType
+from penstock.store.arrays import ArrayFile
+from penstock.store.format import MANIFEST, ArraySpec
+from penstock.store.sealed import PART, PARTITION, count, demand, seal, spec_from_json, texts, to_json, unseal
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartNodes:
+    """Nodes of one type: how many in all, the book, fields of this part's, splits of all."""
+
+    num_nodes: int
+    starts: list[int]
+    places: ArraySpec
+    fields: dict[str, ArraySpec] = field(default_factory=dict)
+    splits: dict[str, dict[str, ArraySpec]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartEdges:
+    """Edges of one type: how many in all, row pointers of all, lists of this part's nodes. `told`: fingerprint of all indices."""
+
+    num_edges: int
+    told: str
+    indptr: ArraySpec
+    list_ptr: ArraySpec
+    indices: ArraySpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartManifest:
+    """Everything that a part says about itself.
+
+    Attributes:
+        digest: of the store that was partitioned, and of how: equal in all parts of one partition.
+        made: how; plain data.
+    """
+
+    number: int
+    num_parts: int
+    digest: str
+    is_homogeneous: bool
+    nodes: dict[NodeType, PartNodes]
+    edges: dict[EdgeType, PartEdges]
+    made: dict[str, Any] = field(default_factory=dict)
+
+    def arrays(self) -> list[ArraySpec]:
+        """All arrays of the part."""
+        found = []
+        for node in self.nodes.values():
+            found += [node.places, *node.fields.values(), *(spec for parts in node.splits.values() for spec in parts.values())]
+        for edge in self.edges.values():
+            found += [edge.indptr, edge.list_ptr, edge.indices]
+        return found
+
+    def to_bytes(self) -> bytes:
+        """Serialise."""
+        edges = [{"type": name, **to_json(entry)} for name, entry in self.edges.items()]
+        return seal({"format": PART, "format_version": VERSION, **to_json(self), "nodes": to_json(self.nodes), "edges": edges})
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionManifest:
+    """What stands beside the parts."""
+
+    num_parts: int
+    digest: str
+    made: dict[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """Serialise."""
+        return seal({"format": PARTITION, "format_version": VERSION, **to_json(self)})
+
+
+class Part:
+    """A part that is open: its arrays as read-only memory maps.
+
+    Args:
+        path: the folder of a part; or of a partition, then `number` says which.
+    Attributes:
+        path, manifest, number, num_parts: of it.
+        books: node type -> which part owns which node.
+    Raises:
+        NotAStoreError, FormatVersionError, CorruptStoreError: as of a store.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], number: int | None = None) -> None:
+        self.path = find_part(Path(os.path.abspath(path)), number)
+        try:
+            self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise StoreError(f"cannot open {self.path}: {reason_of(error)}") from None
+        self._finalizer = weakref.finalize(self, os.close, self._folder)
+        self.manifest = _part_from(_read(self.path), f"{self.path}: {MANIFEST}")
+        self.number, self.num_parts = self.manifest.number, self.manifest.num_parts
+        for spec in self.manifest.arrays():
+            self.array_file(spec).check_shape()
+        self.books = {t: Book(self.map(each.places), np.array(each.starts, np.int64)) for t, each in self.manifest.nodes.items()}
+
+    def array_file(self, spec: ArraySpec) -> ArrayFile:
+        """Return a reader of one array."""
+        return ArrayFile(spec, self._folder, self.path)
+
+    def map(self, spec: ArraySpec) -> np.ndarray:
+        """Return the map of one array."""
+        return self.array_file(spec).map()
+
+    def rows(self, node_type: NodeType) -> dict[str, np.ndarray]:
+        """Field -> the rows of this part's nodes of a type."""
+        return {name: self.map(spec) for name, spec in self.manifest.nodes[node_type].fields.items()}
+
+    def graph(self) -> Graph:
+        """The topology of the whole graph but for its neighbours: see `CSC.told`."""
+        adjacency = {}
+        for e, each in self.manifest.edges.items():
+            nothing = np.broadcast_to(np.array(-1, each.indices.storage_dtype), each.num_edges)
+            adjacency[e] = CSC(self.map(each.indptr), nothing, told=each.told)
+        return Graph({t: each.num_nodes for t, each in self.manifest.nodes.items()}, adjacency, self.manifest.is_homogeneous)
+
+    def lists(self, edge_type: EdgeType) -> tuple[np.ndarray, EdgeShares]:
+        """The neighbours of this part's nodes, list after list, and whose all edges of the type are."""
+        each = self.manifest.edges[edge_type]
+        return self.map(each.indices), EdgeShares(self.map(each.indptr), self.map(each.list_ptr), self.books[edge_type[2]])
+
+    def split(self, part: str, split: str | None, node_type: NodeType | None) -> np.ndarray:
+        """int64[n]: ids of one part of a split of the whole graph, ascending; as `penstock.Store.split`."""
+        with_splits = [t for t, each in self.manifest.nodes.items() if each.splits]
+        if node_type is None and len(with_splits) == 1:
+            node_type = with_splits[0]
+        splits = {} if node_type is None else self.manifest.nodes[node_type].splits
+        if split is None:
+            split = "default" if "default" in splits or len(splits) != 1 else next(iter(splits))
+        if split not in splits or part not in splits[split]:
+            known = ", ".join(f"{name}: {'/'.join(parts)}" for name, parts in splits.items()) or "none"
+            raise MissingFieldError(f"{self.path}: there is no part {part!r} of a split {split!r} of nodes; there are {known}")
+        return self.map(splits[split][part])
+
+
+def find_part(path: Path, number: int | None) -> Path:
+    """Return the folder of a part: the path itself, or the one of that number in a partition."""
+    raw = _read(path)
+    try:
+        unseal(raw, f"{path}: {MANIFEST}", PART, VERSION)
+    except NotAStoreError:
+        num_parts = count(unseal(raw, f"{path}: {MANIFEST}", PARTITION, VERSION)["num_parts"])
+        if number is None or not 0 <= number < num_parts:
+            raise UsageError(f"{path} has {num_parts} parts, from 0 on: say which by {argument('part')}; got {number}") from None
+        return path / f"part-{number}"
+    return path
+
+
+def num_parts_at(path: str | os.PathLike[str]) -> int | None:
+    """How many parts lie at a path; None where it is the folder of one."""
+    raw, where = _read(Path(path)), f"{path}: {MANIFEST}"
+    try:
+        return count(unseal(raw, where, PARTITION, VERSION)["num_parts"])
+    except NotAStoreError:
+        unseal(raw, where, PART, VERSION)
+        return None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return (path / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotAStoreError(f"{path} has no {MANIFEST}: give the folder of a partition, or of one of its parts") from None
+    except OSError as error:
+        raise StoreError(f"cannot read {path / MANIFEST}: {reason_of(error)}") from None
+
+
+def _part_from(raw: bytes, where: str) -> PartManifest:
+    document = unseal(raw, where, PART, VERSION)
+    try:
+        return _from_json(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptStoreError(f"{where} is inconsistent: {type(error).__name__}: {error}") from None
+
+
+def _from_json(document: dict[str, Any]) -> PartManifest:
+    number, num_parts = count(document["number"]), count(document["num_parts"])
+    demand(number < num_parts, f"part {number} of {num_parts}")
+    nodes, edges = {}, {}
+    for name, entry in document["nodes"].items():
+        num_nodes, starts = count(entry["num_nodes"]), [count(start) for start in entry["starts"]]
+        demand(
+            len(starts) == num_parts + 1 and starts[0] == 0 and starts[-1] == num_nodes and starts == sorted(starts), "starts do not fit"
+        )
+        places, mine = spec_from_json(entry["places"], num_nodes), starts[number + 1] - starts[number]
+        demand(places.dtype in ("int32", "int64") and len(places.shape) == 1, f"{places.file} must be int32 or int64")
+        fields = {key: spec_from_json(spec, mine) for key, spec in entry["fields"].items()}
+        splits = {split: {part: spec_from_json(spec) for part, spec in parts.items()} for split, parts in entry["splits"].items()}
+        nodes[name] = PartNodes(num_nodes=num_nodes, starts=starts, places=places, fields=fields, splits=splits)
+    for entry in document["edges"]:
+        source, relation, destination = texts(entry["type"])
+        demand(source in nodes and destination in nodes, f"edges {source}, {relation}, {destination} join types that are not there")
+        starts = nodes[destination].starts
+        one = PartEdges(
+            num_edges=count(entry["num_edges"]),
+            told=str(entry["told"]),
+            indptr=spec_from_json(entry["indptr"], nodes[destination].num_nodes + 1),
+            list_ptr=spec_from_json(entry["list_ptr"], starts[number + 1] - starts[number] + 1),
+            indices=spec_from_json(entry["indices"]),
+        )
+        demand((one.indptr.dtype, one.list_ptr.dtype) == ("int64", "int64"), f"{one.indptr.file} must be int64")
+        demand(one.indices.dtype in ("int32", "int64") and len(one.indices.shape) == 1, f"{one.indices.file} must be int32 or int64")
+        edges[source, relation, destination] = one
+    return PartManifest(
+        number=number,
+        num_parts=num_parts,
+        digest=str(document["digest"]),
+        is_homogeneous=bool(document["is_homogeneous"]),
+        nodes=nodes,
+        edges=edges,
+        made=dict(document["made"]),
+    )

@@ -1,0 +1,188 @@
+"""Writing a partition: each part's rows and lists go to a folder of its own, beside what every part needs of the whole graph.
+
+In: a store, and an owner for each of its nodes. Out: a partition, or nothing: as with a store, a killed writer leaves neither half of one
+nor litter that the next does not remove. Everything is read once, from front to back, and every file is written so. Memory: 16 bytes a node
+of the largest type beside the owners, and blocks of a few MiB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from penstock.errors import NotSupportedError, UsageError
+from penstock.partition.book import Book, make_book
+from penstock.partition.part import PartEdges, PartitionManifest, PartManifest, PartNodes
+from penstock.records import EdgeType, NodeType
+from penstock.store import Store
+from penstock.store.arrays import ArrayWriter
+from penstock.store.fingerprint import fingerprint
+from penstock.store.format import MANIFEST, ArraySpec, folder_of_edges, folder_of_nodes
+from penstock.store.format import file_name as as_file_name
+from penstock.store.progress import Progress, Quiet, stage
+from penstock.store.writer import StoreWriter, write_manifest
+
+BLOCK_BYTES = 8 << 20
+"""Of an array, read at a time."""
+
+
+def write_parts(
+    store: Store,
+    owners: Mapping[NodeType, np.ndarray],
+    num_parts: int,
+    destination: str | os.PathLike[str],
+    *,
+    made: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a partition of a store.
+
+    Args:
+        store: open.
+        owners: node type -> int[num_nodes], the part of each node, in [0, num_parts).
+        num_parts: as many folders are made, `part-0`, `part-1`, ...
+        destination: a folder that is not there, or empty.
+        made: how the owners were chosen; plain data, kept in the manifests.
+        progress: told of bytes.
+    Raises:
+        NotSupportedError: edges have fields, or numbers of their own.
+        UsageError: there is something at the destination already. StoreError: it cannot be written.
+    """
+    progress, made, folder = progress or Quiet(), made or {}, Path(destination)
+    _refuse_edge_fields(store)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"{destination} exists: choose another path for the partition")
+    books = {t: make_book(owners[t], num_parts) for t in store.node_types}
+    digest = xxhash.xxh3_64(store.digest.encode())
+    for book in books.values():
+        digest.update(book.places.data)
+        digest.update(book.starts.data)
+    with StoreWriter(destination) as writer:
+        nodes = {t: _write_nodes(store, t, books[t], writer, progress) for t in store.node_types}
+        edges = {e: _write_edges(store, e, books[e[2]], writer, progress) for e in store.edge_types}
+        for part in range(num_parts):
+            manifest = PartManifest(
+                number=part,
+                num_parts=num_parts,
+                digest=digest.hexdigest(),
+                is_homogeneous=store.is_homogeneous,
+                nodes={t: each[part] for t, each in nodes.items()},
+                edges={e: each[part] for e, each in edges.items()},
+                made=made,
+            )
+            write_manifest(writer.folder / f"part-{part}" / MANIFEST, manifest)
+        writer.commit(PartitionManifest(num_parts, digest.hexdigest(), made))
+
+
+def _refuse_edge_fields(store: Store) -> None:
+    for edge_type, entry in store.manifest.edges.items():
+        if entry.fields or entry.edge_id is not None:
+            what = f"fields ({', '.join(entry.fields)})" if entry.fields else "numbers of their own (edge_id)"
+            raise NotSupportedError(
+                f"{store.path}: edges {'/'.join(edge_type)} have {what}, which parts do not hold: ingest the graph without them"
+            )
+
+
+def _write_nodes(store: Store, node_type: NodeType, book: Book, writer: StoreWriter, progress: Progress) -> list[PartNodes]:
+    """Rows of one type, dealt out to the parts, and what all of them have: the book and the splits."""
+    entry, num_parts, folder = store.node_entry(node_type), book.starts.size - 1, folder_of_nodes(node_type)
+    place_dtype = book.places.dtype.name
+    places = _to_all([book.places], f"{folder}/places.npy", place_dtype, num_parts, writer)
+    fields: dict[str, list[ArraySpec]] = {}
+    for name, spec in entry.fields.items():
+        outs = [writer.array(f"part-{p}/{folder}/rows/{as_file_name(name)}.npy", spec.dtype, spec.shape[1:]) for p in range(num_parts)]
+        with stage(progress, f"rows of {node_type} {name}", spec.data_bytes, "bytes"):
+            for first, block in store.array_file(spec).blocks(BLOCK_BYTES):
+                _deal(block, _owners(book, first, len(block)), outs)
+                progress.advance(block.nbytes)
+        fields[name] = [_within(out.finish(), p) for p, out in enumerate(outs)]
+    splits: dict[str, dict[str, list[ArraySpec]]] = {}
+    for split, parts in entry.splits.items():
+        for part, spec in parts.items():
+            blocks, file = (block for _, block in store.array_file(spec).blocks(BLOCK_BYTES)), f"{as_file_name(split)}/{as_file_name(part)}"
+            splits.setdefault(split, {})[part] = _to_all(blocks, f"{folder}/split/{file}.npy", spec.dtype, num_parts, writer)
+    return [
+        PartNodes(
+            num_nodes=entry.num_nodes,
+            starts=book.starts.tolist(),
+            places=places[p],
+            fields={name: specs[p] for name, specs in fields.items()},
+            splits={split: {part: specs[p] for part, specs in parts.items()} for split, parts in splits.items()},
+        )
+        for p in range(num_parts)
+    ]
+
+
+def _write_edges(store: Store, edge_type: EdgeType, book: Book, writer: StoreWriter, progress: Progress) -> list[PartEdges]:
+    """Lists of one type, dealt out to the owners of their destinations, and the row pointers, which all parts have."""
+    entry, num_parts, folder, csc = store.manifest.edges[edge_type], book.starts.size - 1, folder_of_edges(edge_type), store.csc(edge_type)
+    told, blocks = fingerprint(csc.indices), (block for _, block in store.array_file(entry.indptr).blocks(BLOCK_BYTES))
+    indptr = _to_all(blocks, f"{folder}/indptr.npy", "int64", num_parts, writer)
+    outs = [writer.array(f"part-{p}/{folder}/indices.npy", entry.indices.dtype) for p in range(num_parts)]
+    with stage(progress, f"lists of {'/'.join(edge_type)}", entry.indices.data_bytes, "bytes"):
+        for first, block in store.array_file(entry.indices).blocks(BLOCK_BYTES):
+            _deal(block, _owners_of_edges(book, csc.indptr, first, first + len(block)), outs)
+            progress.advance(block.nbytes)
+    found = []
+    for p, out in enumerate(outs):
+        list_ptr = writer.array(f"part-{p}/{folder}/list_ptr.npy", "int64")
+        list_ptr.append(np.zeros(1, np.int64))
+        for ends in _ends_of_lists(book, csc.indptr, p):
+            list_ptr.append(ends)
+        found.append(
+            PartEdges(
+                num_edges=entry.num_edges,
+                told=told,
+                indptr=indptr[p],
+                list_ptr=_within(list_ptr.finish(), p),
+                indices=_within(out.finish(), p),
+            )
+        )
+    return found
+
+
+def _to_all(blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int, writer: StoreWriter) -> list[ArraySpec]:
+    """Write the same array to every part."""
+    outs = [writer.array(f"part-{p}/{file}", dtype) for p in range(num_parts)]
+    for block in blocks:
+        for out in outs:
+            out.append(block)
+    return [_within(out.finish(), p) for p, out in enumerate(outs)]
+
+
+def _within(spec: ArraySpec, part: int) -> ArraySpec:
+    """The same array, named from within its part."""
+    return replace(spec, file=spec.file.removeprefix(f"part-{part}/"))
+
+
+def _deal(rows: np.ndarray, owners: np.ndarray, outs: list[ArrayWriter]) -> None:
+    for part, out in enumerate(outs):
+        out.append(rows[owners == part])
+
+
+def _owners(book: Book, first: int, num_nodes: int) -> np.ndarray:
+    return book.owners(np.arange(first, first + num_nodes))
+
+
+def _owners_of_edges(book: Book, indptr: np.ndarray, first: int, end: int) -> np.ndarray:
+    """int64[end - first]: who owns the destinations of the edges at these positions."""
+    begin, stop = np.searchsorted(indptr, [first, end - 1], side="right") - 1
+    bounds = np.clip(indptr[begin : stop + 2], first, end)
+    return np.repeat(_owners(book, begin, stop + 1 - begin), np.diff(bounds))
+
+
+def _ends_of_lists(book: Book, indptr: np.ndarray, part: int) -> Iterator[np.ndarray]:
+    """Where the list of each node of a part ends among the part's edges, in blocks."""
+    end, step = 0, BLOCK_BYTES // 8
+    for first in range(0, book.num_rows, step):
+        count = min(step, book.num_rows - first)
+        degrees = np.diff(indptr[first : first + count + 1])[_owners(book, first, count) == part]
+        ends = end + np.cumsum(degrees)
+        yield ends
+        end = int(ends[-1]) if ends.size else end

@@ -1,0 +1,126 @@
+"""JSON that ends in a checksum of itself, and what manifests say of arrays.
+
+In: objects. Out: bytes, and back. Invariant: whatever bytes are read, the result is an object as `seal` wrote it or a `StoreError` that
+says what is wrong with it; what is wrong within it is raised as a ValueError.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import xxhash
+
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, FormatVersionError, NotAStoreError
+from penstock.store.format import BLOCK_BYTES, DTYPES, FORMAT, ArraySpec, row_bytes
+
+PART, PARTITION = "penstock-part", "penstock-partition"
+_WHAT = {
+    FORMAT: "a Penstock store",
+    PART: "a part of a partition, which `penstock.exchange.join` opens",
+    PARTITION: "a partition, which `penstock.exchange.join` opens",
+}
+_CHECKSUM_KEY = '\n "manifest_xxh3": "'
+_END = '"\n}\n'
+_FILE = re.compile(r"(nodes|edges)(/(?!\.)[\w.~%+,=@ -]+)+\.npy", re.ASCII)
+"""What `file_name` makes of any names: within the store, and nothing but text."""
+_MAX_BYTES = 1 << 62
+"""Of an array, lengths of zero taken as one: NumPy counts in 63 bits."""
+
+
+def seal(document: dict[str, Any]) -> bytes:
+    """Serialise."""
+    text = json.dumps(document, indent=1, ensure_ascii=True, default=str).removesuffix("\n}") + "," + _CHECKSUM_KEY
+    return (text + xxhash.xxh3_64_hexdigest(text.encode()) + _END).encode()
+
+
+def unseal(raw: bytes, where: str, kind: str, version: int) -> dict[str, Any]:
+    """Parse and check the bytes of a manifest.
+
+    Args:
+        raw: content of the file.
+        where: the file, for messages.
+        kind, version: what its "format" is, and the newest "format_version" that is read.
+    """
+    try:
+        document = json.loads(raw, parse_float=_number, parse_constant=_number, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise CorruptStoreError(f"{where} is not readable as JSON ({error}): the store is damaged; {MAKE_AGAIN}") from None
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != kind:
+        what = f"but of {_WHAT[found]}" if isinstance(found, str) and found in _WHAT else f"its \"format\" is not '{kind}'"
+        raise NotAStoreError(f"{where} is not that of {_WHAT[kind].split(',')[0]} ({what})")
+    newest = document.get("format_version")
+    if isinstance(newest, int) and newest > version:
+        raise FormatVersionError(f"{where} has format version {newest}, this Penstock reads up to {version}: install a newer Penstock")
+    body, key, tail = raw.rpartition(_CHECKSUM_KEY.encode())
+    if not key or tail != (xxhash.xxh3_64_hexdigest(body + key) + _END).encode():
+        raise CorruptStoreError(f"{where} does not match its own checksum: it was damaged or edited; {MAKE_AGAIN}")
+    return document
+
+
+def to_json(value: Any) -> Any:
+    """Entries by the names of their fields, those left out that are None."""
+    if isinstance(value, ArraySpec):
+        spec = {"file": value.file, "dtype": value.dtype, "shape": value.shape, "bytes": value.data_bytes, "xxh3": value.checksums}
+        return spec | ({"properties": value.properties} if value.properties else {})
+    if is_dataclass(value):
+        return {each.name: to_json(found) for each in fields(value) if (found := getattr(value, each.name)) is not None}
+    return {key: to_json(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def spec_from_json(document: dict[str, Any], num_rows: int | None = None) -> ArraySpec:
+    """Read what `to_json` made of an array; `num_rows`: that it must have."""
+    spec = ArraySpec(
+        file=document["file"],
+        dtype=document["dtype"],
+        shape=tuple(count(length) for length in document["shape"]),
+        checksums=tuple(texts(document["xxh3"])),
+        properties=dict(document.get("properties", {})),
+    )
+    demand(_FILE.fullmatch(spec.file) is not None, f"{spec.file!r} is no file of an array of a store")
+    demand(spec.dtype in DTYPES and 1 <= len(spec.shape) <= 32, f"{spec.file} has dtype {spec.dtype} and shape {spec.shape}")
+    demand(row_bytes(spec.storage_dtype, tuple(n or 1 for n in spec.shape)) <= _MAX_BYTES, f"{spec.file} has shape {spec.shape}")
+    demand(num_rows in (None, *spec.shape[:1]), f"{spec.file} has shape {spec.shape} for {num_rows} rows")
+    demand(len(spec.checksums) == -(-spec.data_bytes // BLOCK_BYTES), f"{spec.file} has {len(spec.checksums)} checksums")
+    if "num_classes" in spec.properties or "class_names" in spec.properties:
+        num_classes = count(spec.properties["num_classes"])
+        names = texts(spec.properties.get("class_names", []))
+        demand(len(names) in (0, num_classes), f"{spec.file} has {len(names)} names for {num_classes} classes")
+    return spec
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; which of two values of one name counts would be the reader's choice."""
+    document = dict(pairs)
+    demand(len(document) == len(pairs), "an object has a name twice")
+    "".join(document).encode()  # raises for half a character
+    return document
+
+
+def _number(text: str) -> Any:
+    """A number of JSON with a point or exponent; what is none there (NaN) or infinite stays text, for it could not be written again."""
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+def texts(value: Any) -> list[str]:
+    """Return a list of texts, or raise."""
+    demand(isinstance(value, list) and all(isinstance(each, str) for each in value), f"{value!r:.60} is no list of texts")
+    "".join(value).encode()  # raises for half a character
+    return value
+
+
+def count(value: Any) -> int:
+    """Return a number from 0 on, or raise."""
+    demand(isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62, f"{value!r} is not a count")
+    return value
+
+
+def demand(condition: bool, message: str) -> None:
+    """Raise ValueError unless."""
+    if not condition:
+        raise ValueError(message)
