@@ -94,11 +94,18 @@ class Graph:
         num_nodes: node type -> count.
         adjacency: edge type -> in-neighbour lists of its destination type.
         is_homogeneous: whether batches are `Data` rather than `HeteroData`.
+        out_degrees: node type -> uint32 or int64[num_nodes], of a partition, whose neighbours are not all here to be counted.
     """
 
     num_nodes: dict[NodeType, int]
     adjacency: dict[EdgeType, CSC]
     is_homogeneous: bool
+    out_degrees: dict[NodeType, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether neighbours are with several processes."""
+        return any(csc.told is not None for csc in self.adjacency.values())
 
     @property
     def node_types(self) -> list[NodeType]:

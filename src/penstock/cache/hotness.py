@@ -79,11 +79,13 @@ def random_hotness(num_nodes: int, seed: int) -> np.ndarray:
 def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:
     """Return uint32[num_nodes] (int64 from 2**32 edges on): out-degrees, how often each node is a source (PaGraph 3.1). One pass over the
     edges."""
+    if node_type in graph.out_degrees:
+        return graph.out_degrees[node_type]
     edges = {e: csc for e, csc in graph.adjacency.items() if e[0] == node_type}
     is_narrow = sum(csc.num_edges for csc in edges.values()) < 1 << 32
     counts = np.zeros(_num_nodes(graph, node_type), dtype=np.uint32 if is_narrow else np.int64)
     for edge_type, csc in edges.items():
-        for chunk in _chunks(edge_type, csc.all_indices("a policy by out-degree"), counts.size):
+        for chunk in _chunks(edge_type, csc.indices, counts.size):
             placement.count_keys(chunk, 0, counts)
     return counts
 

@@ -71,7 +71,8 @@ class Workload(SampledBatches):
         """float32[num_nodes]: the probability that so many hops of a batch reach each node; calculated once. None: see `by_inclusion`."""
         num_nodes = sum(self.sampler.graph.num_nodes.values())
         if num_hops not in self._inclusion:
-            if not self.by_inclusion or not draws_uniformly(self.sampler) or INCLUSION_BYTES * num_nodes > ROOM * free_bytes():
+            is_wanted = self.by_inclusion and draws_uniformly(self.sampler) and not self.sampler.graph.is_partitioned
+            if not is_wanted or INCLUSION_BYTES * num_nodes > ROOM * free_bytes():
                 return None
             found = spread_inclusion(self.sampler, self.first_share(), num_hops)
             self._inclusion[num_hops] = {t: probability.astype(np.float32) for t, probability in found.items()}

@@ -32,9 +32,10 @@ class RemoteTier:
     device, name, resident_bytes = "cpu", "remote", 0
 
     def __init__(self, table: Table, number: int, part: int, peers: Sequence[Peer | None]) -> None:
-        self.num_rows, self.row_bytes, self.stats = table.shares.num_rows, tuple(table.tier.row_bytes), TierStats()
-        self._table, self._number, self._part, self._peers = table, number, part, peers
-        self.peers = {table.tier.name: table.tier.stats}
+        own = table.tier()
+        self.num_rows, self.row_bytes, self.stats = table.shares.num_rows, tuple(own.row_bytes), TierStats()
+        self._table, self._own, self._number, self._part, self._peers = table, own, number, part, peers
+        self.peers = {own.name: own.stats}
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read."""
@@ -54,7 +55,7 @@ class RemoteTier:
 
     def read_own(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
         """Copy rows of this part."""
-        return self._table.tier.submit(self._table.shares.local(rows, self._part), outs, places).wait() if rows.size else 0
+        return self._own.submit(self._table.shares.local(rows, self._part), outs, places).wait() if rows.size else 0
 
 
 class _RemoteRead:

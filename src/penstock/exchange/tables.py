@@ -24,12 +24,12 @@ class Table:
 
     Attributes:
         key: node type: the fields of its nodes; edge type: its neighbours, at their positions.
-        tier: this part's rows. shares: whose the rows of the whole graph are.
-        fields: name -> what is known of it, in the order of the tier; empty for lists.
+        arrays: this part's rows, per field. shares: whose the rows of the whole graph are.
+        fields: name -> what is known of it, in the order of the arrays; empty for lists.
     """
 
     key: NodeType | EdgeType
-    tier: Tier
+    arrays: list[np.ndarray]
     shares: Shares
     fields: dict[str, ArraySpec]
 
@@ -38,12 +38,17 @@ class Table:
         """Of row numbers on their way."""
         return np.dtype(index_dtype(self.shares.num_rows)).newbyteorder("<")
 
+    def tier(self) -> Tier:
+        """This part's rows, by their numbers in it; with counts of its own."""
+        return MappedTier(self.arrays, "own part")
+
     def read(self, rows: np.ndarray, part: int) -> list[np.ndarray]:
         """Per field uint8[n * row_bytes]: rows of this part, by their numbers in the whole graph."""
         if rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < self.shares.num_rows):
             raise UsageError(f"rows from {rows.min()} to {rows.max()} were asked for, and there are {self.shares.num_rows}")
-        outs = [np.empty(rows.size * width, np.uint8) for width in self.tier.row_bytes]
-        self.tier.submit(self.shares.local(rows, part), outs, np.arange(rows.size)).wait()
+        tier, places = self.tier(), np.arange(rows.size)
+        outs = [np.empty(rows.size * width, np.uint8) for width in tier.row_bytes]
+        tier.submit(self.shares.local(rows, part), outs, places).wait()
         return outs
 
 
@@ -52,9 +57,8 @@ def tables_of(part: Part) -> list[Table]:
     tables = []
     for node_type, nodes in part.manifest.nodes.items():
         if nodes.fields:
-            rows = part.rows(node_type)
-            tables.append(Table(node_type, MappedTier([*rows.values()], "own part"), part.books[node_type], nodes.fields))
+            tables.append(Table(node_type, [*part.rows(node_type).values()], part.books[node_type], nodes.fields))
     for edge_type in part.manifest.edges:
         indices, shares = part.lists(edge_type)
-        tables.append(Table(edge_type, MappedTier([indices], "own part"), shares, {}))
+        tables.append(Table(edge_type, [indices], shares, {}))
     return tables

@@ -8,6 +8,7 @@ A partition is a folder with a manifest and a folder per part, each complete in 
     part-0/
       manifest.json
       nodes/<type>/places.npy      the book: int32 or int64[num_nodes]
+      nodes/<type>/out_degrees.npy uint32 or int64[num_nodes], for caches
       nodes/<type>/rows/x.npy ...  fields of this part's nodes, in the order of their ids
       nodes/<type>/split/<name>/train.npy ...   of the whole graph
       edges/<type>/indptr.npy      int64[num_dst + 1], of the whole graph
@@ -37,11 +38,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartNodes:
-    """Nodes of one type: how many in all, the book, fields of this part's, splits of all."""
+    """Nodes of one type: how many in all, the book and out-degrees of all, fields of this part's, splits of all."""
 
     num_nodes: int
     starts: list[int]
     places: ArraySpec
+    out_degrees: ArraySpec
     fields: dict[str, ArraySpec] = field(default_factory=dict)
     splits: dict[str, dict[str, ArraySpec]] = field(default_factory=dict)
 
@@ -78,7 +80,12 @@ class PartManifest:
         """All arrays of the part."""
         found = []
         for node in self.nodes.values():
-            found += [node.places, *node.fields.values(), *(spec for parts in node.splits.values() for spec in parts.values())]
+            found += [
+                node.places,
+                node.out_degrees,
+                *node.fields.values(),
+                *(spec for parts in node.splits.values() for spec in parts.values()),
+            ]
         for edge in self.edges.values():
             found += [edge.indptr, edge.list_ptr, edge.indices]
         return found
@@ -145,7 +152,9 @@ class Part:
         for e, each in self.manifest.edges.items():
             nothing = np.broadcast_to(np.array(-1, each.indices.storage_dtype), each.num_edges)
             adjacency[e] = CSC(self.map(each.indptr), nothing, told=each.told)
-        return Graph({t: each.num_nodes for t, each in self.manifest.nodes.items()}, adjacency, self.manifest.is_homogeneous)
+        nodes = self.manifest.nodes
+        out_degrees = {t: self.map(each.out_degrees) for t, each in nodes.items()}
+        return Graph({t: each.num_nodes for t, each in nodes.items()}, adjacency, self.manifest.is_homogeneous, out_degrees)
 
     def lists(self, edge_type: EdgeType) -> tuple[np.ndarray, EdgeShares]:
         """The neighbours of this part's nodes, list after list, and whose all edges of the type are."""
@@ -217,9 +226,11 @@ def _from_json(document: dict[str, Any]) -> PartManifest:
         )
         places, mine = spec_from_json(entry["places"], num_nodes), starts[number + 1] - starts[number]
         demand(places.dtype in ("int32", "int64") and len(places.shape) == 1, f"{places.file} must be int32 or int64")
+        out_degrees = spec_from_json(entry["out_degrees"], num_nodes)
+        demand(out_degrees.dtype in ("uint32", "int64") and len(out_degrees.shape) == 1, f"{out_degrees.file} must be uint32 or int64")
         fields = {key: spec_from_json(spec, mine) for key, spec in entry["fields"].items()}
         splits = {split: {part: spec_from_json(spec) for part, spec in parts.items()} for split, parts in entry["splits"].items()}
-        nodes[name] = PartNodes(num_nodes=num_nodes, starts=starts, places=places, fields=fields, splits=splits)
+        nodes[name] = PartNodes(num_nodes=num_nodes, starts=starts, places=places, out_degrees=out_degrees, fields=fields, splits=splits)
     for entry in document["edges"]:
         source, relation, destination = texts(entry["type"])
         demand(source in nodes and destination in nodes, f"edges {source}, {relation}, {destination} join types that are not there")

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError, damaged_neighbor
+from penstock.kernels.placement.cpu import count_keys
 from penstock.partition.book import Book, make_book
 from penstock.partition.part import PartEdges, PartitionManifest, PartManifest, PartNodes
 from penstock.records import EdgeType, NodeType
@@ -54,6 +55,7 @@ def write_parts(
         NotSupportedError: edges have fields, or numbers of their own.
         UsageError: there is something at the destination already. StoreError: it cannot be written.
     """
+    store.graph().check_lists()
     progress, made, folder = progress or Quiet(), made or {}, Path(destination)
     _refuse_edge_fields(store)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -64,8 +66,9 @@ def write_parts(
         digest.update(book.places.data)
         digest.update(book.starts.data)
     with StoreWriter(destination) as writer:
-        nodes = {t: _write_nodes(store, t, books[t], writer, progress) for t in store.node_types}
-        edges = {e: _write_edges(store, e, books[e[2]], writer, progress) for e in store.edge_types}
+        degrees = {t: np.zeros(book.num_rows, _degree_dtype(store, t)) for t, book in books.items()}
+        edges = {e: _write_edges(store, e, books[e[2]], degrees[e[0]], writer, progress) for e in store.edge_types}
+        nodes = {t: _write_nodes(store, t, books[t], degrees[t], writer, progress) for t in store.node_types}
         for part in range(num_parts):
             manifest = PartManifest(
                 number=part,
@@ -89,11 +92,20 @@ def _refuse_edge_fields(store: Store) -> None:
             )
 
 
-def _write_nodes(store: Store, node_type: NodeType, book: Book, writer: StoreWriter, progress: Progress) -> list[PartNodes]:
+def _degree_dtype(store: Store, node_type: NodeType) -> type:
+    """As `penstock.cache.hotness.degree_hotness` has it."""
+    num_edges = sum(count for edge_type, count in store.num_edges.items() if edge_type[0] == node_type)
+    return np.uint32 if num_edges < 1 << 32 else np.int64
+
+
+def _write_nodes(
+    store: Store, node_type: NodeType, book: Book, degrees: np.ndarray, writer: StoreWriter, progress: Progress
+) -> list[PartNodes]:
     """Rows of one type, dealt out to the parts, and what all of them have: the book and the splits."""
     entry, num_parts, folder = store.node_entry(node_type), book.starts.size - 1, folder_of_nodes(node_type)
     place_dtype = book.places.dtype.name
     places = _to_all([book.places], f"{folder}/places.npy", place_dtype, num_parts, writer)
+    out_degrees = _to_all([degrees], f"{folder}/out_degrees.npy", degrees.dtype.name, num_parts, writer)
     fields: dict[str, list[ArraySpec]] = {}
     for name, spec in entry.fields.items():
         outs = [writer.array(f"part-{p}/{folder}/rows/{as_file_name(name)}.npy", spec.dtype, spec.shape[1:]) for p in range(num_parts)]
@@ -112,6 +124,7 @@ def _write_nodes(store: Store, node_type: NodeType, book: Book, writer: StoreWri
             num_nodes=entry.num_nodes,
             starts=book.starts.tolist(),
             places=places[p],
+            out_degrees=out_degrees[p],
             fields={name: specs[p] for name, specs in fields.items()},
             splits={split: {part: specs[p] for part, specs in parts.items()} for split, parts in splits.items()},
         )
@@ -119,7 +132,9 @@ def _write_nodes(store: Store, node_type: NodeType, book: Book, writer: StoreWri
     ]
 
 
-def _write_edges(store: Store, edge_type: EdgeType, book: Book, writer: StoreWriter, progress: Progress) -> list[PartEdges]:
+def _write_edges(
+    store: Store, edge_type: EdgeType, book: Book, degrees: np.ndarray, writer: StoreWriter, progress: Progress
+) -> list[PartEdges]:
     """Lists of one type, dealt out to the owners of their destinations, and the row pointers, which all parts have."""
     entry, num_parts, folder, csc = store.manifest.edges[edge_type], book.starts.size - 1, folder_of_edges(edge_type), store.csc(edge_type)
     told, blocks = fingerprint(csc.indices), (block for _, block in store.array_file(entry.indptr).blocks(BLOCK_BYTES))
@@ -127,6 +142,8 @@ def _write_edges(store: Store, edge_type: EdgeType, book: Book, writer: StoreWri
     outs = [writer.array(f"part-{p}/{folder}/indices.npy", entry.indices.dtype) for p in range(num_parts)]
     with stage(progress, f"lists of {'/'.join(edge_type)}", entry.indices.data_bytes, "bytes"):
         for first, block in store.array_file(entry.indices).blocks(BLOCK_BYTES):
+            _check_neighbors(block, edge_type, degrees.size, first)
+            count_keys(block, 0, degrees)
             _deal(block, _owners_of_edges(book, csc.indptr, first, first + len(block)), outs)
             progress.advance(block.nbytes)
     found = []
@@ -145,6 +162,12 @@ def _write_edges(store: Store, edge_type: EdgeType, book: Book, writer: StoreWri
             )
         )
     return found
+
+
+def _check_neighbors(neighbors: np.ndarray, edge_type: EdgeType, num_src: int, first: int) -> None:
+    if int(neighbors.min()) < 0 or int(neighbors.max()) >= num_src:
+        bad = int(np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0])
+        raise damaged_neighbor(edge_type, num_src, first + bad, int(neighbors[bad]))
 
 
 def _to_all(blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int, writer: StoreWriter) -> list[ArraySpec]:

@@ -207,7 +207,7 @@ LAYOUTS = {"direct": DirectLists, "prefix": PrefixLists}
 def with_lists(graph: Graph, lists: Mapping[EdgeType, Lists | None]) -> Graph:
     """The same graph, with the neighbours of some edge types read elsewhere; None: from the plain array."""
     adjacency = {e: replace(csc, lists=lists.get(e, csc.lists)) for e, csc in graph.adjacency.items()}
-    return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
+    return replace(graph, adjacency=adjacency)
 
 
 def _blocks(nodes: np.ndarray) -> Iterator[np.ndarray]:

@@ -248,7 +248,7 @@ def _share_out(
     assert bottom.graph is not None
     over, bottoms = bottom.of_nodes, bottom.beneath
     # what is sampled to find out what is hot must not fill the page cache
-    is_elsewhere = plan.topology == "disk" or any(csc.told is not None for csc in bottom.graph.adjacency.values())
+    is_elsewhere = plan.topology == "disk" or bottom.graph.is_partitioned
     read_from = bottom.graph if is_elsewhere else with_lists(bottom.graph, dict.fromkeys(bottoms))
     workload = replace(workload, sampler=workload.sampler.over(read_from))
     if plan.neighbor_cache == SHARED:

@@ -135,7 +135,7 @@ def _reason_for_cpu(plan: Plan, maker: BatchMaker) -> str | None:
         return "subgraph_type='bidirectional' is done on the CPU only"
     if maker.transform_output is not None:
         return "transform_sampler_output is called with samples of the CPU only"
-    if any(csc.told is not None for csc in maker.sampler.graph.adjacency.values()):
+    if maker.sampler.graph.is_partitioned:
         return "neighbour lists are with the processes of a partition"
     if not plan.is_sampled_by_device:
         return "no device reads neighbour lists from a disk, a made-up device or threads over maps"
