@@ -13,6 +13,7 @@ import socket
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,11 +25,11 @@ from penstock.exchange import wire
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.remote import RemoteTier
 from penstock.exchange.server import Server
-from penstock.exchange.tables import Table, tables_of
+from penstock.exchange.tables import NEIGHBORS, NUMBERS, Table, tables_of
 from penstock.partition import Book, Part
 from penstock.partition.part import num_parts_at
-from penstock.records import EdgeType, Graph, NodeType
-from penstock.sample.lists import TierLists, with_lists
+from penstock.records import Graph, NodeType
+from penstock.sample.lists import TierLists
 
 logger = logging.getLogger("penstock")
 
@@ -43,13 +44,13 @@ class PartitionedGraph:
     Attributes:
         part: this process's, open.
         rank, num_ranks: this process's place, for loaders: those of part p are the ranks r with r mod num_parts = p.
-        tables: node type or edge type -> the table of its rows, or lists; reading them asks whoever has them.
+        tables, tiers: by key (see `penstock.exchange.tables`), what is known of rows, and what reads them, whoever has them.
     """
 
     def __init__(self, part: Part, tables: list[Table], rank: int, peers: Sequence[Peer], server: Server) -> None:
         self.part, self.rank, self.num_ranks, self._peers, self._server = part, rank, len(peers), peers, server
         nearest = [self._ask_for(p) for p in range(part.num_parts)]
-        self._tiers = {table.key: RemoteTier(table, number, part.number, nearest) for number, table in enumerate(tables)}
+        self.tiers = {table.key: RemoteTier(table, number, part.number, nearest) for number, table in enumerate(tables)}
         self.tables = {table.key: table for table in tables}
         self._finalizer = weakref.finalize(self, _end, server, peers)
 
@@ -72,12 +73,11 @@ class PartitionedGraph:
 
     def graph(self) -> Graph:
         """The topology: row pointers here, neighbours with their owners."""
-        lists = {key: TierLists(tier) for key, tier in self._tiers.items() if isinstance(key, tuple)}
-        return with_lists(self.part.graph(), lists)
-
-    def rows(self, key: NodeType | EdgeType) -> RemoteTier:
-        """The tier of a table."""
-        return self._tiers[key]
+        graph, tiers = self.part.graph(), self.tiers
+        adjacency = {
+            e: replace(csc, lists=TierLists(tiers[NEIGHBORS, e]), numbers=tiers.get((NUMBERS, e))) for e, csc in graph.adjacency.items()
+        }
+        return replace(graph, adjacency=adjacency)
 
     def close(self, *, wait: bool = True) -> None:
         """Ask for nothing more; `wait` until nobody asks this process, then end. Harmless when repeated.

@@ -1,7 +1,7 @@
 """What a part gives to the others: tables of rows, numbered as in the whole graph.
 
-In: a part. Out: for each node type with fields a table of its rows, for each edge type one of its neighbour lists. Invariant: every part
-of a partition has the same tables in the same order, so that a number says which is meant.
+In: a part. Out: a table for each type that has fields, and for the neighbours of each edge type. Invariant: every part of a partition has
+the same tables in the same order, so that a number says which is meant.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ from penstock.records import EdgeType, NodeType, index_dtype
 from penstock.store.format import ArraySpec
 from penstock.store.tiers import MappedTier, Tier
 
+NEIGHBORS, NUMBERS, FIELDS = "neighbors", "numbers", "fields"
+
+Key = tuple[str, NodeType | EdgeType]
+"""(FIELDS, type): the fields of its nodes or edges; (NEIGHBORS, edge type): the sources of its edges; (NUMBERS, edge type): the user's
+numbers of them. Edges are rows by their positions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of one kind.
 
     Attributes:
-        key: node type: the fields of its nodes; edge type: its neighbours, at their positions.
+        key: which.
         arrays: this part's rows, per field. shares: whose the rows of the whole graph are.
         fields: name -> what is known of it, in the order of the arrays; empty for lists.
     """
 
-    key: NodeType | EdgeType
+    key: Key
     arrays: list[np.ndarray]
     shares: Shares
     fields: dict[str, ArraySpec]
@@ -57,8 +63,12 @@ def tables_of(part: Part) -> list[Table]:
     tables = []
     for node_type, nodes in part.manifest.nodes.items():
         if nodes.fields:
-            tables.append(Table(node_type, [*part.rows(node_type).values()], part.books[node_type], nodes.fields))
-    for edge_type in part.manifest.edges:
-        indices, shares = part.lists(edge_type)
-        tables.append(Table(edge_type, [indices], shares, {}))
+            tables.append(Table((FIELDS, node_type), part.rows(nodes.fields), part.books[node_type], nodes.fields))
+    for edge_type, edges in part.manifest.edges.items():
+        shares = part.shares(edge_type)
+        tables.append(Table((NEIGHBORS, edge_type), [part.map(edges.indices)], shares, {}))
+        if edges.edge_id is not None:
+            tables.append(Table((NUMBERS, edge_type), [part.map(edges.edge_id)], shares, {}))
+        if edges.fields:
+            tables.append(Table((FIELDS, edge_type), part.rows(edges.fields), shares, edges.fields))
     return tables

@@ -14,12 +14,15 @@ A partition is a folder with a manifest and a folder per part, each complete in 
       edges/<type>/indptr.npy      int64[num_dst + 1], of the whole graph
       edges/<type>/list_ptr.npy    int64[this part's nodes + 1]
       edges/<type>/indices.npy     the lists of this part's nodes, one after the other; ids of the whole graph
+      edges/<type>/edge_id.npy     the user's numbers of these edges, where the store has them
+      edges/<type>/rows/x.npy ...  fields of these edges
 """
 
 from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,13 +53,20 @@ class PartNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartEdges:
-    """Edges of one type: how many in all, row pointers of all, lists of this part's nodes. `told`: fingerprint of all indices."""
+    """Edges of one type: how many in all, row pointers of all, lists of this part's nodes, fields of the edges in
+    them. `told`: fingerprint of all indices."""
 
     num_edges: int
     told: str
     indptr: ArraySpec
     list_ptr: ArraySpec
     indices: ArraySpec
+    edge_id: ArraySpec | None = None
+    fields: dict[str, ArraySpec] = field(default_factory=dict)
+
+    def arrays(self) -> list[ArraySpec]:
+        """All of them."""
+        return [self.indptr, self.list_ptr, self.indices, *([self.edge_id] if self.edge_id else []), *self.fields.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +97,7 @@ class PartManifest:
                 *(spec for parts in node.splits.values() for spec in parts.values()),
             ]
         for edge in self.edges.values():
-            found += [edge.indptr, edge.list_ptr, edge.indices]
+            found += edge.arrays()
         return found
 
     def to_bytes(self) -> bytes:
@@ -142,9 +152,9 @@ class Part:
         """Return the map of one array."""
         return self.array_file(spec).map()
 
-    def rows(self, node_type: NodeType) -> dict[str, np.ndarray]:
-        """Field -> the rows of this part's nodes of a type."""
-        return {name: self.map(spec) for name, spec in self.manifest.nodes[node_type].fields.items()}
+    def rows(self, fields: Mapping[str, ArraySpec]) -> list[np.ndarray]:
+        """The rows that this part has of some fields."""
+        return [self.map(spec) for spec in fields.values()]
 
     def graph(self) -> Graph:
         """The topology of the whole graph but for its neighbours: see `CSC.told`."""
@@ -156,10 +166,10 @@ class Part:
         out_degrees = {t: self.map(each.out_degrees) for t, each in nodes.items()}
         return Graph({t: each.num_nodes for t, each in nodes.items()}, adjacency, self.manifest.is_homogeneous, out_degrees)
 
-    def lists(self, edge_type: EdgeType) -> tuple[np.ndarray, EdgeShares]:
-        """The neighbours of this part's nodes, list after list, and whose all edges of the type are."""
+    def shares(self, edge_type: EdgeType) -> EdgeShares:
+        """Whose the edges of a type are."""
         each = self.manifest.edges[edge_type]
-        return self.map(each.indices), EdgeShares(self.map(each.indptr), self.map(each.list_ptr), self.books[edge_type[2]])
+        return EdgeShares(self.map(each.indptr), self.map(each.list_ptr), self.books[edge_type[2]])
 
     def split(self, part: str, split: str | None, node_type: NodeType | None) -> np.ndarray:
         """int64[n]: ids of one part of a split of the whole graph, ascending; as `penstock.Store.split`."""
@@ -234,13 +244,16 @@ def _from_json(document: dict[str, Any]) -> PartManifest:
     for entry in document["edges"]:
         source, relation, destination = texts(entry["type"])
         demand(source in nodes and destination in nodes, f"edges {source}, {relation}, {destination} join types that are not there")
-        starts = nodes[destination].starts
+        starts, indices = nodes[destination].starts, spec_from_json(entry["indices"])
+        mine = indices.shape[0]
         one = PartEdges(
             num_edges=count(entry["num_edges"]),
             told=str(entry["told"]),
             indptr=spec_from_json(entry["indptr"], nodes[destination].num_nodes + 1),
             list_ptr=spec_from_json(entry["list_ptr"], starts[number + 1] - starts[number] + 1),
-            indices=spec_from_json(entry["indices"]),
+            indices=indices,
+            edge_id=spec_from_json(entry["edge_id"], mine) if "edge_id" in entry else None,
+            fields={key: spec_from_json(spec, mine) for key, spec in entry["fields"].items()},
         )
         demand((one.indptr.dtype, one.list_ptr.dtype) == ("int64", "int64"), f"{one.indptr.file} must be int64")
         demand(one.indices.dtype in ("int32", "int64") and len(one.indices.shape) == 1, f"{one.indices.file} must be int32 or int64")

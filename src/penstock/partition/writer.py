@@ -8,21 +8,21 @@ of the largest type beside the owners, and blocks of a few MiB.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 
-from penstock.errors import NotSupportedError, UsageError, damaged_neighbor
+from penstock.errors import UsageError, damaged_neighbor
 from penstock.kernels.placement.cpu import count_keys
 from penstock.partition.book import Book, make_book
 from penstock.partition.part import PartEdges, PartitionManifest, PartManifest, PartNodes
 from penstock.records import EdgeType, NodeType
 from penstock.store import Store
-from penstock.store.arrays import ArrayWriter
 from penstock.store.fingerprint import fingerprint
 from penstock.store.format import MANIFEST, ArraySpec, folder_of_edges, folder_of_nodes
 from penstock.store.format import file_name as as_file_name
@@ -31,6 +31,9 @@ from penstock.store.writer import StoreWriter, write_manifest
 
 BLOCK_BYTES = 8 << 20
 """Of an array, read at a time."""
+
+Block = tuple[int, np.ndarray, np.ndarray]
+"""(number of the first row, rows, owner of each)."""
 
 
 def write_parts(
@@ -52,12 +55,10 @@ def write_parts(
         made: how the owners were chosen; plain data, kept in the manifests.
         progress: told of bytes.
     Raises:
-        NotSupportedError: edges have fields, or numbers of their own.
         UsageError: there is something at the destination already. StoreError: it cannot be written.
     """
     store.graph().check_lists()
     progress, made, folder = progress or Quiet(), made or {}, Path(destination)
-    _refuse_edge_fields(store)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"{destination} exists: choose another path for the partition")
     books = {t: make_book(owners[t], num_parts) for t in store.node_types}
@@ -83,15 +84,6 @@ def write_parts(
         writer.commit(PartitionManifest(num_parts, digest.hexdigest(), made))
 
 
-def _refuse_edge_fields(store: Store) -> None:
-    for edge_type, entry in store.manifest.edges.items():
-        if entry.fields or entry.edge_id is not None:
-            what = f"fields ({', '.join(entry.fields)})" if entry.fields else "numbers of their own (edge_id)"
-            raise NotSupportedError(
-                f"{store.path}: edges {'/'.join(edge_type)} have {what}, which parts do not hold: ingest the graph without them"
-            )
-
-
 def _degree_dtype(store: Store, node_type: NodeType) -> type:
     """As `penstock.cache.hotness.degree_hotness` has it."""
     num_edges = sum(count for edge_type, count in store.num_edges.items() if edge_type[0] == node_type)
@@ -108,12 +100,8 @@ def _write_nodes(
     out_degrees = _to_all([degrees], f"{folder}/out_degrees.npy", degrees.dtype.name, num_parts, writer)
     fields: dict[str, list[ArraySpec]] = {}
     for name, spec in entry.fields.items():
-        outs = [writer.array(f"part-{p}/{folder}/rows/{as_file_name(name)}.npy", spec.dtype, spec.shape[1:]) for p in range(num_parts)]
-        with stage(progress, f"rows of {node_type} {name}", spec.data_bytes, "bytes"):
-            for first, block in store.array_file(spec).blocks(BLOCK_BYTES):
-                _deal(block, _owners(book, first, len(block)), outs)
-                progress.advance(block.nbytes)
-        fields[name] = [_within(out.finish(), p) for p, out in enumerate(outs)]
+        blocks = _read(store, spec, lambda first, end: _owners(book, first, end - first), f"rows of {node_type} {name}", progress)
+        fields[name] = _deal(blocks, f"{folder}/rows/{as_file_name(name)}.npy", spec, num_parts, writer)
     splits: dict[str, dict[str, list[ArraySpec]]] = {}
     for split, parts in entry.splits.items():
         for part, spec in parts.items():
@@ -139,15 +127,15 @@ def _write_edges(
     entry, num_parts, folder, csc = store.manifest.edges[edge_type], book.starts.size - 1, folder_of_edges(edge_type), store.csc(edge_type)
     told, blocks = fingerprint(csc.indices), (block for _, block in store.array_file(entry.indptr).blocks(BLOCK_BYTES))
     indptr = _to_all(blocks, f"{folder}/indptr.npy", "int64", num_parts, writer)
-    outs = [writer.array(f"part-{p}/{folder}/indices.npy", entry.indices.dtype) for p in range(num_parts)]
-    with stage(progress, f"lists of {'/'.join(edge_type)}", entry.indices.data_bytes, "bytes"):
-        for first, block in store.array_file(entry.indices).blocks(BLOCK_BYTES):
-            _check_neighbors(block, edge_type, degrees.size, first)
-            count_keys(block, 0, degrees)
-            _deal(block, _owners_of_edges(book, csc.indptr, first, first + len(block)), outs)
-            progress.advance(block.nbytes)
+    dealt = {}
+    for name, spec in {"indices": entry.indices, **({"edge_id": entry.edge_id} if entry.edge_id else {}), **entry.fields}.items():
+        folder_of = f"{folder}/rows" if name in entry.fields else folder
+        blocks = _read(store, spec, partial(_owners_of_edges, book, csc.indptr), f"{name} of {'/'.join(edge_type)}", progress)
+        if spec is entry.indices:
+            blocks = _counted(blocks, edge_type, degrees)
+        dealt[name] = _deal(blocks, f"{folder_of}/{as_file_name(name)}.npy", spec, num_parts, writer)
     found = []
-    for p, out in enumerate(outs):
+    for p in range(num_parts):
         list_ptr = writer.array(f"part-{p}/{folder}/list_ptr.npy", "int64")
         list_ptr.append(np.zeros(1, np.int64))
         for ends in _ends_of_lists(book, csc.indptr, p):
@@ -158,16 +146,41 @@ def _write_edges(
                 told=told,
                 indptr=indptr[p],
                 list_ptr=_within(list_ptr.finish(), p),
-                indices=_within(out.finish(), p),
+                indices=dealt["indices"][p],
+                edge_id=dealt["edge_id"][p] if entry.edge_id else None,
+                fields={name: dealt[name][p] for name in entry.fields},
             )
         )
     return found
 
 
-def _check_neighbors(neighbors: np.ndarray, edge_type: EdgeType, num_src: int, first: int) -> None:
-    if int(neighbors.min()) < 0 or int(neighbors.max()) >= num_src:
-        bad = int(np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0])
-        raise damaged_neighbor(edge_type, num_src, first + bad, int(neighbors[bad]))
+def _read(store: Store, spec: ArraySpec, owners: Callable[[int, int], np.ndarray], what: str, progress: Progress) -> Iterator[Block]:
+    """Read an array once, with the owner of each row."""
+    with stage(progress, what, spec.data_bytes, "bytes"):
+        for first, rows in store.array_file(spec).blocks(BLOCK_BYTES):
+            yield first, rows, owners(first, first + len(rows))
+            progress.advance(rows.nbytes)
+
+
+def _counted(blocks: Iterable[Block], edge_type: EdgeType, degrees: np.ndarray) -> Iterator[Block]:
+    """Neighbours on their way, which are checked, and counted in `degrees`."""
+    for first, neighbors, owners in blocks:
+        if int(neighbors.min()) < 0 or int(neighbors.max()) >= degrees.size:
+            bad = int(np.flatnonzero((neighbors < 0) | (neighbors >= degrees.size))[0])
+            raise damaged_neighbor(edge_type, degrees.size, first + bad, int(neighbors[bad]))
+        count_keys(neighbors, 0, degrees)
+        yield first, neighbors, owners
+
+
+def _deal(blocks: Iterable[Block], file: str, spec: ArraySpec, num_parts: int, writer: StoreWriter) -> list[ArraySpec]:
+    """Write each row to the part that owns it."""
+    outs = [writer.array(f"part-{p}/{file}", spec.dtype, spec.shape[1:]) for p in range(num_parts)]
+    for out in outs:
+        out.properties |= spec.properties
+    for _, rows, owners in blocks:
+        for part, out in enumerate(outs):
+            out.append(rows[owners == part])
+    return [_within(out.finish(), p) for p, out in enumerate(outs)]
 
 
 def _to_all(blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int, writer: StoreWriter) -> list[ArraySpec]:
@@ -182,11 +195,6 @@ def _to_all(blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int,
 def _within(spec: ArraySpec, part: int) -> ArraySpec:
     """The same array, named from within its part."""
     return replace(spec, file=spec.file.removeprefix(f"part-{part}/"))
-
-
-def _deal(rows: np.ndarray, owners: np.ndarray, outs: list[ArrayWriter]) -> None:
-    for part, out in enumerate(outs):
-        out.append(rows[owners == part])
 
 
 def _owners(book: Book, first: int, num_nodes: int) -> np.ndarray:

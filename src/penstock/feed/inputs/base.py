@@ -114,8 +114,8 @@ class Input(ABC):
         """Copies of node fields whose rows are packed for reads by the page; None where there are none."""
         return None
 
-    def tables(self) -> dict[str, TieredTable]:
-        """Node type -> fields that are read from somewhere else than arrays of this process."""
+    def tables(self) -> dict[NodeType | EdgeType, TieredTable]:
+        """Node or edge type -> fields that are read from somewhere else than arrays of this process."""
         return {}
 
     @property

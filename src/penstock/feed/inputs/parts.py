@@ -1,4 +1,4 @@
-"""A partition that was joined, as an input of a loader: this process's part is here, the others' are read from the processes that have them.
+"""A partition that was joined, as an input of a loader: this process's part is here, the rest is read from whoever has it.
 
 In: a `PartitionedGraph`. Out: a graph whose lists, and tables whose rows, lie with their owners.
 """
@@ -12,7 +12,8 @@ import numpy as np
 
 from penstock.errors import NotSupportedError
 from penstock.exchange import PartitionedGraph
-from penstock.feed.inputs.arrays import ArrayInput
+from penstock.exchange.tables import FIELDS
+from penstock.feed.inputs.arrays import PYG_EDGE_NAMES, ArrayInput
 from penstock.feed.links import Ends
 from penstock.gather import RowKind, TieredTable
 from penstock.partition import Book
@@ -34,14 +35,17 @@ class PartsInput(ArrayInput):
         """Those of the partition."""
         return self.parts.books
 
-    def tables(self) -> dict[str, TieredTable]:
-        """Node type -> its fields, read from their owners."""
+    def tables(self) -> dict[NodeType | EdgeType, TieredTable]:
+        """Node or edge type -> its fields, read from their owners."""
         found = {}
-        for key, table in self.parts.tables.items():
-            if isinstance(key, str):
-                specs = table.fields.items()
-                kinds = [RowKind(name, one.storage_dtype, one.shape[1:], one.dtype == BFLOAT16) for name, one in specs]
-                found[key] = TieredTable(self.parts.rows(key), kinds)
+        for (what, key), table in self.parts.tables.items():
+            if what == FIELDS:
+                names = PYG_EDGE_NAMES if isinstance(key, tuple) else {}
+                kinds = [
+                    RowKind(names.get(name, name), one.storage_dtype, one.shape[1:], one.dtype == BFLOAT16)
+                    for name, one in table.fields.items()
+                ]
+                found[key] = TieredTable(self.parts.tiers[what, key], kinds)
         return found
 
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
@@ -57,4 +61,4 @@ class PartsInput(ArrayInput):
         self._refuse(f"time_attr={name!r}", "leave it out")
 
     def _refuse(self, what: str, advice: str) -> NoReturn:
-        raise NotSupportedError(f"{what}: fields of edges, and times, are not in the parts of a partition; {advice}")
+        raise NotSupportedError(f"{what}: each process of a partition has a part of the edges only; {advice}")

@@ -1,0 +1,196 @@
+"""Loaders over the parts of a partition: the batches are those of the whole store, whoever has which node."""
+
+import numpy as np
+import pytest
+import torch
+
+import penstock
+from penstock import NeighborLoader, Plan
+from penstock.errors import NotSupportedError, UsageError
+from penstock.order.split import SplitOrder
+from penstock.partition import make_book
+from tests.feed.inputs import homogeneous_data, typed_data
+from tests.partitions import cut, on_all, random_owners
+
+FANOUTS = [4, 3]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """A homogeneous and a typed store, both with fields of nodes and edges; the latter has no features of one type."""
+    folder = tmp_path_factory.mktemp("stores")
+    found = {}
+    for name, data in (("plain", homogeneous_data()), ("typed", typed_data())):
+        penstock.ingest(data, folder / name)
+        found[name] = penstock.open(folder / name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def parts(stores, tmp_path_factory):
+    """Partitions of them, by (name, number of parts)."""
+    folder = tmp_path_factory.mktemp("parts")
+    return {(name, count): cut(store, folder / f"{name}-{count}", count) for name, store in stores.items() for count in (1, 2, 3)}
+
+
+def seeds_of(name):
+    return "train" if name == "plain" else ("paper", "train")
+
+
+def digests(loader):
+    return [penstock.digest(batch) for batch in loader]
+
+
+def make(data, name, **options):
+    settings = dict(batch_size=16, shuffle=True, seed=5) | options
+    return NeighborLoader(data, FANOUTS, seeds_of(name), **settings)
+
+
+@pytest.mark.parametrize(("name", "num_parts", "num_ranks"), [("plain", 1, 1), ("plain", 3, 3), ("plain", 2, 4), ("typed", 2, 2)])
+def test_batches_are_those_of_the_store(name, num_parts, num_ranks, stores, parts):
+    def work(graph):
+        loader = make(graph, name, rank=graph.rank, num_ranks=graph.num_ranks, num_workers=2)
+        return digests(loader), digests(loader)
+
+    first, second = make(stores[name], name), make(stores[name], name)
+    expected = digests(first), (digests(second), digests(second))[1]
+    found = on_all(parts[name, num_parts], num_ranks, work)
+    for rank, epochs in enumerate(found):
+        for epoch, batches in enumerate(epochs):
+            assert batches == expected[epoch][rank::num_ranks]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(replace=True),
+        dict(disjoint=True),
+        dict(subgraph_type="induced"),
+        dict(subgraph_type="bidirectional"),
+        dict(batch_size=1000, drop_last=False),
+    ],
+    ids=lambda options: "-".join(map(str, options)),
+)
+def test_any_sample(options, stores, parts):
+    expected = digests(make(stores["plain"], "plain", **options))
+    for batches in on_all(parts["plain", 2], 2, lambda graph: digests(make(graph, "plain", **options))):
+        assert batches == expected
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(policy="fifo", cache="20%"),
+        Plan(policy="presample", cache="40%", presample_batches=2),
+        Plan(policy="degree", cache="10 rows"),
+        Plan(policy="belady", cache="10%", window=3),
+        Plan(policy="sieve", cache="30%", neighbor_policy="presample", neighbor_cache="30%"),
+        Plan(neighbor_policy="presample", neighbor_cache="50%", neighbor_layout="prefix"),
+    ],
+    ids=lambda plan: f"{plan.policy}-{plan.neighbor_policy}",
+)
+@pytest.mark.parametrize("name", ["plain", "typed"])
+def test_caches_above_others_rows(plan, name, stores, parts):
+    def work(graph):
+        loader = make(graph, name, plan=plan, num_workers=2)
+        return digests(loader), loader.stats()
+
+    expected = digests(make(stores[name], name))
+    for batches, stats in on_all(parts[name, 2], 2, work):
+        assert batches == expected
+        if plan.policy is not None:
+            hits = sum(one["num_rows"] for tier, one in stats.tiers.items() if tier.endswith("cache"))
+            assert hits > 0
+        if plan.neighbor_policy is not None:
+            assert sum(one["num_edges"] for tier, one in stats.lists.items() if tier.endswith("cache")) > 0
+
+
+def test_rows_are_counted_by_whose_they_are(stores, parts):
+    def work(graph):
+        loader = make(graph, "plain")
+        nodes = np.concatenate([batch.n_id.numpy() for batch in loader])
+        owners = graph.books["node"].owners(nodes)
+        return loader.stats().tiers, (owners == graph.part.number).sum(), (owners != graph.part.number).sum()
+
+    for tiers, own, others in on_all(parts["plain", 3], 3, work):
+        assert (tiers["own part"]["num_rows"], tiers["remote"]["num_rows"]) == (own, others)
+
+
+def test_a_state_is_that_of_the_store(stores, parts):
+    whole = make(stores["plain"], "plain")
+    batches = iter(whole)
+    for _ in range(3):
+        next(batches)
+    state, rest = whole.state_dict(), [penstock.digest(batch) for batch in batches]
+
+    def work(graph):
+        loader = make(graph, "plain")
+        loader.load_state_dict(state)
+        return digests(loader)
+
+    assert on_all(parts["plain", 2], 2, work) == [rest, rest]
+
+
+class TestSplit:
+    """Each process trains on seeds of its own part."""
+
+    def test_every_seed_comes_once_and_most_are_ones_own(self, stores, tmp_path):
+        store = stores["plain"]
+        owners = {"node": (np.arange(300) >= 100).astype(np.int16)}  # a third of the nodes, and of the seeds, in part 0
+
+        def work(graph):
+            loader = make(graph, "plain", order="split", rank=graph.rank, num_ranks=2)
+            seeds = [batch.n_id[: batch.batch_size].numpy() for batch in loader]
+            return seeds, [graph.books["node"].owners(ids) for ids in seeds]
+
+        cut(store, tmp_path / "parts", 2, owners)
+        (first, of_first), (second, of_second) = on_all(tmp_path / "parts", 2, work)
+        assert sorted(np.concatenate([*first, *second])) == sorted(store.split("train"))
+        assert (np.concatenate(of_second) == 1).all()
+        assert (np.concatenate(of_first) == 0).mean() == pytest.approx(2 / 3, abs=0.05)  # it gets half of the seeds
+
+    def test_it_depends_on_the_partition_alone(self):
+        book = make_book(np.array([1, 0, 2, 1, 0, 2, 2]), 3)
+        order = SplitOrder(book.places[np.array([2, 4, 6, 1, 0])], 3, seed=1)
+        batches = [order.batch(0, index, 1) for index in range(order.num_batches(1, False))]
+        assert sorted(np.concatenate(batches)) == [0, 1, 2, 3, 4]
+        assert {int(batches[0][0]), int(batches[3][0])} == {1, 3}  # of part 0
+        assert not np.array_equal([order.batch(e, 0, 2).tolist() for e in range(8)], [order.batch(0, 0, 2).tolist()] * 8)
+
+    def test_a_graph_without_parts(self, stores):
+        with pytest.raises(UsageError, match="order='split' gives each process seeds of its part, and this graph has none"):
+            make(stores["plain"], "plain", order="split")
+
+
+def test_what_reads_all_edges_is_refused(stores, parts):
+    def work(graph):
+        for options, match in (
+            (dict(order="proximity"), "an order by proximity reads all neighbour lists"),
+            (dict(plan=Plan(policy="inclusion", cache="10%")), "inclusion probability reads all neighbour lists"),
+            (dict(weight_attr="weight"), "weight_attr='weight': each process of a partition has a part of the edges only"),
+            (dict(time_attr="time"), "time_attr='time'"),
+        ):
+            with pytest.raises(NotSupportedError, match=match):
+                make(graph, "plain", **options)
+        with pytest.raises(NotSupportedError, match="links"):
+            penstock.LinkNeighborLoader(graph, FANOUTS, batch_size=4)
+
+    on_all(parts["plain", 2], 2, work)
+
+
+def test_features_of_one_type_only(stores, parts):
+    def work(graph):
+        return next(iter(make(graph, "typed")))
+
+    batch = on_all(parts["typed", 2], 2, work)[0]
+    assert "x" not in batch["venue"]
+    assert batch["venue"].num_nodes == batch["venue"].n_id.numel()
+    assert torch.equal(batch["paper"].x[:, 0], batch["paper"].n_id.float() + 1000)
+
+
+def test_parts_that_own_nothing_of_a_type(stores, tmp_path):
+    owners = random_owners(stores["typed"], 2)
+    owners["author"][:] = 1
+    cut(stores["typed"], tmp_path / "parts", 3, owners)
+    expected = digests(make(stores["typed"], "typed"))
+    assert on_all(tmp_path / "parts", 3, lambda graph: digests(make(graph, "typed"))) == [expected] * 3
