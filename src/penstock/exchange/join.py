@@ -90,15 +90,10 @@ class PartitionedGraph:
 
     def _wait_for_others(self) -> None:
         missing = {peer.rank: peer for peer in self._peers if peer.rank != self.rank}
-        for peer in list(missing.values()):
-            if not peer.say_goodbye():
-                del missing[peer.rank]
         said = time.monotonic() + _SAY_S
         while missing:
-            with self._server.heard:
-                self._server.heard.wait(_LOOK_S)
-                missing = {rank: peer for rank, peer in missing.items() if rank not in self._server.goodbyes}
-            missing = {rank: peer for rank, peer in missing.items() if peer.say_goodbye()}  # again: whether it is there
+            missing = {rank: peer for rank, peer in missing.items() if peer.say_goodbye()}  # each time: whether it is there
+            missing = {rank: missing[rank] for rank in self._server.wait_for_goodbyes(missing.keys(), _LOOK_S)}
             if missing and time.monotonic() > said:
                 logger.warning("rank %d has finished, and gives rows to ranks %s, which have not yet", self.rank, sorted(missing))
                 said = time.monotonic() + 6 * _SAY_S

@@ -69,6 +69,7 @@ class Peer:
     def __init__(self, address: Address, us: wire.Hello, rank: int, part: int, timeout_s: float) -> None:
         self.address, self.rank, self.part, self._us, self._timeout_s = address, rank, part, us, timeout_s
         self._idle: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._is_over = False
 
     def __str__(self) -> str:
         return f"rank {self.rank} ({self.address})"
@@ -111,10 +112,14 @@ class Peer:
 
     def keep(self, end: socket.socket) -> None:
         """Keep a connection that is at rest."""
-        self._idle.put(end)
+        if self._is_over:
+            end.close()
+        else:
+            self._idle.put(end)
 
     def close(self) -> None:
-        """Let go of all connections at rest."""
+        """Let go of all connections at rest, and keep none from now on."""
+        self._is_over = True
         with suppress(queue.Empty):
             while True:
                 self._idle.get_nowait().close()

@@ -10,6 +10,7 @@ import hmac
 import logging
 import socket
 import threading
+from collections.abc import Collection
 from contextlib import suppress
 
 import numpy as np
@@ -31,16 +32,13 @@ class Server:
         door: listening.
         us: what it answers to a hello.
         tables: of this part.
-    Attributes:
-        goodbyes: ranks that will ask for nothing more.
     """
 
     def __init__(self, door: socket.socket, us: wire.Hello, tables: list[Table]) -> None:
         self._door, self._us, self._tables = door, us, tables
         self._ends: set[socket.socket] = set()
         self._lock, self._is_over = threading.Lock(), False
-        self.goodbyes: set[int] = set()
-        self.heard = threading.Condition()
+        self._goodbyes, self._heard = set[int](), threading.Condition()
         threading.Thread(target=self._accept, name="penstock-exchange-door", daemon=True).start()
 
     def close(self) -> None:
@@ -51,6 +49,12 @@ class Server:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         self._door.close()
+
+    def wait_for_goodbyes(self, ranks: Collection[int], timeout_s: float) -> set[int]:
+        """Wait until all of these processes have said that they will ask for nothing more; returns those that have not."""
+        with self._heard:
+            self._heard.wait_for(lambda: self._goodbyes.issuperset(ranks), timeout_s)
+            return set(ranks) - self._goodbyes
 
     def _accept(self) -> None:
         while True:
@@ -88,9 +92,9 @@ class Server:
     def _answer(self, end: socket.socket, rank: int) -> None:
         number, count = wire.receive(end)
         if number == wire.BYE:
-            with self.heard:
-                self.goodbyes.add(rank)
-                self.heard.notify_all()
+            with self._heard:
+                self._goodbyes.add(rank)
+                self._heard.notify_all()
             return
         if not (0 <= number < len(self._tables) and 0 <= count <= self._tables[number].shares.num_rows):
             raise wire.Strange

@@ -17,10 +17,10 @@ from penstock.store.change import StoreChange
 from penstock.store.files import Scratch
 from penstock.store.format import DATA_OFFSET, DTYPES
 from penstock.store.manifest import parse_manifest
-from penstock.store.sealed import _CHECKSUM_KEY, _END
 from penstock.store.packing import choose_fields, drop, pack, packed_of, rows_of
 from penstock.store.progress import Quiet
 from penstock.store.reorder import reorder, scratch_bytes
+from penstock.store.sealed import _CHECKSUM_KEY, _END
 
 NUM_NODES = 300
 FILES = ["packed_rows.npy", "x.npy", "x.packed.npy", "y.npy", "y.packed.npy"]

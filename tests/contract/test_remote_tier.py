@@ -1,0 +1,196 @@
+"""The tier whose rows are with several processes: the contract, with every row at a place of its own, and what is said where it fails."""
+
+import socket
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from penstock.errors import TierError
+from penstock.exchange import RemoteTier, wire
+from penstock.exchange.peers import Address, Peer
+from penstock.exchange.server import Server
+from penstock.exchange.tables import FIELDS, Table
+from penstock.partition import make_book
+from penstock.records import NODE
+from tests.contract.tiers import TierContract
+
+DIGEST, TOKEN = "0123456789abcdef", b"t" * 32
+
+
+class Processes:
+    """Parts of some arrays, each served by threads of its own."""
+
+    def __init__(self, arrays, owners, num_parts, timeout_s=10.0):
+        self.book = make_book(owners, num_parts)
+        order = np.argsort(self.book.places)
+        self.tables, self.servers, self.peers = [], [], []
+        for part in range(num_parts):
+            mine = order[self.book.starts[part] : self.book.starts[part + 1]]
+            self.tables.append(Table((FIELDS, NODE), [np.ascontiguousarray(array[mine]) for array in arrays], self.book, {}))
+            door = socket.create_server(("127.0.0.1", 0))
+            self.servers.append(Server(door, wire.Hello(TOKEN, part, part, DIGEST), [self.tables[part]]))
+            us = wire.Hello(TOKEN, 0, 0, DIGEST)
+            self.peers.append(Peer(Address(*door.getsockname()), us, part, part, timeout_s))
+
+    def tier(self):
+        """As process 0 sees the rows."""
+        return RemoteTier(self.tables[0], 0, 0, [None, *self.peers[1:]])
+
+    def close(self):
+        for one in (*self.servers, *self.peers):
+            one.close()
+
+
+class TestRemoteTier(TierContract):
+    num_parts = 3
+
+    def rows_counted(self, tier):
+        return tier.stats.num_rows + tier.peers["own part"].num_rows
+
+    @pytest.fixture(autouse=True)
+    def _processes(self):
+        self.made = []
+        yield
+        for one in self.made:
+            one.close()
+
+    def make(self, arrays):
+        owners = np.random.default_rng(3).integers(0, self.num_parts, len(arrays[0]))
+        self.made.append(Processes(arrays, owners, self.num_parts))
+        return self.made[-1].tier()
+
+
+class TestAllElsewhere(TestRemoteTier):
+    def make(self, arrays):
+        self.made.append(Processes(arrays, np.ones(len(arrays[0]), np.int64), 2))
+        return self.made[-1].tier()
+
+
+class TestAlone(TestRemoteTier):
+    num_parts = 1
+
+
+@pytest.fixture
+def arrays():
+    return [np.arange(40.0).reshape(20, 2), np.arange(20)]
+
+
+@pytest.fixture
+def processes(arrays):
+    made = Processes(arrays, np.arange(20) % 2, 2, timeout_s=0.5)
+    yield made
+    made.close()
+
+
+def read(tier, rows):
+    rows = np.array(rows)
+    outs = [np.zeros(rows.size * width, np.uint8) for width in tier.row_bytes]
+    tier.submit(rows, outs, np.arange(rows.size)).wait()
+    return outs[1].view(np.int64).tolist()
+
+
+def test_many_at_once(processes):
+    tier, found = processes.tier(), {}
+
+    def work(number):
+        rows = np.random.default_rng(number).integers(0, 20, 7)
+        found[number] = all(read(tier, rows) == rows.tolist() for _ in range(20))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == dict.fromkeys(range(8), True)
+
+
+def test_one_that_has_ended(processes):
+    tier = processes.tier()
+    assert read(tier, [0, 1]) == [0, 1]
+    processes.servers[1].close()
+    with pytest.raises(TierError, match=r"rank 1 \(127.0.0.1:\d+\) has ended: its part is gone"):
+        read(tier, [0, 1])
+    with pytest.raises(TierError, match=r"rank 1 .* is gone: "):
+        read(tier, [0, 1])
+    assert read(tier, [0, 2]) == [0, 2]
+
+
+def test_one_that_stands_still(arrays):
+    made = Processes(arrays, np.arange(20) % 2, 2, timeout_s=0.3)
+    arrived, go_on = threading.Event(), threading.Event()
+    table = made.tables[1]
+
+    class Slow(Table):
+        def read(self, rows, part):
+            arrived.set()
+            go_on.wait(10)
+            return table.read(rows, part)
+
+    made.servers[1]._tables = [Slow(table.key, table.arrays, table.shares, table.fields)]
+    with pytest.raises(TierError, match=r"rank 1 .* has not answered for 0.3 s: it stands still, or is not reached"):
+        read(made.tier(), [1])
+    assert arrived.is_set()
+    go_on.set()
+    made.close()
+
+
+def test_one_that_fails_says_why(processes, arrays):
+    table = processes.tables[1]
+
+    class Failing(Table):
+        def read(self, rows, part):
+            raise TierError("the disk is gone")
+
+    processes.servers[1]._tables = [Failing(table.key, table.arrays, table.shares, table.fields)]
+    tier = processes.tier()
+    with pytest.raises(TierError, match=r"rank 1 .* could not give rows of its part: the disk is gone"):
+        read(tier, [1])
+    processes.servers[1]._tables = [table]
+    assert read(tier, [1, 3]) == [1, 3]  # over the same connection
+
+
+def test_rows_of_others_are_not_given(processes):
+    asked = processes.peers[1].ask(0, np.array([2], np.int32))
+    with pytest.raises(TierError, match="rows were asked for that part 1 does not own"):
+        asked.hear(24)
+    for row in (-1, 20):
+        asked = processes.peers[1].ask(0, np.array([row], np.int32))
+        with pytest.raises(TierError, match=f"rows from {row} to {row} were asked for, and there are 20"):
+            asked.hear(24)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n" * 9, wire.Hello(b"x" * 32, 0, 0, DIGEST).to_bytes()])
+def test_strangers_are_told_nothing(said, processes):
+    with socket.create_connection(processes.peers[1].address) as end:
+        end.sendall(said)
+        end.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):
+            assert end.recv(1) == b""
+    assert read(processes.tier(), [1]) == [1]
+
+
+def test_requests_that_make_no_sense_end_the_connection(processes):
+    for number, count in ((7, 1), (0, -1), (0, 1 << 40)):
+        asked = processes.peers[1].ask(0, np.array([1], np.int32))
+        asked.hear(24)
+        with processes.peers[1]._take() as end:
+            wire.send(end, number, count)
+            assert end.recv(1) == b""
+    assert read(processes.tier(), [1]) == [1]
+
+
+def test_somebody_else_answers(processes):
+    peer = processes.peers[1]
+    for us, rank, part in (
+        (wire.Hello(TOKEN, 0, 0, "f" * 16), 1, 1),
+        (wire.Hello(TOKEN, 0, 0, DIGEST), 2, 1),
+        (wire.Hello(TOKEN, 0, 0, DIGEST), 1, 0),
+    ):
+        with pytest.raises(TierError, match=f"has part 1 of partition {DIGEST} as rank 1, and part {part} of"):
+            Peer(peer.address, us, rank, part, 1.0).connect(0.0)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        stranger = Peer(Address(*door.getsockname()), wire.Hello(TOKEN, 0, 0, DIGEST), 1, 1, 0.2)
+        with pytest.raises(TierError, match="is not reached: "):
+            stranger.connect(0.0)
