@@ -1,0 +1,75 @@
+"""Processes that share a partition, as torchrun starts them: the same batches, training together, one that is killed, one that leaves."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import penstock
+from penstock import NeighborLoader
+from tests.feed.inputs import homogeneous_data
+from tests.partitions import cut
+
+NUM_PARTS = 2
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("store") / "store"
+    penstock.ingest(homogeneous_data(), path)
+    return penstock.open(path)
+
+
+@pytest.fixture(scope="module")
+def parts(store, tmp_path_factory):
+    return cut(store, tmp_path_factory.mktemp("parts") / "parts", NUM_PARTS)
+
+
+def start(parts, what):
+    """Start the processes; of each its standard output and exit code."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
+    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(NUM_PARTS), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.faults.joined", str(parts), what]
+    processes = [
+        subprocess.Popen(command, env=environment | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True) for rank in range(NUM_PARTS)
+    ]
+    try:
+        return [(process.communicate(timeout=90)[0], process.returncode) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def said(ended):
+    """What each process printed; all must have ended well."""
+    assert [code for _, code in ended] == [0] * NUM_PARTS
+    return [json.loads(output.splitlines()[-1]) for output, _ in ended]
+
+
+def test_the_same_batches(store, parts):
+    whole = NeighborLoader(store, [4, 3], "train", batch_size=16, shuffle=True, seed=5)
+    expected = [penstock.digest(batch) for batch in whole]
+    for process, one in enumerate(said(start(parts, "digests"))):
+        assert one == {"rank": process, "part": process, "digests": expected[process::NUM_PARTS]}
+
+
+def test_training_together(parts):
+    first, second = said(start(parts, "train"))
+    assert first == second
+
+
+def test_one_that_is_killed(parts):
+    (output, code), (_, killed) = start(parts, "be_killed")
+    assert (code, killed) == (0, -signal.SIGKILL)
+    error = json.loads(output.splitlines()[-1])["error"]
+    assert error.startswith("rank 1 (127.0.0.1:")
+    assert "has ended: its part is gone; start all processes again, and resume" in error or "is gone: " in error
+
+
+def test_one_that_leaves_early_goes_on_giving(parts):
+    assert [one["batches"] for one in said(start(parts, "leave_early"))] == [1, 1 + 3]
