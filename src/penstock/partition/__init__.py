@@ -1,7 +1,23 @@
-"""Graphs in parts, one for each machine: who owns which node, and what is written for each part."""
+"""Graphs in parts, one for each machine: which part owns each node, how good that is, and what is written for each."""
 
 from penstock.partition.book import Book, EdgeShares, Shares, make_book
+from penstock.partition.methods import MAX_PARTS, METHODS, assign
 from penstock.partition.part import Part
+from penstock.partition.quality import Quality, measure
+from penstock.partition.run import partition_store
 from penstock.partition.writer import write_parts
 
-__all__ = ["Book", "EdgeShares", "Part", "Shares", "make_book", "write_parts"]
+__all__ = [
+    "MAX_PARTS",
+    "METHODS",
+    "Book",
+    "EdgeShares",
+    "Part",
+    "Quality",
+    "Shares",
+    "assign",
+    "make_book",
+    "measure",
+    "partition_store",
+    "write_parts",
+]

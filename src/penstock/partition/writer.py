@@ -58,9 +58,8 @@ def write_parts(
         UsageError: there is something at the destination already. StoreError: it cannot be written.
     """
     store.graph().check_lists()
-    progress, made, folder = progress or Quiet(), made or {}, Path(destination)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"{destination} exists: choose another path for the partition")
+    progress, made = progress or Quiet(), made or {}
+    refuse_existing(destination)
     books = {t: make_book(owners[t], num_parts) for t in store.node_types}
     digest = xxhash.xxh3_64(store.digest.encode())
     for book in books.values():
@@ -82,6 +81,13 @@ def write_parts(
             )
             write_manifest(writer.folder / f"part-{part}" / MANIFEST, manifest)
         writer.commit(PartitionManifest(num_parts, digest.hexdigest(), made))
+
+
+def refuse_existing(destination: str | os.PathLike[str]) -> None:
+    """Raise UsageError where something is at the destination that would be lost."""
+    folder = Path(destination)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"{destination} exists: choose another path for the partition")
 
 
 def _degree_dtype(store: Store, node_type: NodeType) -> type:

@@ -1,0 +1,1 @@
+"""Blocks of connected nodes: grown, merged, and given to parts."""

@@ -1,0 +1,1 @@
+"""Train nodes placed with what their batches read."""

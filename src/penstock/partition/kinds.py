@@ -1,0 +1,77 @@
+"""Kinds of nodes, each of which a partition spreads evenly: the train nodes of a type, and its other nodes.
+
+In: a graph and its train nodes. Out: arrays over one space of ids, type after type, as the undirected view has it. Invariant: where every
+part has its share of every kind, it has its share of each type and of the train nodes of each type (the constraints of DistDGLv2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from penstock.kernels.greedy_parts import cpu as kernels
+from penstock.order.view import UndirectedView, view_undirected
+from penstock.records import CSC, Graph, NodeType
+
+SLACK_PERCENT = 5
+"""What parts may hold of a kind beyond their share, where who holds what is chosen node by node."""
+
+SETTLED = 0.01
+"""Passes end when less than this share of the nodes changes."""
+
+
+class Method(Protocol):
+    """Decides which part owns each node: a pure function of its arguments, which are checked (`assign`)."""
+
+    def __call__(
+        self, graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int
+    ) -> dict[NodeType, np.ndarray]:  # fmt: skip
+        """Return node type -> int16[num_nodes]."""
+        ...
+
+
+def label_kinds(graph: Graph, train: Mapping[NodeType, np.ndarray]) -> np.ndarray:
+    """uint16[num_nodes of all types]: twice the number of a node's type, and 1 more for train nodes."""
+    kinds = np.repeat(np.arange(len(graph.num_nodes), dtype=np.uint16) * 2, list(graph.num_nodes.values()))
+    first = 0
+    for node_type, count in graph.num_nodes.items():
+        kinds[first : first + count][train.get(node_type, slice(0))] |= 1
+        first += count
+    return kinds
+
+
+def count_kinds(graph: Graph, kinds: np.ndarray) -> np.ndarray:
+    """int64[2 * number of types]."""
+    return np.bincount(kinds, minlength=2 * len(graph.num_nodes))
+
+
+def share_out(counts: np.ndarray, num_parts: int, slack_percent: int = SLACK_PERCENT) -> np.ndarray:
+    """Return int64, of the shape of `counts`: the capacity of each part, rounded up."""
+    return -(-counts * (100 + slack_percent) // (100 * num_parts))
+
+
+def view_parts(graph: Graph) -> UndirectedView:
+    """The undirected view; of a graph without edge types one with a list that is empty, which is what kernels can take."""
+    nothing = {(each, "", each): CSC(np.zeros(1, np.int64), np.empty(0, np.int32)) for each in graph.node_types[:1]}
+    return view_undirected(Graph(graph.num_nodes, graph.adjacency or nothing, False))
+
+
+def stream(view: UndirectedView, kinds: np.ndarray, num_parts: int, counts: np.ndarray, owners: np.ndarray, num_passes: int) -> None:
+    """Pass over all nodes by ascending id, so that lists are read as they lie; `owners` is where each is now, and is changed.
+
+    Cost: a pass over all edges, and nodes * parts, for each, up to `num_passes` of them; 4 bytes a node (8 from 2**31 on).
+    """
+    nodes, met = np.arange(view.num_nodes, dtype=view.id_dtype), np.zeros(num_parts, np.int64)
+    for _ in range(num_passes):
+        sizes = np.zeros((counts.size, num_parts), np.int64)
+        changed = kernels.place(*view.arrays, nodes, kinds, share_out(counts, num_parts), sizes, owners, met)
+        if changed < SETTLED * nodes.size:
+            break
+
+
+def by_type(graph: Graph, owners: np.ndarray) -> dict[NodeType, np.ndarray]:
+    """Owners of each node type, as views."""
+    ends = np.cumsum(list(graph.num_nodes.values()))
+    return dict(zip(graph.num_nodes, np.split(owners, ends[:-1]), strict=True))

@@ -1,0 +1,67 @@
+"""Which part owns each node, by the name of a method.
+
+In: a graph, its train nodes and a number of parts. Out: the owner of each node. Invariants: every node has one owner; the result is a pure
+function of the arguments; nodes of a type, and train nodes of a type, are spread evenly, as far as the method can (`quality.py` measures
+it). All node types are one space of ids to a method, and edges have no direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from penstock.errors import NodeIdError, UsageError, argument
+from penstock.partition.blocks import assign_blocks
+from penstock.partition.kinds import Method
+from penstock.partition.metis import assign_metis
+from penstock.partition.plain import assign_random
+from penstock.partition.streaming import assign_greedy, assign_pagraph
+from penstock.records import Graph, NodeType
+
+METHODS: dict[str, Method] = {
+    "random": assign_random,
+    "ldg": assign_greedy,
+    "bgl": assign_blocks,
+    "pagraph": assign_pagraph,
+    "metis": assign_metis,
+}
+
+MAX_PARTS = (1 << 15) - 1
+
+
+def assign(
+    graph: Graph, num_parts: int, method: str, *, train: Mapping[NodeType, np.ndarray], seed: int
+) -> dict[NodeType, np.ndarray]:  # fmt: skip
+    """Decide which part owns each node.
+
+    Args:
+        graph: topology; its arrays may be memory-mapped.
+        num_parts: in [1, 2**15); there may be more than nodes.
+        method: a name in METHODS.
+        train: node type -> int64[n], ids of train nodes; types may be missing.
+        seed: in [0, 2**64), for what is drawn (`random`, `bgl`, `metis`).
+    Returns:
+        node type -> int16[num_nodes], in [0, num_parts).
+    """
+    if method not in METHODS:
+        raise UsageError(f"{argument('method')} must be one of {', '.join(METHODS)}; got {method!r}")
+    if not 1 <= num_parts <= MAX_PARTS:
+        raise UsageError(f"{argument('num_parts')} must lie in [1, {MAX_PARTS}], got {num_parts}")
+    _check_train(graph, train)
+    if sum(graph.num_nodes.values()) == 0:
+        return {node_type: np.empty(0, np.int16) for node_type in graph.num_nodes}
+    return METHODS[method](graph, num_parts, train=train, seed=seed)
+
+
+def _check_train(graph: Graph, train: Mapping[NodeType, np.ndarray]) -> None:
+    for node_type, ids in train.items():
+        if node_type not in graph.num_nodes:
+            raise UsageError(f"train: '{node_type}' is no node type of this graph; they are {', '.join(graph.num_nodes)}")
+        count = graph.num_nodes[node_type]
+        bad = np.flatnonzero((ids < 0) | (ids >= count))
+        if bad.size:
+            raise NodeIdError(
+                f"train: {bad.size} of {ids.size} ids lie outside [0, {count}), the ids of node type '{node_type}'; first is "
+                f"[{bad[0]}] = {ids[bad[0]]}"
+            )

@@ -1,0 +1,59 @@
+"""Parts by METIS, through the package pymetis, which need not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import NotSupportedError, argument
+from penstock.partition.kinds import by_type, count_kinds, label_kinds, stream, view_parts
+from penstock.records import Graph, NodeType
+
+
+def assign_metis(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int) -> dict[NodeType, np.ndarray]:
+    """METIS on the undirected graph, then one greedy pass that makes kinds even.
+
+    pymetis takes one weight a node, and one cannot balance several kinds: with the sum of two as the weight both were uneven. So METIS
+    balances nodes alone, and what a part holds beyond its share of a kind and 5 % goes where most of its neighbours are.
+
+    Returns:
+        node type -> int16[num_nodes].
+    Cost: 48 bytes an edge and more, for METIS holds copies: for graphs that fit into memory several times.
+    Source: Karypis and Kumar 1998; constraints: Zheng et al. 2022 (DistDGLv2), 5.3.
+    """
+    metis: Any = load_metis()
+    view, kinds = view_parts(graph), label_kinds(graph, train)
+    indptr, indices, weights = build_undirected(graph)
+    options = metis.Options(seed=seed % (1 << 31))
+    found = metis.part_graph(num_parts, metis.CSRAdjacency(indptr, indices), eweights=weights, recursive=False, options=options)
+    owners = np.asarray(found.vertex_part).astype(np.int16)
+    del found, indptr, indices, weights
+    stream(view, kinds, num_parts, count_kinds(graph, kinds), owners, 1)
+    return by_type(graph, owners)
+
+
+def load_metis() -> Any:
+    """Import pymetis."""
+    try:
+        return import_module("pymetis")
+    except ImportError:
+        raise NotSupportedError(f"{argument('method', 'metis')} needs pymetis, which is not installed: pip install pymetis") from None
+
+
+def build_undirected(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Build lists of neighbours over all types, without self-loops: int64 (indptr[num_nodes + 1], indices, how many edges are there)."""
+    first_ids = dict(zip(graph.num_nodes, np.cumsum([0, *graph.num_nodes.values()]).tolist(), strict=False))
+    num_nodes, keys = sum(graph.num_nodes.values()), [np.empty(0, np.int64)]
+    for (src, _, dst), csc in graph.adjacency.items():
+        left, right = csc.indices + np.int64(first_ids[src]), np.repeat(np.arange(csc.num_dst) + first_ids[dst], np.diff(csc.indptr))
+        keys += [each[left != right] for each in (left * num_nodes + right, right * num_nodes + left)]
+    pairs = np.concatenate(keys)
+    del keys
+    pairs.sort()
+    firsts = np.flatnonzero(np.diff(pairs, prepend=-1))
+    weights = np.diff(firsts, append=pairs.size)
+    rows, indices = np.divmod(pairs[firsts], num_nodes)
+    return np.searchsorted(rows, np.arange(num_nodes + 1)), indices, weights
