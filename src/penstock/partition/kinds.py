@@ -47,7 +47,7 @@ def count_kinds(graph: Graph, kinds: np.ndarray) -> np.ndarray:
     return np.bincount(kinds, minlength=2 * len(graph.num_nodes))
 
 
-def share_out(counts: np.ndarray, num_parts: int, slack_percent: int = SLACK_PERCENT) -> np.ndarray:
+def share_out(counts: np.ndarray, num_parts: int, slack_percent: int | np.ndarray = SLACK_PERCENT) -> np.ndarray:
     """Return int64, of the shape of `counts`: the capacity of each part, rounded up."""
     return -(-counts * (100 + slack_percent) // (100 * num_parts))
 
@@ -58,16 +58,17 @@ def view_parts(graph: Graph) -> UndirectedView:
     return view_undirected(Graph(graph.num_nodes, graph.adjacency or nothing, False))
 
 
-def stream(view: UndirectedView, kinds: np.ndarray, num_parts: int, counts: np.ndarray, owners: np.ndarray, num_passes: int) -> None:
-    """Pass over all nodes by ascending id, so that lists are read as they lie; `owners` is where each is now, and is changed.
+def stream(
+    view: UndirectedView, order: np.ndarray, kinds: np.ndarray, num_parts: int, counts: np.ndarray, owners: np.ndarray, num_passes: int
+) -> None:
+    """Pass over all nodes, in an order of them; `owners` is where each is now, and is changed.
 
-    Cost: a pass over all edges, and nodes * parts, for each, up to `num_passes` of them; 4 bytes a node (8 from 2**31 on).
+    Cost: a pass over all edges, and nodes * parts, for each, up to `num_passes` of them.
     """
-    nodes, met = np.arange(view.num_nodes, dtype=view.id_dtype), np.zeros(num_parts, np.int64)
+    met, capacities = np.zeros(num_parts, np.int64), share_out(counts, num_parts)
     for _ in range(num_passes):
         sizes = np.zeros((counts.size, num_parts), np.int64)
-        changed = kernels.place(*view.arrays, nodes, kinds, share_out(counts, num_parts), sizes, owners, met)
-        if changed < SETTLED * nodes.size:
+        if kernels.place(*view.arrays, order, kinds, capacities, sizes, owners, met) < SETTLED * order.size:
             break
 
 

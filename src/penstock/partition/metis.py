@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import NotSupportedError, argument
+from penstock.order.traversal import traverse_nodes
 from penstock.partition.kinds import by_type, count_kinds, label_kinds, stream, view_parts
 from penstock.records import Graph, NodeType
 
@@ -17,7 +18,8 @@ def assign_metis(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.nd
     """METIS on the undirected graph, then one greedy pass that makes kinds even.
 
     pymetis takes one weight a node, and one cannot balance several kinds: with the sum of two as the weight both were uneven. So METIS
-    balances nodes alone, and what a part holds beyond its share of a kind and 5 % goes where most of its neighbours are.
+    balances nodes alone, and what a part holds beyond its share of a kind and 5 % goes where most of its neighbours are. The pass is in the
+    order of a traversal, so that nodes which must go are near each other: by id a citation graph was cut half as much again.
 
     Returns:
         node type -> int16[num_nodes].
@@ -28,10 +30,12 @@ def assign_metis(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.nd
     view, kinds = view_parts(graph), label_kinds(graph, train)
     indptr, indices, weights = build_undirected(graph)
     options = metis.Options(seed=seed % (1 << 31))
-    found = metis.part_graph(num_parts, metis.CSRAdjacency(indptr, indices), eweights=weights, recursive=False, options=options)
+    found = metis.part_graph(
+        min(num_parts, view.num_nodes), metis.CSRAdjacency(indptr, indices), eweights=weights, recursive=False, options=options
+    )
     owners = np.asarray(found.vertex_part).astype(np.int16)
     del found, indptr, indices, weights
-    stream(view, kinds, num_parts, count_kinds(graph, kinds), owners, 1)
+    stream(view, traverse_nodes(view), kinds, num_parts, count_kinds(graph, kinds), owners, 1)
     return by_type(graph, owners)
 
 

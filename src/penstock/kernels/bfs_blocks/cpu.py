@@ -154,7 +154,8 @@ def place(link_ptr, links, weights, order, contents, capacities, loads, owners, 
     Args:
         link_ptr, links, weights: as `link` writes them.
         order: int64[num_blocks]. contents: int64[num_blocks, num_measures]. capacities: float64[num_measures].
-        loads: int64[num_measures, num_parts], zero. owners: int16[num_blocks], -1. counts: int64[num_parts], zero, and zero again afterwards.
+        loads: int64[num_measures, num_parts], zero. owners: int16[num_blocks], -1. counts: int64[num_parts], zero, and zero
+            again afterwards.
     """
     for block in order:
         for i in range(link_ptr[block], link_ptr[block + 1]):

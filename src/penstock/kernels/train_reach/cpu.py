@@ -33,7 +33,8 @@ def place(indptrs, indices, firsts, nodes, num_hops, kinds, capacities, sizes, h
     Args:
         indptrs, indices, firsts: see `breadth_first.cpu`.
         nodes: int32 or int64[n]. kinds: uint16[num_nodes]. capacities: int64[num_kinds].
-        sizes: int64[num_kinds, num_parts]. held: uint8[num_nodes, ceil(num_parts / 8)]. num_held: int64[num_parts]. owners: int16[num_nodes].
+        sizes: int64[num_kinds, num_parts]. held: uint8[num_nodes, ceil(num_parts / 8)]. num_held: int64[num_parts].
+        owners: int16[num_nodes].
         turns: the dtype of nodes, [num_nodes], -1. queue: the same, [limit], scratch. counts: int64[num_parts], zero, and zero again
             afterwards.
     """
