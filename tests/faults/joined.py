@@ -1,6 +1,6 @@
 """A process of a partition, for tests: joins by torch.distributed, loads, and says what it saw.
 
-    python -m tests.faults.joined PARTS WHAT        (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment)
+python -m tests.faults.joined PARTS WHAT        (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment)
 """
 
 import json

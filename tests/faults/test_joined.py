@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from tests.feed.inputs import homogeneous_data
+from tests.partitions import cut
 
 import penstock
 from penstock import NeighborLoader
-from tests.feed.inputs import homogeneous_data
-from tests.partitions import cut
 
 NUM_PARTS = 2
 

@@ -13,15 +13,17 @@ from penstock.report import words
 
 
 def check(
-    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    store: Annotated[Path, typer.Argument(help="Folder of the store, of a partition, or of a part.")],
     deep: Annotated[bool, typer.Option("--deep", help="Read everything: checksums and every invariant.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Check a store: sizes and headers, or with --deep everything. Exit code 2 where something is wrong."""
+    """Check a store, or a partition: sizes and headers, or with --deep everything. Exit code 2 where something is wrong."""
+    from penstock.partition import check_partition, is_partition
     from penstock.store import check as check_store
 
-    report = check_store(store, deep=deep, progress=make_progress() if deep else None)
+    check_it = check_partition if is_partition(store) else check_store
+    report = check_it(store, deep=deep, progress=make_progress() if deep else None)
     show({**asdict(report), "is_ok": report.is_ok}, lambda: str(report), as_json)
     if not report.is_ok:
-        words.say(f"penstock: {store} is damaged: ingest it again, or restore it from a copy")
+        words.say(f"penstock: {store} is damaged: make it again, or restore it from a copy")
     return 0 if report.is_ok else 2

@@ -13,10 +13,19 @@ if TYPE_CHECKING:
     from penstock.store import ArraySpec, Store
 
 
-def info(store: Annotated[Path, typer.Argument(help="Folder of the store.")], as_json: AsJson = False) -> None:
+def info(
+    store: Annotated[Path, typer.Argument(help="Folder of the store, of a partition, or of a part.")], as_json: AsJson = False
+) -> None:
     """Show what a store holds: types, counts, fields, splits, where it came from."""
+    from penstock.partition import describe_partition, is_partition
     from penstock.store import Store
 
+    if is_partition(store):
+        from penstock.cli.partition import as_text as as_lines
+
+        made = describe_partition(store)
+        show(made, lambda: as_lines(made), as_json)
+        return
     opened = Store.open(store)
     show(describe(opened), lambda: as_text(opened), as_json)
 

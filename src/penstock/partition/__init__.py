@@ -1,8 +1,9 @@
 """Graphs in parts, one for each machine: which part owns each node, how good that is, and what is written for each."""
 
 from penstock.partition.book import Book, EdgeShares, Shares, make_book
+from penstock.partition.checking import check_partition
 from penstock.partition.methods import MAX_PARTS, METHODS, assign
-from penstock.partition.part import Part
+from penstock.partition.part import Part, describe_partition, is_partition
 from penstock.partition.quality import Quality, measure
 from penstock.partition.run import partition_store
 from penstock.partition.writer import write_parts
@@ -16,6 +17,9 @@ __all__ = [
     "Quality",
     "Shares",
     "assign",
+    "check_partition",
+    "describe_partition",
+    "is_partition",
     "make_book",
     "measure",
     "partition_store",

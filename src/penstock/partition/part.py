@@ -24,6 +24,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +127,11 @@ class Part:
         path: the folder of a part; or of a partition, then `number` says which.
     Attributes:
         path, manifest, number, num_parts: of it.
-        books: node type -> which part owns which node.
     Raises:
         NotAStoreError, FormatVersionError, CorruptStoreError: as of a store.
     """
 
-    def __init__(self, path: str | os.PathLike[str], number: int | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], number: int | None = None, *, check_arrays: bool = True) -> None:
         self.path = find_part(Path(os.path.abspath(path)), number)
         try:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -140,9 +140,13 @@ class Part:
         self._finalizer = weakref.finalize(self, os.close, self._folder)
         self.manifest = _part_from(_read(self.path), f"{self.path}: {MANIFEST}")
         self.number, self.num_parts = self.manifest.number, self.manifest.num_parts
-        for spec in self.manifest.arrays():
+        for spec in self.manifest.arrays() if check_arrays else ():
             self.array_file(spec).check_shape()
-        self.books = {t: Book(self.map(each.places), np.array(each.starts, np.int64)) for t, each in self.manifest.nodes.items()}
+
+    @cached_property
+    def books(self) -> dict[NodeType, Book]:
+        """Node type -> which part owns which node."""
+        return {t: Book(self.map(each.places), np.array(each.starts, np.int64)) for t, each in self.manifest.nodes.items()}
 
     def array_file(self, spec: ArraySpec) -> ArrayFile:
         """Return a reader of one array."""
@@ -183,6 +187,25 @@ class Part:
             known = ", ".join(f"{name}: {'/'.join(parts)}" for name, parts in splits.items()) or "none"
             raise MissingFieldError(f"{self.path}: there is no part {part!r} of a split {split!r} of nodes; there are {known}")
         return self.map(splits[split][part])
+
+
+def describe_partition(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return how a partition was made and how good it is, as plain data; of a part of it also its number."""
+    raw, where = _read(Path(path)), f"{path}: {MANIFEST}"
+    found = {} if num_parts_at(path) is not None else {"part": _part_from(raw, where).number}
+    document = unseal(raw, where, PART if found else PARTITION, VERSION)
+    return {"path": os.path.abspath(path), **found, "num_parts": document["num_parts"], "digest": document["digest"], **document["made"]}
+
+
+def is_partition(path: str | os.PathLike[str]) -> bool:
+    """Whether a partition, or a part of one, is at a path, in whatever state."""
+    try:
+        num_parts_at(path)
+    except NotAStoreError:
+        return False
+    except StoreError:
+        return True
+    return True
 
 
 def find_part(path: Path, number: int | None) -> Path:

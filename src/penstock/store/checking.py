@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import xxhash
 
 from penstock.errors import CorruptStoreError, StoreError
+from penstock.store.arrays import ArrayFile
 from penstock.store.check_ids import check_id_table
 from penstock.store.check_packed import check_packed
 from penstock.store.files import as_bytes
@@ -76,7 +78,7 @@ class CheckReport:
         return "\n".join([f"{self.path}: {number} finding{'s' * (number > 1)}", *(f"  {finding}" for finding in self.findings)])
 
 
-class _Bounds:
+class Bounds:
     """A rule about the values of an array: they lie in [low, high]."""
 
     def __init__(self, low: int, high: int | None) -> None:
@@ -91,7 +93,7 @@ class _Bounds:
         return f"row {first_row + row} is {rows[row]}, which is not in [{self._low}, {'...' if self._high is None else self._high}]"
 
 
-class _Ascending:
+class Ascending:
     """Values ascend, strictly or not; the first and the last are known or not."""
 
     def __init__(self, num_rows: int, *, is_strict: bool = False, first: int | None = None, last: int | None = None) -> None:
@@ -99,6 +101,7 @@ class _Ascending:
         self._before: Any = None
 
     def feed(self, first_row: int, rows: np.ndarray) -> str | None:
+        """Likewise."""
         if first_row == 0 and self._first is not None and rows[0] != self._first:
             return f"row 0 is {rows[0]}, not {self._first}"
         if first_row + len(rows) == self._num_rows and self._last is not None and rows[-1] != self._last:
@@ -113,7 +116,7 @@ class _Ascending:
         return f"row {offset + row + 1} is {joined[row + 1]} after {joined[row]}: values must ascend"
 
 
-_Rule = _Bounds | _Ascending
+Rule = Bounds | Ascending
 
 
 def check(path: str | os.PathLike[str], *, deep: bool = False, progress: Progress | None = None) -> CheckReport:
@@ -136,20 +139,30 @@ def check(path: str | os.PathLike[str], *, deep: bool = False, progress: Progres
     manifest = store.manifest
     arrays = list(manifest.all_arrays())
     report.num_arrays, report.num_bytes = len(arrays), sum(spec.data_bytes for spec in arrays)
-    sound = [spec for spec in arrays if _has_shape(store, spec, report)]
+    sound = [spec for spec in arrays if has_shape(store, spec, report)]
     report.findings += _check_ends(store, {spec.file for spec in sound})
     if deep:
         rules = _rules(manifest)
         with stage(progress or Quiet(), f"check {report.path}", sum(spec.data_bytes for spec in sound), "bytes"):
             for spec in sound:
-                report.findings += _check_contents(store, spec, rules.get(spec.file, []), progress or Quiet())
+                report.findings += check_contents(store, spec, rules.get(spec.file, []), progress or Quiet())
         if report.is_ok:
             report.findings += _check_relations(store)
     report.seconds = time.perf_counter() - start
     return report
 
 
-def _has_shape(store: Store, spec: ArraySpec, report: CheckReport) -> bool:
+class Holder(Protocol):
+    """Whatever has arrays: a store, or a part of one."""
+
+    @property
+    def path(self) -> Path: ...  # noqa: D102
+
+    def array_file(self, spec: ArraySpec) -> ArrayFile: ...  # noqa: D102
+
+
+def has_shape(store: Holder, spec: ArraySpec, report: CheckReport) -> bool:
+    """Whether an array is as long as its manifest says; if not, the report says so."""
     try:
         store.array_file(spec).check_shape()
     except StoreError as error:
@@ -170,33 +183,33 @@ def _check_ends(store: Store, sound: set[str]) -> Iterator[Finding]:
             yield Finding(entry.indptr.file, f"goes from {ends[0]} to {ends[1]}, not from 0 to {entry.num_edges}")
 
 
-def _rules(manifest: Manifest) -> dict[str, list[_Rule]]:
+def _rules(manifest: Manifest) -> dict[str, list[Rule]]:
     """What must hold for the values of each file."""
-    rules: dict[str, list[_Rule]] = {}
+    rules: dict[str, list[Rule]] = {}
     for node in manifest.nodes.values():
         for spec in node.fields.values():
             if "num_classes" in spec.properties:
-                rules[spec.file] = [_Bounds(-1, spec.properties["num_classes"] - 1)]
+                rules[spec.file] = [Bounds(-1, spec.properties["num_classes"] - 1)]
         for spec in (spec for parts in node.splits.values() for spec in parts.values()):
-            rules[spec.file] = [_Ascending(spec.shape[0], is_strict=True), _Bounds(0, node.num_nodes - 1)]
+            rules[spec.file] = [Ascending(spec.shape[0], is_strict=True), Bounds(0, node.num_nodes - 1)]
         if node.packed:
-            rules[node.packed.rows.file] = [_Bounds(0, node.num_nodes - 1)]
+            rules[node.packed.rows.file] = [Bounds(0, node.num_nodes - 1)]
         if node.ids:
             arrays = node.ids.arrays
-            rules[arrays["id_cells"].file] = [_Ascending(arrays["id_cells"].shape[0], last=node.num_nodes), _Bounds(0, node.num_nodes)]
-            rules[arrays["id_rows"].file] = [_Bounds(0, node.num_nodes - 1)]
+            rules[arrays["id_cells"].file] = [Ascending(arrays["id_cells"].shape[0], last=node.num_nodes), Bounds(0, node.num_nodes)]
+            rules[arrays["id_rows"].file] = [Bounds(0, node.num_nodes - 1)]
             if "id_offsets" in arrays:
                 num_bytes = arrays["id_bytes"].shape[0]
-                rules[arrays["id_offsets"].file] = [_Ascending(node.num_nodes + 1, first=0, last=num_bytes)]
+                rules[arrays["id_offsets"].file] = [Ascending(node.num_nodes + 1, first=0, last=num_bytes)]
     for (source, _, _), edge in manifest.edges.items():
-        rules[edge.indptr.file] = [_Ascending(edge.indptr.shape[0], first=0, last=edge.num_edges)]
-        rules[edge.indices.file] = [_Bounds(0, manifest.nodes[source].num_nodes - 1)]
+        rules[edge.indptr.file] = [Ascending(edge.indptr.shape[0], first=0, last=edge.num_edges)]
+        rules[edge.indices.file] = [Bounds(0, manifest.nodes[source].num_nodes - 1)]
         if edge.edge_id:
-            rules[edge.edge_id.file] = [_Bounds(0, None)]
+            rules[edge.edge_id.file] = [Bounds(0, None)]
     return rules
 
 
-def _check_contents(store: Store, spec: ArraySpec, rules: list[_Rule], progress: Progress) -> Iterator[Finding]:
+def check_contents(store: Holder, spec: ArraySpec, rules: list[Rule], progress: Progress) -> Iterator[Finding]:
     """Read one array: a checksum per block, and the rules about its values (the first offence of each)."""
     open_rules = list(rules)
     checksum, block, position = xxhash.xxh3_64(), 0, 0

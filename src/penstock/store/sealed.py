@@ -20,8 +20,8 @@ from penstock.store.format import BLOCK_BYTES, DTYPES, FORMAT, ArraySpec, row_by
 PART, PARTITION = "penstock-part", "penstock-partition"
 _WHAT = {
     FORMAT: "a Penstock store",
-    PART: "a part of a partition, which `penstock.exchange.join` opens",
-    PARTITION: "a partition, which `penstock.exchange.join` opens",
+    PART: "a part of a partition (penstock.exchange.join opens it)",
+    PARTITION: "a partition (penstock.exchange.join opens it)",
 }
 _CHECKSUM_KEY = '\n "manifest_xxh3": "'
 _END = '"\n}\n'
@@ -50,9 +50,10 @@ def unseal(raw: bytes, where: str, kind: str, version: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CorruptStoreError(f"{where} is not readable as JSON ({error}): the store is damaged; {MAKE_AGAIN}") from None
     found = document.get("format") if isinstance(document, dict) else None
+    if found != kind and isinstance(found, str) and found in _WHAT:
+        raise NotAStoreError(f"{where} is that of {_WHAT[found]}, not of {_WHAT[kind].split(' (')[0]}")
     if found != kind:
-        what = f"but of {_WHAT[found]}" if isinstance(found, str) and found in _WHAT else f"its \"format\" is not '{kind}'"
-        raise NotAStoreError(f"{where} is not that of {_WHAT[kind].split(',')[0]} ({what})")
+        raise NotAStoreError(f"{where} is not that of {_WHAT[kind].split(' (')[0]} (its \"format\" is not '{kind}')")
     newest = document.get("format_version")
     if isinstance(newest, int) and newest > version:
         raise FormatVersionError(f"{where} has format version {newest}, this Penstock reads up to {version}: install a newer Penstock")

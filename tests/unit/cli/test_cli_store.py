@@ -124,7 +124,7 @@ def test_damage_is_reported_with_exit_code_2(tmp_path, edges, capfd):
     report = json.loads(out)
     assert report["is_ok"] is False
     assert report["findings"][0]["file"] == "edges/node__to__node/indices.npy"
-    assert "is damaged: ingest it again, or restore it from a copy" in err
+    assert "is damaged: make it again, or restore it from a copy" in err
     indices.write_bytes(data[:4100])
     assert (
         f"\n  {report['findings'][0]['file']}: is truncated: 4100 bytes, the manifest says " in call(capfd, "check", tmp_path / "store")[1]

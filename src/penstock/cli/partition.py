@@ -1,0 +1,41 @@
+"""`penstock partition STORE DEST`: a store cut into parts, one for each machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.console import AsJson, make_progress, show
+
+
+def partition(
+    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    dest: Annotated[Path, typer.Argument(help="Folder of the partition; not there yet, or empty.")],
+    num_parts: Annotated[int, typer.Option(help="Parts, one for each machine.")],
+    method: Annotated[str, typer.Option(help="Who owns which node: random, ldg, bgl, pagraph, metis.")] = "ldg",
+    split: Annotated[str | None, typer.Option(help="Whose train nodes are evenly distributed. (default: the only one)")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Cut a store into parts that several machines load together, and say how much crosses between them. The store stays as it is."""
+    from penstock.partition import partition_store
+
+    result = partition_store(store, dest, num_parts, method=method, split=split, seed=seed, progress=make_progress())
+    show(result, lambda: as_text(result), as_json)
+
+
+def as_text(made: dict[str, Any]) -> str:
+    """Return what is known of a partition as lines for people."""
+    which = f"part {made['part']} of {made['num_parts']}" if "part" in made else f"{made['num_parts']} parts"
+    if "method" not in made:
+        return f"{made['path']}: {which}, whose owners were given"
+    crossing = f"{made['edge_cut']:.1%} of the edges come from another part"
+    lines = [
+        f"{made['path']}: {which} by {made['method']} in {made['seconds']:.1f} s; {crossing}",
+        f"largest over mean: nodes {made['nodes_balance']:.2f}, train nodes {made['train_balance']:.2f}, edges {made['edges_balance']:.2f}",
+    ]
+    for part, (nodes, train, edges, halo) in enumerate(zip(*(made[name] for name in ("nodes", "train", "edges", "halo")), strict=True)):
+        lines.append(f"part-{part}: {nodes:,} nodes ({train:,} train), {edges:,} edges, {halo:,} nodes of others that lead to them")
+    return "\n".join(lines)
