@@ -115,7 +115,7 @@ def test_blocks(seed):
 
     num_parts, order = int(random.integers(1, 6)), random.permutation(num_blocks)
     contents = random.integers(0, 9, (num_blocks, 3))
-    capacities = contents.sum(0) / num_parts * random.choice([0, 0.5, 1], 3)
+    capacities = contents.sum(0) / num_parts * random.choice([0.5, 1], 3)
     loads, owners, in_parts = np.zeros((3, num_parts), np.int64), np.full(num_blocks, -1, np.int16), np.zeros(num_parts, np.int64)
     blocks_cpu.place(link_ptr, ends, weights, order, contents, capacities, loads, owners, in_parts)
     assert owners.tolist() == blocks_reference.place(links, order, contents, capacities, num_parts)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError
+from penstock.errors import CorruptStoreError
 from penstock.kernels.build_csc.reference import build_csc
-from penstock.partition import MAX_PARTS, METHODS, assign, measure, metis
+from penstock.partition import METHODS, assign, measure
 from penstock.records import CSC, EDGE, NODE, Graph
 from tests.graphs import homogeneous_graph
 
@@ -94,7 +94,7 @@ def test_quality(seed):
 
 
 def communities(num_communities=8, size=250, degree=10, inside=0.9):
-    """Edges of which most stay within a community, numbered at random; and the balance of bgl needs train nodes everywhere."""
+    """Edges of which most stay within a community, and every third node a train node; ids at random."""
     random, num_nodes = np.random.default_rng(0), num_communities * size
     number = random.permutation(num_nodes)
     src = random.integers(0, num_nodes, num_nodes * degree)
@@ -135,22 +135,6 @@ def test_seeds_choose():
     for method in ("random", "bgl"):
         one, other = (assign(graph, 4, method, train={}, seed=seed)[NODE] for seed in (0, 1))
         assert (one != other).mean() > 0.3
-
-
-def test_what_cannot_be(monkeypatch):
-    graph = homogeneous_graph(np.random.default_rng(0), 10, 20)
-    for num_parts in (0, -1, MAX_PARTS + 1):
-        with pytest.raises(UsageError, match="num_parts must lie in"):
-            assign(graph, num_parts, "random", train={}, seed=0)
-    with pytest.raises(UsageError, match="method must be one of random, ldg, bgl, pagraph, metis; got 'kahip'"):
-        assign(graph, 2, "kahip", train={}, seed=0)
-    with pytest.raises(UsageError, match="'paper' is no node type"):
-        assign(graph, 2, "random", train={"paper": np.array([1])}, seed=0)
-    with pytest.raises(NodeIdError, match="1 of 2 ids"):
-        assign(graph, 2, "random", train={NODE: np.array([1, 10])}, seed=0)
-    monkeypatch.setattr(metis, "import_module", lambda name: __import__("no_" + name))
-    with pytest.raises(NotSupportedError, match="pip install pymetis"):
-        assign(graph, 2, "metis", train={}, seed=0)
 
 
 def test_neighbours_that_are_no_nodes():

@@ -166,7 +166,7 @@ def place(link_ptr, links, weights, order, contents, capacities, loads, owners, 
         for part in range(counts.size):
             penalty, fullness = 1.0, 0.0
             for k in range(capacities.size):
-                if capacities[k] > 0.0:
+                if contents[block, k] > 0:
                     share = np.float64(loads[k, part]) / capacities[k]
                     penalty *= max(1.0 - share, 0.0)
                     fullness = max(fullness, share)

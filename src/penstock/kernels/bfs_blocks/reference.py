@@ -3,7 +3,7 @@
 In: a graph as `breadth_first` takes it. Out: a block for each node, and a part for each block. Invariant: the result depends on nothing
 but the input.
 Source: Liu et al. 2023 (BGL), 3.3. There neighbours in the score are blocks, up to two hops away; here a neighbour counts by its edges,
-which cut less on every graph tried (docs/results/partitions.md).
+which cut less on every graph tried (docs/results/partitions.md); and train nodes count against a part only for blocks that have some.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def link(adjacency, out_ptr, out_nodes, blocks, num_blocks):
 
 
 def place(links, order, contents, capacities, num_parts):
-    """Give each block to the part with the largest edges * (1 - load / capacity) * (1 - load / capacity) * ...
+    """Give each block to the part with the largest edges * (1 - load / capacity) * ..., over the measures that the block adds to.
 
     Args:
         links: from `link`.
         order: int[num_blocks], in which blocks come.
         contents: int[num_blocks, num_measures], what each adds to the loads of its part: its nodes, its train nodes.
-        capacities: float[num_measures]; measures of capacity 0 are left out. A load may exceed it by what came last.
+        capacities: float[num_measures]; a load may exceed it by what came last.
     Returns:
         List of parts. Of equal ones the one with the larger product is taken, then that whose largest load is least, then the first.
     """
@@ -105,7 +105,7 @@ def place(links, order, contents, capacities, num_parts):
             counts[owners[other]] += count
         ranks = []
         for part in range(num_parts):
-            penalty, shares = 1.0, [load[part] / capacity for load, capacity in zip(loads, capacities, strict=True) if capacity > 0]
+            penalty, shares = 1.0, [loads[k][part] / capacities[k] for k, content in enumerate(contents[block]) if content > 0]
             for share in shares:
                 penalty *= max(1.0 - share, 0.0)
             ranks.append((counts[part] * penalty, penalty, -max(shares, default=0.0), -part))
