@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 import xxhash
 
-from penstock.errors import StoreError, TierError, UsageError, argument, reason_of
+from penstock.errors import StoreError, TierError, UsageError, reason_of
 from penstock.exchange import wire
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.remote import RemoteTier
@@ -135,14 +135,14 @@ def join(
     if addresses is not None:
         return _join_by_addresses(path, num_parts, addresses, rank, timeout_s)
     if rank is not None:
-        raise UsageError(f"{argument('rank')} goes with {argument('addresses')}: a group knows its ranks")
+        raise UsageError("rank goes with addresses: a group knows its ranks")
     return _join_group(path, num_parts, group, host, timeout_s)
 
 
 def _join_by_addresses(path: Any, num_parts: int | None, addresses: Sequence[str], rank: int | None, timeout_s: float) -> PartitionedGraph:
     places = [_parse(address) for address in addresses]
     if rank is None or not 0 <= rank < len(places):
-        raise UsageError(f"{argument('rank')} must say which of the {len(places)} addresses is this process's, from 0 on; got {rank}")
+        raise UsageError(f"rank must say which of the {len(places)} addresses is this process's, from 0 on; got {rank}")
     part = Part(path, None if num_parts is None else rank % num_parts)
     if part.number != rank % part.num_parts:
         raise UsageError(f"rank {rank} has part {rank % part.num_parts} of {part.num_parts}, and {path} is part {part.number}")

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import CorruptStoreError, MissingFieldError, NotAStoreError, StoreError, UsageError, argument, reason_of
+from penstock.errors import CorruptStoreError, MissingFieldError, NotAStoreError, StoreError, UsageError, reason_of
 from penstock.partition.book import Book, EdgeShares
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
@@ -200,12 +200,10 @@ def describe_partition(path: str | os.PathLike[str]) -> dict[str, Any]:
 def is_partition(path: str | os.PathLike[str]) -> bool:
     """Whether a partition, or a part of one, is at a path, in whatever state."""
     try:
-        num_parts_at(path)
-    except NotAStoreError:
+        with open(Path(path) / MANIFEST, "rb") as file:
+            return b'"format": "penstock-part' in file.read(80)
+    except OSError:
         return False
-    except StoreError:
-        return True
-    return True
 
 
 def find_part(path: Path, number: int | None) -> Path:
@@ -216,7 +214,7 @@ def find_part(path: Path, number: int | None) -> Path:
     except NotAStoreError:
         num_parts = count(unseal(raw, f"{path}: {MANIFEST}", PARTITION, VERSION)["num_parts"])
         if number is None or not 0 <= number < num_parts:
-            raise UsageError(f"{path} has {num_parts} parts, from 0 on: say which by {argument('part')}; got {number}") from None
+            raise UsageError(f"{path} has {num_parts} parts, from 0 on: say which; got {number}") from None
         return path / f"part-{number}"
     return path
 
