@@ -28,6 +28,8 @@ from bench import (
     lists_page,
     opening,
     orders,
+    partition,
+    partition_page,
     peers,
     policies,
     slow_lists,
@@ -227,6 +229,19 @@ def test_orders(toy, monkeypatch):
         assert len(values["runs"][0]["val"]) == 2
     orders.draw({"toy": result}, toy / "orders.png")
     assert (toy / "orders.png").stat().st_size > 1000
+
+
+def test_partition(toy, monkeypatch):
+    monkeypatch.setattr(partition, "METHODS", ("random", "ldg", "bgl"))
+    monkeypatch.setattr(sys, "argv", ["partition", str(toy), str(toy), "small"])
+    partition.main()
+    result = json.loads((toy / "results" / "partition.json").read_text())
+    for rows in result["graphs"]["small"]["parts"].values():
+        assert rows["ldg"]["edge_cut"] < rows["random"]["edge_cut"]
+        assert all(0 < row["traffic"] < 1 and row["train_balance"] < 1.2 for row in rows.values())
+    page = partition_page.render(result)
+    assert page.count("| small | ") == 9  # its size, three methods and a claim for each number of parts
+    assert "| small | 4 | bgl |" in page
 
 
 def test_pages_of_results_are_what_the_results_say():

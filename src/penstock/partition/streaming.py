@@ -12,6 +12,7 @@ import numpy as np
 from penstock.kernels.greedy_parts import cpu as greedy
 from penstock.kernels.train_reach import cpu as train_reach
 from penstock.order.traversal import traverse_nodes
+from penstock.order.view import read_at_random
 from penstock.partition.kinds import SLACK_PERCENT, by_type, count_kinds, label_kinds, share_out, stream, view_parts
 from penstock.records import Graph, NodeType
 
@@ -65,7 +66,8 @@ def assign_pagraph(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.
     held, num_held = np.zeros((kinds.size, -(-num_parts // 8)), np.uint8), np.zeros(num_parts, np.int64)
     turns, queue = np.full(kinds.size, -1, view.id_dtype), np.empty(LIMIT, view.id_dtype)
     of_kinds = (kinds, capacities, sizes)
-    train_reach.place(view.indptrs, view.indices, view.firsts, order, NUM_HOPS, *of_kinds, held, num_held, owners, turns, queue, met)
+    with read_at_random(view):
+        train_reach.place(view.indptrs, view.indices, view.firsts, order, NUM_HOPS, *of_kinds, held, num_held, owners, turns, queue, met)
     del order, held, turns
     greedy.place(*view.arrays, np.flatnonzero(owners < 0).astype(view.id_dtype), *of_kinds, owners, met)
     return by_type(graph, owners)

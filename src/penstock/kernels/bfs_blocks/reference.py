@@ -3,7 +3,8 @@
 In: a graph as `breadth_first` takes it. Out: a block for each node, and a part for each block. Invariant: the result depends on nothing
 but the input.
 Source: Liu et al. 2023 (BGL), 3.3. There neighbours in the score are blocks, up to two hops away; here a neighbour counts by its edges,
-which cut less on every graph tried (docs/results/partitions.md); and train nodes count against a part only for blocks that have some.
+which cut 8 to 70 % less on three real graphs of 20,000 to 330,000 nodes: two hops are nearly all blocks there. And train nodes count
+against a part only for blocks that have some.
 """
 
 from __future__ import annotations
