@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from bench import beyond_page, beyond_pictures, caching_page, caching_pictures, gpu_page, layout_page, lists_page
+from bench import beyond_page, beyond_pictures, caching_page, caching_pictures, gpu_page, layout_page, lists_page, partition_page
 from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT, machine, read, table
@@ -209,6 +209,7 @@ def pages() -> dict[str, str]:
         "caching": (lambda result: caching_page.render(result, CLAIMS), ("caching",)),
         "neighbor_lists": (lists_page.render, ("slow_lists", "slow_budget")),
         "layout": (layout_page.render, ("layout",)),
+        "partitions": (partition_page.render, ("partition",)),
         "disk": (beyond_page.render, ("beyond_memory",)),
     }
     for name, (render, needed) in rendered.items():
