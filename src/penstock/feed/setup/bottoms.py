@@ -71,7 +71,7 @@ def lay_out(
     reader, tables = access.reader, dict(tables)
     _check_tables(tables, given)
     if plan.is_plain and plan.host_memory is None and reader is None:
-        return Caches(tables)
+        return Caches(tables, graph=given if given.is_partitioned else None)
     graph = read_topology(plan, given, is_mapped=access.is_mapped)
     loaded_bytes = 0 if graph is given else sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
     link = Link() if plan.slow_topology == SAME else None
