@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock import cache as cache
     from penstock import errors as errors
+    from penstock import exchange as exchange
     from penstock import feed as feed
     from penstock import gather as gather
     from penstock import order as order
+    from penstock import partition as partition
     from penstock import plan as plan
     from penstock import sources as sources
     from penstock import store as store
@@ -41,7 +43,7 @@ _HOMES = {
     "open": "penstock.store",
 }
 
-_MODULES = ("cache", "errors", "feed", "gather", "order", "plan", "sources", "store", "study", "train")
+_MODULES = ("cache", "errors", "exchange", "feed", "gather", "order", "partition", "plan", "sources", "store", "study", "train")
 
 __all__ = ["LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "digest", "generate", "ingest", "layers", "open"]
 

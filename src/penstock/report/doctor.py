@@ -182,6 +182,7 @@ PARTS: list[tuple[str, str, Callable[[], Any]]] = [
     ("rich", "progress in a terminal, and training", lambda: _version("rich")),
     ("matplotlib", "the plots of reports", lambda: _version("matplotlib")),
     ("scipy", "nothing to a training: tests compare with it", lambda: _version("scipy")),
+    ("pymetis", "parts of a graph by METIS (penstock partition --method metis)", lambda: _version("pymetis", "'penstock[metis]'")),
     ("huge pages", "faster sampling over mapped stores that fit in memory", _huge_pages),
     ("io_uring", "many reads of a disk at once at a third of the CPU (features or topology on disk)", _io_uring),
     ("locked memory", "buffers of disks that the kernel need not look up at every read", _locked_memory),
