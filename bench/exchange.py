@@ -3,7 +3,7 @@
     python -m bench.exchange FOLDER [--rate 1gbit] [--machines 2] [--seconds 3] [--rounds 5]       as root, with `ip` and `tc`
 
 A graph with communities (1M nodes, 20M edges, 128 features), cut at random and by ldg. Each process loads batches of its own, with two
-threads that make them ahead; contenders take turns. By a plain loop, without a model: what is measured is what the network lets through. The
+A graph with communities (1M nodes, 20M edges, 128 features), cut at random and by ldg. Each process loads batches of its own, with two
 processes share this machine's cores and memory, so that rates are of the network or of these cores, whichever is less, and no measure of a
 cluster. Writes `bench/results/exchange.json`.
 """
@@ -36,7 +36,7 @@ CONTENDERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "ldg", {"order": "split"}, {"policy": "presample", "cache": "20%", "neighbor_policy": "presample", "neighbor_cache": "20%"},
     ),
 }  # fmt: skip
-"""Name -> (how the graph is cut, arguments of the loader, of its plan). The first reads nothing over the network: what there is to reach."""
+"""Name -> (how the graph is cut, arguments of the loader, of its plan). The first reads nothing over the network: what could be reached."""
 
 
 def make(folder: Path, machines: int) -> dict[str, Path]:

@@ -72,6 +72,14 @@ class TestAlone(TestRemoteTier):
     num_parts = 1
 
 
+class TestInPieces(TestRemoteTier):
+    """Answers of three rows at a time, and of one where no more fit."""
+
+    @pytest.fixture(autouse=True, params=[28 * 3, 1])
+    def _small_pieces(self, monkeypatch, request):
+        monkeypatch.setattr(wire, "PIECE_BYTES", request.param)
+
+
 @pytest.fixture
 def arrays():
     return [np.arange(40.0).reshape(20, 2), np.arange(20)]
@@ -123,10 +131,10 @@ def test_one_that_stands_still(arrays):
     table = made.tables[1]
 
     class Slow(Table):
-        def read(self, rows, part):
+        def answer(self, rows, part):
             arrived.set()
             go_on.wait(10)
-            return table.read(rows, part)
+            return table.answer(rows, part)
 
     made.servers[1]._tables = [Slow(table.key, table.arrays, table.shares, table.fields)]
     with pytest.raises(TierError, match=r"rank 1 .* has not answered for 0.3 s: it stands still, or is not reached"):
@@ -140,7 +148,8 @@ def test_one_that_fails_says_why(processes, arrays):
     table = processes.tables[1]
 
     class Failing(Table):
-        def read(self, rows, part):
+        def answer(self, rows, part):
+            yield from ()
             raise TierError("the disk is gone")
 
     processes.servers[1]._tables = [Failing(table.key, table.arrays, table.shares, table.fields)]
@@ -151,14 +160,32 @@ def test_one_that_fails_says_why(processes, arrays):
     assert read(tier, [1, 3]) == [1, 3]  # over the same connection
 
 
+def test_one_that_fails_in_the_middle(processes, arrays, monkeypatch):
+    monkeypatch.setattr(wire, "PIECE_BYTES", 24)
+    table = processes.tables[1]
+
+    class Failing(Table):
+        def answer(self, rows, part):
+            pieces = table.answer(rows, part)
+            yield next(pieces)
+            raise TierError("the disk is gone")
+
+    processes.servers[1]._tables = [Failing(table.key, table.arrays, table.shares, table.fields)]
+    tier = processes.tier()
+    with pytest.raises(TierError, match="the disk is gone"):
+        read(tier, [1, 3, 5])
+    processes.servers[1]._tables = [table]
+    assert read(tier, [1, 3, 5]) == [1, 3, 5]
+
+
 def test_rows_of_others_are_not_given(processes):
     asked = processes.peers[1].ask(0, np.array([2], np.int32))
     with pytest.raises(TierError, match="rows were asked for that part 1 does not own"):
-        asked.hear(24)
+        list(asked.pieces(1, 24))
     for row in (-1, 20):
         asked = processes.peers[1].ask(0, np.array([row], np.int32))
         with pytest.raises(TierError, match=f"rows from {row} to {row} were asked for, and there are 20"):
-            asked.hear(24)
+            list(asked.pieces(1, 24))
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n" * 9, wire.Hello(b"x" * 32, 0, 0, DIGEST).to_bytes()])
@@ -174,7 +201,7 @@ def test_strangers_are_told_nothing(said, processes):
 def test_requests_that_make_no_sense_end_the_connection(processes):
     for number, count in ((7, 1), (0, -1), (0, 1 << 40)):
         asked = processes.peers[1].ask(0, np.array([1], np.int32))
-        asked.hear(24)
+        list(asked.pieces(1, 24))
         with processes.peers[1]._take() as end:
             wire.send(end, number, count)
             assert end.recv(1) == b""

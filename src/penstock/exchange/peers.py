@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -36,20 +37,24 @@ class Asked:
     def __init__(self, peer: Peer, end: socket.socket) -> None:
         self._peer, self._end = peer, end
 
-    def hear(self, num_bytes: int) -> np.ndarray:
-        """Wait for uint8[num_bytes], the rows. Once."""
-        rows = np.empty(num_bytes, np.uint8)
-        with self._peer.naming(self._end):
-            status, size = wire.receive(self._end)
-            if status == wire.FAILED:
-                message = wire.receive_text(self._end, size)
-                self._peer.keep(self._end)
-                raise TierError(f"{self._peer} could not give rows of its part: {message}")
-            if (status, size) != (wire.DONE, num_bytes):
-                raise wire.Strange
-            wire.receive_into(self._end, rows)
+    def pieces(self, num_rows: int, row_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Wait for so many rows: yield (number of the first, uint8[n * row_bytes]) as they come, field by field of each piece; memory that
+        the next piece takes again. To the end, once."""
+        step = wire.rows_of_a_piece(row_bytes)
+        room = np.empty(min(step, num_rows) * row_bytes, np.uint8)
+        for first in range(0, num_rows, step):
+            piece = room[: min(step, num_rows - first) * row_bytes]
+            with self._peer.naming(self._end):
+                status, size = wire.receive(self._end)
+                if status == wire.FAILED:
+                    message = wire.receive_text(self._end, size)
+                    self._peer.keep(self._end)
+                    raise TierError(f"{self._peer} could not give rows of its part: {message}")
+                if (status, size) != (wire.DONE, piece.size):
+                    raise wire.Strange
+                wire.receive_into(self._end, piece)
+            yield first, piece
         self._peer.keep(self._end)
-        return rows
 
     def drop(self) -> None:
         """Do not wait for the answer."""

@@ -92,10 +92,10 @@ class _RemoteRead:
 
     def _put(self, asked: Asked, places: np.ndarray) -> int:
         """Rows of one owner to their places."""
-        widths, begin = self._tier.row_bytes, 0
-        rows = asked.hear(places.size * sum(widths))
-        for width, out in zip(widths, self._own[1], strict=True):
-            part = rows[begin : begin + places.size * width]
-            cpu.move_rows(part, np.arange(places.size), out, places, width)
-            begin += part.size
-        return rows.size
+        widths = self._tier.row_bytes
+        for first, rows in asked.pieces(places.size, sum(widths)):
+            to, begin = places[first : first + rows.size // sum(widths)], 0
+            for width, out in zip(widths, self._own[1], strict=True):
+                cpu.move_rows(rows[begin:], np.arange(to.size), out, to, width)
+                begin += to.size * width
+        return places.size * sum(widths)

@@ -101,10 +101,14 @@ class Server:
         table = self._tables[number]
         ids = np.empty(count, table.id_dtype)
         wire.receive_into(end, ids.view(np.uint8))
-        try:
-            rows = table.read(ids.astype(np.int64, copy=False), self._us.part)
-        except Exception as error:
-            told = str(error) if isinstance(error, TierError) else f"{type(error).__name__}: {error}"
-            wire.send_error(end, told)
-            return
-        wire.send(end, wire.DONE, sum(each.nbytes for each in rows), *rows)
+        pieces = table.answer(ids.astype(np.int64, copy=False), self._us.part)
+        while True:
+            try:
+                rows = next(pieces, None)
+            except Exception as error:
+                told = str(error) if isinstance(error, TierError) else f"{type(error).__name__}: {error}"
+                wire.send_error(end, told)
+                return
+            if rows is None:
+                return
+            wire.send(end, wire.DONE, sum(each.nbytes for each in rows), *rows)

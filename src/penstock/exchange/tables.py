@@ -6,12 +6,14 @@ the same tables in the same order, so that a number says which is meant.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import UsageError
+from penstock.exchange import wire
 from penstock.partition import Part, Shares
 from penstock.records import EdgeType, NodeType, index_dtype
 from penstock.store.format import ArraySpec
@@ -48,14 +50,18 @@ class Table:
         """This part's rows, by their numbers in it; with counts of its own."""
         return MappedTier(self.arrays, "own part")
 
-    def read(self, rows: np.ndarray, part: int) -> list[np.ndarray]:
-        """Per field uint8[n * row_bytes]: rows of this part, by their numbers in the whole graph."""
+    def answer(self, rows: np.ndarray, part: int) -> Iterator[list[np.ndarray]]:
+        """Yield rows of this part, by their numbers in the whole graph, in pieces (see `wire`): per field uint8[n * row_bytes], memory that
+        the next piece takes again."""
         if rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < self.shares.num_rows):
             raise UsageError(f"rows from {rows.min()} to {rows.max()} were asked for, and there are {self.shares.num_rows}")
-        tier, places = self.tier(), np.arange(rows.size)
-        outs = [np.empty(rows.size * width, np.uint8) for width in tier.row_bytes]
-        tier.submit(self.shares.local(rows, part), outs, places).wait()
-        return outs
+        local, tier = self.shares.local(rows, part), self.tier()
+        step = wire.rows_of_a_piece(sum(tier.row_bytes))
+        outs, places = [np.empty(min(step, rows.size) * width, np.uint8) for width in tier.row_bytes], np.arange(min(step, rows.size))
+        for first in range(0, rows.size, step):
+            piece = local[first : first + step]
+            tier.submit(piece, outs, places[: piece.size]).wait()
+            yield [out[: piece.size * width] for out, width in zip(outs, tier.row_bytes, strict=True)]
 
 
 def tables_of(part: Part) -> list[Table]:

@@ -5,7 +5,8 @@ known size, and the text of an error. All numbers are little-endian.
 
     hello     magic, token, rank, part, digest of the partition; answered in the same form
     request   table, number of rows; their ids, int32 or int64 as the table has them
-    answer    status, number of bytes; the rows of each field of the table one after the other, or the text of an error
+    answer    in pieces, so that rows are gathered, on their way and put in place at the same time: status, number of bytes; the next rows,
+              field by field of the table, or the text of an error, which ends it
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ MAGIC = b"penstk01"
 TOKEN_BYTES = 32
 BYE = -1
 """In place of a table: this process will ask for nothing more."""
+
+PIECE_BYTES = 1 << 19
+"""Of an answer, that are sent at once, one row at least: what caches of processors hold."""
 
 DONE, FAILED = 0, 1
 _HELLO, _HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sqq16s"), struct.Struct("<qq")
@@ -39,6 +43,11 @@ class Hello(NamedTuple):
 
 class Strange(Exception):
     """What arrived is not what a process of a partition says."""
+
+
+def rows_of_a_piece(row_bytes: int) -> int:
+    """Rows that a piece of an answer has, if there are so many."""
+    return max(1, PIECE_BYTES // max(row_bytes, 1))
 
 
 def send(end: socket.socket, first: int, second: int, *buffers: Any) -> None:

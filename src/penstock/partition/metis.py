@@ -44,7 +44,9 @@ def load_metis() -> Any:
     try:
         return import_module("pymetis")
     except ImportError:
-        raise NotSupportedError(f"{argument('method', 'metis')} needs pymetis, which is not installed: pip install 'penstock[metis]'") from None
+        raise NotSupportedError(
+            f"{argument('method', 'metis')} needs pymetis, which is not installed: pip install 'penstock[metis]'"
+        ) from None
 
 
 def build_undirected(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
