@@ -3,8 +3,8 @@
     python -m bench.exchange FOLDER [--rate 1gbit] [--machines 2] [--seconds 3] [--rounds 5]       as root, with `ip` and `tc`
 
 A graph with communities (1M nodes, 20M edges, 128 features), cut at random and by ldg. Each process loads batches of its own, with two
-A graph with communities (1M nodes, 20M edges, 128 features), cut at random and by ldg. Each process loads batches of its own, with two
-processes share this machine's cores and memory, so that rates are of the network or of these cores, whichever is less, and no measure of a
+threads that make them ahead; contenders take turns. By a plain loop, without a model: what is measured is what the network lets through.
+The processes share this machine's cores and memory, so that rates are of the network or of these cores, whichever is less, and no measure of a
 cluster. Writes `bench/results/exchange.json`.
 """
 
