@@ -194,3 +194,24 @@ def test_parts_that_own_nothing_of_a_type(stores, tmp_path):
     cut(stores["typed"], tmp_path / "parts", 3, owners)
     expected = digests(make(stores["typed"], "typed"))
     assert on_all(tmp_path / "parts", 3, lambda graph: digests(make(graph, "typed"))) == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        None,
+        Plan(device_policy="fifo", device_cache="20%"),
+        Plan(device_policy="presample", device_cache="20%"),
+        Plan(policy="fifo", cache="30%", device_policy="fifo", device_cache="10%"),
+    ],
+    ids=str,
+)
+def test_rows_on_a_device(plan, stores, parts, device):
+    def work(graph):
+        loader = make(graph, "plain", plan=plan, device=device, num_workers=1)
+        return digests(loader), loader.stats()
+
+    expected = digests(make(stores["plain"], "plain"))
+    for batches, stats in on_all(parts["plain", 2], 2, work):
+        assert batches == expected
+        assert "neighbour lists are with the processes of a partition" in stats.sampling
