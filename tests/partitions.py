@@ -52,6 +52,12 @@ def together(count, work, *, timeout_s=60.0):
     return results
 
 
+def join_all(path, count):
+    """Join as many processes of a partition, played by threads; of each its graph. Whoever asks closes them, without waiting."""
+    addresses = free_addresses(count)
+    return together(count, lambda rank: join(path, addresses=addresses, rank=rank))
+
+
 def on_all(path, count, work, **options):
     """Run work(graph) in as many processes of a partition, played by threads."""
     addresses = free_addresses(count)

@@ -5,7 +5,7 @@
 
 For each case: (1) three epochs of a plain loader, where each batch is checked by `oracle`, by PyG's own loader over the same sample, and by
 asking for it alone. (2) Loaders with anything that must not matter (`Trial`), left and begun at random, where each batch has the digest of
-the plain loader's in its place. Settings that are refused when a loader is made are counted.
+the plain loader's in its place; of stores, half of them over the parts of a partition. Settings that are refused when a loader is made are counted.
 """
 
 import json
@@ -15,7 +15,8 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pytest
@@ -24,8 +25,10 @@ import torch
 from penstock import digest
 from penstock.errors import BudgetError, NotSupportedError, StateError, UsageError
 from penstock.order import LocalOrder, RandomOrder
+from penstock.store import Store
 from tests.fuzz.cases import NUM_EPOCHS, Dice, of_type, random_case, random_plan, random_threads
 from tests.fuzz.links import random_link_case
+from tests.partitions import cut, join_all, random_owners
 
 SEEDS = [*map(int, os.environ["PENSTOCK_FUZZ_SEED"].split(","))] if "PENSTOCK_FUZZ_SEED" in os.environ else range(60)
 MINUTES = float(os.environ.get("PENSTOCK_FUZZ_MINUTES", "10"))
@@ -209,6 +212,24 @@ class Trial:
         assert list(ours) == list(plain)
 
 
+@contextmanager
+def partitioned(case, dice, folder):
+    """The same case over the parts of its store, as one of the processes that have them sees it; itself, where it is of no store."""
+    if not case.graph.is_for_store:
+        yield case
+        return
+    num_parts = dice.choice([1, 2, 3])
+    store = case.source if isinstance(case.source, Store) else Store.open(case.source)
+    cut(store, folder, num_parts, random_owners(store, num_parts, dice.randrange(1 << 32)))
+    graphs = join_all(folder, num_parts)
+    try:
+        yield replace(case, source=dice.choice(graphs))
+    finally:
+        for graph in graphs:
+            graph.close(wait=False)
+        shutil.rmtree(folder)
+
+
 def run(seed, folder, make_case):
     """One case. Returns how much there was in it."""
     dice, counts, store = Dice(seed), Counter(cases=1), folder / f"store-{seed}"
@@ -218,15 +239,16 @@ def run(seed, folder, make_case):
         epochs = plain_epochs(case)
         counts["batches"] += sum(map(len, epochs))
         check_states_of_others_are_refused(case, dice)
-        for _ in range(NUM_TRIALS):
-            steps.clear()
-            try:
-                trial = Trial(case, epochs, dice, steps)
-            except REFUSALS:
-                counts["refused"] += 1
-                continue
-            trial.walk()
-            counts["trials"] += 1
+        with partitioned(case, dice, folder / f"parts-{seed}") as apart:
+            for number in range(NUM_TRIALS):
+                steps.clear()
+                try:
+                    trial = Trial(apart if number >= NUM_TRIALS // 2 else case, epochs, dice, steps)
+                except REFUSALS:
+                    counts["refused"] += 1
+                    continue
+                trial.walk()
+                counts["trials"] += 1
     except BaseException as error:
         alone = f"seed {seed}; this case alone: PENSTOCK_FUZZ_SEED={seed} python -m pytest tests/fuzz"
         error.add_note("\n".join([*steps, str(case), alone]))
