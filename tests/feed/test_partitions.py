@@ -83,6 +83,7 @@ def test_any_sample(options, stores, parts):
         Plan(policy="fifo", cache="20%"),
         Plan(policy="presample", cache="40%", presample_batches=2),
         Plan(policy="degree", cache="10 rows"),
+        Plan(policy="ratio", cache="20%"),
         Plan(policy="belady", cache="10%", window=3),
         Plan(policy="sieve", cache="30%", neighbor_policy="presample", neighbor_cache="30%"),
         Plan(neighbor_policy="presample", neighbor_cache="50%", neighbor_layout="prefix"),
@@ -176,6 +177,19 @@ def test_what_reads_all_edges_is_refused(stores, parts):
             penstock.LinkNeighborLoader(graph, FANOUTS, batch_size=4)
 
     on_all(parts["plain", 2], 2, work)
+
+
+@pytest.mark.parametrize("options", [dict(replace=True), dict(disjoint=True)], ids=str)
+def test_more_rows_than_there_are(options, tmp_path):
+    """Edges, and nodes of disjoint trees, that a batch has many times."""
+    data = homogeneous_data(5, 12)
+    penstock.ingest(data, tmp_path / "store")
+
+    def work(graph):
+        return digests(NeighborLoader(graph, [50, 20], batch_size=5, **options))
+
+    expected = digests(NeighborLoader(tmp_path / "store", [50, 20], batch_size=5, **options))
+    assert on_all(cut(penstock.open(tmp_path / "store"), tmp_path / "parts", 2), 2, work) == [expected] * 2
 
 
 def test_features_of_one_type_only(stores, parts):

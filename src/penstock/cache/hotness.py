@@ -97,7 +97,8 @@ def in_out_ratio(graph: Graph, node_type: NodeType) -> np.ndarray:
     """
     pointers = [csc.indptr for edge_type, csc in graph.adjacency.items() if edge_type[2] == node_type]
     degree = degree_hotness(graph, node_type)
-    return list_ratio(degree, pointers, out=degree.view(np.float32) if degree.itemsize == 4 else None)
+    is_ours = degree.itemsize == 4 and degree.flags.writeable  # not of a partition's file
+    return list_ratio(degree, pointers, out=degree.view(np.float32) if is_ours else None)
 
 
 def list_ratio(reads: np.ndarray, pointers: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:

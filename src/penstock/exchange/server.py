@@ -23,6 +23,8 @@ logger = logging.getLogger("penstock")
 
 HELLO_S = 10.0
 """What somebody who connects has to say who he is."""
+MOST_ROWS = 1 << 31
+"""Of a question: more are no batch. A sample may ask for one row many times, and so for more than there are."""
 
 
 class Server:
@@ -96,7 +98,7 @@ class Server:
                 self._goodbyes.add(rank)
                 self._heard.notify_all()
             return
-        if not (0 <= number < len(self._tables) and 0 <= count <= self._tables[number].shares.num_rows):
+        if not (0 <= number < len(self._tables) and 0 <= count <= MOST_ROWS):
             raise wire.Strange
         table = self._tables[number]
         ids = np.empty(count, table.id_dtype)
