@@ -13,6 +13,7 @@ from tests.feed.inputs import homogeneous_data, typed_data
 from tests.partitions import cut, on_all, random_owners
 
 FANOUTS = [4, 3]
+LINKS = torch.arange(40).reshape(2, 20)
 
 
 @pytest.fixture(scope="module")
@@ -166,15 +167,31 @@ class TestSplit:
 def test_what_reads_all_edges_is_refused(stores, parts):
     def work(graph):
         for options, match in (
-            (dict(order="proximity"), "an order by proximity reads all neighbour lists"),
+            (dict(order="proximity"), "an order by proximity or community reads all neighbour lists"),
             (dict(plan=Plan(policy="inclusion", cache="10%")), "inclusion probability reads all neighbour lists"),
             (dict(weight_attr="weight"), "weight_attr='weight': each process of a partition has a part of the edges only"),
             (dict(time_attr="time"), "time_attr='time'"),
         ):
             with pytest.raises(NotSupportedError, match=match):
                 make(graph, "plain", **options)
+        for name, value in (
+            ("host_memory", "1GiB"),
+            ("features", "disk"),
+            ("features", "memory"),
+            ("topology", "disk"),
+            ("map_threads", 2),
+        ):
+            with pytest.raises(
+                NotSupportedError, match=f"{name}={value!r}: rows and neighbour lists of a partition are with its processes"
+            ):
+                make(graph, "plain", plan=Plan(**{name: value}))
+        for plan in (Plan(slow="1GB/s,1us"), Plan(slow_topology="1GB/s,1us"), "ginex", "pyg"):
+            with pytest.raises(NotSupportedError, match="of a partition are with its processes, in mapped files: leave it out"):
+                make(graph, "plain", plan=plan)
         with pytest.raises(NotSupportedError, match="links"):
             penstock.LinkNeighborLoader(graph, FANOUTS, batch_size=4)
+        with pytest.raises(NotSupportedError, match="neg_sampling without exclude_positives=False reads all neighbour lists"):
+            penstock.LinkNeighborLoader(graph, FANOUTS, LINKS, neg_sampling="binary")
 
     on_all(parts["plain", 2], 2, work)
 
@@ -190,6 +207,18 @@ def test_more_rows_than_there_are(options, tmp_path):
 
     expected = digests(NeighborLoader(tmp_path / "store", [50, 20], batch_size=5, **options))
     assert on_all(cut(penstock.open(tmp_path / "store"), tmp_path / "parts", 2), 2, work) == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [dict(), dict(neg_sampling="binary", exclude_positives=False), dict(exclude_links="reverse")],
+    ids=lambda options: "-".join(options),
+)
+def test_links_that_are_given(options, stores, parts):
+    def work(data):
+        return digests(penstock.LinkNeighborLoader(data, FANOUTS, LINKS, batch_size=8, **options))
+
+    assert on_all(parts["plain", 2], 2, work) == [work(stores["plain"])] * 2
 
 
 def test_features_of_one_type_only(stores, parts):

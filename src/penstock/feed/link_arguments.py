@@ -230,7 +230,8 @@ def _negatives(
     if exclude_positives:
         if edge_type in graph.adjacency:
             graph.check_lists()
-            edges = make_adjacency(graph.adjacency[edge_type].indptr, graph.adjacency[edge_type].indices)
+            csc = graph.adjacency[edge_type]
+            edges = make_adjacency(csc.indptr, csc.all_indices("neg_sampling without exclude_positives=False"))
         if given is not None:
             links = adjacency_of(given.sources, given.targets, graph.num_nodes[edge_type[0]], graph.num_nodes[edge_type[2]])
     return Negatives(how.amount, sources, targets, edges, links)

@@ -67,7 +67,7 @@ def view_undirected(graph: Graph) -> UndirectedView:
     firsts = np.array([[first_ids[src], first_ids[dst]] for src, _, dst in graph.adjacency], dtype=np.int64).reshape(-1, 2)
     dtype = np.result_type(np.int32, *(csc.indices.dtype for csc in graph.adjacency.values()))  # they differ from 2**31 nodes on
     indptrs = tuple(_read_only(csc.indptr, np.int64) for csc in graph.adjacency.values())
-    indices = tuple(_read_only(csc.all_indices("an order by proximity"), dtype) for csc in graph.adjacency.values())
+    indices = tuple(_read_only(csc.all_indices("an order by proximity or community"), dtype) for csc in graph.adjacency.values())
     nothing = np.empty(0, dtype=index_dtype(PICKED * sum(csc.num_dst for csc in graph.adjacency.values())))
     view = UndirectedView(num_nodes, first_ids, indptrs, indices, firsts, nothing, np.empty(0, dtype=np.int32))
     return view if _is_symmetric(view, graph) else _with_outgoing(view)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from penstock.errors import BudgetError, InputError, TierError, UsageError, argument
+from penstock.errors import BudgetError, InputError, NotSupportedError, TierError, UsageError, argument
 from penstock.feed.caches import Caches
 from penstock.feed.fields import Field, TensorRows
 from penstock.feed.setup.topology import bottom_of_lists, file_behind, make_lists, read_topology
@@ -70,6 +70,8 @@ def lay_out(
     """Where all rows and lists are, with nothing kept of them. Fields of edges stay where they are, read by the device where it can."""
     reader, tables = access.reader, dict(tables)
     _check_tables(tables, given)
+    if given.is_partitioned:
+        _refuse_elsewhere(plan)
     if plan.is_plain and plan.host_memory is None and reader is None:
         return Caches(tables, graph=given if given.is_partitioned else None)
     graph = read_topology(plan, given, is_mapped=access.is_mapped)
@@ -110,6 +112,15 @@ def _beneath_lists(plan: Plan, graph: Graph, access: Access, link: Link | None) 
 def _is_held(field: Field, plan: Plan) -> bool:
     """Whether a plan puts a field into tiers. Labels and other single numbers are not read from a disk: a page for eight bytes."""
     return isinstance(field.source, TensorRows) and (plan.features != "disk" or field.source.array.ndim > 1)
+
+
+def _refuse_elsewhere(plan: Plan) -> None:
+    """Raise where a plan says where rows and lists are read from, or how, and they are with the processes of a partition."""
+    for name in ("host_memory", "spool", "features", "topology", "slow", "slow_topology", "map_threads"):
+        if (value := getattr(plan, name)) not in (None, "given", 0):
+            raise NotSupportedError(
+                f"{argument(name, value)}: rows and neighbour lists of a partition are with its processes, in mapped files: leave it out"
+            )
 
 
 def _check_tables(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
