@@ -1,5 +1,6 @@
 """The tier whose rows are with several processes: the contract, with every row at a place of its own, and what is said where it fails."""
 
+import errno
 import socket
 import threading
 from contextlib import suppress
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import TierError
-from penstock.exchange import RemoteTier, wire
+from penstock.exchange import RemoteTier, server, wire
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.server import Server
 from penstock.exchange.tables import FIELDS, Table
@@ -141,6 +142,31 @@ def test_one_that_stands_still(arrays):
         read(made.tier(), [1])
     assert arrived.is_set()
     go_on.set()
+    made.close()
+
+
+def test_a_door_that_cannot_open_for_a_while(arrays, monkeypatch, caplog):
+    """As of a process with too many open files: who comes later is let in."""
+
+    class Stuck:
+        def __init__(self, door):
+            self.door, self.has_failed = door, False
+
+        def accept(self):
+            if not self.has_failed:
+                self.has_failed = True
+                raise OSError(errno.EMFILE, "Too many open files")
+            return self.door.accept()
+
+        def __getattr__(self, name):
+            return getattr(self.door, name)
+
+    monkeypatch.setattr(server, "_AGAIN_S", 0.01)
+    create = socket.create_server
+    monkeypatch.setattr(socket, "create_server", lambda *address: Stuck(create(*address)))
+    made = Processes(arrays, np.arange(20) % 2, 2)
+    assert read(made.tier(), [1, 2]) == [1, 2]
+    assert "rank 1 lets nobody in for now: [Errno 24] Too many open files" in caplog.text
     made.close()
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.errors import InputError, TierError
+from penstock.errors import InputError, TierError, reason_of
 from penstock.exchange import wire
 
 _RETRY_S = 0.05
@@ -90,8 +90,9 @@ class Peer:
         """Tell it that nothing more will be asked for; returns whether it is there."""
         try:
             end = self._take()
-            wire.send(end, wire.BYE, 0)
-        except OSError:  # TierError too
+            with self.naming(end):
+                wire.send(end, wire.BYE, 0)
+        except TierError:
             return False
         self.keep(end)
         return True
@@ -101,17 +102,17 @@ class Peer:
         while True:
             try:
                 self.keep(self._open())
-            except ConnectionError:
+            except ConnectionError as error:
                 if time.monotonic() > deadline:
                     raise TierError(
-                        f"{self} has not answered: every process joins the partition at the same point; is it running, and reached by this "
-                        "address and port?"
+                        f"{self} has not answered ({reason_of(error)}): every process joins the same partition at the same point, by "
+                        "the same addresses in the same order; is it running, and reached by this address and port?"
                     ) from None
                 time.sleep(_RETRY_S)
             except OSError as error:
                 if isinstance(error, TierError):
                     raise
-                raise TierError(f"{self} is not reached: {error.strerror or error}") from None
+                raise TierError(f"{self} is not reached: {reason_of(error)}") from None
             else:
                 return
 
@@ -143,7 +144,7 @@ class Peer:
         except TierError:
             raise
         except OSError as error:
-            raise TierError(f"{self} is gone: {error.strerror or error}") from None
+            raise TierError(f"{self} is gone: {reason_of(error)}") from None
 
     def _open(self) -> socket.socket:
         """Connect and say hello; OSError where nobody answers."""
@@ -154,7 +155,7 @@ class Peer:
             found = wire.receive_hello(end)
         except (EOFError, wire.Strange):
             end.close()
-            raise ConnectionRefusedError("somebody else answers there") from None
+            raise ConnectionRefusedError("somebody else is there, or it joined otherwise") from None
         except BaseException:
             end.close()
             raise

@@ -10,6 +10,7 @@ import hmac
 import logging
 import socket
 import threading
+import time
 from collections.abc import Collection
 from contextlib import suppress
 
@@ -23,6 +24,7 @@ logger = logging.getLogger("penstock")
 
 HELLO_S = 10.0
 """What somebody who connects has to say who he is."""
+_AGAIN_S = 1.0
 MOST_ROWS = 1 << 31
 """Of a question: more are no batch. A sample may ask for one row many times, and so for more than there are."""
 
@@ -59,17 +61,21 @@ class Server:
             return set(ranks) - self._goodbyes
 
     def _accept(self) -> None:
-        while True:
+        while not self._is_over:
             try:
-                end, _ = self._door.accept()
-            except OSError:
-                return
-            with self._lock:
-                if self._is_over:
-                    end.close()
-                    return
+                self._begin(self._door.accept()[0])
+            except (OSError, RuntimeError) as error:  # too many open files, or threads
+                if not self._is_over:
+                    logger.warning("rank %d lets nobody in for now: %s", self._us.rank, error)
+                    time.sleep(_AGAIN_S)
+
+    def _begin(self, end: socket.socket) -> None:
+        with self._lock:
+            if not self._is_over:
+                threading.Thread(target=self._serve, args=(end,), name="penstock-exchange", daemon=True).start()
                 self._ends.add(end)
-            threading.Thread(target=self._serve, args=(end,), name="penstock-exchange", daemon=True).start()
+                return
+        end.close()
 
     def _serve(self, end: socket.socket) -> None:
         try:
