@@ -131,6 +131,8 @@ def join(
         UsageError: not as many processes as each part needs equally many; no group; a bad address.
         StoreError: the part cannot be opened. TierError: another process is not reached, or joined another partition.
     """
+    if not timeout_s > 0:
+        raise UsageError(f"timeout_s must be above 0, got {timeout_s}")
     num_parts = num_parts_at(path)
     if addresses is not None:
         return _join_by_addresses(path, num_parts, addresses, rank, timeout_s)
@@ -141,9 +143,9 @@ def join(
 
 def _join_by_addresses(path: Any, num_parts: int | None, addresses: Sequence[str], rank: int | None, timeout_s: float) -> PartitionedGraph:
     places = [_parse(address) for address in addresses]
-    if rank is None or not 0 <= rank < len(places):
+    if not isinstance(rank, int) or not 0 <= rank < len(places):
         raise UsageError(f"rank must say which of the {len(places)} addresses is this process's, from 0 on; got {rank}")
-    part = Part(path, None if num_parts is None else rank % num_parts)
+    part = _open_part(path, None if num_parts is None else rank % num_parts)
     if part.number != rank % part.num_parts:
         raise UsageError(f"rank {rank} has part {rank % part.num_parts} of {part.num_parts}, and {path} is part {part.number}")
     parts = [r % part.num_parts for r in range(len(places))]
@@ -164,7 +166,7 @@ def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, 
     failed: Exception | None = None
     mine: Any = None
     try:
-        part = Part(path, None if num_parts is None else ours * num_parts // world)
+        part = _open_part(path, None if num_parts is None else ours * num_parts // world)
         door = _open_door(host or _own_address(), 0)
         mine = part.number, part.num_parts, door.getsockname()[:2], secrets.token_bytes(wire.TOKEN_BYTES)
     except (StoreError, UsageError, OSError) as error:
@@ -173,8 +175,16 @@ def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, 
     dist.all_gather_object(said, mine, group)  # whatever happened here: the others wait
     if failed is not None:
         raise failed
+    try:
+        return _enter_group(part, door, said, ours, timeout_s)
+    except BaseException:
+        door.close()
+        raise
+
+
+def _enter_group(part: Part, door: socket.socket, said: Sequence[Any], ours: int, timeout_s: float) -> PartitionedGraph:
     if None in said:
-        raise TierError(f"process {said.index(None)} of {world} could not open its part: see what it says")
+        raise TierError(f"process {said.index(None)} of {len(said)} could not open its part: see what it says")
     counts, order = {}, []
     for number, _, _, _ in said:
         order.append(counts.get(number, 0) * part.num_parts + number)
@@ -201,6 +211,12 @@ def _enter(
     return PartitionedGraph(part, tables, rank, peers, server)
 
 
+def _open_part(path: Any, number: int | None) -> Part:
+    part = Part(path, number)
+    part.check_books()
+    return part
+
+
 def _end(server: Server, peers: Sequence[Peer]) -> None:
     server.close()
     for peer in peers:
@@ -217,7 +233,7 @@ def _check_parts(parts: Sequence[int], num_parts: int) -> None:
 
 
 def _parse(address: str) -> Address:
-    host, colon, port = address.rpartition(":")
+    host, colon, port = str(address).rpartition(":")
     if not host or not colon or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise UsageError(f"an address is host:port, for instance 10.0.0.1:7000; got {address!r}")
     return Address(host, int(port))
@@ -227,7 +243,7 @@ def _open_door(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=512)
     except OSError as error:
-        raise StoreError(f"cannot listen at {host}:{port}: {reason_of(error)}; say by host= which address others reach") from None
+        raise StoreError(f"cannot listen at {host}:{port}: {reason_of(error)}; give an address of this machine (host, addresses)") from None
 
 
 def _own_address() -> str:

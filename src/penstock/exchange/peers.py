@@ -135,6 +135,8 @@ class Peer:
         return _Naming(self, end)
 
     def _take(self) -> socket.socket:
+        if self._is_over:
+            raise TierError(f"{self} is asked for nothing more: the graph was closed")
         try:
             return self._idle.get_nowait()
         except queue.Empty:

@@ -110,7 +110,7 @@ class EdgeShares:
 
 
 def make_book(owners: np.ndarray, num_parts: int) -> Book:
-    """Make the book of an assignment: int[num_nodes] `owners`, in [0, num_parts). Memory: 12 bytes a node beside the result."""
+    """Make the book of an assignment: int[num_nodes] `owners`, in [0, num_parts). Memory: 16 bytes a node beside the result."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=num_parts))])
     places = np.empty(owners.size, index_dtype(owners.size))
     places[np.argsort(owners, kind="stable")] = np.arange(owners.size, dtype=places.dtype)

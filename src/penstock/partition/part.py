@@ -29,12 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
-from penstock.errors import CorruptStoreError, MissingFieldError, NotAStoreError, StoreError, UsageError, reason_of
+from penstock.errors import MAKE_AGAIN, CorruptStoreError, MissingFieldError, NotAStoreError, StoreError, UsageError, reason_of
 from penstock.partition.book import Book, EdgeShares
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
-from penstock.store.format import MANIFEST, ArraySpec
+from penstock.store.format import BLOCK_BYTES, MANIFEST, ArraySpec
 from penstock.store.sealed import PART, PARTITION, count, demand, seal, spec_from_json, texts, to_json, unseal
 
 VERSION = 1
@@ -147,6 +148,16 @@ class Part:
     def books(self) -> dict[NodeType, Book]:
         """Node type -> which part owns which node."""
         return {t: Book(self.map(each.places), np.array(each.starts, np.int64)) for t, each in self.manifest.nodes.items()}
+
+    def check_books(self) -> None:
+        """Raise CorruptStoreError where what says whose a row is, and where it lies there, was altered: another one would be read in its
+        place. Reads these arrays whole; they stay in memory, where every read looks into them."""
+        places, lists = [each.places for each in self.manifest.nodes.values()], [each.list_ptr for each in self.manifest.edges.values()]
+        for spec in (*places, *lists):
+            found = self.map(spec).view(np.uint8)
+            blocks = (found[first : first + BLOCK_BYTES] for first in range(0, found.size, BLOCK_BYTES))
+            if [xxhash.xxh3_64_hexdigest(block.data) for block in blocks] != list(spec.checksums):
+                raise CorruptStoreError(f"{self.path}: {spec.file} does not match its checksum: it was altered; {MAKE_AGAIN}")
 
     def array_file(self, spec: ArraySpec) -> ArrayFile:
         """Return a reader of one array."""

@@ -1,8 +1,8 @@
 """Writing a partition: each part's rows and lists go to a folder of its own, beside what every part needs of the whole graph.
 
 In: a store, and an owner for each of its nodes. Out: a partition, or nothing: as with a store, a killed writer leaves neither half of one
-nor litter that the next does not remove. Everything is read once, from front to back, and every file is written so. Memory: 16 bytes a node
-of the largest type beside the owners, and blocks of a few MiB.
+nor litter that the next does not remove. Everything is read once, from front to back, and every file is written so. Memory: 20 bytes a node
+of the largest type beside the owners, 8 of the others, and blocks of some ten MiB.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _write_edges(
 def _read(store: Store, spec: ArraySpec, owners: Callable[[int, int], np.ndarray], what: str, progress: Progress) -> Iterator[Block]:
     """Read an array once, with the owner of each row."""
     with stage(progress, what, spec.data_bytes, "bytes"):
-        for first, rows in store.array_file(spec).blocks(BLOCK_BYTES):
+        for first, rows in store.array_file(spec).blocks(min(BLOCK_BYTES, BLOCK_BYTES // 8 * (spec.row_bytes or 1))):  # owners are int64
             yield first, rows, owners(first, first + len(rows))
             progress.advance(rows.nbytes)
 
