@@ -5,7 +5,8 @@
 
 For each case: (1) three epochs of a plain loader, where each batch is checked by `oracle`, by PyG's own loader over the same sample, and by
 asking for it alone. (2) Loaders with anything that must not matter (`Trial`), left and begun at random, where each batch has the digest of
-the plain loader's in its place; of stores, half of them over the parts of a partition. Settings that are refused when a loader is made are counted.
+the plain loader's in its place; of stores, half of them over the parts of a partition. Settings that are refused when a loader is made are
+counted.
 """
 
 import json
