@@ -4,8 +4,8 @@
 
 A graph with communities (1M nodes, 20M edges, 128 features), cut at random and by ldg. Each process loads batches of its own, with two
 threads that make them ahead; contenders take turns. By a plain loop, without a model: what is measured is what the network lets through.
-The processes share this machine's cores and memory, so that rates are of the network or of these cores, whichever is less, and no measure of a
-cluster. Writes `bench/results/exchange.json`.
+The processes share this machine's cores and memory, so that rates are of the network or of these cores, whichever is less, and no measure
+of a cluster. Writes `bench/results/exchange.json`.
 """
 
 from __future__ import annotations
