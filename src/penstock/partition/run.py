@@ -46,6 +46,8 @@ def partition_store(
     graph = store.graph()
     with_splits = [t for t in store.node_types if store.node_entry(t).splits and (split is None or split in store.node_entry(t).splits)]
     train = {t: store.split("train", split, t) for t in with_splits}
+    if split is not None and not train:
+        store.split("train", split)  # says which there are
     started = time.perf_counter()
     progress.note(f"choosing owners by {method}")
     owners = assign(graph, num_parts, method, train=train, seed=seed)

@@ -23,6 +23,7 @@ from penstock.partition.book import Book, make_book
 from penstock.partition.part import PartEdges, PartitionManifest, PartManifest, PartNodes
 from penstock.records import EdgeType, NodeType
 from penstock.store import Store
+from penstock.store.files import explained
 from penstock.store.fingerprint import fingerprint
 from penstock.store.format import MANIFEST, ArraySpec, folder_of_edges, folder_of_nodes
 from penstock.store.format import file_name as as_file_name
@@ -55,11 +56,15 @@ def write_parts(
         made: how the owners were chosen; plain data, kept in the manifests.
         progress: told of bytes.
     Raises:
-        UsageError: there is something at the destination already. StoreError: it cannot be written.
+        UsageError: a node without a part; there is something at the destination already. StoreError: it cannot be written.
     """
     store.graph().check_lists()
     progress, made = progress or Quiet(), made or {}
     refuse_existing(destination)
+    for node_type, count in store.num_nodes.items():
+        given = owners.get(node_type, np.empty(0, np.int16))
+        if given.shape != (count,) or (count and not 0 <= int(given.min()) <= int(given.max()) < num_parts):
+            raise UsageError(f"owners: each of the {count} nodes of type '{node_type}' needs a part in [0, {num_parts})")
     books = {t: make_book(owners[t], num_parts) for t in store.node_types}
     digest = xxhash.xxh3_64(store.digest.encode())
     for book in books.values():
@@ -84,10 +89,13 @@ def write_parts(
 
 
 def refuse_existing(destination: str | os.PathLike[str]) -> None:
-    """Raise UsageError where something is at the destination that would be lost."""
-    folder = Path(destination)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"{destination} exists: choose another path for the partition")
+    """Raise UsageError where something is at the destination that would be lost, or it cannot be: before owners are chosen, for hours."""
+    folder = Path(os.path.realpath(destination))
+    with explained(folder, "write"):
+        if not folder.parent.is_dir():
+            raise UsageError(f"cannot write {folder}: the folder {folder.parent} does not exist")
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise UsageError(f"{destination} exists: choose another path for the partition")
 
 
 def _degree_dtype(store: Store, node_type: NodeType) -> type:

@@ -1,0 +1,185 @@
+"""Partitions that cannot be written, joined or loaded from."""
+
+import json
+import socket
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+
+import penstock
+from penstock import NeighborLoader, Plan
+from penstock.errors import (
+    CorruptStoreError,
+    MissingFieldError,
+    NotAStoreError,
+    NotSupportedError,
+    PenstockError,
+    StoreError,
+    TierError,
+    UsageError,
+)
+from penstock.exchange import join
+from penstock.partition import Part, describe_partition, partition_store, write_parts
+from penstock.store.sealed import seal
+from tests.mounts import mounted
+from tests.partitions import cut, free_addresses, together
+from tests.refusals import TRAIN, call, refused, said
+
+
+@pytest.fixture
+def parts(store, tmp_path):
+    return cut(penstock.open(store), tmp_path / "parts", 2)
+
+
+def test_partition_command(store, tmp_path, capfd):
+    def cut_it(*options, to=tmp_path / "parts"):
+        return said(capfd, "partition", store, to, *options)
+
+    assert "Missing option" in call(capfd, "partition", store, tmp_path / "parts")[1]
+    cut_it("--num-parts", "0")
+    cut_it("--num-parts", "2", "--method", "kahip")
+    assert "'other'" in cut_it("--num-parts", "2", "--split", "other")
+    cut_it("--num-parts", "2", to=tmp_path / "no" / "such")
+    assert not (tmp_path / "parts").exists()
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "mine").write_text("mine")
+    cut_it("--num-parts", "2")
+    assert [one.name for one in tmp_path.iterdir()] == ["parts"]
+    assert (tmp_path / "parts" / "mine").read_text() == "mine"
+    assert call(capfd, "partition", store, tmp_path / "others", "--num-parts", "2", "--method", "random")[0] == 0
+    cut_it("--num-parts", "2", to=tmp_path / "others")
+
+
+def test_a_full_disk(store, tmp_path, capfd):
+    with mounted(tmp_path / "small", "size=64k") as folder:
+        assert "the disk is full" in said(capfd, "partition", store, folder / "parts", "--num-parts", "2")
+        assert not list(folder.iterdir())
+
+
+def test_owners(store, tmp_path):
+    count = penstock.open(store).num_nodes["node"]
+    for owners in ({}, {"node": np.zeros(3, np.int16)}, {"node": np.full(count, 2)}, {"node": np.full(count, -1)}):
+        refused(UsageError, write_parts, penstock.open(store), owners, 2, tmp_path / "parts")
+    assert not (tmp_path / "parts").exists()
+
+
+def test_partition_in_place_of_a_store(parts, capfd):
+    for path in (parts, parts / "part-0"):
+        said(capfd, "train", path, *TRAIN)
+        refused(NotAStoreError, partition_store, path, parts.parent / "again", 2)
+
+
+def test_what_join_is_given(store, parts):
+    (free,) = free_addresses(1)
+    for error, path, options in (
+        (NotAStoreError, store, dict(addresses=[free], rank=0)),
+        (NotAStoreError, parts / "nothing", dict(addresses=[free], rank=0)),
+        (UsageError, parts, dict()),
+        (UsageError, parts, dict(rank=0)),
+        (UsageError, parts, dict(addresses=[free, free])),
+        (UsageError, parts, dict(addresses=[free, free], rank=2)),
+        (UsageError, parts, dict(addresses=[free, free], rank="0")),
+        (UsageError, parts, dict(addresses=[], rank=0)),
+        *((UsageError, parts, dict(addresses=[one], rank=0)) for one in ("localhost", ":7000", "a:b", "a:0", "a:70000", ("a", 7000))),
+        (UsageError, parts, dict(addresses=[free, free], rank=0, timeout_s=0)),
+        (UsageError, parts / "part-1", dict(addresses=[free, free], rank=0)),
+        (UsageError, parts, dict(addresses=[free] * 3, rank=0)),
+        (StoreError, parts, dict(addresses=["203.0.113.1:7000", free], rank=0)),
+    ):
+        refused(error, join, path, **options)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"127.0.0.1:{port}: Address already in use" in refused(
+            StoreError, join, parts, addresses=[f"127.0.0.1:{port}", free], rank=0
+        )
+
+
+def test_processes_that_do_not_meet(store, parts):
+    first, second = free_addresses(2)
+    assert "rank 1 (" in refused(TierError, join, parts, addresses=[first, second], rank=0, timeout_s=0.2)
+    refused(TierError, join, parts, addresses=[first, "no.such.host.invalid:7000"], rank=0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        refused(TierError, join, parts, addresses=[first, f"127.0.0.1:{silent.getsockname()[1]}"], rank=0, timeout_s=0.2)
+
+    def join_another(rank):
+        path = cut(penstock.open(store), parts.parent / f"others-{rank}", 2, {"node": np.arange(400) % 2}) if rank else parts
+        return refused(TierError, join, path, addresses=[first, second], rank=rank, timeout_s=1.0)
+
+    assert "somebody else is there, or it joined otherwise" in "".join(together(2, join_another))
+    one, other = together(2, lambda rank: join(parts, addresses=[first, second], rank=rank))
+    loader = NeighborLoader(one, [2])
+    one.close(wait=False)
+    refused(PenstockError, list, loader)
+    other.close(wait=False)
+
+
+def test_groups_of_which_one_fails(parts, monkeypatch):
+    """Each says what is wrong with it, and the others that it is gone."""
+    (said_by_other,) = free_addresses(1)
+    other = 1, 2, tuple(said_by_other.split(":")), bytes(32)
+
+    def gather(said, mine, group):
+        said[:] = [mine, fake.other]
+
+    fake = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda group: 0, get_world_size=lambda group: 2,
+        all_gather_object=gather, other=None,
+    )  # fmt: skip
+    for name, value in vars(fake).items():
+        monkeypatch.setattr(torch.distributed, name, value, raising=False)
+    refused(TierError, join, parts)
+    refused(NotAStoreError, join, parts / "nothing")
+    refused(StoreError, join, parts, host="203.0.113.1")
+    fake.other = 0, *other[1:]
+    refused(UsageError, join, parts)
+
+
+def test_parts_that_are_damaged(parts):
+    options = dict(addresses=free_addresses(2), rank=0, timeout_s=0.2)
+    part = parts / "part-0"
+    assert "got None" in refused(UsageError, Part, parts)
+    refused(UsageError, Part, parts, 2)
+    for name in ("places.npy", "list_ptr.npy"):
+        (path,) = part.rglob(name)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        refused(CorruptStoreError, join, parts, **options)
+        path.write_bytes(whole[:-8])
+        refused(CorruptStoreError, join, parts, **options)
+        path.unlink()
+        refused(CorruptStoreError, join, parts, **options)
+        path.write_bytes(whole)
+    manifest = part / "manifest.json"
+    whole = manifest.read_bytes()
+    for name, value in (("number", 7), ("nodes", {}), ("num_parts", "2"), ("edges", [3])):
+        document = {key: each for key, each in json.loads(whole).items() if key != "manifest_xxh3"}
+        manifest.write_bytes(seal(document | {name: value}))
+        refused(CorruptStoreError, join, parts, **options)
+        refused(CorruptStoreError, describe_partition, part)
+    manifest.write_bytes(whole.replace(b'"number": 0', b'"number": 1'))
+    refused(CorruptStoreError, join, parts, **options)
+    manifest.unlink()
+    manifest.mkdir()
+    refused(StoreError, join, parts, **options)
+
+
+def test_loaders_over_parts(store, parts):
+    path = cut(penstock.open(store), parts.parent / "one", 1)
+    with join(path, addresses=free_addresses(1), rank=0) as graph:
+        refused(NotSupportedError, penstock.LinkNeighborLoader, graph, [2])
+        links = torch.arange(8).reshape(2, 4)
+        refused(NotSupportedError, penstock.LinkNeighborLoader, graph, [2], links, neg_sampling="binary")
+        for options in (
+            dict(weight_attr="w"),
+            dict(time_attr="t"),
+            dict(order="proximity"),
+            dict(plan=Plan(policy="inclusion", cache="10%")),
+            dict(plan=Plan(host_memory="1GiB")),
+            dict(plan="ginex"),
+        ):
+            refused(NotSupportedError, NeighborLoader, graph, [2], **options)
+        refused(MissingFieldError, NeighborLoader, graph, [2], "train", split="other")
+    refused(UsageError, NeighborLoader, penstock.open(store), [2], order="split")
