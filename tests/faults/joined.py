@@ -1,6 +1,6 @@
 """A process of a partition, for tests: joins by torch.distributed, loads, and says what it saw.
 
-python -m tests.faults.joined PARTS WHAT        (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment)
+python -m tests.faults.joined PARTS WHAT ...    (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment)
 """
 
 import json
@@ -63,12 +63,13 @@ def leave_early(graph):
 
 
 def main():
-    parts, what = sys.argv[1:]
+    parts, *whats = sys.argv[1:]
     logging.basicConfig(level=logging.WARNING)
     dist.init_process_group("gloo")
-    with join(parts, timeout_s=20) as graph:
-        print(json.dumps(globals()[what](graph)), flush=True)
-    if what != "be_killed":
+    for what in whats:
+        with join(parts, timeout_s=20) as graph:
+            print(json.dumps(globals()[what](graph)), flush=True)
+    if "be_killed" not in whats:
         dist.destroy_process_group()
     else:
         os._exit(0)

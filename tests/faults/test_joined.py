@@ -29,12 +29,12 @@ def parts(store, tmp_path_factory):
     return cut(store, tmp_path_factory.mktemp("parts") / "parts", NUM_PARTS)
 
 
-def start(parts, what):
+def start(parts, *whats):
     """Start the processes; of each its standard output and exit code."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
     environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(NUM_PARTS), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.faults.joined", str(parts), what]
+    command = [sys.executable, "-m", "tests.faults.joined", str(parts), *whats]
     processes = [
         subprocess.Popen(command, env=environment | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True) for rank in range(NUM_PARTS)
     ]
@@ -45,22 +45,30 @@ def start(parts, what):
             process.kill()
 
 
-def said(ended):
-    """What each process printed; all must have ended well."""
+@pytest.fixture(scope="module")
+def ended_well(parts):
+    """What each of the processes printed, who joined several times, by what they did."""
+    whats = "digests", "train", "leave_early"
+    ended = start(parts, *whats)
     assert [code for _, code in ended] == [0] * NUM_PARTS
-    return [json.loads(output.splitlines()[-1]) for output, _ in ended]
+    said = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output, _ in ended]
+    return {what: [lines[number] for lines in said] for number, what in enumerate(whats)}
 
 
-def test_the_same_batches(store, parts):
+def test_the_same_batches(store, ended_well):
     whole = NeighborLoader(store, [4, 3], "train", batch_size=16, shuffle=True, seed=5)
     expected = [penstock.digest(batch) for batch in whole]
-    for process, one in enumerate(said(start(parts, "digests"))):
+    for process, one in enumerate(ended_well["digests"]):
         assert one == {"rank": process, "part": process, "digests": expected[process::NUM_PARTS]}
 
 
-def test_training_together(parts):
-    first, second = said(start(parts, "train"))
+def test_training_together(ended_well):
+    first, second = ended_well["train"]
     assert first == second
+
+
+def test_one_that_leaves_early_goes_on_giving(ended_well):
+    assert [one["batches"] for one in ended_well["leave_early"]] == [1, 1 + 3]
 
 
 def test_one_that_is_killed(parts):
@@ -69,7 +77,3 @@ def test_one_that_is_killed(parts):
     error = json.loads(output.splitlines()[-1])["error"]
     assert error.startswith("rank 1 (127.0.0.1:")
     assert "has ended: its part is gone; start all processes again, and resume" in error or "is gone: " in error
-
-
-def test_one_that_leaves_early_goes_on_giving(parts):
-    assert [one["batches"] for one in said(start(parts, "leave_early"))] == [1, 1 + 3]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import penstock
 from penstock import NeighborLoader, Plan
@@ -196,17 +197,23 @@ def test_what_reads_all_edges_is_refused(stores, parts):
     on_all(parts["plain", 2], 2, work)
 
 
+def assert_the_same(data, folder, fanouts, **options):
+    """A loader of all nodes gives the same batches of a store and of a partition of it."""
+    penstock.ingest(data, folder / "store")
+    store = penstock.open(folder / "store")
+    expected = digests(NeighborLoader(store, fanouts, batch_size=5, **options))
+    found = on_all(cut(store, folder / "parts", 2), 2, lambda graph: digests(NeighborLoader(graph, fanouts, batch_size=5, **options)))
+    assert found == [expected] * 2
+
+
 @pytest.mark.parametrize("options", [dict(replace=True), dict(disjoint=True)], ids=str)
 def test_more_rows_than_there_are(options, tmp_path):
     """Edges, and nodes of disjoint trees, that a batch has many times."""
-    data = homogeneous_data(5, 12)
-    penstock.ingest(data, tmp_path / "store")
+    assert_the_same(homogeneous_data(5, 12), tmp_path, [50, 20], **options)
 
-    def work(graph):
-        return digests(NeighborLoader(graph, [50, 20], batch_size=5, **options))
 
-    expected = digests(NeighborLoader(tmp_path / "store", [50, 20], batch_size=5, **options))
-    assert on_all(cut(penstock.open(tmp_path / "store"), tmp_path / "parts", 2), 2, work) == [expected] * 2
+def test_rows_of_no_bytes(tmp_path):
+    assert_the_same(Data(x=torch.empty(5, 0), edge_index=homogeneous_data(5, 12).edge_index), tmp_path, [3])
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,10 @@ class _RemoteRead:
 
     def _put(self, asked: Asked, places: np.ndarray) -> int:
         """Rows of one owner to their places."""
-        widths = self._tier.row_bytes
-        for first, rows in asked.pieces(places.size, sum(widths)):
-            to, begin = places[first : first + rows.size // sum(widths)], 0
+        widths, row_bytes = self._tier.row_bytes, sum(self._tier.row_bytes)
+        for first, rows in asked.pieces(places.size, row_bytes):
+            to, begin = places[first : first + rows.size // max(row_bytes, 1)], 0
             for width, out in zip(widths, self._own[1], strict=True):
                 cpu.move_rows(rows[begin:], np.arange(to.size), out, to, width)
                 begin += to.size * width
-        return places.size * sum(widths)
+        return places.size * row_bytes
