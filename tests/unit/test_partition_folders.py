@@ -1,0 +1,181 @@
+"""Partitions as they lie on the disk: what is written whatever the blocks it is read in, what a check finds, what is said of them."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+from torch_geometric.data import Data
+
+import penstock
+from penstock.cli import run
+from penstock.errors import CorruptStoreError
+from penstock.kernels.find_lists import cpu, reference
+from penstock.partition import Part, partition_store, writer
+from penstock.partition.checking import check_partition
+from penstock.records import EDGE, NODE
+from penstock.store.sealed import seal
+from tests.feed.inputs import homogeneous_data
+from tests.partitions import cut
+
+
+def data_with_hubs():
+    """Most edges lead to two nodes, whose lists are longer than blocks are here; between them are nodes without any."""
+    data = homogeneous_data(40, 500)
+    data.edge_index[1] = torch.where(torch.arange(500) % 5 > 0, 7 + 20 * (torch.arange(500) % 2), data.edge_index[1])
+    data.edge_attr[:, 1] = data.edge_index[1]
+    return data
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("store") / "store"
+    penstock.ingest(data_with_hubs(), path)
+    return penstock.open(path)
+
+
+@pytest.fixture
+def parts(store, tmp_path):
+    return cut(store, tmp_path / "parts", 3)
+
+
+@pytest.mark.parametrize("block_bytes", [8, 72, 1 << 20])
+def test_each_part_has_the_rows_and_lists_of_its_nodes(block_bytes, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "BLOCK_BYTES", block_bytes)
+    owners = np.random.default_rng(0).integers(0, 3, 40).astype(np.int16)
+    owners[owners == 1] = 2  # one has nothing
+    cut(store, tmp_path / "parts", 3, {NODE: owners})
+    indptr, indices = store.csc(EDGE).indptr, store.csc(EDGE).indices
+    entry, edges = store.node_entry(NODE), store.manifest.edges[EDGE]
+    numbers = store.map(edges.edge_id)
+    for number in range(3):
+        part, nodes = Part(tmp_path / "parts", number), np.flatnonzero(owners == number)
+        of_nodes, of_edges = part.manifest.nodes[NODE], part.manifest.edges[EDGE]
+        assert (part.books[NODE].owners(np.arange(40)) == owners).all()
+        for name, spec in entry.fields.items():
+            assert (part.map(of_nodes.fields[name]) == store.map(spec)[nodes]).all()
+            assert of_nodes.fields[name].properties == spec.properties
+        places = np.concatenate([np.arange(indptr[v], indptr[v + 1]) for v in nodes]) if nodes.size else np.empty(0, np.int64)
+        assert (part.map(of_edges.indices) == indices[places]).all()
+        assert (part.map(of_edges.edge_id) == numbers[places]).all()
+        for name, spec in edges.fields.items():
+            assert (part.map(of_edges.fields[name]) == store.map(spec)[places]).all()
+        assert (part.map(of_edges.list_ptr) == np.cumsum([0, *np.diff(indptr)[nodes]])).all()
+        assert (part.map(of_edges.indptr) == indptr).all()
+        assert (part.map(of_nodes.out_degrees) == np.bincount(indices, minlength=40)).all()
+        assert (part.split("train", None, None) == store.split("train")).all()
+    assert check_partition(tmp_path / "parts", deep=True).is_ok
+
+
+def test_find_lists():
+    rng = np.random.default_rng(0)
+    for num_nodes in (1, 2, 7, 100):
+        indptr = np.concatenate([[0], np.cumsum(rng.integers(0, 4, num_nodes) * rng.integers(0, 2, num_nodes))])
+        for positions in (np.arange(indptr[-1]), rng.permutation(np.arange(indptr[-1]).repeat(2)), np.empty(0, np.int64)):
+            nodes = np.full(positions.size, -9)
+            cpu.find_lists(indptr, positions, nodes)
+            assert nodes.tobytes() == reference.find_lists(indptr, positions).tobytes()
+
+
+def swap(array):
+    array[[0, 1]] = array[[1, 0]]
+
+
+def double(array):
+    array[0] = array[1]
+
+
+def shorten(array):
+    array[-1] -= 1
+
+
+def lead_nowhere(array):
+    array[0] = 1 << 30
+
+
+def move_an_end(array):
+    array[np.flatnonzero(np.diff(array) > 0)[0]] += 1  # a list has one less, that before it one more
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("places", double, "two nodes have one place"),
+        ("places", lead_nowhere, "1073741824"),
+        ("list_ptr", shorten, "the last row is"),
+        ("list_ptr", move_an_end, "a list has another length"),
+        ("indices", lead_nowhere, "1073741824"),
+        ("train", swap, "ascend"),
+        ("indptr", shorten, "the last row is"),
+    ],
+)
+def test_a_check_says_what_is_wrong(name, change, message, parts):
+    """With bytes, and, where the checksums are right, with what they mean."""
+    (path,) = (parts / "part-1").rglob(f"{name}.npy")
+    file = str(path.relative_to(parts / "part-1"))
+    array = np.load(path, mmap_mode="r+")
+    change(array)
+    array.flush()
+    assert check_partition(parts).is_ok
+    found = check_partition(parts, deep=True).findings
+    assert {one.file for one in found} == {f"part-1/{file}"}
+    assert "do not match their checksum" in found[0].message
+
+    def with_checksum(document):
+        if isinstance(document, list):
+            return [with_checksum(each) for each in document]
+        if not isinstance(document, dict):
+            return document
+        document = {key: with_checksum(each) for key, each in document.items() if key != "manifest_xxh3"}
+        return document | ({"xxh3": [xxhash.xxh3_64_hexdigest(array.tobytes())]} if document.get("file") == file else {})
+
+    manifest = parts / "part-1" / "manifest.json"
+    manifest.write_bytes(seal(with_checksum(json.loads(manifest.read_bytes()))))
+    (found,) = check_partition(parts, deep=True).findings
+    assert found.file == f"part-1/{file}"
+    assert message in found.message
+
+
+def test_a_check_looks_at_all_parts(parts, store):
+    other = cut(store, parts.parent / "others", 3, {NODE: np.arange(40) % 3})
+    shutil.rmtree(parts / "part-2")
+    assert [one.file for one in check_partition(parts).findings] == ["part-2/manifest.json"]
+    shutil.copytree(other / "part-2", parts / "part-2")
+    assert [one.message for one in check_partition(parts).findings] == ["the parts are of several partitions"]
+    assert check_partition(parts / "part-2", deep=True).is_ok
+    (path,) = (parts / "part-0").rglob("places.npy")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CorruptStoreError, match="truncated"):
+        Part(parts, 0)
+    assert "truncated" in check_partition(parts).findings[0].message
+    (parts / "manifest.json").write_text("{")
+    assert [one.file for one in check_partition(parts).findings] == ["manifest.json"]
+
+
+def test_commands(store, tmp_path, capsys):
+    assert run(["partition", str(store.path), str(tmp_path / "parts"), "--num-parts", "2", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert sum(made["nodes"]) == 40
+    assert sum(made["train"]) == store.split("train").size
+    assert run(["info", str(tmp_path / "parts"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {key: told[key] for key in made} == made
+    assert run(["info", str(tmp_path / "parts" / "part-1")]) == 0
+    assert "part 1 of 2 by ldg in" in capsys.readouterr().out
+    assert run(["check", str(tmp_path / "parts"), "--deep"]) == 0
+    capsys.readouterr()
+    (path,) = (tmp_path / "parts" / "part-1").rglob("indices.npy")
+    path.unlink()
+    assert run(["check", str(tmp_path / "parts")]) != 0
+    assert "part-1/edges" in capsys.readouterr().out
+
+
+def test_train_nodes_are_balanced(tmp_path):
+    """By the split that is named, of each type that has it."""
+    data = Data(x=torch.zeros(200, 1), edge_index=homogeneous_data(200, 800).edge_index, train_mask=torch.arange(200) < 40)
+    penstock.ingest(data, tmp_path / "store")
+    found = partition_store(tmp_path / "store", tmp_path / "parts", 4, split="default")
+    assert found["train"] == [10] * 4
+    assert sum(found["nodes"]) == 200
