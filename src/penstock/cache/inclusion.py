@@ -49,8 +49,8 @@ def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray]
         for edge_type, csc in graph.adjacency.items():
             source_type, _, node_type = edge_type
             fanout = sampler.fanouts[edge_type][hop]
-            indices, ends = csc.all_indices("inclusion probability"), (frontier[node_type], missed[source_type])
-            bad = kernels.spread_inclusion(csc.indptr, indices, fanout, sampler.replace, *ends)
+            indices = csc.all_indices("inclusion probability")
+            bad = kernels.spread_inclusion(csc.indptr, indices, fanout, sampler.replace, frontier[node_type], missed[source_type])
             if bad >= 0:
                 raise damaged_neighbor(edge_type, graph.num_nodes[source_type], bad, int(indices[bad]))
         for node_type, probability in missed.items():
