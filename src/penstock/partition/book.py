@@ -60,7 +60,7 @@ class Book:
 
     def local(self, rows: np.ndarray, part: int) -> np.ndarray:
         """Which of the part's nodes each is."""
-        found = self.places[rows].astype(np.int64) - self.starts[part]
+        found = self.places[rows] - self.starts[part]  # int64
         if found.size and not (int(found.min()) >= 0 and int(found.max()) < self.size_of(part)):
             raise InputError(f"rows were asked for that part {part} does not own")
         return found
