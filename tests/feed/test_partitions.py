@@ -1,5 +1,8 @@
 """Loaders over the parts of a partition: the batches are those of the whole store, whoever has which node."""
 
+import os
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +11,13 @@ from torch_geometric.data import Data
 import penstock
 from penstock import NeighborLoader, Plan
 from penstock.errors import NotSupportedError, UsageError
+from penstock.exchange import join
+from penstock.exchange.tables import NEIGHBORS
 from penstock.order.split import SplitOrder
 from penstock.partition import make_book
+from penstock.records import EDGE
 from tests.feed.inputs import homogeneous_data, typed_data
-from tests.partitions import cut, on_all, random_owners
+from tests.partitions import cut, free_addresses, on_all, random_owners, together
 
 FANOUTS = [4, 3]
 LINKS = torch.arange(40).reshape(2, 20)
@@ -210,6 +216,32 @@ def assert_the_same(data, folder, fanouts, **options):
 def test_more_rows_than_there_are(options, tmp_path):
     """Edges, and nodes of disjoint trees, that a batch has many times."""
     assert_the_same(homogeneous_data(5, 12), tmp_path, [50, 20], **options)
+
+
+def test_forked_processes(stores, parts):
+    """A child asks by connections of its own, and what it lets go of is still its parent's."""
+    neighbors, addresses = stores["plain"].csc(EDGE).indices, free_addresses(2)
+    graphs = together(2, lambda rank: join(parts["plain", 2], addresses=addresses, rank=rank))
+    tier = graphs[0].tiers[NEIGHBORS, EDGE]
+
+    def reads_well(positions):
+        out = np.empty(positions.size * 4, np.uint8)
+        tier.submit(positions, [out], np.arange(positions.size)).wait()
+        return np.array_equal(out.view(np.int32), neighbors[positions])
+
+    assert reads_well(np.arange(9))
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            is_well = all(reads_well(np.arange(1000, 2000)) for _ in range(100))
+            graphs[0].close()
+            os._exit(0 if is_well else 1)
+        os._exit(2)
+    assert all(reads_well(np.arange(1000)) for _ in range(100))
+    assert os.waitpid(child, 0)[1] == 0
+    assert reads_well(np.arange(9))
+    for graph in graphs:
+        graph.close(wait=False)
 
 
 def test_rows_of_no_bytes(tmp_path):

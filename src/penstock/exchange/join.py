@@ -52,7 +52,8 @@ class PartitionedGraph:
         nearest = [self._ask_for(p) for p in range(part.num_parts)]
         self.tiers = {table.key: RemoteTier(table, number, part.number, nearest) for number, table in enumerate(tables)}
         self.tables = {table.key: table for table in tables}
-        self._finalizer = weakref.finalize(self, _end, server, peers)
+        self._pid = os.getpid()
+        self._finalizer = weakref.finalize(self, _end, server, peers, self._pid)
 
     def _ask_for(self, part: int) -> Peer | None:
         """Whom this process asks for the rows of a part: of those that have it, each serves as many."""
@@ -84,7 +85,7 @@ class PartitionedGraph:
 
         A process that has ended is not waited for. What loaders of this graph are asked for afterwards fails.
         """
-        if wait and self._finalizer.alive:
+        if wait and self._finalizer.alive and self._pid == os.getpid():
             self._wait_for_others()
         self._finalizer()
 
@@ -206,7 +207,7 @@ def _enter(
             if peer.rank != rank:
                 peer.connect(deadline)
     except BaseException:
-        _end(server, peers)
+        _end(server, peers, os.getpid())
         raise
     return PartitionedGraph(part, tables, rank, peers, server)
 
@@ -217,7 +218,9 @@ def _open_part(path: Any, number: int | None) -> Part:
     return part
 
 
-def _end(server: Server, peers: Sequence[Peer]) -> None:
+def _end(server: Server, peers: Sequence[Peer], pid: int) -> None:
+    if pid != os.getpid():  # a forked child has a copy, of connections that are still in use
+        return
     server.close()
     for peer in peers:
         peer.close()

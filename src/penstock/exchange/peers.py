@@ -6,6 +6,7 @@ silent is named.
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import time
@@ -74,7 +75,7 @@ class Peer:
     def __init__(self, address: Address, us: wire.Hello, rank: int, part: int, timeout_s: float) -> None:
         self.address, self.rank, self.part, self._us, self._timeout_s = address, rank, part, us, timeout_s
         self._idle: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-        self._is_over = False
+        self._is_over, self._pid = False, os.getpid()
 
     def __str__(self) -> str:
         return f"rank {self.rank} ({self.address})"
@@ -137,6 +138,8 @@ class Peer:
     def _take(self) -> socket.socket:
         if self._is_over:
             raise TierError(f"{self} is asked for nothing more: the graph was closed")
+        if self._pid != os.getpid():  # a forked child: these connections are its parent's
+            self._idle, self._pid = queue.SimpleQueue(), os.getpid()
         try:
             return self._idle.get_nowait()
         except queue.Empty:
