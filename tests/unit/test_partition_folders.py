@@ -1,6 +1,7 @@
 """Partitions as they lie on the disk: what is written whatever the blocks it is read in, what a check finds, what is said of them."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -11,9 +12,10 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.cli import run
-from penstock.errors import CorruptStoreError
+from penstock.errors import CorruptStoreError, UsageError
 from penstock.kernels.find_lists import cpu, reference
 from penstock.partition import Part, partition_store, writer
+from penstock.partition import run as partition_run
 from penstock.partition.checking import check_partition
 from penstock.records import EDGE, NODE
 from penstock.store.sealed import seal
@@ -188,6 +190,41 @@ def test_a_check_looks_at_all_parts(parts, store):
     assert "truncated" in check_partition(parts).findings[0].message
     (parts / "manifest.json").write_text("{")
     assert [one.file for one in check_partition(parts).findings] == ["manifest.json"]
+
+
+def test_stores_of_which_only_rows_differ(store, tmp_path):
+    """Their partitions are not mixed up."""
+    data = data_with_hubs()
+    data.x += 1
+    penstock.ingest(data, tmp_path / "other")
+    found = [Part(cut(one, tmp_path / str(number), 2), 0) for number, one in enumerate((store, penstock.open(tmp_path / "other"), store))]
+    first, other, again = (part.manifest.digest for part in found)
+    assert first == again != other
+
+
+@pytest.mark.parametrize(("name", "message"), [("indices", "1073741824"), ("indptr", "list of node 4")])
+def test_damaged_stores_are_not_partitioned(name, message, tmp_path):
+    penstock.ingest(data_with_hubs(), tmp_path / "store")
+    (path,) = (tmp_path / "store").rglob(f"{name}.npy")
+    array = np.load(path, mmap_mode="r+")
+    array[5] = 1 << 30
+    array.flush()
+    with pytest.raises(CorruptStoreError, match=message):
+        cut(penstock.open(tmp_path / "store"), tmp_path / "parts", 2)
+    assert [one.name for one in tmp_path.iterdir()] == ["store"]
+
+
+def test_destinations_are_looked_at_before_owners_are_chosen(store, parts, monkeypatch):
+    monkeypatch.setattr(partition_run, "assign", None)
+    with pytest.raises(UsageError, match="exists"):
+        partition_store(store, parts, 2)
+
+
+def test_parts_that_are_dropped_close_their_folders(parts):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        Part(parts, 0)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_commands(store, tmp_path, capsys):
