@@ -2,13 +2,15 @@
 
 import errno
 import socket
+import struct
 import threading
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
 
-from penstock.errors import TierError
+from penstock.errors import InputError, TierError
 from penstock.exchange import RemoteTier, server, wire
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.server import Server
@@ -224,16 +226,92 @@ def test_strangers_are_told_nothing(said, processes):
         end.shutdown(socket.SHUT_WR)
         assert end.recv(1) == b""
     assert read(processes.tier(), [1]) == [1]
+    wait_until(lambda: len(processes.servers[1]._ends) == 1)  # that of the read
 
 
-def test_requests_that_make_no_sense_end_the_connection(processes):
-    for number, count in ((7, 1), (0, -1), (0, 1 << 40)):
+def wait_until(is_so):
+    until = time.monotonic() + 10
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert is_so()
+
+
+def test_requests_that_make_no_sense_end_the_connection(processes, caplog):
+    for number, count in ((7, 1), (-2, 1), (0, -1), (0, 1 << 40)):
         asked = processes.peers[1].ask(0, np.array([1], np.int32))
         list(asked.pieces(1, 24))
         with processes.peers[1]._take() as end:
             wire.send(end, number, count)
             assert end.recv(1) == b""
     assert read(processes.tier(), [1]) == [1]
+    assert not caplog.records
+
+
+@contextmanager
+def answering(*said):
+    """A process that says these bytes to whoever connects, and what it is answered; gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def answer():
+            with suppress(OSError):
+                while True:
+                    end, _ = door.accept()
+                    with end:
+                        for each in said:
+                            end.recv(1 << 10)
+                            end.sendall(each)
+                        end.recv(1)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield Address(*door.getsockname())
+        door.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("header", [(wire.DONE, 7), (wire.FAILED, 1 << 40), (wire.FAILED, -1), (5, 24)])
+def test_answers_that_make_no_sense(header):
+    with answering(wire.Hello(TOKEN, 1, 1, DIGEST).to_bytes(), struct.pack("<qq", *header)) as address:
+        peer = Peer(address, wire.Hello(TOKEN, 0, 0, DIGEST), 1, 1, 5.0)
+        with pytest.raises(InputError, match="answers what was not asked: are all processes of one version"):
+            list(peer.ask(0, np.array([1], np.int32)).pieces(1, 24))
+        peer.close()
+
+
+def test_garbage_at_the_address():
+    with answering(b"HTTP/1.1 400 Bad Request\r\n" * 9) as address:
+        peer = Peer(address, wire.Hello(TOKEN, 0, 0, DIGEST), 1, 1, 5.0)
+        with pytest.raises(TierError, match=r"has not answered .somebody else is there, or it joined otherwise.: every process joins"):
+            peer.connect(0.0)
+
+
+def test_long_words_are_cut(processes, monkeypatch):
+    def answer(table, rows, part):
+        raise TierError("x" * 100_000)
+        yield
+
+    monkeypatch.setattr(Table, "answer", answer)
+    with pytest.raises(TierError, match="x" * 1000):
+        read(processes.tier(), [1])
+
+
+def test_connections_that_come_to_rest_after_the_end_are_closed(processes):
+    peer = processes.peers[1]
+    asked = peer.ask(0, np.array([1], np.int32))
+    peer.close()
+    list(asked.pieces(1, 24))
+    wait_until(lambda: not processes.servers[1]._ends)
+    with pytest.raises(TierError, match="is asked for nothing more: the graph was closed"):
+        peer.ask(0, np.array([1], np.int32))
+
+
+def test_a_goodbye_wakes_who_waits_for_it(processes):
+    started = time.monotonic()
+    threading.Timer(0.05, processes.peers[1].say_goodbye).start()
+    assert processes.servers[1].wait_for_goodbyes({0, 2}, 0.5) == {2}
+    threading.Timer(0.05, processes.peers[1].say_goodbye).start()
+    assert processes.servers[1].wait_for_goodbyes({0}, 60.0) == set()
+    assert time.monotonic() - started < 30
 
 
 def test_somebody_else_answers(processes):

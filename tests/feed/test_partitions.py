@@ -1,6 +1,7 @@
 """Loaders over the parts of a partition: the batches are those of the whole store, whoever has which node."""
 
 import os
+import threading
 from contextlib import suppress
 
 import numpy as np
@@ -216,6 +217,25 @@ def assert_the_same(data, folder, fanouts, **options):
 def test_more_rows_than_there_are(options, tmp_path):
     """Edges, and nodes of disjoint trees, that a batch has many times."""
     assert_the_same(homogeneous_data(5, 12), tmp_path, [50, 20], **options)
+
+
+def test_a_block_that_fails_waits_for_nobody(parts):
+    has_failed = threading.Event()
+
+    def work(graph):
+        if graph.rank == 0:
+            raise KeyError("an error of the block")
+        return has_failed.wait(20)
+
+    def run(rank):
+        try:
+            with join(parts["plain", 2], addresses=addresses, rank=rank) as graph:
+                return work(graph)
+        except KeyError:
+            has_failed.set()
+
+    addresses = free_addresses(2)
+    assert together(2, run) == [None, True]
 
 
 def test_forked_processes(stores, parts):

@@ -84,7 +84,7 @@ class Server:
             hello = wire.receive_hello(end)
             if not hmac.compare_digest(hello.token, self._us.token):
                 return
-            end.sendall(self._us._replace(token=bytes(wire.TOKEN_BYTES)).to_bytes())
+            end.sendall(self._us.to_bytes())
             end.settimeout(None)
             while True:
                 self._answer(end, hello.rank)
