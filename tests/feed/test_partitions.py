@@ -7,6 +7,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
+import torch.distributed
 from torch_geometric.data import Data
 
 import penstock
@@ -217,6 +218,33 @@ def assert_the_same(data, folder, fanouts, **options):
 def test_more_rows_than_there_are(options, tmp_path):
     """Edges, and nodes of disjoint trees, that a batch has many times."""
     assert_the_same(homogeneous_data(5, 12), tmp_path, [50, 20], **options)
+
+
+def test_groups(parts, monkeypatch):
+    """Processes that follow each other, as those of one machine do, have one part, and each asks another process for the rest."""
+    here, said, all_have_said = threading.local(), [None] * 4, threading.Barrier(4)
+
+    def gather(found, mine, group):
+        said[here.rank] = mine
+        all_have_said.wait(20)
+        found[:] = said
+
+    played = {
+        "is_initialized": lambda: True,
+        "get_rank": lambda group: here.rank,
+        "get_world_size": lambda group: 4,
+        "all_gather_object": gather,
+    }
+    for name, function in played.items():
+        monkeypatch.setattr(torch.distributed, name, function)
+
+    def run(process):
+        here.rank = process
+        with join(parts["plain", 2]) as graph:
+            asked = {peer.rank for peer in graph.tiers[NEIGHBORS, EDGE]._peers if peer is not None}
+            return graph.part.number, graph.rank, *asked
+
+    assert together(4, run) == [(0, 0, 1), (0, 2, 3), (1, 1, 0), (1, 3, 2)]
 
 
 def test_a_block_that_fails_waits_for_nobody(parts):
