@@ -51,6 +51,12 @@ def digests(loader):
     return [penstock.digest(batch) for batch in loader]
 
 
+def without_numbers(output):
+    """A sample whose edges nobody can tell any more."""
+    output.edge = None
+    return output
+
+
 def make(data, name, **options):
     settings = dict(batch_size=16, shuffle=True, seed=5) | options
     return NeighborLoader(data, FANOUTS, seeds_of(name), **settings)
@@ -78,6 +84,7 @@ def test_batches_are_those_of_the_store(name, num_parts, num_ranks, stores, part
         dict(subgraph_type="induced"),
         dict(subgraph_type="bidirectional"),
         dict(batch_size=1000, drop_last=False),
+        dict(transform_sampler_output=without_numbers),
     ],
     ids=lambda options: "-".join(map(str, options)),
 )
@@ -121,6 +128,7 @@ def test_rows_are_counted_by_whose_they_are(stores, parts):
         loader = make(graph, "plain")
         nodes = np.concatenate([batch.n_id.numpy() for batch in loader])
         owners = graph.books["node"].owners(nodes)
+        assert loader.stats().lists["remote"]["num_edges"] > 0
         return loader.stats().tiers, (owners == graph.part.number).sum(), (owners != graph.part.number).sum()
 
     for tiers, own, others in on_all(parts["plain", 3], 3, work):
@@ -248,11 +256,13 @@ def test_groups(parts, monkeypatch):
 
 
 def test_a_block_that_fails_waits_for_nobody(parts):
-    has_failed = threading.Event()
+    has_failed, is_there = threading.Event(), threading.Event()
 
     def work(graph):
         if graph.rank == 0:
+            is_there.wait(20)
             raise KeyError("an error of the block")
+        is_there.set()
         return has_failed.wait(20)
 
     def run(rank):
