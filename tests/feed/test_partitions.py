@@ -280,14 +280,15 @@ def test_forked_processes(stores, parts):
     """A child asks by connections of its own, and what it lets go of is still its parent's."""
     neighbors, addresses = stores["plain"].csc(EDGE).indices, free_addresses(2)
     graphs = together(2, lambda rank: join(parts["plain", 2], addresses=addresses, rank=rank))
-    tier = graphs[0].tiers[NEIGHBORS, EDGE]
+    tier, of_other = (graph.tiers[NEIGHBORS, EDGE] for graph in graphs)
 
-    def reads_well(positions):
+    def reads_well(positions, tier=tier):
         out = np.empty(positions.size * 4, np.uint8)
         tier.submit(positions, [out], np.arange(positions.size)).wait()
         return np.array_equal(out.view(np.int32), neighbors[positions])
 
     assert reads_well(np.arange(9))
+    assert reads_well(np.arange(9), of_other)
     child = os.fork()
     if not child:
         with suppress(BaseException):
@@ -297,7 +298,8 @@ def test_forked_processes(stores, parts):
         os._exit(2)
     assert all(reads_well(np.arange(1000)) for _ in range(100))
     assert os.waitpid(child, 0)[1] == 0
-    assert reads_well(np.arange(9))
+    assert reads_well(np.arange(1000))
+    assert reads_well(np.arange(1000), of_other)
     for graph in graphs:
         graph.close(wait=False)
 
