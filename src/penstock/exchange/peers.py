@@ -68,7 +68,7 @@ class Peer:
     Args:
         address: where it answers.
         us: what this process says to it.
-        rank, part, num_parts: of it, and how many parts there are.
+        rank, part: of it.
         timeout_s: how long it may take to answer.
     """
 
