@@ -177,27 +177,34 @@ def _train(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Train a standard model on a store; ends with a report. Killed, it goes on with --resume to the very same weights."""
+    """Train a standard model on a store; ends with a report. Killed, it goes on with --resume to the very same weights.
+
+    Started by torchrun (torchrun --nproc-per-node 2 -m penstock train STORE), several processes train it together.
+    """
     out, predictions, resume = (given.pop(name) for name in ("out", "predictions", "resume"))
-    folder = out or default_folder(store.resolve().name, resume)
     settings = {**given, "store": str(store), "num_neighbors": parse_fanouts(given["num_neighbors"], given["layers"])}
-    if resume and (saved := saved_settings(folder)):
-        settings = {**saved, **{name: settings[name] for name in settings if is_given(context, name)}}
-    settings.pop("layers", None)
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.report.live import choose_observer
     from penstock.report.page import write_report
-    from penstock.train import TrainConfig
+    from penstock.train import Observer, TrainConfig, started_together
     from penstock.train import train as run
 
-    config = TrainConfig.from_dict(settings)
     explain_bus_errors()
-    with nullcontext(folder) if out or resume else claimed(folder) as folder:
-        with choose_observer() as observer:
-            result = run(config, folder, resume=resume, observer=observer, predictions=predictions)
-        page = write_report(result, folder)
-    written = {"report": page} if predictions is None else {"report": page, "predictions": predictions}
-    show(summary(result, written), lambda: as_text(result, written), as_json)
+    with started_together() as ranks:
+        folder = ranks.from_first(lambda: out or default_folder(store.resolve().name, resume))
+        saved = ranks.from_first(lambda: saved_settings(folder) if resume else {})
+        if saved:
+            settings = {**saved, **{name: settings[name] for name in settings if is_given(context, name)}}
+        settings.pop("layers", None)
+        config = TrainConfig.from_dict(settings)
+        with ranks.entered(claimed(folder) if ranks.is_first and not out and not resume else nullcontext(folder)) as folder:
+            with choose_observer() if ranks.is_first else Observer() as observer:
+                result = run(config, folder, resume=resume, observer=observer, predictions=predictions)
+            if not ranks.is_first:
+                return
+            page = write_report(result, folder)
+        written = {"report": page} if predictions is None else {"report": page, "predictions": predictions}
+        show(summary(result, written), lambda: as_text(result, written), as_json)
 
 
 train = with_groups(

@@ -103,12 +103,12 @@ def as_rank(rank: Any, num_ranks: Any) -> tuple[int, int]:
     return int(rank), int(num_ranks)
 
 
-def check_batches(num_batches: int, num_seeds: int, batch_size: int, rank: int, num_ranks: int) -> None:
-    """Refuse an epoch without batches; say so, once, where ranks have not equally many of them."""
+def check_batches(num_batches: int, num_seeds: int, batch_size: int, num_ranks: int, *, is_said: bool) -> None:
+    """Refuse an epoch without batches; say so, if it is to be said, where ranks have not equally many of them."""
     if num_batches == 0:
         ranks = "" if num_ranks == 1 else f", {num_ranks} ranks"
         raise UsageError(f"drop_last leaves no batch: {num_seeds} seeds, batch_size {batch_size}{ranks}")
-    if num_batches % num_ranks and rank == 0:
+    if num_batches % num_ranks and is_said:
         logger.warning(
             "%d batches for %d ranks: some have one more. Where ranks wait for each other in every step (DDP), that step never ends: "
             "take drop_last=True, which gives all equally many, or model.join()",

@@ -55,6 +55,9 @@ Batch = Data | HeteroData
 class Loader:
     """Mini-batches of sampled neighbourhoods; `choose` says from which seeds, the other arguments are as of `NeighborLoader`."""
 
+    _ranks_wait = True
+    """Whether ranks may wait for each other in each step, so that they need equally many batches."""
+
     def __init__(
         self,
         data: Any,
@@ -125,7 +128,8 @@ class Loader:
         if seed is None and self._options.shuffle:
             warn_of_the_same_again(self.seed, self._maker.describe())
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
-        check_batches(self._num_batches, len(self._maker.seeds), self.batch_size, self.rank, self.num_ranks)
+        is_said = self._ranks_wait and self.rank == 0
+        check_batches(self._num_batches, len(self._maker.seeds), self.batch_size, self.num_ranks, is_said=is_said)
         self._drawing = choose_drawing(plan, self._maker)
         tables = {**self._maker.source.tables(), **(tables or {})}
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables, step, shards)
@@ -257,13 +261,14 @@ class Loader:
         stats.disks = {name: tier.describe() for name, tier in caches.disks.items()}
         return copy.deepcopy(stats)
 
-    def _beside(self, choose: Choose) -> Self:
+    def _beside(self, choose: Choose, rank: int = 0, num_ranks: int = 1) -> Self:
         """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own."""
         other, maker = object.__new__(type(self)), self._maker
         vars(other).update(vars(self))
         seeds = choose(maker.source, maker.times)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(len(seeds)))
-        other._num_batches, other.rank, other.num_ranks = other._maker.order.num_batches(self.batch_size, False), 0, 1
+        other._num_batches = other._maker.order.num_batches(self.batch_size, False)
+        other.rank, other.num_ranks = as_rank(rank, num_ranks)
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
         other._at = Position()

@@ -130,10 +130,10 @@ class NeighborLoader(Loader):
             **kwargs,
         )
 
-    def beside(self, input_nodes: Any, input_time: torch.Tensor | None = None) -> NeighborLoader:
+    def beside(self, input_nodes: Any, input_time: torch.Tensor | None = None, *, rank: int = 0, num_ranks: int = 1) -> NeighborLoader:
         """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own.
 
         Args:
-            input_nodes, input_time: as for a loader. Batches are those that a new loader over these seeds would give.
+            input_nodes, input_time, rank, num_ranks: as for a loader. Batches are those that a new loader over these seeds would give.
         """
-        return self._beside(partial(choose_nodes, input_nodes=input_nodes, input_time=input_time))
+        return self._beside(partial(choose_nodes, input_nodes=input_nodes, input_time=input_time), rank, num_ranks)

@@ -3,6 +3,18 @@
 from penstock.store.process_memory import keep_freed_memory
 from penstock.train.config import METRICS, MODELS, TrainConfig
 from penstock.train.observer import EpochRecord, Observer, Result
+from penstock.train.ranks import started_together
 from penstock.train.run import DivergedError, train
 
-__all__ = ["METRICS", "MODELS", "DivergedError", "EpochRecord", "Observer", "Result", "TrainConfig", "keep_freed_memory", "train"]
+__all__ = [
+    "METRICS",
+    "MODELS",
+    "DivergedError",
+    "EpochRecord",
+    "Observer",
+    "Result",
+    "TrainConfig",
+    "keep_freed_memory",
+    "started_together",
+    "train",
+]

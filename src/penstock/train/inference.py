@@ -102,8 +102,8 @@ def infer_sampled(
     *,
     advance: Callable[[int], None] = lambda count: None,
     finish: Finish = lambda logits: logits,
-) -> np.ndarray:
-    """Compute logits over sampled neighbourhoods: memory follows the batch, not the graph.
+) -> list[np.ndarray]:
+    """Compute logits over sampled neighbourhoods, batch by batch: memory follows the batch, not the graph.
 
     Args:
         predict: batch -> float32[batch_size, outputs].
@@ -115,7 +115,7 @@ def infer_sampled(
         logits = predict(batch).cpu().numpy()
         done.append(finish(logits))
         advance(len(logits))
-    return np.concatenate(done)
+    return done
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """What learns: a model and its optimizer where they compute, and what a step does with a batch.
 
 In: batches, on the same device. Out: losses, logits. Invariant: the weights at the start follow from the seed alone, wherever they are;
-all that a step changes is in `state`.
+all that a step changes is in `state` and `random_state`, of which the second is each process's own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 
@@ -21,6 +20,7 @@ from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData
 from penstock.train.inference import degrees_of
 from penstock.train.models import GNN
+from penstock.train.ranks import SAVE, STOP, Ranks
 
 STEPS_AHEAD = 2
 """Steps that a device may be asked for before the host looks at what the first of them came to."""
@@ -32,21 +32,28 @@ class Outcome:
 
     Attributes:
         batch: number within the epoch.
-        loss, logits, labels: in memory of the host, whole when the mark is reached.
+        told: as `Ranks.share_step` gives it; logits, labels: of this process's batch. In memory of the host, whole when the mark is
+            reached.
+        wishes: of this process.
         mark: of the stream that copies; None: nothing to wait for.
     """
 
     batch: int
-    loss: torch.Tensor
+    told: torch.Tensor
     logits: torch.Tensor
     labels: torch.Tensor
+    wishes: int
     mark: Any
 
-    def wait(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return (the mean loss, logits of the seeds, their labels)."""
+    def wait(self) -> tuple[int, float, int]:
+        """Return (seeds of all processes, their mean loss, what is wished for: STOP, SAVE or both); logits and labels are there then."""
         if self.mark is not None:
             self.mark.synchronize()
-        return float(self.loss), self.logits.numpy(), self.labels.numpy()
+        loss, *of_all = self.told.tolist()
+        if not of_all:
+            return len(self.labels), loss, self.wishes
+        num_seeds, stop, save = of_all
+        return int(num_seeds), loss, STOP * (stop > 0) + SAVE * (save > 0)
 
 
 class Learner:
@@ -55,12 +62,15 @@ class Learner:
     Args:
         config, data: what is trained on what.
         device: where (see `tensor_device`); the CPU under Triton's interpreter.
+        ranks: the processes that learn together: equal weights, each with a dropout of its own.
     """
 
-    def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device) -> None:
-        self.data, self.device, self._lr = data, device, config.lr
+    def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device, ranks: Ranks | None = None) -> None:
+        self.data, self.device, self._lr, self._ranks = data, device, config.lr, ranks or Ranks()
         torch.manual_seed(config.seed)
         self.model = data.make_model(config).to(device)
+        if self._ranks.place:
+            torch.manual_seed((config.seed + self._ranks.place) % (1 << 64))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
         self.steps_ahead, self._labels_there, self._degrees_there = 0, None, None
         if config.device != "cpu":
@@ -75,19 +85,32 @@ class Learner:
         labels, logits = self._labels(batch), self.forward(batch)
         return self.data.task.loss(logits, labels), logits.detach(), labels
 
-    def learn(self, loss: torch.Tensor) -> None:
-        """Take the step that a loss asks for. Its gradients are gone then: rows that are learnt have as many as the graph has nodes."""
-        with set_multithreading_enabled(False):  # a thread of its own for one device would wake up and be waited for
-            loss.backward()
+    def step(self, number: int, batch: Any, wishes: int) -> Outcome:
+        """Learn from batch `number` of the epoch, None where only other processes have one; what came of it is on its way to the host.
+        `wishes`: see `Ranks.share_step`."""
+        if batch is None:
+            nothing = torch.empty(0, device=self.device)
+            return self._outcome(number, self.learn(None, 0, wishes), nothing, nothing, wishes)
+        loss, logits, labels = self.loss(batch)
+        return self._outcome(number, self.learn(loss, len(labels), wishes), logits, labels, wishes)
+
+    def learn(self, loss: torch.Tensor | None, num_seeds: int, wishes: int = 0) -> torch.Tensor:
+        """Take the step that the losses of all processes ask for. Gradients are gone then: rows that are learnt have as many as the graph
+        has nodes. Arguments and result as of `Ranks.share_step`."""
+        if loss is not None:
+            with set_multithreading_enabled(False):  # a thread of its own for one device would wake up and be waited for
+                loss.backward()
+        told = self._ranks.share_step(self.model, loss, num_seeds, wishes)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        return told
 
-    def outcome(self, number: int, loss: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> Outcome:
-        """Send what batch `number` came to on its way to the host, behind all that was asked of the device so far."""
+    def _outcome(self, number: int, told: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, wishes: int) -> Outcome:
+        """Send it to the host, behind all that was asked of the device so far."""
         if self.device.type == "cpu":
-            return Outcome(number, loss.detach(), logits, labels, None)
-        loss, logits, labels = (_to_pinned(each.detach()) for each in (loss, logits, labels))
-        return Outcome(number, loss, logits, labels, torch.cuda.current_stream(self.device).record_event())
+            return Outcome(number, told, logits, labels, wishes, None)
+        told, logits, labels = (_to_pinned(each.detach()) for each in (told, logits, labels))
+        return Outcome(number, told, logits, labels, wishes, torch.cuda.current_stream(self.device).record_event())
 
     def forward(self, batch: Any) -> torch.Tensor:
         """Logits of the seeds of a batch."""
@@ -101,25 +124,29 @@ class Learner:
         there, nodes = self._degrees_there, batch.n_id
         return model(x, layers(batch), degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes])
 
-    def step_on_a_copy(self) -> Callable[[Any], None]:
+    def step_on_a_copy(self) -> Callable[[Any], object]:
         """Return a training step that leaves this model as it is."""
         apart = copy.copy(self)
+        apart._ranks = Ranks()
         apart.model = copy.deepcopy(self.model).train()
         apart.optimizer = torch.optim.Adam(apart.model.parameters(), lr=self._lr, fused=True)
-        return lambda batch: apart.learn(apart.loss(batch)[0])
+        return lambda batch: apart.step(0, batch, 0)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """A copy of the weights, in memory of the host."""
         return {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self) -> dict[str, Any]:
-        """All that the next steps follow from."""
+        """What the next steps of all processes follow from."""
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def random_state(self) -> dict[str, Any]:
+        """What only this process's follow from."""
         of_device = {} if self.device.type == "cpu" else {"device_random": torch.cuda.get_rng_state(self.device)}
-        optimizer = self.optimizer.state_dict()
-        return {"model": self.model.state_dict(), "optimizer": optimizer, "random": torch.get_rng_state(), **of_device}
+        return {"random": torch.get_rng_state(), **of_device}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there; a state may come from another kind of device, and dropout there then begins anew."""
+        """Go on from both states; they may come from another kind of device, and dropout there then begins anew."""
         self.model.load_state_dict(state["model"])
         moments = state["optimizer"]["state"]
         self._check_moments(moments)

@@ -16,9 +16,9 @@ class EpochRecord:
     Attributes:
         epoch: number, from 0.
         loss, train_score: means over the seeds, while training (dropout on, sampled neighbourhoods); the score over the `num_scored`
-            of them in batches that have one (auc has none over one class), None where there are none.
+            of them that are this process's, in batches that have one (auc has none over one class), None where there are none.
         val, test: the metric, over full neighbourhoods or sampled ones (`evaluation`), None in epochs without an evaluation.
-        num_seeds, num_batches: fed.
+        num_seeds: fed, to all processes. num_batches: steps, in each of which every process has a batch. What follows is of this process.
         train_s, eval_s: seconds.
         step_s, wait_s: seconds of the model step, and of waiting for batches; the rest of train_s is bookkeeping.
         stage_s: seconds of the feeding stages, summed over the sampling threads.
@@ -46,14 +46,14 @@ class EpochRecord:
     tiers: dict[str, dict[str, float]] = field(default_factory=dict)
     lists: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def count_step(self, loss: float, score: float, num_seeds: int) -> None:
-        """Count one more batch: its mean loss, and its score, nan where it has none."""
+    def count_step(self, loss: float, num_seeds: int, score: float, num_scored: int) -> None:
+        """Count one more step: the mean loss over its seeds, and the score over those of this process, nan where there is none."""
         self.loss += (loss - self.loss) * num_seeds / (self.num_seeds + num_seeds)
         self.num_seeds += num_seeds
         if not math.isnan(score):
-            self.num_scored += num_seeds
+            self.num_scored += num_scored
             before = self.train_score or 0.0
-            self.train_score = before + (score - before) * num_seeds / self.num_scored
+            self.train_score = before + (score - before) * num_scored / self.num_scored
 
     def count_feed(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """Count what a loader did between two looks at its `stats`, as plain values."""

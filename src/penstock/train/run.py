@@ -1,8 +1,8 @@
 """The training run: epochs over the loader, evaluation over full or sampled neighbourhoods, checkpoints, early stopping, exact resume.
 
 In: a configuration and a folder. Out: a result, and in the folder `config.json` and `checkpoint.pt`. Invariant: a run killed at any
-moment and resumed ends with the same weights, bit for bit, as one that was never stopped (on the CPU, same torch and same torch
-threads); the number of sampling threads does not matter.
+moment and resumed ends with the same weights, bit for bit, as one that was never stopped (on the CPU, same torch, same torch threads and
+as many processes); the number of sampling threads does not matter. Several processes go through the same steps, see `ranks.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,24 @@ import math
 import os
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from penstock.errors import MAKE_AGAIN, CorruptStoreError, DivergedError, MissingFieldError, StateError, StoreError, argument
+from penstock.errors import (
+    MAKE_AGAIN,
+    CorruptStoreError,
+    DivergedError,
+    MissingFieldError,
+    NotSupportedError,
+    PipelineError,
+    StateError,
+    StoreError,
+    argument,
+)
 from penstock.feed import NeighborLoader
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
@@ -38,6 +48,7 @@ from penstock.train.learner import Learner, Outcome
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.predictions import predictions_path, write_predictions
+from penstock.train.ranks import SAVE, STOP, Ranks
 
 CHECKPOINT = "checkpoint.pt"
 FROM_STATS = (
@@ -54,33 +65,44 @@ def train(
     resume: bool = False,
     observer: Observer | None = None,
     predictions: str | os.PathLike[str] | None = None,
+    group: Any = None,
 ) -> Result:
-    """Train a standard model on a store.
+    """Train a standard model on a store; all processes of a group together, where `torch.distributed` has been initialised.
 
     Args:
         config: of the run; with `resume`, what was saved must agree in everything that decides the batches and the model; threads,
             epochs, patience, device, plan and the path of the store may differ.
-        out: folder of the run, made if need be.
+        out: folder of the run, made if need be; of several processes the first one's.
         resume: go on from the folder's checkpoint, if there is one.
         observer: hears what happens.
         predictions: file for the class of every node by the best weights, `.npy` or `.csv`; see `penstock.train.predictions`.
+        group: of `torch.distributed`; None: the default one, if there is one. A step is then one over a batch of each process, with the
+            mean of the gradients over all their seeds; val and test are computed over sampled neighbourhoods, a share by each.
     Returns:
-        What the run came to, scores and history; the folder has the checkpoint.
+        What the run came to, scores and history; the folder has the checkpoint. Times and tiers are those of this process.
     Raises:
         UsageError, InputError: settings that cannot work, or a store without what they need.
         StoreError: the store or the folder cannot be read or written; the store changed meanwhile. StoreBusyError: another process trains
             in this folder.
         StateError: the folder's checkpoint belongs to another configuration.
         DivergedError: the loss became NaN or infinite.
+        PipelineError: another process failed, or ended.
     """
-    folder, file = Path(out), predictions_path(predictions)
-    refuse_in_store(folder)
-    run = _Run(config, folder, observer or Observer())  # refuses most of what cannot work before the folder is made
-    with lock_folder(folder):
+    folder, ranks = Path(out), Ranks.of(group)
+
+    def begin() -> tuple[_Run, Path | None]:
+        file = predictions_path(predictions)
+        refuse_in_store(folder)
+        return _Run(config, folder, observer or Observer(), ranks), file  # refuses most of what cannot work before the folder is made
+
+    run, file = ranks.agree(begin)
+    lock = lock_folder(folder) if ranks.is_first else nullcontext()
+    with ranks.entered(lock):
         result = run.go(resume)
         if file is not None:
             run.observer.note(f"predicting the class of every node, into {file}")
-            write_predictions(file, run.predict(), run.store, run.data.target)
+            classes = run.predict()
+            ranks.from_first(lambda: write_predictions(file, classes, run.store, run.data.target))
         return result
 
 
@@ -93,28 +115,38 @@ def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order:
 class _Run:
     """One run in the making; all its state is in `_state()`."""
 
-    def __init__(self, config: TrainConfig, folder: Path, observer: Observer) -> None:
+    def __init__(self, config: TrainConfig, folder: Path, observer: Observer, ranks: Ranks) -> None:
         keep_freed_memory()
-        if config.torch_threads or usable_cores() < torch.get_num_threads():  # torch counts cores, whatever time a container has on them
-            torch.set_num_threads(config.torch_threads or usable_cores())
-        self.config, self.folder, self.observer = config, folder, observer
+        cores = max(usable_cores() // ranks.num_here, 1)
+        if config.torch_threads or cores < torch.get_num_threads():  # torch counts cores, whatever time a container has on them
+            torch.set_num_threads(config.torch_threads or cores)
+        self.config, self.folder, self.observer, self.ranks = config, folder, observer, ranks
+        if ranks.num_ranks > 1 and config.evaluation == "full":
+            raise NotSupportedError(
+                f"{argument('evaluation', 'full')} is for one process, and these are {ranks.num_ranks}: leave it out, or evaluate "
+                f"afterwards, by one process with {argument('resume', True)} and {argument('predictions', ...)}"
+            )
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
         self.plan = config.plan().resolved(has_device=config.device != "cpu")
         self._saved = ""  # where the checkpoint stands
         self._setup_s = 0.0  # before the first batch: finding out what is hot, filling caches
         self.store = Store.open(config.store)
         self.data: TrainingData = read_training_data(self.store, config)
-        self.learner = Learner(config, self.data, device)
+        self.learner = Learner(config, self.data, device, ranks)
         self.history: list[EpochRecord] = []
         self.record = EpochRecord(0)
         self._under_way: deque[Outcome] = deque()
         self.best: dict[str, Any] = {"epoch": -1, "val": None, "test": None, "model": {}}
 
+    @property
+    def _is_sampled_evaluation(self) -> bool:
+        return self.config.is_sampled_evaluation or self.ranks.num_ranks > 1
+
     def _make_loader(self) -> NeighborLoader:
         config, device = self.config, self.learner.device
         fork = torch.random.fork_rng([device] if device.type == "cuda" else [])  # a step may be tried
         with fork, hearing(self.observer.note):
-            return NeighborLoader(
+            return _Loader(
                 self.data.source(),
                 list(config.num_neighbors),
                 input_nodes=(self.data.target, self.data.parts["train"]),
@@ -123,6 +155,8 @@ class _Run:
                 plan=self.plan,
                 num_workers=config.num_workers,
                 seed=config.seed,
+                rank=self.ranks.place,
+                num_ranks=self.ranks.num_ranks,
                 step=self.learner.step_on_a_copy() if self.plan.host_memory is not None else None,
                 device=config.device,
             )
@@ -132,29 +166,22 @@ class _Run:
         for part, count in self.data.num_unlabelled.items():
             if count:
                 self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label: its score leaves them out")
-        settings, is_new = self.folder / "config.json", not (self.folder / CHECKPOINT).exists()
-        before = settings.read_bytes() if is_new and settings.exists() else None
-        if is_new:
-            if resume or before is not None:
-                self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
-            write_json(settings, self.config.as_dict())  # first of all: what follows may take as long as an epoch
-        elif not resume:
-            raise StateError(
-                f"{self.folder} holds a run already: {argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
-            )
+        settings = self.folder / "config.json"
+        is_new, before = self.ranks.from_first(lambda: self._begin(settings, resume))
         self.observer.opened(self._describe_data())
         began = time.perf_counter()
         try:
-            self.loader = self._make_loader()
+            self.loader = self.ranks.agree(self._make_loader)
         except Exception:
-            if is_new:  # what is refused is not what the run was told
+            if is_new and self.ranks.is_first:  # what is refused is not what the run was told
                 with suppress(OSError):
                     settings.unlink() if before is None else settings.write_bytes(before)
             raise
         self._setup_s = time.perf_counter() - began
+        self._num_steps = max(self.ranks.gather(len(self.loader)))
         if not is_new:
             self._restore()
-            write_json(settings, self.config.as_dict())
+            self.ranks.from_first(lambda: write_json(settings, self.config.as_dict()))
         self.observer.started(self.describe(), self.config.epochs)
         try:
             self._train()
@@ -164,9 +191,23 @@ class _Run:
             raise
         return self._result()
 
+    def _begin(self, settings: Path, resume: bool) -> tuple[bool, bytes | None]:
+        """Write the settings of a new run. Returns whether it is one, and what was in their place."""
+        is_new = not (self.folder / CHECKPOINT).exists()
+        before = settings.read_bytes() if is_new and settings.exists() else None
+        if is_new:
+            if resume or before is not None:
+                self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
+            write_json(settings, self.config.as_dict())  # first of all: what follows may take as long as an epoch
+        elif not resume:
+            raise StateError(
+                f"{self.folder} holds a run already: {argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
+            )
+        return is_new, before
+
     def _train(self) -> None:
         while self.record.epoch < self.config.epochs and not self._is_over():
-            if self.record.num_batches < len(self.loader):  # else the checkpoint stood between the last batch and the evaluation
+            if self.record.num_batches < self._num_steps:  # else the checkpoint stood between the last batch and the evaluation
                 self._train_epoch()
             self._check_store()
             is_best = self._evaluate() if self._is_due() else False
@@ -188,7 +229,8 @@ class _Run:
             "plan": None if self.plan.is_plain and self.plan.device_policy is None else self.plan.as_dict(),
             **{name: getattr(stats, name) for name in FROM_STATS},
             "device_peak_bytes": peak_device_bytes(self.learner.device),
-            "evaluation": "sampled" if self.config.is_sampled_evaluation else "full",
+            "evaluation": "sampled" if self._is_sampled_evaluation else "full",
+            "num_ranks": self.ranks.num_ranks,
             "config": self.config.as_dict(),
         }
 
@@ -212,33 +254,35 @@ class _Run:
         seconds_before, first = record.train_s, len(self.history) == record.epoch
         assert first, "history and record disagree"
         with interrupts_wait() as interrupted:
-            for batch in self.loader:
+            for batch in self.ranks.in_step(self.loader, self._num_steps, len(self.loader)):
                 stepped = time.perf_counter()
-                self._step(batch)
+                is_due = self.ranks.is_first and time.monotonic() - saved_at >= self.config.checkpoint_every_s
+                asked = self._step(batch, STOP * bool(interrupted) | SAVE * is_due)
                 del batch  # its memory is another's while this thread waits
                 now = time.perf_counter()
                 record.step_s += now - stepped
                 record.train_s = seconds_before + now - started
                 record.num_batches += 1
-                self.observer.batch_done(record, len(self.loader))
-                if interrupted or time.monotonic() - saved_at >= self.config.checkpoint_every_s:
+                self.observer.batch_done(record, self._num_steps)
+                if asked:
                     self._catch_up()
                     before = self._count_feed(before)
                     self._check_store()
                     self._save()
                     saved_at = time.monotonic()
-                if interrupted:
+                if asked & STOP:
                     raise KeyboardInterrupt
             self._catch_up()
             record.train_s = seconds_before + time.perf_counter() - started
             self._count_feed(before)
-            if interrupted:  # since the last batch
+            if self.ranks.any(bool(interrupted)):  # since the last batch
                 self._save()
+                raise KeyboardInterrupt
 
     def _check_bytes(self) -> None:
         """Raise if a file of the store was written to: what was read since the last checkpoint is not to be trusted, nor saved."""
         try:
-            check_bytes(self.store)
+            self.ranks.agree(lambda: check_bytes(self.store))
         except CorruptStoreError as error:
             again = f"{MAKE_AGAIN}, and go on from the last checkpoint by {argument('resume', True)}"
             raise CorruptStoreError(f"{error}: {again}") from error
@@ -247,31 +291,37 @@ class _Run:
         """Raise if the store is not there any more. What is open keeps its bytes, so what was trained is sound, and saved first."""
         self._check_bytes()
         try:
-            check_place(self.store)
-        except StoreError as error:
+            self.ranks.agree(lambda: check_place(self.store))
+        except (StoreError, PipelineError) as error:
             self._save()
+            if isinstance(error, PipelineError):
+                raise
             raise StoreError(f"{error}: saved at {self._saved}; put the store back, and {argument('resume', True)} goes on") from error
 
-    def _step(self, batch: Any) -> None:
-        loss, logits, labels = self.learner.loss(batch)
-        self.learner.learn(loss)
-        self._under_way.append(self.learner.outcome(self.record.num_batches, loss, logits, labels))
+    def _step(self, batch: Any, wishes: int) -> int:
+        """Take a step. Returns what is wished for in the steps looked at: all processes look at the same."""
+        self._under_way.append(self.learner.step(self.record.num_batches, batch, wishes))
+        asked = 0
         while len(self._under_way) > self.learner.steps_ahead:
-            self._look_at(self._under_way.popleft())
+            asked |= self._look_at(self._under_way.popleft())
+        return asked
 
     def _catch_up(self) -> None:
         """Look at all steps taken: nothing is saved of an epoch that diverged."""
         while self._under_way:
             self._look_at(self._under_way.popleft())
 
-    def _look_at(self, outcome: Outcome) -> None:
-        value, logits, labels = outcome.wait()
+    def _look_at(self, outcome: Outcome) -> int:
+        num_seeds, value, wishes = outcome.wait()
         if not math.isfinite(value):
             raise DivergedError(
                 f"the loss is {value} at epoch {self.record.epoch + 1}, batch {outcome.batch}: lower "
                 f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
             )
-        self.record.count_step(value, self.data.task.score(logits, labels), len(labels))
+        num_own = len(outcome.labels)
+        score = self.data.task.score(outcome.logits.numpy(), outcome.labels.numpy()) if num_own else math.nan
+        self.record.count_step(value, num_seeds, score, num_own)
+        return wishes
 
     def _count_feed(self, before: dict[str, Any]) -> dict[str, Any]:
         """Add what the loader counted since `before` to the record. Returns its counts now."""
@@ -309,19 +359,19 @@ class _Run:
         return self._infer(np.arange(self.data.graph.num_nodes[self.data.target]), finish=self.data.task.decide)
 
     def _infer(self, nodes: np.ndarray, **options: Any) -> np.ndarray:
-        data, model, done = self.data, self.learner.model, 0
-        is_sampled = self.config.is_sampled_evaluation
+        data, model, done, ranks = self.data, self.learner.model, 0, self.ranks
+        is_sampled = self._is_sampled_evaluation
         total = nodes.size + (0 if is_sampled else sum(data.graph.num_nodes.values()) * (model.num_layers - 1))
 
         def advance(count: int) -> None:
             nonlocal done
-            done += count
-            self.observer.evaluating(done, total)
+            done += count * ranks.num_ranks
+            self.observer.evaluating(min(done, total), total)
 
         model.eval()
         if is_sampled:
-            beside = self.loader.beside((data.target, nodes))
-            return infer_sampled(self.learner.forward, beside, advance=advance, **options)
+            beside = self.loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
+            return ranks.merge(infer_sampled(self.learner.forward, beside, advance=advance, **options))
         options |= {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
         if not isinstance(model, GNN):
             return infer_typed(model, data.graph, data.x, nodes, self.folder, **options)
@@ -337,12 +387,15 @@ class _Run:
         return len(evaluated) >= self.config.patience
 
     def _state(self) -> dict[str, Any]:
+        loaders, (random, *others) = zip(*self.ranks.gather((self.loader.state_dict(), self.learner.random_state())), strict=True)
         return {
             "config": self.config.as_dict(),
             **self.learner.state(),
+            **random,
+            "others": others,
             "order": self.plan.order,
             "store": self.store.digest,
-            "loader": self.loader.state_dict(),
+            "loader": loaders[0],  # of it no process has had more batches
             "record": self.record.as_dict(),
             "history": [record.as_dict() for record in self.history],
             "best": self.best,
@@ -350,7 +403,8 @@ class _Run:
 
     def _save(self) -> None:
         with interrupts_wait():
-            checkpoint.save(self.folder / CHECKPOINT, self._state())
+            state = self._state()
+            self.ranks.from_first(lambda: checkpoint.save(self.folder / CHECKPOINT, state))
             self._saved = self._position()
 
     def _position(self) -> str:
@@ -359,22 +413,34 @@ class _Run:
         return f"epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
 
     def _restore(self) -> None:
-        state = checkpoint.load(self.folder / CHECKPOINT)
-        with checkpoint.trusted_by_nobody(self.folder / CHECKPOINT):
-            self._take(state)
+        path = self.folder / CHECKPOINT
+        state = self.ranks.from_first(lambda: checkpoint.load(path))
+
+        def take() -> None:
+            with checkpoint.trusted_by_nobody(path):
+                self._take(state)
+
+        self.ranks.agree(take)
         self._saved = self._position()
         self.observer.note(f"resumed at {self._saved}")
 
     def _take(self, state: dict[str, Any]) -> None:
         checkpoint.check_same(state, self.folder, self.config, self.plan.order, self.store)
-        self.learner.restore(state)
-        self.loader.load_state_dict(state["loader"])
+        others = state.get("others", [])
+        self.learner.restore(state if not 0 < self.ranks.place <= len(others) else state | others[self.ranks.place - 1])
+        if self.ranks.num_ranks == 1 + len(others):  # else nothing more is trained
+            self.loader.load_state_dict(state["loader"])
         self.history = [EpochRecord.from_dict(values) for values in state["history"]]
         self.record, best = EpochRecord.from_dict(state["record"]), state["best"]
         if [record.epoch for record in (*self.history, self.record)] != list(range(len(self.history) + 1)):
             raise ValueError("its epochs do not follow each other")
         self.learner.check_weights(best["model"])
         self.best = {"epoch": int(best["epoch"]), **{part: _score(best[part]) for part in ("val", "test")}, "model": dict(best["model"])}
+        if self.ranks.num_ranks != 1 + len(others) and self.record.epoch < self.config.epochs and not self._is_over():
+            raise StateError(
+                f"{self.folder} is trained by {1 + len(others)} process{'es' * bool(others)}, not by {self.ranks.num_ranks}: a step is "
+                f"over a batch of each; start as many, or take a new {argument('out')}"
+            )
 
     def _result(self) -> Result:
         if not self.history:
@@ -393,6 +459,12 @@ class _Run:
             description=self.describe(),
             timeline=self.loader.timeline(),
         )
+
+
+class _Loader(NeighborLoader):
+    """Of a process that takes part in steps for which only others have a batch."""
+
+    _ranks_wait = False
 
 
 def _known(score: float) -> float | None:

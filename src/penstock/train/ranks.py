@@ -1,0 +1,201 @@
+"""Processes that train one model together, as `torchrun` starts them: each takes batches of its own, and a step is one of all of them.
+
+In: a group of `torch.distributed`, or none. Out: gradients that are means over the seeds of all, and what the others say. Invariant: all
+call the same things in the same order, whatever happens to one of them; after each step all have the same weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from penstock.errors import PenstockError, PipelineError, UsageError, argument, line_of
+
+T = TypeVar("T")
+
+TIMEOUT = timedelta(minutes=30)
+"""How long the others may take to come to the same point; one that has ended is noticed at once."""
+
+STOP, SAVE = 1, 2
+"""What a process may wish for in a step: that all stop after it; that a checkpoint is written."""
+
+
+class Ranks:
+    """The processes of a training, and which of them this is; one alone needs no group.
+
+    Args:
+        number, num_ranks: of this process, and how many there are. Number 0 writes files and speaks.
+        group: of `torch.distributed`; None: the default one.
+    Attributes:
+        place: which batches are this one's, those i with i mod num_ranks = place: `number`, unless somebody else says.
+    """
+
+    def __init__(self, number: int = 0, num_ranks: int = 1, group: Any = None) -> None:
+        self.number, self.num_ranks, self._group = number, num_ranks, group
+        self.place = number
+        self._flat: Tensor | None = None
+
+    @classmethod
+    def of(cls, group: Any = None) -> Ranks:
+        """Those of a group, of the default one where there is one."""
+        if not dist.is_available() or not dist.is_initialized():
+            return cls()
+        return cls(dist.get_rank(group), dist.get_world_size(group), group)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this one writes files and speaks."""
+        return self.number == 0
+
+    def gather(self, value: T) -> list[T]:
+        """Return what each says, by their places."""
+        return [values for _, values in sorted(self._exchange((self.place, value)), key=lambda each: each[0])]
+
+    def agree(self, work: Callable[[], T]) -> T:
+        """Do what all do at this point. Where it fails for one, all raise: that one its error, the others that it has failed."""
+        if self.num_ranks == 1:
+            return work()
+        failed, result = None, None
+        try:
+            result = work()
+        except Exception as error:
+            failed = error
+        said = self._exchange(failed and type(failed).__name__)
+        if failed is not None:
+            raise failed
+        for number, kind in enumerate(said):
+            if kind is not None:
+                raise PipelineError(f"process {number} of {self.num_ranks} failed ({kind}): see what it says")
+        return result  # type: ignore[return-value]
+
+    def from_first(self, work: Callable[[], T]) -> T:
+        """Return what the first process gets by `work`, which the others do not do."""
+        result = self.agree(lambda: work() if self.is_first else None)
+        return self._exchange(result)[0]  # type: ignore[return-value]
+
+    def any(self, value: bool) -> bool:
+        """Whether one of them says yes."""
+        return value if self.num_ranks == 1 else any(self._exchange(value))
+
+    @property
+    def num_here(self) -> int:
+        """How many of them share this machine, as `torchrun` says."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self.num_ranks > 1 else 1
+
+    @contextmanager
+    def entered(self, context: AbstractContextManager[T]) -> Iterator[T]:
+        """Enter a context of this process's; where that fails for one, all raise."""
+        with ExitStack() as stack:
+            yield self.agree(lambda: stack.enter_context(context))
+
+    def merge(self, parts: list[np.ndarray]) -> np.ndarray:
+        """Return what all computed of one list of batches, of which each had every `num_ranks`-th, one after the other."""
+        of_all = self.gather(parts)
+        return np.concatenate([each for turn in itertools.zip_longest(*of_all) for each in turn if each is not None])
+
+    def in_step(self, batches: Iterable[T], num_steps: int, num_own: int) -> Iterator[T | None]:
+        """Yield this process's batches, then None for the steps of the epoch in which only others have one."""
+        return itertools.chain(batches, itertools.repeat(None, num_steps - num_own))
+
+    def share_step(self, model: nn.Module, loss: Tensor | None, num_seeds: int, wishes: int) -> Tensor:
+        """Make the gradients of a model the means over the seeds of all processes' batches. Waits for the others.
+
+        Args:
+            model: whose gradients are those of this process's mean loss; without any where it has no batch.
+            loss: the mean over this process's seeds; None: it has no batch in this step.
+            num_seeds: of its batch. wishes: STOP, SAVE, their sum, or 0.
+        Returns:
+            float32[4]: the mean loss over the seeds of all, how many seeds these are, and how many processes want to stop, to save; where
+            the model is. Of a process alone float32[1].
+        """
+        if self.num_ranks == 1:
+            assert loss is not None, "one process alone has every batch"
+            return loss.detach().view(1)
+        parameters = list(model.parameters())
+        flat = self._memory(parameters)
+        starts = itertools.accumulate((p.numel() for p in parameters), initial=0)
+        views = [flat[start : start + p.numel()].view_as(p) for start, p in zip(starts, parameters, strict=False)]
+        own, told = flat[-4 - len(parameters) :], flat[-4:]
+        for p, view in zip(parameters, views, strict=True):
+            if p.grad is None:
+                view.zero_()
+            else:
+                torch.mul(p.grad, num_seeds, out=view)
+        is_learnt = [float(p.grad is not None) for p in parameters]
+        said = [*is_learnt, 0.0, float(num_seeds), float(wishes & STOP > 0), float(wishes & SAVE > 0)]
+        own.copy_(torch.tensor(said), non_blocking=True)
+        if loss is not None:
+            torch.mul(loss.detach(), num_seeds, out=told[0])
+        with _said(self.num_ranks):
+            dist.all_reduce(flat, group=self._group)
+        flat[: -own.numel()].div_(told[1])
+        told[0].div_(told[1])
+        if sum(is_learnt) < len(is_learnt):  # of no batch, or of types that a batch does not reach: others may have gradients there
+            is_learnt = own[:-4].tolist()
+        for p, view, count in zip(parameters, views, is_learnt, strict=True):
+            p.grad = view if count else None
+        return told.clone()
+
+    def _memory(self, parameters: list[nn.Parameter]) -> Tensor:
+        """float32: gradients, whether there are any, and what is told; the same memory in each step."""
+        if self._flat is None:
+            self._flat = torch.empty(sum(p.numel() + 1 for p in parameters) + 4, device=parameters[0].device)
+        return self._flat
+
+    def _exchange(self, value: Any) -> list[Any]:
+        """What each says, by their numbers."""
+        if self.num_ranks == 1:
+            return [value]
+        said: list[Any] = [None] * self.num_ranks
+        with _said(self.num_ranks):
+            dist.all_gather_object(said, value, self._group)
+        return said
+
+
+@contextmanager
+def _said(num_ranks: int) -> Iterator[None]:
+    """Say what it means that a collective fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, PenstockError):
+            raise
+        raise PipelineError(
+            f"another of the {num_ranks} processes has ended, or was silent for {TIMEOUT.seconds // 60} minutes: see what it says; start all "
+            f"again, and {argument('resume', True)} goes on from the last checkpoint"
+        ) from error
+
+
+@contextmanager
+def started_together() -> Iterator[Ranks]:
+    """Join the processes that `torchrun` started beside this one, if it did, by what it left in the environment: WORLD_SIZE and RANK,
+    MASTER_ADDR and MASTER_PORT, and, for GPUs, LOCAL_RANK and LOCAL_WORLD_SIZE. Each then has the GPU of its local rank."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        yield Ranks()
+        return
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UsageError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, and {missing[0]} is not set: start by torchrun, or unset WORLD_SIZE")
+    count, local = (int(os.environ.get(name, default)) for name, default in (("LOCAL_WORLD_SIZE", "1"), ("LOCAL_RANK", "0")))
+    num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if num_devices:
+        torch.cuda.set_device(local % num_devices)
+    is_each_its_own = 0 < count <= num_devices and dist.is_nccl_available()
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if is_each_its_own else "gloo", timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        reason = line_of(error) if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise UsageError(
+            f"the other processes are not reached at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {reason}"
+        ) from error
+    yield Ranks.of()
+    dist.destroy_process_group()  # where this one failed, others may still wait in a collective, and are told by its end
