@@ -6,7 +6,7 @@ Everything is typed from the first day: a homogeneous graph has one node type an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,10 @@ class Graph:
     def edge_types(self) -> list[EdgeType]:
         """Edge types in their order."""
         return list(self.adjacency)
+
+    def without_edge_numbers(self) -> Graph:
+        """The same, for whoever does not ask for the user's numbers of edges, which are read one by one."""
+        return replace(self, adjacency={e: replace(csc, edge_ids=None, numbers=None) for e, csc in self.adjacency.items()})
 
     def check_lists(self) -> None:
         """Raise CorruptStoreError where a list lies outside the edges; for whoever is about to follow all of them. One pass over the row

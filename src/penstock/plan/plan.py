@@ -13,6 +13,7 @@ from penstock.cache.belady import Belady
 from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
 from penstock.errors import UsageError, argument
 from penstock.order import ORDERS
+from penstock.order.by_name import SPLIT
 from penstock.plan.capacity import parse_capacity, slow_options
 from penstock.plan.lists import SHARED
 from penstock.plan.settings import check_choice, check_positive, settle, show
@@ -36,7 +37,8 @@ class Plan:
 
     Attributes:
         recipe: name it came from, for reports.
-        order: of the seeds: "random", "sequential", or near seeds in batches that follow each other: "proximity", "community".
+        order: of the seeds: "random", "sequential", or near seeds in batches that follow each other: "proximity", "community"; over a
+            partition also "split": each process has seeds of its part.
         features: where rows are read from: "given" leaves them (a store's are mapped files), "memory" reads them in at the start, "disk"
             reads them past the page cache, by many requests at once (see `store.tiers.DiskTier`).
         policy: which rows are kept in memory above that; None keeps none. Chosen once: "degree", "ratio", "presample", "inclusion",
@@ -116,7 +118,7 @@ class Plan:
         parse_capacity(self.cache)
         settle(self)
         choices = {
-            "order": ORDERS, "features": FEATURES, "topology": TOPOLOGIES, "neighbor_layout": tuple(LAYOUTS), "hold": HOLDS,
+            "order": (*ORDERS, SPLIT), "features": FEATURES, "topology": TOPOLOGIES, "neighbor_layout": tuple(LAYOUTS), "hold": HOLDS,
             "policy": (None, *POLICIES), "neighbor_policy": (None, *LIST_POLICIES), "device_policy": (None, *POLICIES, SAME),
             "device_topology": (None, *DEVICE_TOPOLOGIES),
         }  # fmt: skip

@@ -20,6 +20,7 @@ from penstock.errors import CorruptStoreError, PenstockError, StateError, argume
 from penstock.store import Store
 from penstock.store.whole_file import replacing
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
+from penstock.train.parts import PartsStore
 
 _PARTS = {"config", "model", "loader", "record", "history", "best"}
 _FREE = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", "device", *PLAN_SETTINGS}
@@ -70,7 +71,7 @@ def trusted_by_nobody(path: Path) -> Iterator[None]:
         raise CorruptStoreError(f"cannot read the checkpoint {path}: {reason}") from error
 
 
-def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: str, store: Store) -> None:
+def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: str, store: Store | PartsStore) -> None:
     """Raise StateError where a run that goes on from a state of its folder would not be the same run: other settings, or another store."""
     saved = TrainConfig.from_dict(state["config"]).as_dict() | {"order": state.get("order", "random")}  # of an older run: with the defaults
     now = config.as_dict() | {"order": order}

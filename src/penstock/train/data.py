@@ -6,19 +6,20 @@ In: an open store and a configuration. Out: everything the loop and the inferenc
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from penstock.errors import InputError, MissingFieldError, PenstockError, UsageError, argument, damaged
+from penstock.errors import InputError, MissingFieldError, NotSupportedError, PenstockError, UsageError, argument, damaged
 from penstock.feed.inputs import ArrayInput
-from penstock.records import NODE, Graph, NodeType
-from penstock.sample.weights import store_weights, with_weights
+from penstock.records import NODE, EdgeType, Graph, NodeType
+from penstock.sample.weights import Weights, store_weights, with_weights
 from penstock.store import ArraySpec, Store
 from penstock.store.budget import format_bytes
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
+from penstock.train.parts import PartsStore
 from penstock.train.task import Task, as_float, define_task, has_label, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
@@ -39,15 +40,16 @@ class TrainingData:
         graph: topology.
         sampled: the same, with weights where the training loader draws by them.
         target: node type to classify.
-        x: features per node type that has any.
-        labels: int[num_nodes] or 0/1 [num_nodes, num_labels] of the target, as stored; see `labels_of`.
+        x: features per node type that has any; of a partition only their shape and dtype.
+        labels: int[num_nodes] or 0/1 [num_nodes, num_labels] of the target, as stored; see `labels_of`. Of a partition, those of the
+            nodes in the split (`SomeLabels`).
         parts: "train", "val", "test" -> int64 ids of the target that have a label; val and test may be empty.
         num_unlabelled: "val", "test" -> nodes of it that have none.
         task: what is learnt.
         bfloat16: node types whose features are bfloat16, kept as uint16.
         split: name of the split, or None.
         normalize: how features are normalised.
-        store: that it was read from, which may have copies of fields that are packed for a disk.
+        store: that it was read from, which may have copies of fields that are packed for a disk; or a partition.
     """
 
     graph: Graph
@@ -61,10 +63,12 @@ class TrainingData:
     bfloat16: frozenset[NodeType]
     split: str | None
     normalize: str
-    store: Store | None = None
+    store: Store | PartsStore | None = None
 
     def source(self) -> ArrayInput:
         """The input of the training loader: features. Labels are those of the seeds alone, and are looked up there."""
+        if isinstance(self.store, PartsStore):
+            return self.store.input()
         arrays = {t: {"x": rows} for t, rows in self.x.items()}
         return ArrayInput(
             self.sampled, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True, packed_in=self.store
@@ -116,9 +120,9 @@ class TrainingData:
             logger.warning(PenstockError(f"{who} no features: embeddings for them take {cost}; {faster}"))
 
 
-def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
+def read_training_data(store: Store | PartsStore, config: TrainConfig) -> TrainingData:
     """Read a store for a run, or raise with what is missing."""
-    graph = _without_edge_numbers(store.graph())
+    graph = store.graph().without_edge_numbers()
     target = config.target or _type_with_labels(store)
     if target not in graph.num_nodes:
         raise UsageError(f"{argument('target', target)} is not a node type of {store.path}; it has {store.node_types}")
@@ -131,7 +135,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     split, names = config.split, store.split_names(target)
     if split is not None and split not in names:
         raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names) or 'none'}")
-    labels, y = np.asarray(store.node_field("y", target)), store.node_fields(target)["y"]
+    labels, y = store.node_field("y", target), store.node_fields(target)["y"]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
@@ -142,7 +146,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
     return TrainingData(
         graph=graph,
-        sampled=graph if config.weight is None else with_weights(graph, store_weights(store, config.weight)),
+        sampled=graph if config.weight is None else with_weights(graph, _weights(store, config.weight)),
         target=target,
         x={t: store.node_field("x", t) for t in specs},
         labels=labels,
@@ -156,13 +160,7 @@ def read_training_data(store: Store, config: TrainConfig) -> TrainingData:
     )
 
 
-def _without_edge_numbers(graph: Graph) -> Graph:
-    """No model asks for the user's numbers of the edges of a batch, and they would be read one by one."""
-    adjacency = {e: replace(csc, edge_ids=None) for e, csc in graph.adjacency.items()}
-    return Graph(graph.num_nodes, adjacency, graph.is_homogeneous)
-
-
-def _features(store: Store) -> dict[NodeType, ArraySpec]:
+def _features(store: Store | PartsStore) -> dict[NodeType, ArraySpec]:
     """The features of every node type that has any."""
     specs = {t: store.node_fields(t)["x"] for t in store.node_types if "x" in store.node_fields(t)}
     for t, spec in specs.items():
@@ -171,7 +169,13 @@ def _features(store: Store) -> dict[NodeType, ArraySpec]:
     return specs
 
 
-def _type_with_labels(store: Store) -> NodeType:
+def _weights(store: Store | PartsStore, name: str) -> dict[EdgeType, Weights]:
+    if isinstance(store, PartsStore):
+        raise NotSupportedError(f"{argument('weight', name)}: each process of a partition has a part of the edges only; leave it out")
+    return store_weights(store, name)
+
+
+def _type_with_labels(store: Store | PartsStore) -> NodeType:
     labelled = [t for t in store.node_types if "y" in store.node_fields(t)]
     if len(labelled) == 1:
         return labelled[0]
@@ -180,7 +184,7 @@ def _type_with_labels(store: Store) -> NodeType:
     raise UsageError(f"several node types have labels, choose one by {argument('target')}: {', '.join(labelled)}")
 
 
-def _part(store: Store, part: str, split: str | None, target: NodeType) -> np.ndarray:
+def _part(store: Store | PartsStore, part: str, split: str | None, target: NodeType) -> np.ndarray:
     try:
         ids = store.split(part, split, target)  # mapped: eight bytes a node that the system may drop
     except MissingFieldError:

@@ -16,6 +16,7 @@ from penstock.errors import UsageError, argument
 from penstock.store import Store
 from penstock.store.whole_file import replacing
 from penstock.train.folder import refuse_in_store
+from penstock.train.parts import PartsStore
 
 _ROWS = 1 << 16
 
@@ -43,7 +44,7 @@ def _target(path: Path) -> Path:
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
-def write_predictions(path: Path, classes: np.ndarray, store: Store, node_type: str) -> None:
+def write_predictions(path: Path, classes: np.ndarray, store: Store | PartsStore, node_type: str) -> None:
     """Write int64[num_nodes] classes, or 0/1 uint8[num_nodes, num_labels]; a file that is there is replaced.
 
     Raises:
@@ -58,14 +59,15 @@ def write_predictions(path: Path, classes: np.ndarray, store: Store, node_type: 
             _write_csv(aside, classes, store, node_type)
 
 
-def _write_csv(path: Path, classes: np.ndarray, store: Store, node_type: str) -> None:
+def _write_csv(path: Path, classes: np.ndarray, store: Store | PartsStore, node_type: str) -> None:
     names = np.array(store.node_fields(node_type)["y"].properties.get("class_names", ()))
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["id", "class"] if classes.ndim == 1 else ["id", *(f"label_{i}" for i in range(classes.shape[1]))])
+        whole = store if isinstance(store, Store) and store.has_original_ids(node_type) else None  # a partition has no ids of the user's
         for first in range(0, len(classes), _ROWS):
             rows = classes[first : first + _ROWS]
             nodes = np.arange(first, first + len(rows))
-            ids = store.original_ids(nodes, node_type) if store.has_original_ids(node_type) else nodes
+            ids = nodes if whole is None else whole.original_ids(nodes, node_type)
             values = (names[rows] if names.size else rows).reshape(len(rows), -1)
             writer.writerows([each, *row] for each, row in zip(ids, values.tolist(), strict=True))

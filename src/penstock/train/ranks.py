@@ -36,11 +36,12 @@ class Ranks:
         number, num_ranks: of this process, and how many there are. Number 0 writes files and speaks.
         group: of `torch.distributed`; None: the default one.
     Attributes:
+        number, num_ranks, group: as given.
         place: which batches are this one's, those i with i mod num_ranks = place: `number`, unless somebody else says.
     """
 
     def __init__(self, number: int = 0, num_ranks: int = 1, group: Any = None) -> None:
-        self.number, self.num_ranks, self._group = number, num_ranks, group
+        self.number, self.num_ranks, self.group = number, num_ranks, group
         self.place = number
         self._flat: Tensor | None = None
 
@@ -136,7 +137,7 @@ class Ranks:
         if loss is not None:
             torch.mul(loss.detach(), num_seeds, out=told[0])
         with _said(self.num_ranks):
-            dist.all_reduce(flat, group=self._group)
+            dist.all_reduce(flat, group=self.group)
         flat[: -own.numel()].div_(told[1])
         told[0].div_(told[1])
         if sum(is_learnt) < len(is_learnt):  # of no batch, or of types that a batch does not reach: others may have gradients there
@@ -157,7 +158,7 @@ class Ranks:
             return [value]
         said: list[Any] = [None] * self.num_ranks
         with _said(self.num_ranks):
-            dist.all_gather_object(said, value, self._group)
+            dist.all_gather_object(said, value, self.group)
         return said
 
 
@@ -170,8 +171,8 @@ def _said(num_ranks: int) -> Iterator[None]:
         if isinstance(error, PenstockError):
             raise
         raise PipelineError(
-            f"another of the {num_ranks} processes has ended, or was silent for {TIMEOUT.seconds // 60} minutes: see what it says; start all "
-            f"again, and {argument('resume', True)} goes on from the last checkpoint"
+            f"another of the {num_ranks} processes has ended, or was silent for {TIMEOUT.seconds // 60} minutes: see what it says; start "
+            f"all again, and {argument('resume', True)} goes on from the last checkpoint"
         ) from error
 
 

@@ -11,7 +11,8 @@ import math
 import os
 import time
 from collections import deque
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from penstock.errors import (
 from penstock.feed import NeighborLoader
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
+from penstock.order.by_name import SPLIT
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.store import Store
@@ -47,6 +49,7 @@ from penstock.train.inference import infer, infer_sampled, infer_typed
 from penstock.train.learner import Learner, Outcome
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer, Result
+from penstock.train.parts import PartsStore, joined
 from penstock.train.predictions import predictions_path, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
 
@@ -67,7 +70,8 @@ def train(
     predictions: str | os.PathLike[str] | None = None,
     group: Any = None,
 ) -> Result:
-    """Train a standard model on a store; all processes of a group together, where `torch.distributed` has been initialised.
+    """Train a standard model on a store; all processes of a group together, where `torch.distributed` has been initialised, also on a
+    partition of one.
 
     Args:
         config: of the run; with `resume`, what was saved must agree in everything that decides the batches and the model; threads,
@@ -89,15 +93,13 @@ def train(
         PipelineError: another process failed, or ended.
     """
     folder, ranks = Path(out), Ranks.of(group)
-
-    def begin() -> tuple[_Run, Path | None]:
-        file = predictions_path(predictions)
-        refuse_in_store(folder)
-        return _Run(config, folder, observer or Observer(), ranks), file  # refuses most of what cannot work before the folder is made
-
-    run, file = ranks.agree(begin)
-    lock = lock_folder(folder) if ranks.is_first else nullcontext()
-    with ranks.entered(lock):
+    file = ranks.agree(lambda: predictions_path(predictions))
+    ranks.agree(lambda: refuse_in_store(folder))
+    with joined(config.store, ranks) as graph, ExitStack() as stack:
+        store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(graph, ranks, config.split)
+        # refuses most of what cannot work before the folder is made
+        run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
+        stack.enter_context(ranks.entered(lock_folder(folder) if ranks.is_first else nullcontext()))
         result = run.go(resume)
         if file is not None:
             run.observer.note(f"predicting the class of every node, into {file}")
@@ -106,8 +108,10 @@ def train(
         return result
 
 
-def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order:
-    """Prepare the order of the train nodes."""
+def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order | str:
+    """Prepare the order of the train nodes; that of a partition is made where its book is."""
+    if plan.order == SPLIT:
+        return SPLIT
     seeds = data.target, data.parts["train"]
     return order_by_name(plan.order, data.graph, seeds, data.labels, seed=config.seed, batch_size=config.batch_size)
 
@@ -115,23 +119,27 @@ def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order:
 class _Run:
     """One run in the making; all its state is in `_state()`."""
 
-    def __init__(self, config: TrainConfig, folder: Path, observer: Observer, ranks: Ranks) -> None:
+    def __init__(self, config: TrainConfig, store: Store | PartsStore, folder: Path, observer: Observer, ranks: Ranks) -> None:
         keep_freed_memory()
         cores = max(usable_cores() // ranks.num_here, 1)
-        if config.torch_threads or cores < torch.get_num_threads():  # torch counts cores, whatever time a container has on them
+        if (
+            config.torch_threads or ranks.num_here > 1 or cores < torch.get_num_threads()
+        ):  # torch counts cores, whatever time a container has on them
             torch.set_num_threads(config.torch_threads or cores)
-        self.config, self.folder, self.observer, self.ranks = config, folder, observer, ranks
+        self.config, self.store, self.folder, self.observer, self.ranks = config, store, folder, observer, ranks
         if ranks.num_ranks > 1 and config.evaluation == "full":
             raise NotSupportedError(
                 f"{argument('evaluation', 'full')} is for one process, and these are {ranks.num_ranks}: leave it out, or evaluate "
                 f"afterwards, by one process with {argument('resume', True)} and {argument('predictions', ...)}"
             )
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
-        self.plan = config.plan().resolved(has_device=config.device != "cpu")
+        plan = config.plan()
+        if config.order is None and plan.order == "random" and isinstance(store, PartsStore):
+            plan = replace(plan, order=SPLIT)
+        self.plan = plan.resolved(has_device=config.device != "cpu")
         self._saved = ""  # where the checkpoint stands
         self._setup_s = 0.0  # before the first batch: finding out what is hot, filling caches
-        self.store = Store.open(config.store)
-        self.data: TrainingData = read_training_data(self.store, config)
+        self.data: TrainingData = read_training_data(store, config)
         self.learner = Learner(config, self.data, device, ranks)
         self.history: list[EpochRecord] = []
         self.record = EpochRecord(0)
@@ -281,8 +289,11 @@ class _Run:
 
     def _check_bytes(self) -> None:
         """Raise if a file of the store was written to: what was read since the last checkpoint is not to be trusted, nor saved."""
+        store = self.store
+        if not isinstance(store, Store):
+            return
         try:
-            self.ranks.agree(lambda: check_bytes(self.store))
+            self.ranks.agree(lambda: check_bytes(store))
         except CorruptStoreError as error:
             again = f"{MAKE_AGAIN}, and go on from the last checkpoint by {argument('resume', True)}"
             raise CorruptStoreError(f"{error}: {again}") from error
@@ -290,8 +301,11 @@ class _Run:
     def _check_store(self) -> None:
         """Raise if the store is not there any more. What is open keeps its bytes, so what was trained is sound, and saved first."""
         self._check_bytes()
+        store = self.store
+        if not isinstance(store, Store):
+            return
         try:
-            self.ranks.agree(lambda: check_place(self.store))
+            self.ranks.agree(lambda: check_place(store))
         except (StoreError, PipelineError) as error:
             self._save()
             if isinstance(error, PipelineError):

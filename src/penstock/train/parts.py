@@ -1,0 +1,136 @@
+"""A partition as what a run trains on: the store that it was cut from, as far as a run reads it.
+
+In: a graph that was joined. Out: what `read_training_data` asks of a store. Labels are those of the nodes in the split, and are read once,
+where they are; features are only said to be there: the loader reads them from whoever has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import MissingFieldError, UsageError
+from penstock.exchange import PartitionedGraph, join
+from penstock.feed.inputs.parts import PartsInput
+from penstock.gather import TieredTable
+from penstock.partition import is_partition
+from penstock.partition.part import num_parts_at
+from penstock.records import EdgeType, Graph, NodeType
+from penstock.store import ArraySpec
+from penstock.train.ranks import Ranks
+
+
+@contextmanager
+def joined(path: str, ranks: Ranks) -> Iterator[PartitionedGraph | None]:
+    """Join the partition at a path, and take this process's place in it; None where it is none, but a store."""
+    if not any(ranks.gather(is_partition(path))):
+        yield None
+        return
+    num_parts = ranks.agree(lambda: num_parts_at(path))
+    if ranks.num_ranks == 1:
+        count = f"as many as it has parts, {num_parts}" if num_parts else "equally many for each part"
+        raise UsageError(f"{path} is a partition, which several processes train on together: start {count}, by torchrun")
+    with join(path, group=ranks.group) as graph:
+        ranks.place = graph.rank
+        yield graph
+
+
+class PartsStore:
+    """See above.
+
+    Args:
+        graph: joined by all.
+        ranks: of those who did.
+        split: whose nodes have labels here.
+    """
+
+    def __init__(self, graph: PartitionedGraph, ranks: Ranks, split: str | None) -> None:
+        self._joined, self._ranks, self._split = graph, ranks, split
+        self.path, self.digest = graph.part.path, graph.part.manifest.digest
+
+    @property
+    def num_nodes(self) -> dict[NodeType, int]:
+        """Of the whole graph."""
+        return self._joined.num_nodes
+
+    @property
+    def node_types(self) -> list[NodeType]:
+        """All of them."""
+        return list(self.num_nodes)
+
+    def node_fields(self, node_type: NodeType) -> dict[str, ArraySpec]:
+        """Name -> what is known of it; shapes are those of this part."""
+        return self._joined.part.manifest.nodes[node_type].fields
+
+    def graph(self) -> Graph:
+        """The topology, but for its neighbours."""
+        return self._joined.graph()
+
+    def node_field(self, name: str, node_type: NodeType) -> Any:
+        """Labels (y): `SomeLabels`. Of others, features, what has their shape and dtype: nobody reads its values."""
+        spec = self.node_fields(node_type)[name]
+        if name == "y":
+            return self._labels(node_type, spec)
+        return np.broadcast_to(np.zeros((), spec.storage_dtype), (self.num_nodes[node_type], *spec.shape[1:]))
+
+    def split_names(self, node_type: NodeType) -> list[str]:
+        """Names of its splits."""
+        return list(self._joined.part.manifest.nodes[node_type].splits)
+
+    def split(self, part: str, split: str | None, node_type: NodeType) -> np.ndarray:
+        """int64[n], ids of one part of a split."""
+        return self._joined.part.split(part, split, node_type)
+
+    def _labels(self, node_type: NodeType, spec: ArraySpec) -> SomeLabels:
+        """Those of the nodes in the split, which all processes tell each other."""
+        part, book = self._joined.part, self._joined.books[node_type]
+        known = []
+        for name in ("train", "val", "test"):
+            try:
+                known.append(self.split(name, self._split, node_type))
+            except MissingFieldError:
+                continue
+        ids = np.unique(np.concatenate([np.empty(0, np.int64), *known]))
+        ours = np.flatnonzero(book.owners(ids) == part.number)
+        values = np.empty((ids.size, *spec.shape[1:]), spec.storage_dtype)
+        for positions, rows in self._ranks.gather((ours, part.map(spec)[book.local(ids[ours], part.number)])):
+            values[positions] = rows
+        return SomeLabels(ids, values[:, 0] if values.shape[1:] == (1,) else values, self.num_nodes[node_type])
+
+    def input(self) -> PartsInput:
+        """What the training loader loads from."""
+        return _Features(self._joined)
+
+
+class SomeLabels:
+    """Labels of some nodes, looked up by id as in an array of all of them; there are none of the others.
+
+    Args:
+        ids: int64[n], ascending. values: [n, ...]. num_nodes: of the type.
+    """
+
+    def __init__(self, ids: np.ndarray, values: np.ndarray, num_nodes: int) -> None:
+        self._ids, self._values = ids, values
+        self.dtype, self.ndim, self.shape = values.dtype, values.ndim, (num_nodes, *values.shape[1:])
+
+    def __getitem__(self, nodes: Any) -> np.ndarray:
+        return self._values[np.searchsorted(self._ids, nodes)]
+
+    def max(self) -> Any:
+        """The largest."""
+        return self._values.max()
+
+
+class _Features(PartsInput):
+    """Features of nodes, and nothing of edges: nobody asks for it, and it would be read from others."""
+
+    def __init__(self, graph: PartitionedGraph) -> None:
+        super().__init__(graph)
+        self.graph = self.graph.without_edge_numbers()
+
+    def tables(self) -> dict[NodeType | EdgeType, TieredTable]:
+        """Of node types only."""
+        return {key: table for key, table in super().tables().items() if not isinstance(key, tuple)}
