@@ -1,0 +1,151 @@
+"""A process of a training by several, for tests: trains in several ways, one after the other, and says what came of each.
+
+python -m tests.train.ranked FOLDER WHAT ...    (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment)
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.train import Observer, TrainConfig, started_together, train
+
+SETTINGS = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=2, num_workers=0, lr=0.01, dropout=0.1, torch_threads=1)
+
+
+class Tell(Observer):
+    """Counts steps, and does something at one of them."""
+
+    def __init__(self, at=-1, what=lambda: None):
+        self.steps, self.notes, self._at, self._what = 0, [], at, what
+
+    def note(self, message):
+        self.notes.append(message)
+
+    def batch_done(self, record, batches_per_epoch):
+        self.steps += 1
+        if self.steps == self._at:
+            self._what()
+
+
+def run(folder, name, store="store", resume=False, observer=None, predictions=None, **options):
+    observer = observer or Tell()
+    try:
+        config = TrainConfig(store=str(folder / store), **SETTINGS | options)
+        result = train(config, folder / name, resume=resume, observer=observer, predictions=predictions)
+    except (PenstockError, KeyboardInterrupt) as error:
+        return {"error": type(error).__name__, "message": str(error), "steps": observer.steps}
+    return {
+        "digest": result.weights_digest, "val": result.val, "test": result.test, "steps": observer.steps, "notes": observer.notes,
+        "losses": [record.loss for record in result.history], "seeds": [record.num_seeds for record in result.history],
+        "evaluation": result.description["evaluation"],
+    }  # fmt: skip
+
+
+def whole(folder, rank):
+    return run(folder, "whole")
+
+
+def plain(folder, rank):
+    return run(folder, "plain", dropout=0.0, epochs=1)
+
+
+def gcn(folder, rank):
+    return run(folder, "gcn", model="gcn", num_workers=2, recipe="gnnlab")
+
+
+def typed(folder, rank):
+    return run(folder, "typed-run", store="typed")
+
+
+def few(folder, rank):
+    """One batch: of two processes one never has any."""
+    return run(folder, "few", batch_size=1024)
+
+
+def parts(folder, rank):
+    return run(folder, "parts-run", store="parts", order="random")
+
+
+def typed_parts(folder, rank):
+    return run(folder, "typed_parts", store="typed-parts", order="random", num_workers=2, policy="presample", cache="20%")
+
+
+def split(folder, rank):
+    """Saves after each step."""
+    return run(folder, "split", store="parts", checkpoint_every_s=0)
+
+
+def stop(folder, rank, name, **options):
+    """Rank 1 is told to end in the middle of an epoch."""
+    observer = Tell(2, lambda: rank == 1 and os.kill(os.getpid(), signal.SIGTERM))
+    return run(folder, name, observer=observer, **options)
+
+
+def interrupted(folder, rank):
+    return stop(folder, rank, "interrupted")
+
+
+def resumed(folder, rank):
+    return run(folder, "interrupted", resume=True)
+
+
+def interrupted_ahead(folder, rank):
+    """The same where steps are looked at late."""
+    return stop(folder, rank, "interrupted_ahead", device="cuda", epochs=1)
+
+
+def resumed_ahead(folder, rank):
+    return run(folder, "interrupted_ahead", resume=True, device="cuda", epochs=1)
+
+
+def ahead(folder, rank):
+    return run(folder, "ahead", device="cuda", epochs=1)
+
+
+def killed(folder, rank):
+    observer = Tell(6, lambda: rank == 1 and os.kill(os.getpid(), signal.SIGKILL))
+    return run(folder, "killed", observer=observer, checkpoint_every_s=0)
+
+
+def after_the_kill(folder, rank):
+    return run(folder, "killed", resume=True)
+
+
+def predicted(folder, rank):
+    return run(folder, "whole", resume=True, predictions=str(folder / "together.npy"))
+
+
+def fewer(folder, rank):
+    """Is left in the middle; for others to try to go on with."""
+    return stop(folder, rank, "stopped")
+
+
+def full(folder, rank):
+    return run(folder, "full", evaluation="full")
+
+
+def lost(folder, rank):
+    """Rank 1 finds no store."""
+    return run(folder, "lost", store="store" if rank == 0 else "nowhere")
+
+
+def weighted(folder, rank):
+    return run(folder, "weighted", store="parts", weight="w")
+
+
+def main():
+    folder, *whats = sys.argv[1:]
+    logging.basicConfig(level=logging.WARNING)
+    with started_together() as ranks:
+        for what in whats:
+            print(json.dumps(globals()[what](Path(folder), ranks.number)), flush=True)
+        if "killed" in whats:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

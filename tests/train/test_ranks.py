@@ -1,0 +1,207 @@
+"""Trainings by several processes: steps over the batches of all, the same over a store and over its parts, after any stop."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.errors import StateError, UsageError
+from penstock.feed import NeighborLoader
+from penstock.order import RandomOrder
+from penstock.store import Store
+from penstock.train import TrainConfig, checkpoint, train
+from penstock.train.data import read_training_data
+from penstock.train.learner import Learner
+from penstock.train.ranks import Ranks
+from tests.partitions import cut
+from tests.train.ranked import SETTINGS
+from tests.train.stores import make_store, make_typed_store
+
+NUM_RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A store and a typed one, and parts of both."""
+    path = tmp_path_factory.mktemp("runs")
+    cut(make_store(path / "store"), path / "parts", NUM_RANKS)
+    cut(make_typed_store(path / "typed"), path / "typed-parts", NUM_RANKS)
+    return path
+
+
+def start(command):
+    """Start the processes; of each its output, its errors and its exit code."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(NUM_RANKS), "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", *command], env=os.environ | known | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(NUM_RANKS)
+    ]  # fmt: skip
+    try:
+        return [(*process.communicate(timeout=120), process.returncode) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def start_and_ask(folder, *whats):
+    """What each of the processes said of each of the things it did."""
+    ended = start(["tests.train.ranked", str(folder), *whats])
+    assert [code for *_, code in ended] == [0] * NUM_RANKS, ended
+    assert not any("warning" in errors.lower() for _, errors, _ in ended), ended
+    said = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output, *_ in ended]
+    return {what: [lines[number] for lines in said] for number, what in enumerate(whats)}
+
+
+@pytest.fixture(scope="module")
+def killed(folder):
+    """Of each process, of which one was killed in a training: what it printed, its errors and its exit code."""
+    return start(["tests.train.ranked", str(folder), "killed"])
+
+
+@pytest.fixture(scope="module")
+def said(folder, killed):
+    whats = (
+        "whole", "plain", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead", "interrupted_ahead",
+        "resumed_ahead", "predicted", "full", "lost", "weighted", "fewer", "after_the_kill",
+    )  # fmt: skip
+    return start_and_ask(folder, *whats)
+
+
+def test_all_end_with_the_same(said):
+    for what in ("whole", "plain", "gcn", "typed", "few", "parts", "typed_parts", "split"):
+        first, second = said[what]
+        assert {**second, "notes": []} == {**first, "notes": []}, what
+        assert first["evaluation"] == "sampled"
+        assert first["val"] > 0
+
+
+def test_a_step_is_one_over_the_batches_of_all(folder, said):
+    """By hand, in one process: gradients of two batches, weighted by their seeds, and the last step over one."""
+    config = TrainConfig(store=str(folder / "store"), **SETTINGS | {"dropout": 0.0})
+    data = read_training_data(Store.open(config.store), config)
+    learner = Learner(config, data, torch.device("cpu"))
+    order = RandomOrder(data.parts["train"].size, config.seed)
+    loader = NeighborLoader(data.source(), [4, 3], data.parts["train"], batch_size=32, seed=0, order=order)
+    batches = list(loader)
+    assert len(batches) % NUM_RANKS == 1
+    losses = []
+    for first in range(0, len(batches), NUM_RANKS):
+        step = batches[first : first + NUM_RANKS]
+        of_batches = [learner.loss(batch)[0] for batch in step]
+        seeds = torch.tensor([float(batch.batch_size) for batch in step])
+        loss = (torch.stack(of_batches) * seeds).sum() / seeds.sum()
+        losses += [loss.item()] * int(seeds.sum())
+        learner.learn(loss, int(seeds.sum()))
+    assert said["plain"][0]["losses"] == pytest.approx([np.mean(losses)], rel=1e-5)
+    assert said["plain"][0]["seeds"] == [data.parts["train"].size]
+    assert said["plain"][0]["steps"] == -(-len(batches) // NUM_RANKS)
+    weights = checkpoint.load(folder / "plain" / "checkpoint.pt")["model"]
+    for name, expected in learner.weights().items():
+        assert torch.allclose(weights[name], expected, rtol=1e-4, atol=1e-6), name
+
+
+def test_parts_are_trained_on_as_the_store_is(said):
+    assert said["parts"][0]["digest"] == said["whole"][0]["digest"]
+    assert said["typed_parts"][0]["digest"] == said["typed"][0]["digest"]
+    assert said["split"][0]["digest"] != said["whole"][0]["digest"]
+
+
+def test_all_stop_at_the_same_step_and_go_on_as_if_they_had_not(said):
+    for one in said["interrupted"]:
+        assert (one["error"], one["steps"]) == ("KeyboardInterrupt", 3)
+    assert {one["digest"] for one in said["resumed"]} == {said["whole"][0]["digest"]}
+
+
+def test_all_stop_at_the_same_step_where_steps_are_looked_at_late(said):
+    first, second = said["interrupted_ahead"]
+    assert first == second
+    assert first["error"] == "KeyboardInterrupt"
+    assert {one["digest"] for one in said["resumed_ahead"]} == {said["ahead"][0]["digest"]}
+
+
+def test_one_that_is_killed(killed, said):
+    """The other says what to do, and what was saved goes on."""
+    assert [code for *_, code in killed] == [0, -signal.SIGKILL]
+    one = json.loads(killed[0][0])
+    assert (one["error"], one["steps"]) == ("PipelineError", 6)
+    assert "another of the 2 processes has ended" in one["message"]
+    assert "resume=True goes on" in one["message"]
+    assert said["after_the_kill"][0]["digest"] == said["whole"][0]["digest"]
+
+
+def test_not_by_another_number_of_processes(folder, said):
+    with pytest.raises(StateError, match="is trained by 2 processes, not by 1: a step is over a batch of each; start as many"):
+        train(TrainConfig(store=str(folder / "store"), **SETTINGS), folder / "stopped", resume=True)
+
+
+def test_predictions_are_those_of_one_process(folder, said):
+    """A run that is done may be gone on with by any number of processes: nothing more is trained."""
+    assert all(one["digest"] == said["whole"][0]["digest"] for one in said["predicted"])
+    assert any("predicting the class of every node" in note for note in said["predicted"][0]["notes"])
+    config = TrainConfig(store=str(folder / "store"), **SETTINGS | {"evaluation": "sampled"})
+    with pytest.raises(StateError, match="evaluation"):
+        train(config, folder / "whole", resume=True)
+    result = train(TrainConfig(store=str(folder / "store"), **SETTINGS), folder / "whole", resume=True, predictions=folder / "alone.npy")
+    assert (result.val, result.test) == (said["whole"][0]["val"], said["whole"][0]["test"])
+    together, alone = (np.load(folder / name) for name in ("together.npy", "alone.npy"))  # over sampled, and over all neighbours
+    assert together.shape == alone.shape
+    assert (together == alone).mean() > 0.8
+
+
+def test_what_is_refused_is_said_by_all(said):
+    for one in said["full"]:
+        assert one["message"].startswith("evaluation='full' is for one process, and these are 2: leave it out, or evaluate afterwards")
+    for one in said["weighted"]:
+        assert one["message"] == "weight='w': each process of a partition has a part of the edges only; leave it out"
+    first, second = said["lost"]
+    assert second["error"] == "NotAStoreError"
+    assert first["message"] == "process 1 of 2 failed (NotAStoreError): see what it says"
+
+
+def test_a_partition_is_not_for_one_process(folder, tmp_path):
+    with pytest.raises(UsageError, match="is a partition, which several processes train on together: start as many as it has parts, 2"):
+        train(TrainConfig(store=str(folder / "parts"), **SETTINGS), tmp_path / "run")
+    with pytest.raises(UsageError, match="start equally many for each part, by torchrun"):
+        train(TrainConfig(store=str(folder / "parts" / "part-0"), **SETTINGS), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command(folder, tmp_path):
+    """One of them speaks."""
+    options = ["--num-neighbors", "4,3", "--batch-size", "32", "--epochs", "1", "--hidden", "16", "--out", str(tmp_path / "run")]
+    (output, errors, code), (silent, nothing, other) = start(["penstock", "train", str(folder / "parts"), *options])
+    assert (code, other) == (0, 0)
+    assert (tmp_path / "run" / "report.html").exists()
+    assert "test accuracy" in output
+    assert "epoch   1" in errors
+    assert (silent, nothing) == ("", "")
+
+
+def test_the_command_without_the_others(tmp_path, monkeypatch, capsys):
+    from penstock.cli import run
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["train", str(tmp_path)]) == 2
+    assert "penstock: WORLD_SIZE is 2, and RANK is not set: start by torchrun, or unset WORLD_SIZE" in capsys.readouterr().err
+
+
+def test_one_alone_needs_nobody():
+    ranks = Ranks.of()
+    assert (ranks.number, ranks.num_ranks, ranks.is_first) == (0, 1, True)
+    assert ranks.gather(3) == [3]
+    assert ranks.from_first(lambda: 4) == 4
+    assert list(ranks.in_step([1, 2], 2, 2)) == [1, 2]
+    assert ranks.merge([np.arange(2), np.arange(3)]).tolist() == [0, 1, 0, 1, 2]
