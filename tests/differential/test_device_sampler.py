@@ -124,7 +124,7 @@ def test_hops_that_find_nothing(fanouts, uncounted, device, monkeypatch):
 def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, device):
     """From the third on: one to know how much memory it takes, one to write down what is asked. Smaller ones too, and of other epochs."""
     random = np.random.default_rng()
-    graph = typed_graph(random, hub_degree=300)
+    graph = typed_graph(random, hub_degree=100)
     fanouts = {edge_type: random.choice([0, 2, 4], 3).tolist() for edge_type in graph.adjacency} | {("paper", "cites", "paper"): [3, 2, 2]}
     sampler = NeighborSampler(graph, fanouts, replace=replace, seed=5)
     ours = device_sampler(sampler, device, topology, random_lists(random, graph) if topology == "pinned" else None)
@@ -153,8 +153,8 @@ def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, 
 
     one_by_one = DeviceSampler(sampler, ours.graph, is_recorded=False)
     workspace = one_by_one.workspace()
-    for batch in range(4):
-        compare(one_by_one, sampler, "paper", random.integers(0, 100, 20), workspace, batch=batch)
+    for batch in range(2):
+        compare(one_by_one, sampler, "paper", random.integers(0, 100, 9), workspace, batch=batch)
     assert workspace.run is None
 
 
