@@ -398,7 +398,7 @@ def test_settings_are_those_of_the_last_resume(store, tmp_path):
 @pytest.mark.parametrize(("error", "is_kept"), [(KeyboardInterrupt, True), (UsageError, False)])
 def test_settings_are_there_before_the_loader(error, is_kept, store, tmp_path, monkeypatch):
     """To find out what is hot may take as long as an epoch: who stops it there can resume; what is refused leaves nothing."""
-    monkeypatch.setattr("penstock.train.run.NeighborLoader", mock.Mock(side_effect=error))
+    monkeypatch.setattr("penstock.train.run._Loader", mock.Mock(side_effect=error))
     with pytest.raises(error):
         run(tmp_path / "new" / "run", store)
     assert (tmp_path / "new" / "run" / "config.json").exists() == is_kept
@@ -406,7 +406,7 @@ def test_settings_are_there_before_the_loader(error, is_kept, store, tmp_path, m
 
 
 def test_settings_that_are_refused_are_not_kept(store, tmp_path):
-    with mock.patch("penstock.train.run.NeighborLoader", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch("penstock.train.run._Loader", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         run(tmp_path, store)
     for before in ((tmp_path / "config.json").read_bytes(), b"\xff\xfe of somebody"):
         (tmp_path / "config.json").write_bytes(before)

@@ -56,7 +56,11 @@ def _training(
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
     order: Annotated[
-        str | None, typer.Option(help="Of the train nodes: random, proximity, community, sequential. (default: random)")
+        str | None,
+        typer.Option(
+            help="Of the train nodes: random, proximity, community, sequential; over a partition split, which is the default there: each "
+            "process has seeds of its part. (default: random)"
+        ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
     metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
@@ -179,7 +183,8 @@ def _train(
 ) -> None:
     """Train a standard model on a store; ends with a report. Killed, it goes on with --resume to the very same weights.
 
-    Started by torchrun (torchrun --nproc-per-node 2 -m penstock train STORE), several processes train it together.
+    Several processes, started by torchrun, train together: torchrun --nproc-per-node 2 -m penstock train STORE. STORE may be a partition
+    then.
     """
     out, predictions, resume = (given.pop(name) for name in ("out", "predictions", "resume"))
     settings = {**given, "store": str(store), "num_neighbors": parse_fanouts(given["num_neighbors"], given["layers"])}

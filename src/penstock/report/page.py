@@ -96,6 +96,10 @@ def _timeline(result: Result) -> str:
     return timeline.draw_timeline(shown) + f"<p>{_text(timeline.describe(shown, result.history))}</p>"
 
 
+OF_THE_FIRST = "times, memory, and what was read, are those of the first"
+"""What a report says where several trained together."""
+
+
 def _facts(result: Result) -> list[tuple[str, str]]:
     d = result.description
     scored = words.scored_parts(d)
@@ -107,6 +111,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *[(f"features: {name}", "none: each node learns a row of its own") for name in d["nodes"] if name not in d["features"]],
         *[(part, f"{count:,} nodes") for part, count in d["parts"].items()],
+        *([("processes", f"{d['num_ranks']}, each with batches of its own; {OF_THE_FIRST}")] if d["num_ranks"] > 1 else []),
         *([("weights", f"by {d['config']['weight']}, {words.num_bytes(d['weight_bytes'])}")] if d["weight_bytes"] else []),
         *([("plan", f"{d['plan']['recipe']}: {words.kept(d)}")] if d["plan"] else []),
         *([("memory", d["memory"])] if d["memory"] else []),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,14 +43,15 @@ class PartsStore:
     """See above.
 
     Args:
+        path: of the partition, or of the part.
         graph: joined by all.
         ranks: of those who did.
         split: whose nodes have labels here.
     """
 
-    def __init__(self, graph: PartitionedGraph, ranks: Ranks, split: str | None) -> None:
+    def __init__(self, path: str, graph: PartitionedGraph, ranks: Ranks, split: str | None) -> None:
         self._joined, self._ranks, self._split = graph, ranks, split
-        self.path, self.digest = graph.part.path, graph.part.manifest.digest
+        self.path, self.digest = Path(path), graph.part.manifest.digest
 
     @property
     def num_nodes(self) -> dict[NodeType, int]:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from penstock.errors import (
     PipelineError,
     StateError,
     StoreError,
+    UsageError,
     argument,
 )
 from penstock.feed import NeighborLoader
@@ -42,7 +44,7 @@ from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes
 from penstock.store.progress import hearing
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
-from penstock.train.config import TrainConfig
+from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.folder import interrupts_wait, lock_folder, refuse_in_store, write_json
 from penstock.train.inference import infer, infer_sampled, infer_typed
@@ -54,6 +56,9 @@ from penstock.train.predictions import predictions_path, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
 
 CHECKPOINT = "checkpoint.pt"
+OF_EACH_PROCESS = {"num_workers", "torch_threads", "store", "recipe", "device", "checkpoint_every_s", *PLAN_SETTINGS} - {"order"}
+"""Settings that may differ among processes that train together."""
+
 FROM_STATS = (
     "cache_bytes", "list_bytes", "loaded_bytes", "weight_bytes", "disks", "memory", "device_bytes", "devices", "sampling",
     "device_cache",
@@ -96,7 +101,8 @@ def train(
     file = ranks.agree(lambda: predictions_path(predictions))
     ranks.agree(lambda: refuse_in_store(folder))
     with joined(config.store, ranks) as graph, ExitStack() as stack:
-        store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(graph, ranks, config.split)
+        store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
+        ranks.agree(partial(_check_alike, store.digest, config, ranks.gather((store.digest, config))[0]))
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
         stack.enter_context(ranks.entered(lock_folder(folder) if ranks.is_first else nullcontext()))
@@ -114,6 +120,16 @@ def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order | s
         return SPLIT
     seeds = data.target, data.parts["train"]
     return order_by_name(plan.order, data.graph, seeds, data.labels, seed=config.seed, batch_size=config.batch_size)
+
+
+def _check_alike(digest: str, config: TrainConfig, first: tuple[str, TrainConfig]) -> None:
+    """Refuse to train together with a process whose store or settings would lead to other steps."""
+    if digest != first[0]:
+        raise UsageError(f"{config.store} has digest {digest}, and the store of process 0 has {first[0]}: give all processes the same")
+    ours, theirs = config.as_dict(), first[1].as_dict()
+    for name in ours.keys() - OF_EACH_PROCESS:
+        if ours[name] != theirs[name]:
+            raise UsageError(f"{argument(name, ours[name])}, and process 0 has {argument(name, theirs[name])}: give all processes the same")
 
 
 class _Run:
@@ -136,6 +152,8 @@ class _Run:
         plan = config.plan()
         if config.order is None and plan.order == "random" and isinstance(store, PartsStore):
             plan = replace(plan, order=SPLIT)
+        if config.huge_pages is None and ranks.num_here > 1:  # each would have a copy of what the page cache has once
+            plan = replace(plan, huge_pages=False)
         self.plan = plan.resolved(has_device=config.device != "cpu")
         self._saved = ""  # where the checkpoint stands
         self._setup_s = 0.0  # before the first batch: finding out what is hot, filling caches
@@ -262,16 +280,22 @@ class _Run:
         seconds_before, first = record.train_s, len(self.history) == record.epoch
         assert first, "history and record disagree"
         with interrupts_wait() as interrupted:
+
+            def wishes() -> int:
+                is_due = self.ranks.is_first and time.monotonic() - saved_at >= self.config.checkpoint_every_s
+                return STOP * bool(interrupted) | SAVE * is_due
+
             for batch in self.ranks.in_step(self.loader, self._num_steps, len(self.loader)):
                 stepped = time.perf_counter()
-                is_due = self.ranks.is_first and time.monotonic() - saved_at >= self.config.checkpoint_every_s
-                asked = self._step(batch, STOP * bool(interrupted) | SAVE * is_due)
+                asked = self._step(batch, wishes())
                 del batch  # its memory is another's while this thread waits
                 now = time.perf_counter()
                 record.step_s += now - stepped
                 record.train_s = seconds_before + now - started
                 record.num_batches += 1
                 self.observer.batch_done(record, self._num_steps)
+                if self.ranks.num_ranks == 1:  # nobody else is to hear of it
+                    asked = wishes()
                 if asked:
                     self._catch_up()
                     before = self._count_feed(before)

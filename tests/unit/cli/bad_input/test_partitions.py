@@ -66,10 +66,26 @@ def test_owners(store, tmp_path):
     assert not (tmp_path / "parts").exists()
 
 
-def test_partition_in_place_of_a_store(parts, capfd):
+def test_partition_in_place_of_a_store(parts):
     for path in (parts, parts / "part-0"):
-        said(capfd, "train", path, *TRAIN)
         refused(NotAStoreError, partition_store, path, parts.parent / "again", 2)
+
+
+def test_a_training_without_the_others(store, parts, capfd, monkeypatch, tmp_path):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert "start as many as it has parts, 2," in said(capfd, "train", parts, *TRAIN)
+    assert "start equally many for each part," in said(capfd, "train", parts / "part-0", *TRAIN)
+    said(capfd, "train", store, *TRAIN, "--order", "split")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    said(capfd, "train", store, *TRAIN)
+    for name, value in (("RANK", "0"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "none")):
+        monkeypatch.setenv(name, value)
+    said(capfd, "train", store, *TRAIN)
+    assert not list(here.iterdir())
 
 
 def test_what_join_is_given(store, parts):

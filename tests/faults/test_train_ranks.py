@@ -10,18 +10,20 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tests.faults.ranked import SETTINGS
+from tests.partitions import cut
+from tests.refusals import assert_in_table, refused
+from tests.train.stores import make_store, make_typed_store
 
-from penstock.errors import StateError, UsageError
+from penstock.errors import StateError
 from penstock.feed import NeighborLoader
 from penstock.order import RandomOrder
+from penstock.report.page import OF_THE_FIRST
 from penstock.store import Store
 from penstock.train import TrainConfig, checkpoint, train
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 from penstock.train.ranks import Ranks
-from tests.partitions import cut
-from tests.train.ranked import SETTINGS
-from tests.train.stores import make_store, make_typed_store
 
 NUM_RANKS = 2
 
@@ -56,7 +58,7 @@ def start(command):
 
 def start_and_ask(folder, *whats):
     """What each of the processes said of each of the things it did."""
-    ended = start(["tests.train.ranked", str(folder), *whats])
+    ended = start(["tests.faults.ranked", str(folder), *whats])
     assert [code for *_, code in ended] == [0] * NUM_RANKS, ended
     assert not any("warning" in errors.lower() for _, errors, _ in ended), ended
     said = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output, *_ in ended]
@@ -66,14 +68,14 @@ def start_and_ask(folder, *whats):
 @pytest.fixture(scope="module")
 def killed(folder):
     """Of each process, of which one was killed in a training: what it printed, its errors and its exit code."""
-    return start(["tests.train.ranked", str(folder), "killed"])
+    return start(["tests.faults.ranked", str(folder), "killed"])
 
 
 @pytest.fixture(scope="module")
 def said(folder, killed):
     whats = (
         "whole", "plain", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead", "interrupted_ahead",
-        "resumed_ahead", "predicted", "full", "lost", "weighted", "fewer", "after_the_kill",
+        "resumed_ahead", "predicted", "full", "lost", "weighted", "fewer", "after_the_kill", "unlike", "elsewhere",
     )  # fmt: skip
     return start_and_ask(folder, *whats)
 
@@ -119,7 +121,7 @@ def test_parts_are_trained_on_as_the_store_is(said):
 
 def test_all_stop_at_the_same_step_and_go_on_as_if_they_had_not(said):
     for one in said["interrupted"]:
-        assert (one["error"], one["steps"]) == ("KeyboardInterrupt", 3)
+        assert (one["error"], one["steps"]) == ("KeyboardInterrupt", 3)  # the others hear of it in the next step
     assert {one["digest"] for one in said["resumed"]} == {said["whole"][0]["digest"]}
 
 
@@ -135,14 +137,13 @@ def test_one_that_is_killed(killed, said):
     assert [code for *_, code in killed] == [0, -signal.SIGKILL]
     one = json.loads(killed[0][0])
     assert (one["error"], one["steps"]) == ("PipelineError", 6)
-    assert "another of the 2 processes has ended" in one["message"]
-    assert "resume=True goes on" in one["message"]
+    assert_in_table(one["message"])
     assert said["after_the_kill"][0]["digest"] == said["whole"][0]["digest"]
 
 
 def test_not_by_another_number_of_processes(folder, said):
-    with pytest.raises(StateError, match="is trained by 2 processes, not by 1: a step is over a batch of each; start as many"):
-        train(TrainConfig(store=str(folder / "store"), **SETTINGS), folder / "stopped", resume=True)
+    config = TrainConfig(store=str(folder / "store"), **SETTINGS)
+    refused(StateError, train, config, folder / "stopped", resume=True)
 
 
 def test_predictions_are_those_of_one_process(folder, said):
@@ -160,21 +161,20 @@ def test_predictions_are_those_of_one_process(folder, said):
 
 
 def test_what_is_refused_is_said_by_all(said):
-    for one in said["full"]:
-        assert one["message"].startswith("evaluation='full' is for one process, and these are 2: leave it out, or evaluate afterwards")
-    for one in said["weighted"]:
-        assert one["message"] == "weight='w': each process of a partition has a part of the edges only; leave it out"
-    first, second = said["lost"]
-    assert second["error"] == "NotAStoreError"
-    assert first["message"] == "process 1 of 2 failed (NotAStoreError): see what it says"
-
-
-def test_a_partition_is_not_for_one_process(folder, tmp_path):
-    with pytest.raises(UsageError, match="is a partition, which several processes train on together: start as many as it has parts, 2"):
-        train(TrainConfig(store=str(folder / "parts"), **SETTINGS), tmp_path / "run")
-    with pytest.raises(UsageError, match="start equally many for each part, by torchrun"):
-        train(TrainConfig(store=str(folder / "parts" / "part-0"), **SETTINGS), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    for what in ("full", "weighted"):
+        first, second = said[what]
+        assert first == second
+        assert_in_table(first["message"])
+    for what, error, message in (
+        ("lost", "NotAStoreError", "nowhere"),
+        ("unlike", "UsageError", "lr=0.02, and process 0 has lr=0.01: give all processes the same"),
+        ("elsewhere", "UsageError", "and the store of process 0 has"),
+    ):
+        first, second = said[what]
+        assert first["message"] == f"process 1 of 2 failed ({error}): see what it says"
+        assert second["error"] == error
+        assert message in second["message"]
+        assert_in_table(first["message"])
 
 
 def test_the_command(folder, tmp_path):
@@ -184,18 +184,10 @@ def test_the_command(folder, tmp_path):
     assert (code, other) == (0, 0)
     assert (tmp_path / "run" / "report.html").exists()
     assert "test accuracy" in output
+    assert "batches of 32 by each of 2 processes" in errors
     assert "epoch   1" in errors
+    assert OF_THE_FIRST in (tmp_path / "run" / "report.html").read_text()
     assert (silent, nothing) == ("", "")
-
-
-def test_the_command_without_the_others(tmp_path, monkeypatch, capsys):
-    from penstock.cli import run
-
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    assert run(["train", str(tmp_path)]) == 2
-    assert "penstock: WORLD_SIZE is 2, and RANK is not set: start by torchrun, or unset WORLD_SIZE" in capsys.readouterr().err
 
 
 def test_one_alone_needs_nobody():

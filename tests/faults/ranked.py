@@ -1,6 +1,6 @@
 """A process of a training by several, for tests: trains in several ways, one after the other, and says what came of each.
 
-python -m tests.train.ranked FOLDER WHAT ...    (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment)
+python -m tests.faults.ranked FOLDER WHAT ...    (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment)
 """
 
 import json
@@ -131,6 +131,15 @@ def full(folder, rank):
 def lost(folder, rank):
     """Rank 1 finds no store."""
     return run(folder, "lost", store="store" if rank == 0 else "nowhere")
+
+
+def unlike(folder, rank):
+    """Rank 1 is told something else; of what each has for itself, nothing is said."""
+    return run(folder, "unlike", num_workers=rank, lr=0.01 if rank == 0 else 0.02)
+
+
+def elsewhere(folder, rank):
+    return run(folder, "elsewhere", store="store" if rank == 0 else "typed")
 
 
 def weighted(folder, rank):
