@@ -132,6 +132,18 @@ def test_all_stop_at_the_same_step_where_steps_are_looked_at_late(said):
     assert {one["digest"] for one in said["resumed_ahead"]} == {said["ahead"][0]["digest"]}
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.version.cuda is None, reason="processes of their own need a GPU")
+def test_on_a_device(folder, monkeypatch):
+    """All on the same where there are fewer of them than processes."""
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    said = start_and_ask(folder, "ahead", "interrupted_ahead", "resumed_ahead")
+    for first, second in said.values():
+        assert {**second, "notes": []} == {**first, "notes": []}
+    assert said["interrupted_ahead"][0]["error"] == "KeyboardInterrupt"
+    assert said["resumed_ahead"][0]["losses"] == pytest.approx(said["ahead"][0]["losses"], rel=1e-3)
+
+
 def test_one_that_is_killed(killed, said):
     """The other says what to do, and what was saved goes on."""
     assert [code for *_, code in killed] == [0, -signal.SIGKILL]
