@@ -61,6 +61,11 @@ def typed(folder, rank):
     return run(folder, "typed-run", store="typed")
 
 
+def bare(folder, rank):
+    """Nodes that learn rows of their own."""
+    return run(folder, "bare-run", store="bare", dropout=0.0, epochs=1, num_neighbors=(2, 2), weight_decay=0.01)
+
+
 def few(folder, rank):
     """One batch: of two processes one never has any."""
     return run(folder, "few", batch_size=1024)

@@ -79,3 +79,4 @@ def test_a_step_leaves_no_gradients(tmp_path):
     assert all(weight.grad is None for weight in learner.model.parameters())
     assert any((before[name] != now).any() for name, now in learner.weights().items())
     assert learner.optimizer.defaults["fused"]
+    assert learner.model.rows.take_gradient() is None

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from penstock.errors import InputError, MissingFieldError, NotSupportedError, PenstockError, UsageError, argument, damaged
+from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError, argument, damaged
 from penstock.feed.inputs import ArrayInput
 from penstock.records import NODE, EdgeType, Graph, NodeType
 from penstock.sample.weights import Weights, store_weights, with_weights
 from penstock.store import ArraySpec, Store
-from penstock.store.budget import format_bytes
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
 from penstock.train.parts import PartsStore
@@ -26,10 +25,7 @@ from penstock.train.typed_models import TypedGNN
 logger = logging.getLogger("penstock")
 
 MAX_EMBEDDING_BYTES = 4 << 30
-"""Weights, gradients and Adam's moments of the embeddings that stand in for missing features, at most."""
-
-MUCH_EMBEDDING_BYTES = 256 << 20
-"""Of them, that a step takes long to update."""
+"""Weights and Adam's moments of the embeddings that stand in for missing features, at most."""
 
 
 @dataclass(slots=True)
@@ -106,18 +102,14 @@ class TrainingData:
         )  # fmt: skip
 
     def _check_embeddings(self, without: list[NodeType], hidden: int) -> None:
-        """Refuse embeddings of these types that would take too much; say what many of them cost."""
-        needed = sum(16 * self.graph.num_nodes[t] * hidden for t in without)
+        """Refuse embeddings of these types that would take too much."""
+        needed = sum(12 * self.graph.num_nodes[t] * hidden for t in without)
         who = "the nodes have" if self.graph.is_homogeneous else f"node types {without} have"
         if needed > MAX_EMBEDDING_BYTES:
             raise UsageError(
                 f"{who} no features; embeddings for them would take {needed / 2**30:.1f} GiB: "
                 f"give features, or a smaller {argument('hidden')} than {hidden}"
             )
-        if needed > MUCH_EMBEDDING_BYTES:
-            cost = f"{format_bytes(needed)} with what Adam keeps, and each step updates all of them"
-            faster = f"features, or a smaller {argument('hidden')} than {hidden}, make it faster"
-            logger.warning(PenstockError(f"{who} no features: embeddings for them take {cost}; {faster}"))
 
 
 def read_training_data(store: Store | PartsStore, config: TrainConfig) -> TrainingData:

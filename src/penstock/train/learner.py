@@ -21,6 +21,7 @@ from penstock.train.data import TrainingData
 from penstock.train.inference import degrees_of
 from penstock.train.models import GNN
 from penstock.train.ranks import SAVE, STOP, Ranks
+from penstock.train.rows import LearntRows, RowAdam
 
 STEPS_AHEAD = 2
 """Steps that a device may be asked for before the host looks at what the first of them came to."""
@@ -59,6 +60,9 @@ class Outcome:
 class Learner:
     """A model in training. On a device it waits for nothing: labels and degrees lie there, and outcomes are looked at some steps late.
 
+    Rows that nodes learn in place of features have an optimizer of their own, which updates those of a batch and leaves the others as they
+    are: a step takes as long on a large graph as on a small one.
+
     Args:
         config, data: what is trained on what.
         device: where (see `tensor_device`); the CPU under Triton's interpreter.
@@ -71,7 +75,8 @@ class Learner:
         self.model = data.make_model(config).to(device)
         if self._ranks.place:
             torch.manual_seed((config.seed + self._ranks.place) % (1 << 64))
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True)
+        self._decay = config.weight_decay
+        self._make_optimizers()
         self.steps_ahead, self._labels_there, self._degrees_there = 0, None, None
         if config.device != "cpu":
             self.steps_ahead = STEPS_AHEAD
@@ -95,15 +100,22 @@ class Learner:
         return self._outcome(number, self.learn(loss, len(labels), wishes), logits, labels, wishes)
 
     def learn(self, loss: torch.Tensor | None, num_seeds: int, wishes: int = 0) -> torch.Tensor:
-        """Take the step that the losses of all processes ask for. Gradients are gone then: rows that are learnt have as many as the graph
-        has nodes. Arguments and result as of `Ranks.share_step`."""
+        """Take the step that the losses of all processes ask for. Gradients are gone then. Arguments and result as of
+        `Ranks.share_step`."""
         if loss is not None:
             with set_multithreading_enabled(False):  # a thread of its own for one device would wake up and be waited for
                 loss.backward()
-        told = self._ranks.share_step(self.model, loss, num_seeds, wishes)
+        told = self._ranks.share_step(self._weights, loss, num_seeds, wishes)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        self.row_optimizer.step(self._ranks.share_rows(self._tables, num_seeds, told))
         return told
+
+    def _make_optimizers(self) -> None:
+        self._weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        self._tables = [module for module in self.model.modules() if isinstance(module, LearntRows)]
+        self.optimizer = torch.optim.Adam(self._weights, lr=self._lr, weight_decay=self._decay, fused=True)
+        self.row_optimizer = RowAdam(self._tables, self._lr, self._decay)
 
     def _outcome(self, number: int, told: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, wishes: int) -> Outcome:
         """Send it to the host, behind all that was asked of the device so far."""
@@ -129,7 +141,7 @@ class Learner:
         apart = copy.copy(self)
         apart._ranks = Ranks()
         apart.model = copy.deepcopy(self.model).train()
-        apart.optimizer = torch.optim.Adam(apart.model.parameters(), lr=self._lr, fused=True)
+        apart._make_optimizers()
         return lambda batch: apart.step(0, batch, 0)
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -138,7 +150,7 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """What the next steps of all processes follow from."""
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "rows": self.row_optimizer.state()}
 
     def random_state(self) -> dict[str, Any]:
         """What only this process's follow from."""
@@ -151,6 +163,7 @@ class Learner:
         moments = state["optimizer"]["state"]
         self._check_moments(moments)
         self.optimizer.load_state_dict({"state": moments, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        self.row_optimizer.restore(state.get("rows", []))
         torch.set_rng_state(state["random"])
         if self.device.type != "cpu" and "device_random" in state:
             torch.cuda.set_rng_state(state["device_random"], self.device)
@@ -162,7 +175,7 @@ class Learner:
         def form(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
             return {name: (each.layout, each.shape, each.dtype, each.stride()) for name, each in tensors.items()}
 
-        weights = dict(enumerate(self.model.parameters()))
+        weights = dict(enumerate(self._weights))
         for number, kept in states.items():
             if form(kept) != form({"exp_avg": weights[number], "exp_avg_sq": weights[number], "step": torch.ones(())}):
                 raise ValueError("what Adam kept is of another model")

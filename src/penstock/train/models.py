@@ -18,6 +18,7 @@ from torch_geometric.nn import GINConv
 from penstock.errors import UsageError
 from penstock.feed import Layer
 from penstock.train.convs import Gat, Gcn, Gin, Sage
+from penstock.train.rows import LearntRows
 
 
 class GNN(nn.Module):
@@ -37,7 +38,7 @@ class GNN(nn.Module):
         super().__init__()
         self.kind, self.num_layers = kind, len(sizes) - 1
         self.dropouts = [input_dropout] + [dropout] * (self.num_layers - 1)
-        self.rows: nn.Embedding | None = None if num_embedded is None else nn.Embedding(num_embedded, sizes[0])
+        self.rows: LearntRows | None = None if num_embedded is None else LearntRows(num_embedded, sizes[0])
         pairs = list(pairwise(sizes))
         self.convs = nn.ModuleList([_make_conv(kind, i == self.num_layers - 1, *pair, dropout, heads) for i, pair in enumerate(pairs)])
 

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from penstock.errors import PenstockError, PipelineError, UsageError, argument, line_of
+from penstock.train.rows import Gradient, LearntRows
 
 T = TypeVar("T")
 
@@ -107,21 +108,20 @@ class Ranks:
         """Yield this process's batches, then None for the steps of the epoch in which only others have one."""
         return itertools.chain(batches, itertools.repeat(None, num_steps - num_own))
 
-    def share_step(self, model: nn.Module, loss: Tensor | None, num_seeds: int, wishes: int) -> Tensor:
-        """Make the gradients of a model the means over the seeds of all processes' batches. Waits for the others.
+    def share_step(self, parameters: list[nn.Parameter], loss: Tensor | None, num_seeds: int, wishes: int) -> Tensor:
+        """Make gradients the means over the seeds of all processes' batches. Waits for the others.
 
         Args:
-            model: whose gradients are those of this process's mean loss; without any where it has no batch.
+            parameters: whose gradients are those of this process's mean loss; without any where it has no batch.
             loss: the mean over this process's seeds; None: it has no batch in this step.
             num_seeds: of its batch. wishes: STOP, SAVE, their sum, or 0.
         Returns:
             float32[4]: the mean loss over the seeds of all, how many seeds these are, and how many processes want to stop, to save; where
-            the model is. Of a process alone float32[1].
+            they are. Of a process alone float32[1].
         """
         if self.num_ranks == 1:
             assert loss is not None, "one process alone has every batch"
             return loss.detach().view(1)
-        parameters = list(model.parameters())
         flat = self._memory(parameters)
         starts = itertools.accumulate((p.numel() for p in parameters), initial=0)
         views = [flat[start : start + p.numel()].view_as(p) for start, p in zip(starts, parameters, strict=False)]
@@ -145,6 +145,42 @@ class Ranks:
         for p, view, count in zip(parameters, views, is_learnt, strict=True):
             p.grad = view if count else None
         return told.clone()
+
+    def share_rows(self, tables: list[LearntRows], num_seeds: int, told: Tensor) -> list[Gradient | None]:
+        """The same for learnt rows: each process sends those of its batch. Takes the gradients of the tables, and returns them as means
+        over the seeds of all; None where no process has any.
+
+        Args:
+            tables: whose rows are learnt.
+            num_seeds: of this process's batch. told: what `share_step` has returned.
+        """
+        gradients = [table.take_gradient() for table in tables]
+        if self.num_ranks == 1 or not tables:
+            return gradients
+        counts = self._exchange([None if each is None else each[0].numel() for each in gradients])
+        shared: list[Gradient | None] = []
+        for table, gradient, of_each in zip(tables, gradients, zip(*counts, strict=True), strict=True):
+            if all(count is None for count in of_each):
+                shared.append(None)
+                continue
+            nothing = told.new_empty(0, dtype=torch.int64), told.new_empty(0, table.weight.shape[1])
+            ids, rows = gradient or nothing
+            all_ids, all_rows = self._gather_rows(ids, of_each), self._gather_rows(rows * num_seeds, of_each)
+            distinct, places = torch.cat(all_ids).unique(return_inverse=True)
+            sums = rows.new_zeros(distinct.numel(), rows.shape[1])
+            for of_one, its_places in zip(all_rows, places.split([one.numel() for one in all_ids]), strict=True):
+                sums.index_add_(0, its_places, of_one)  # one after the other: the same sums everywhere
+            shared.append((distinct, sums.div_(told[1])))
+        return shared
+
+    def _gather_rows(self, own: Tensor, counts: tuple[int | None, ...]) -> list[Tensor]:
+        """What each process has, of which the first dimension is `counts`; as many are sent by each as the longest has."""
+        sent = own.new_zeros(max(count or 0 for count in counts), *own.shape[1:])
+        sent[: len(own)] = own
+        everyones = [torch.empty_like(sent) for _ in counts]
+        with _said(self.num_ranks):
+            dist.all_gather(everyones, sent, group=self.group)
+        return [each[: count or 0] for each, count in zip(everyones, counts, strict=True)]
 
     def _memory(self, parameters: list[nn.Parameter]) -> Tensor:
         """float32: gradients, whether there are any, and what is told; the same memory in each step."""

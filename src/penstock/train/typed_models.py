@@ -15,6 +15,7 @@ from torch_geometric.nn.module_dict import ModuleDict
 from penstock.feed import TypedLayer
 from penstock.records import EdgeType, NodeType
 from penstock.train.convs import Hgt, Sage
+from penstock.train.rows import LearntRows
 
 
 class TypedGNN(nn.Module):
@@ -52,7 +53,7 @@ class TypedGNN(nn.Module):
         self.dropout, self.input_dropout = dropout, input_dropout
         self._edge_types = edge_types
         self.inputs = nn.ModuleDict(
-            {_safe(t): nn.Embedding(num_nodes[t], hidden) if width is None else nn.Linear(width, hidden) for t, width in widths.items()}
+            {_safe(t): LearntRows(num_nodes[t], hidden) if width is None else nn.Linear(width, hidden) for t, width in widths.items()}
         )
         metadata = ([_safe(t) for t in widths], [_safe_ends(e) for e in edge_types])
         if kind == "hgt":
@@ -66,7 +67,7 @@ class TypedGNN(nn.Module):
     def encode(self, node_type: NodeType, x: Tensor) -> Tensor:
         """Bring features (or, for types without features, node ids) to the common width."""
         encoder = self.inputs[_safe(node_type)]
-        return encoder(x) if isinstance(encoder, nn.Embedding) else encoder(F.dropout(x, self.input_dropout, self.training)).relu()
+        return encoder(x) if isinstance(encoder, LearntRows) else encoder(F.dropout(x, self.input_dropout, self.training)).relu()
 
     def layer(self, i: int, x: dict[NodeType, Tensor], layer: TypedLayer) -> dict[NodeType, Tensor]:
         """Apply layer i to float[num_src, hidden] per node type; returns float[num_dst, hidden] per node type."""

@@ -1,0 +1,96 @@
+"""Rows that nodes learn in place of features: those of a batch are read, get gradients, and are updated; the others stay as they are.
+
+In: ids of distinct nodes. Out: their rows; after the backward pass, gradients of these alone. So a step takes as long on a large graph as
+on a small one, and several processes tell each other only the rows of their batches. Source: DistDGLv2 5.4, sparse embeddings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+BETAS, EPS = (0.9, 0.999), 1e-8
+"""As of torch's Adam."""
+
+Gradient = tuple[Tensor, Tensor]
+"""int64[n] distinct ids, float[n, width] gradients of their rows."""
+
+
+class LearntRows(nn.Module):
+    """A row for each node.
+
+    Args:
+        num_nodes, width: of the table; rows begin as those of torch's Embedding.
+    """
+
+    def __init__(self, num_nodes: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_nodes, width), requires_grad=False)  # autograd sees the rows that were read
+        self._read: Gradient | None = None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """float[n, width]: the rows of int64[n] distinct nodes; their gradient is `take_gradient`'s."""
+        rows = self.weight[ids].requires_grad_(torch.is_grad_enabled())
+        self._read = (ids, rows) if rows.requires_grad else None
+        return rows
+
+    def take_gradient(self) -> Gradient | None:
+        """Of the rows read last; None where no loss came to them. It is gone then."""
+        read, self._read = self._read, None
+        return None if read is None or read[1].grad is None else (read[0], read[1].grad)
+
+
+class RowAdam:
+    """Adam over the rows of a batch: moments of the others wait, as in torch's SparseAdam.
+
+    Args:
+        tables: whose rows are learnt.
+        lr, decay: as of Adam; rows decay when they are read.
+    """
+
+    def __init__(self, tables: list[LearntRows], lr: float, decay: float) -> None:
+        self._tables, self._lr, self._decay = tables, lr, decay
+        self._kept: list[dict[str, Any]] = [{} for _ in tables]
+
+    def step(self, gradients: list[Gradient | None]) -> None:
+        """Update the rows that have gradients, table by table."""
+        for table, kept, gradient in zip(self._tables, self._kept, gradients, strict=True):
+            if gradient is None:
+                continue
+            (ids, change), weight = gradient, table.weight
+            if not kept:
+                kept |= {"exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight), "step": 0}
+            kept["step"] += 1
+            rows = weight[ids]
+            if self._decay:
+                change = change.add(rows, alpha=self._decay)
+            mean, square = kept["exp_avg"][ids].lerp_(change, 1 - BETAS[0]), kept["exp_avg_sq"][ids].mul_(BETAS[1])
+            square.addcmul_(change, change, value=1 - BETAS[1])
+            kept["exp_avg"][ids], kept["exp_avg_sq"][ids] = mean, square
+            of_mean, of_square = (1 - beta ** kept["step"] for beta in BETAS)
+            weight[ids] = rows.addcdiv_(mean, square.sqrt_().add_(EPS * of_square**0.5), value=-self._lr * of_square**0.5 / of_mean)
+
+    def state(self) -> list[dict[str, Any]]:
+        """What is kept of each table; nothing where no loss came to it."""
+        return [dict(kept) for kept in self._kept]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        """Go on from there; ValueError where that could not be what is kept of these tables."""
+        if len(state) != len(self._tables):
+            raise ValueError("what Adam kept of learnt rows is of another model")
+        for table, kept in zip(self._tables, state, strict=True):
+            weight = table.weight
+            tensors = [kept[name] for name in ("exp_avg", "exp_avg_sq")] if kept else []
+            if any(
+                (one.layout, one.shape, one.dtype, one.stride()) != (weight.layout, weight.shape, weight.dtype, weight.stride())
+                for one in tensors
+            ):
+                raise ValueError("what Adam kept of learnt rows is of another model")
+            if kept and not (type(kept["step"]) is int and kept["step"] > 0):
+                raise ValueError(f"rows were updated {kept['step']!r} times")
+        self._kept = [
+            {name: one.to(table.weight.device) if torch.is_tensor(one) else one for name, one in kept.items()}
+            for table, kept in zip(self._tables, state, strict=True)
+        ]
