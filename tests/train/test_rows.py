@@ -1,10 +1,14 @@
 """Rows that nodes learn: those of a batch change as torch's SparseAdam has them, and no others."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
 
-from penstock.train.rows import LearntRows, RowAdam
+from penstock.kernels.update_rows import cpu, reference
+from penstock.train.rows import LearntRows, RowAdam, _update_on_device
+from tests.graphs import assert_same_bytes
 
 
 def run(table, optimizer, batches, targets):
@@ -31,6 +35,35 @@ def test_steps_are_those_of_torch(problem):
         weight.grad = torch.sparse_coo_tensor(ids[None], 2 * (rows - targets[ids]), weight.shape, check_invariants=True)
         theirs.step()
     assert torch.allclose(table.weight, weight, rtol=0, atol=1e-4)  # steps are of 0.1, whatever the gradient
+
+
+def test_kernels():
+    random = np.random.default_rng()
+    for width in (1, 7, 16, 100):
+        tables = [random.standard_normal((40, width)).astype(np.float32) for _ in range(3)]
+        tables[2] **= 2
+        ids, gradient = random.permutation(40)[:25], random.standard_normal((25, width)).astype(np.float32)
+        numbers = (np.float32(0.1), np.float32(0.001)), np.float32(0.01), np.float32(0.3), np.float32(1e-8)
+        ours, expected = ([table.copy() for table in tables] for _ in range(2))
+        cpu.update(*ours, ids, gradient, *numbers)
+        reference.update(*expected, ids, gradient, *numbers)
+        for one, other in zip(ours, expected, strict=True):
+            assert_same_bytes(one, other)
+
+
+def test_a_device_does_the_same(problem):
+    table, batches, targets = problem
+    other = LearntRows(50, 6)
+    other.load_state_dict(table.state_dict())
+    run(table, RowAdam([table], 0.1, 0.1), batches, targets)
+    with mock.patch("penstock.train.rows.update", side_effect=as_a_device):
+        run(other, RowAdam([other], 0.1, 0.1), batches, targets)
+    assert torch.allclose(table.weight, other.weight, rtol=0, atol=1e-4)
+
+
+def as_a_device(*arguments):
+    *arrays, rates, decay, size, eps = arguments
+    _update_on_device(*map(torch.from_numpy, arrays), float(decay), float(size), float(eps))
 
 
 def test_other_rows_stay_as_they_are(problem):
