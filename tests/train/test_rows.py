@@ -62,7 +62,7 @@ def test_a_device_does_the_same(problem):
 
 
 def as_a_device(*arguments):
-    *arrays, rates, decay, size, eps = arguments
+    *arrays, _, decay, size, eps = arguments
     _update_on_device(*map(torch.from_numpy, arrays), float(decay), float(size), float(eps))
 
 

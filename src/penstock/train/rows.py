@@ -44,7 +44,7 @@ class LearntRows(nn.Module):
     def take_gradient(self) -> Gradient | None:
         """Of the rows read last; None where no loss came to them. It is gone then."""
         read, self._read = self._read, None
-        return None if read is None or read[1].grad is None else (read[0], read[1].grad)
+        return None if read is None or read[1].grad is None else (read[0], read[1].grad.contiguous())
 
 
 class RowAdam:

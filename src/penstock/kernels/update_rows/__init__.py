@@ -1,1 +1,1 @@
-"""A keyed random permutation of [0, n), one element at a time."""
+"""A step of Adam over some rows of a table."""
