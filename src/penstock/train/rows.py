@@ -70,10 +70,8 @@ class RowAdam:
             kept["step"] += 1
             of_mean, of_square = (1 - beta ** kept["step"] for beta in BETAS)
             root = of_square**0.5
-            tensors, numbers = (
-                (weight, kept["exp_avg"], kept["exp_avg_sq"], *gradient),
-                (self._decay, self._lr * root / of_mean, EPS * root),
-            )
+            tensors = weight, kept["exp_avg"], kept["exp_avg_sq"], *gradient
+            numbers = self._decay, self._lr * root / of_mean, EPS * root
             if weight.device.type == "cpu":
                 update(*(tensor.numpy() for tensor in tensors), _RATES, *map(np.float32, numbers))
             else:
@@ -88,12 +86,8 @@ class RowAdam:
         if len(state) != len(self._tables):
             raise ValueError("what Adam kept of learnt rows is of another model")
         for table, kept in zip(self._tables, state, strict=True):
-            weight = table.weight
-            tensors = [kept[name] for name in ("exp_avg", "exp_avg_sq")] if kept else []
-            if any(
-                (one.layout, one.shape, one.dtype, one.stride()) != (weight.layout, weight.shape, weight.dtype, weight.stride())
-                for one in tensors
-            ):
+            moments = [kept[name] for name in ("exp_avg", "exp_avg_sq")] if kept else []
+            if any(_form(one) != _form(table.weight) for one in moments):
                 raise ValueError("what Adam kept of learnt rows is of another model")
             if kept and not (type(kept["step"]) is int and kept["step"] > 0):
                 raise ValueError(f"rows were updated {kept['step']!r} times")
@@ -101,6 +95,10 @@ class RowAdam:
             {name: one.to(table.weight.device) if torch.is_tensor(one) else one for name, one in kept.items()}
             for table, kept in zip(self._tables, state, strict=True)
         ]
+
+
+def _form(tensor: Tensor) -> Any:
+    return tensor.layout, tensor.shape, tensor.dtype, tensor.stride()
 
 
 def _update_on_device(
