@@ -37,7 +37,7 @@ def run(folder, name, store="store", resume=False, observer=None, predictions=No
         config = TrainConfig(store=str(folder / store), **SETTINGS | options)
         result = train(config, folder / name, resume=resume, observer=observer, predictions=predictions)
     except (PenstockError, KeyboardInterrupt) as error:
-        return {"error": type(error).__name__, "message": str(error), "steps": observer.steps}
+        return {"error": type(error).__name__, "message": str(error), "steps": observer.steps, "is_said": getattr(error, "is_said", False)}
     return {
         "digest": result.weights_digest, "val": result.val, "test": result.test, "steps": observer.steps, "notes": observer.notes,
         "losses": [record.loss for record in result.history], "seeds": [record.num_seeds for record in result.history],
@@ -58,7 +58,7 @@ def gcn(folder, rank):
 
 
 def typed(folder, rank):
-    return run(folder, "typed-run", store="typed")
+    return run(folder, "typed-run", store="typed", dropout=0.0, epochs=1, weight_decay=0.1)
 
 
 def bare(folder, rank):
@@ -76,7 +76,8 @@ def parts(folder, rank):
 
 
 def typed_parts(folder, rank):
-    return run(folder, "typed_parts", store="typed-parts", order="random", num_workers=2, policy="presample", cache="20%")
+    more = dict(order="random", num_workers=2, policy="presample", cache="20%")
+    return run(folder, "typed_parts", store="typed-parts", dropout=0.0, epochs=1, weight_decay=0.1, **more)
 
 
 def split(folder, rank):
@@ -84,9 +85,9 @@ def split(folder, rank):
     return run(folder, "split", store="parts", checkpoint_every_s=0)
 
 
-def stop(folder, rank, name, **options):
+def stop(folder, rank, name, at=2, **options):
     """Rank 1 is told to end in the middle of an epoch."""
-    observer = Tell(2, lambda: rank == 1 and os.kill(os.getpid(), signal.SIGTERM))
+    observer = Tell(at, lambda: rank == 1 and os.kill(os.getpid(), signal.SIGTERM))
     return run(folder, name, observer=observer, **options)
 
 
@@ -96,6 +97,15 @@ def interrupted(folder, rank):
 
 def resumed(folder, rank):
     return run(folder, "interrupted", resume=True)
+
+
+def interrupted_late(folder, rank):
+    """After the last step of an epoch, for which rank 1 has no batch."""
+    return stop(folder, rank, "interrupted_late", at=4)
+
+
+def resumed_late(folder, rank):
+    return run(folder, "interrupted_late", resume=True)
 
 
 def interrupted_ahead(folder, rank):
@@ -121,7 +131,8 @@ def after_the_kill(folder, rank):
 
 
 def predicted(folder, rank):
-    return run(folder, "whole", resume=True, predictions=str(folder / "together.npy"))
+    """What the first says counts."""
+    return run(folder, "whole", resume=True, predictions=folder / "together.npy" if rank == 0 else None)
 
 
 def fewer(folder, rank):
@@ -141,6 +152,15 @@ def lost(folder, rank):
 def unlike(folder, rank):
     """Rank 1 is told something else; of what each has for itself, nothing is said."""
     return run(folder, "unlike", num_workers=rank, lr=0.01 if rank == 0 else 0.02)
+
+
+def other_order(folder, rank):
+    return run(folder, "other_order", recipe=None if rank == 0 else "bgl")
+
+
+def apart(folder, rank):
+    """Rank 1 has settings that do not go with a partition."""
+    return run(folder, "apart", store="parts", recipe=None if rank == 0 else "pyg")
 
 
 def elsewhere(folder, rank):

@@ -24,6 +24,7 @@ from penstock.train import TrainConfig, checkpoint, train
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 from penstock.train.ranks import Ranks
+from penstock.train.rows import LearntRows
 
 NUM_RANKS = 2
 
@@ -38,17 +39,18 @@ def folder(tmp_path_factory):
     return path
 
 
-def start(command):
+def start(command, num_ranks=NUM_RANKS, cwd=None):
     """Start the processes; of each its output, its errors and its exit code."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
-    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(NUM_RANKS), "OMP_NUM_THREADS": "1"}
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks), "OMP_NUM_THREADS": "1"}
+    known["PYTHONPATH"] = os.pathsep.join(sys.path)
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", *command], env=os.environ | known | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True,
+            text=True, cwd=cwd,
         )
-        for rank in range(NUM_RANKS)
+        for rank in range(num_ranks)
     ]  # fmt: skip
     try:
         return [(*process.communicate(timeout=120), process.returncode) for process in processes]
@@ -57,10 +59,10 @@ def start(command):
             process.kill()
 
 
-def start_and_ask(folder, *whats):
+def start_and_ask(folder, *whats, num_ranks=NUM_RANKS):
     """What each of the processes said of each of the things it did."""
-    ended = start(["tests.faults.ranked", str(folder), *whats])
-    assert [code for *_, code in ended] == [0] * NUM_RANKS, ended
+    ended = start(["tests.faults.ranked", str(folder), *whats], num_ranks)
+    assert [code for *_, code in ended] == [0] * num_ranks, ended
     assert not any("warning" in errors.lower() for _, errors, _ in ended), ended
     said = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output, *_ in ended]
     return {what: [lines[number] for lines in said] for number, what in enumerate(whats)}
@@ -77,6 +79,7 @@ def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "lost", "weighted", "fewer", "after_the_kill", "unlike", "elsewhere",
+        "other_order", "apart", "interrupted_late", "resumed_late",
     )  # fmt: skip
     return start_and_ask(folder, *whats)
 
@@ -89,40 +92,46 @@ def test_all_end_with_the_same(said):
         assert first["val"] > 0
 
 
-@pytest.mark.parametrize(("name", "settings"), [("plain", {}), ("bare", {"num_neighbors": (2, 2), "weight_decay": 0.01})])
-def test_a_step_is_one_over_the_batches_of_all(name, settings, folder, said):
+@pytest.mark.parametrize(
+    ("name", "store", "settings"),
+    [
+        ("plain", "store", {}),
+        ("bare", "bare", {"num_neighbors": (2, 2), "weight_decay": 0.01}),
+        ("typed", "typed", {"weight_decay": 0.1}),  # some weights have no gradient, and must not decay
+    ],
+)
+def test_a_step_is_one_over_the_batches_of_all(name, store, settings, folder, said):
     """By hand, in one process: gradients of two batches, weighted by their seeds, and the last step over one."""
-    store = {"plain": "store", "bare": "bare"}[name]
     config = TrainConfig(store=str(folder / store), **SETTINGS | {"dropout": 0.0} | settings)
     data = read_training_data(Store.open(config.store), config)
     learner = Learner(config, data, torch.device("cpu"))
     order = RandomOrder(data.parts["train"].size, config.seed)
-    loader = NeighborLoader(data.source(), list(config.num_neighbors), data.parts["train"], batch_size=32, seed=0, order=order)
-    batches = list(loader)
+    seeds = data.target, data.parts["train"]
+    batches = list(NeighborLoader(data.source(), list(config.num_neighbors), seeds, batch_size=32, seed=0, order=order))
     assert len(batches) % NUM_RANKS == 1
-    losses = []
+    sizes = [batch.batch_size if store != "typed" else batch[data.target].batch_size for batch in batches]
+    losses, tables = [], [each for each in learner.model.modules() if isinstance(each, LearntRows)]
     for first in range(0, len(batches), NUM_RANKS):
-        step = batches[first : first + NUM_RANKS]
-        shares = [batch.batch_size / sum(each.batch_size for each in step) for batch in step]
-        table = learner.model.rows
-        sums = None if table is None else torch.zeros_like(table.weight)
-        for share, batch in zip(shares, step, strict=True):
+        step = list(zip(batches, sizes, strict=True))[first : first + NUM_RANKS]
+        total = sum(size for _, size in step)
+        sums = [torch.zeros_like(table.weight) for table in tables]
+        are_read = [torch.zeros(len(each), dtype=torch.bool) for each in sums]
+        for batch, size in step:
             loss = learner.loss(batch)[0]
-            (share * loss).backward()
-            losses += [loss.item()] * batch.batch_size
-            if table is not None:
+            (loss * size / total).backward()
+            losses += [loss.item()] * size
+            for table, its_sums, is_read in zip(tables, sums, are_read, strict=True):
                 ids, rows = table.take_gradient()
-                sums[ids] += rows
+                its_sums[ids] += rows
+                is_read[ids] = True
         learner.optimizer.step()
         learner.optimizer.zero_grad()
-        if table is not None:
-            ids = torch.unique(torch.cat([batch.n_id for batch in step]))
-            learner.row_optimizer.step([(ids, sums[ids])])
+        learner.row_optimizer.step([(is_read.nonzero()[:, 0], its[is_read]) for its, is_read in zip(sums, are_read, strict=True)])
     one = said[name][0]
     assert one["losses"] == pytest.approx([np.mean(losses)], rel=1e-5)
     assert one["seeds"] == [data.parts["train"].size]
     assert one["steps"] == -(-len(batches) // NUM_RANKS)
-    weights = checkpoint.load(folder / ("plain" if name == "plain" else "bare-run") / "checkpoint.pt")["model"]
+    weights = checkpoint.load(folder / ("plain" if name == "plain" else f"{name}-run") / "checkpoint.pt")["model"]
     for key, expected in learner.weights().items():
         assert torch.allclose(weights[key], expected, rtol=1e-3, atol=1e-5), key
 
@@ -137,6 +146,9 @@ def test_all_stop_at_the_same_step_and_go_on_as_if_they_had_not(said):
     for one in said["interrupted"]:
         assert (one["error"], one["steps"]) == ("KeyboardInterrupt", 3)  # the others hear of it in the next step
     assert {one["digest"] for one in said["resumed"]} == {said["whole"][0]["digest"]}
+    for one in said["interrupted_late"]:
+        assert (one["error"], one["steps"]) == ("KeyboardInterrupt", 4)
+    assert {one["digest"] for one in said["resumed_late"]} == {said["whole"][0]["digest"]}
 
 
 def test_all_stop_at_the_same_step_where_steps_are_looked_at_late(said):
@@ -144,6 +156,8 @@ def test_all_stop_at_the_same_step_where_steps_are_looked_at_late(said):
     assert first == second
     assert first["error"] == "KeyboardInterrupt"
     assert {one["digest"] for one in said["resumed_ahead"]} == {said["ahead"][0]["digest"]}
+    assert said["ahead"][0]["losses"] == pytest.approx(said["whole"][0]["losses"][:1], rel=1e-5)
+    assert said["resumed_ahead"][0]["losses"] == pytest.approx(said["ahead"][0]["losses"], rel=1e-5)
 
 
 @pytest.mark.gpu
@@ -164,7 +178,9 @@ def test_one_that_is_killed(killed, said):
     one = json.loads(killed[0][0])
     assert (one["error"], one["steps"]) == ("PipelineError", 6)
     assert_in_table(one["message"])
-    assert said["after_the_kill"][0]["digest"] == said["whole"][0]["digest"]
+    after = said["after_the_kill"][0]
+    assert after["digest"] == said["whole"][0]["digest"]
+    assert after["notes"][-1] == "resumed at epoch 2, batch 1", "each step was saved"
 
 
 def test_not_by_another_number_of_processes(folder, said):
@@ -189,11 +205,14 @@ def test_predictions_are_those_of_one_process(folder, said):
 def test_what_is_refused_is_said_by_all(said):
     for what in ("full", "weighted"):
         first, second = said[what]
-        assert first == second
+        assert first["message"] == second["message"]
+        assert (first["is_said"], second["is_said"]) == (False, True)
         assert_in_table(first["message"])
     for what, error, message in (
         ("lost", "NotAStoreError", "nowhere"),
         ("unlike", "UsageError", "lr=0.02, and process 0 has lr=0.01: give all processes the same"),
+        ("other_order", "UsageError", "order='proximity', and process 0 has order='random': give"),
+        ("apart", "NotSupportedError", "rows and neighbour lists of a partition are with its processes"),
         ("elsewhere", "UsageError", "and the store of process 0 has"),
     ):
         first, second = said[what]
@@ -204,16 +223,35 @@ def test_what_is_refused_is_said_by_all(said):
 
 
 def test_the_command(folder, tmp_path):
-    """One of them speaks."""
-    options = ["--num-neighbors", "4,3", "--batch-size", "32", "--epochs", "1", "--hidden", "16", "--out", str(tmp_path / "run")]
-    (output, errors, code), (silent, nothing, other) = start(["penstock", "train", str(folder / "parts"), *options])
-    assert (code, other) == (0, 0)
-    assert (tmp_path / "run" / "report.html").exists()
+    """One of them speaks, chooses the folder of the run, and says why it is refused."""
+    options = ["--num-neighbors", "4,3", "--batch-size", "32", "--epochs", "1", "--hidden", "16"]
+    (output, errors, code), *others = start(["penstock", "train", str(folder / "parts"), *options], cwd=tmp_path)
+    assert code == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["parts-1"]
     assert "test accuracy" in output
     assert "batches of 32 by each of 2 processes" in errors
     assert "epoch   1" in errors
-    assert OF_THE_FIRST in (tmp_path / "run" / "report.html").read_text()
-    assert (silent, nothing) == ("", "")
+    assert OF_THE_FIRST in (tmp_path / "runs" / "parts-1" / "report.html").read_text()
+    assert others == [("", "", 0)]
+    (_, errors, code), *others = start(["penstock", "train", str(folder / "parts"), "--resume", "--epochs", "2"], cwd=tmp_path)
+    assert code == 0
+    assert "resumed at the end, after 2" not in errors
+    assert "epoch   2" in errors
+    assert others == [("", "", 0)]
+    assert json.loads((tmp_path / "runs" / "parts-1" / "config.json").read_text())["epochs"] == 2
+    (_, errors, code), *others = start(["penstock", "train", str(folder / "parts"), "--epochs", "0"], cwd=tmp_path)
+    assert errors == "penstock: --epochs must be at least 1, got 0\n"
+    assert code == 2
+    assert others == [("", "", 2)]
+
+
+@pytest.mark.deep
+def test_several_for_each_part(folder):
+    """Sums of gradients come together in another order then, so that weights differ in their last bits."""
+    said = start_and_ask(folder, "plain", "parts", "interrupted", "resumed", num_ranks=4)
+    for what in ("plain", "parts", "resumed"):
+        assert len({one["digest"] for one in said[what]}) == 1
+    assert {one["steps"] for one in said["interrupted"]} == {3 - 1}
 
 
 def test_one_alone_needs_nobody():

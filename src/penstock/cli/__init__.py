@@ -96,7 +96,9 @@ def run(arguments: list[str]) -> int:
         with _warnings_said():
             code = make_app()(arguments, prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if _is_said(error) or _is_said(error.__cause__):
+            return INTERRUPTED
         code = INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -154,6 +156,8 @@ def _report(error: Exception, arguments: list[str]) -> int:
         traceback.print_exception(error)
     if isinstance(error, (PenstockError, OSError, MemoryError)):
         code = REFUSED if isinstance(error, _REFUSALS) else FAILED
+        if _is_said(error):
+            return code
         message = error.spelled(as_typed) if isinstance(error, PenstockError) else str(error)
         if isinstance(error, OSError) and error.errno is not None:
             message = line_of(error)
@@ -163,6 +167,11 @@ def _report(error: Exception, arguments: list[str]) -> int:
         return _say(message, type(error).__name__, FAILED, arguments)
     message = f"{type(error).__name__}: {error} (unexpected; PENSTOCK_TRACEBACK=1 shows where: please report it)"
     return _say(message, type(error).__name__, FAILED, arguments)
+
+
+def _is_said(error: BaseException | None) -> bool:
+    """Whether another of several processes says the same."""
+    return getattr(error, "is_said", False)
 
 
 def _say(message: str, kind: str, code: int, arguments: list[str]) -> int:

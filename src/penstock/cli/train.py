@@ -201,7 +201,7 @@ def _train(
         if saved:
             settings = {**saved, **{name: settings[name] for name in settings if is_given(context, name)}}
         settings.pop("layers", None)
-        config = TrainConfig.from_dict(settings)
+        config = ranks.agree(lambda: TrainConfig.from_dict(settings))
         with ranks.entered(claimed(folder) if ranks.is_first and not out and not resume else nullcontext(folder)) as folder:
             with choose_observer() if ranks.is_first else Observer() as observer:
                 result = run(config, folder, resume=resume, observer=observer, predictions=predictions)

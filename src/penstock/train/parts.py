@@ -7,7 +7,7 @@ where they are; features are only said to be there: the loader reads them from w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class PartsStore:
 
     def __init__(self, path: str, graph: PartitionedGraph, ranks: Ranks, split: str | None) -> None:
         self._joined, self._ranks, self._split = graph, ranks, split
+        self._labels: dict[NodeType, SomeLabels] = {}
         self.path, self.digest = Path(path), graph.part.manifest.digest
 
     @property
@@ -72,10 +73,10 @@ class PartsStore:
         return self._joined.graph()
 
     def node_field(self, name: str, node_type: NodeType) -> Any:
-        """Labels (y): `SomeLabels`. Of others, features, what has their shape and dtype: nobody reads its values."""
+        """Labels (y): `SomeLabels`, after `read_labels`. Of others, features, what has their shape and dtype: nobody reads its values."""
         spec = self.node_fields(node_type)[name]
         if name == "y":
-            return self._labels(node_type, spec)
+            return self._labels[node_type]
         return np.broadcast_to(np.zeros((), spec.storage_dtype), (self.num_nodes[node_type], *spec.shape[1:]))
 
     def split_names(self, node_type: NodeType) -> list[str]:
@@ -86,21 +87,33 @@ class PartsStore:
         """int64[n], ids of one part of a split."""
         return self._joined.part.split(part, split, node_type)
 
-    def _labels(self, node_type: NodeType, spec: ArraySpec) -> SomeLabels:
-        """Those of the nodes in the split, which all processes tell each other."""
-        part, book = self._joined.part, self._joined.books[node_type]
-        known = []
-        for name in ("train", "val", "test"):
-            try:
-                known.append(self.split(name, self._split, node_type))
-            except MissingFieldError:
+    def read_labels(self) -> None:
+        """Have the labels of the nodes in the split, which all processes tell each other. All call it at the same point."""
+        own = self._ranks.agree(self._own_labels)
+        everyones = self._ranks.gather({t: (positions, rows) for t, (_, positions, rows) in own.items()})
+        for node_type, (ids, _, rows) in own.items():
+            values = np.empty((ids.size, *rows.shape[1:]), rows.dtype)
+            for each in everyones:
+                positions, theirs = each[node_type]
+                values[positions] = theirs
+            values = values[:, 0] if values.shape[1:] == (1,) else values
+            self._labels[node_type] = SomeLabels(ids, values, self.num_nodes[node_type])
+
+    def _own_labels(self) -> dict[NodeType, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Node type with labels -> ids of nodes in the split, which of them are this part's, and their labels."""
+        part, found = self._joined.part, {}
+        for node_type in self.node_types:
+            if "y" not in self.node_fields(node_type):
                 continue
-        ids = np.unique(np.concatenate([np.empty(0, np.int64), *known]))
-        ours = np.flatnonzero(book.owners(ids) == part.number)
-        values = np.empty((ids.size, *spec.shape[1:]), spec.storage_dtype)
-        for positions, rows in self._ranks.gather((ours, part.map(spec)[book.local(ids[ours], part.number)])):
-            values[positions] = rows
-        return SomeLabels(ids, values[:, 0] if values.shape[1:] == (1,) else values, self.num_nodes[node_type])
+            known = [np.empty(0, np.int64)]
+            for name in ("train", "val", "test"):
+                with suppress(MissingFieldError):
+                    known.append(self.split(name, self._split, node_type))
+            ids, book = np.unique(np.concatenate(known)), self._joined.books[node_type]
+            positions = np.flatnonzero(book.owners(ids) == part.number)
+            rows = part.map(self.node_fields(node_type)["y"])[book.local(ids[positions], part.number)]
+            found[node_type] = ids, positions, rows
+        return found
 
     def input(self) -> PartsInput:
         """What the training loader loads from."""

@@ -45,6 +45,7 @@ class Ranks:
         self.number, self.num_ranks, self.group = number, num_ranks, group
         self.place = number
         self._flat: Tensor | None = None
+        self._is_apart = False
 
     @classmethod
     def of(cls, group: Any = None) -> Ranks:
@@ -63,26 +64,36 @@ class Ranks:
         return [values for _, values in sorted(self._exchange((self.place, value)), key=lambda each: each[0])]
 
     def agree(self, work: Callable[[], T]) -> T:
-        """Do what all do at this point. Where it fails for one, all raise: that one its error, the others that it has failed."""
+        """Do what all do at this point, each for itself. Where it fails for one, all raise: that one its error, marked `is_said` where one
+        of a lower number has the same, and the others that it has failed."""
         if self.num_ranks == 1:
             return work()
         failed, result = None, None
+        self._is_apart = True
         try:
             result = work()
         except Exception as error:
             failed = error
-        said = self._exchange(failed and type(failed).__name__)
+        self._is_apart = False
+        try:
+            said = self._exchange(failed and (type(failed).__name__, str(failed)))
+        except PipelineError as error:
+            raise failed or error from None
         if failed is not None:
+            failed.is_said = said.index(said[self.number]) < self.number  # type: ignore[attr-defined]
             raise failed
-        for number, kind in enumerate(said):
-            if kind is not None:
-                raise PipelineError(f"process {number} of {self.num_ranks} failed ({kind}): see what it says")
+        for number, one in enumerate(said):
+            if one is not None:
+                raise PipelineError(f"process {number} of {self.num_ranks} failed ({one[0]}): see what it says")
         return result  # type: ignore[return-value]
 
     def from_first(self, work: Callable[[], T]) -> T:
         """Return what the first process gets by `work`, which the others do not do."""
-        result = self.agree(lambda: work() if self.is_first else None)
-        return self._exchange(result)[0]  # type: ignore[return-value]
+        told = [self.agree(lambda: work() if self.is_first else None)]
+        if self.num_ranks > 1:
+            with _said(self.num_ranks):
+                dist.broadcast_object_list(told, 0 if self.group is None else dist.get_global_rank(self.group, 0), self.group)
+        return told[0]  # type: ignore[return-value]
 
     def any(self, value: bool) -> bool:
         """Whether one of them says yes."""
@@ -160,7 +171,7 @@ class Ranks:
         counts = self._exchange([None if each is None else each[0].numel() for each in gradients])
         shared: list[Gradient | None] = []
         for table, gradient, of_each in zip(tables, gradients, zip(*counts, strict=True), strict=True):
-            if all(count is None for count in of_each):
+            if not any(of_each):
                 shared.append(None)
                 continue
             nothing = told.new_empty(0, dtype=torch.int64), told.new_empty(0, table.weight.shape[1])
@@ -192,6 +203,7 @@ class Ranks:
         """What each says, by their numbers."""
         if self.num_ranks == 1:
             return [value]
+        assert not self._is_apart, "others may have failed by now, and not come here"
         said: list[Any] = [None] * self.num_ranks
         with _said(self.num_ranks):
             dist.all_gather_object(said, value, self.group)
@@ -222,7 +234,7 @@ def started_together() -> Iterator[Ranks]:
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UsageError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, and {missing[0]} is not set: start by torchrun, or unset WORLD_SIZE")
-    count, local = (int(os.environ.get(name, default)) for name, default in (("LOCAL_WORLD_SIZE", "1"), ("LOCAL_RANK", "0")))
+    count, local = (int(os.environ.get(f"LOCAL_{name}", os.environ[name])) for name in ("WORLD_SIZE", "RANK"))
     num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if num_devices:
         torch.cuda.set_device(local % num_devices)
@@ -234,5 +246,10 @@ def started_together() -> Iterator[Ranks]:
         raise UsageError(
             f"the other processes are not reached at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {reason}"
         ) from error
-    yield Ranks.of()
+    ranks = Ranks.of()
+    try:
+        yield ranks
+    except KeyboardInterrupt as error:
+        error.is_said = not ranks.is_first  # type: ignore[attr-defined]
+        raise
     dist.destroy_process_group()  # where this one failed, others may still wait in a collective, and are told by its end

@@ -84,7 +84,8 @@ def train(
         out: folder of the run, made if need be; of several processes the first one's.
         resume: go on from the folder's checkpoint, if there is one.
         observer: hears what happens.
-        predictions: file for the class of every node by the best weights, `.npy` or `.csv`; see `penstock.train.predictions`.
+        predictions: file for the class of every node by the best weights, `.npy` or `.csv`; see `penstock.train.predictions`. Of several
+            processes what the first one says counts.
         group: of `torch.distributed`; None: the default one, if there is one. A step is then one over a batch of each process, with the
             mean of the gradients over all their seeds; val and test are computed over sampled neighbourhoods, a share by each.
     Returns:
@@ -98,11 +99,14 @@ def train(
         PipelineError: another process failed, or ended.
     """
     folder, ranks = Path(out), Ranks.of(group)
-    file = ranks.agree(lambda: predictions_path(predictions))
+    file = ranks.from_first(lambda: predictions_path(predictions))
     ranks.agree(lambda: refuse_in_store(folder))
     with joined(config.store, ranks) as graph, ExitStack() as stack:
         store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
-        ranks.agree(partial(_check_alike, store.digest, config, ranks.gather((store.digest, config))[0]))
+        if isinstance(store, PartsStore):
+            store.read_labels()
+        digest = store.digest
+        ranks.agree(partial(_check_alike, digest, config, ranks.from_first(lambda: (digest, config))))
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
         stack.enter_context(ranks.entered(lock_folder(folder) if ranks.is_first else nullcontext()))
@@ -126,7 +130,7 @@ def _check_alike(digest: str, config: TrainConfig, first: tuple[str, TrainConfig
     """Refuse to train together with a process whose store or settings would lead to other steps."""
     if digest != first[0]:
         raise UsageError(f"{config.store} has digest {digest}, and the store of process 0 has {first[0]}: give all processes the same")
-    ours, theirs = config.as_dict(), first[1].as_dict()
+    ours, theirs = ({**each.as_dict(), "order": each.plan().order} for each in (config, first[1]))  # of which a recipe may decide
     for name in ours.keys() - OF_EACH_PROCESS:
         if ours[name] != theirs[name]:
             raise UsageError(f"{argument(name, ours[name])}, and process 0 has {argument(name, theirs[name])}: give all processes the same")
@@ -331,7 +335,7 @@ class _Run:
         try:
             self.ranks.agree(lambda: check_place(store))
         except (StoreError, PipelineError) as error:
-            self._save()
+            self._save()  # by all, or it would wait for some
             if isinstance(error, PipelineError):
                 raise
             raise StoreError(f"{error}: saved at {self._saved}; put the store back, and {argument('resume', True)} goes on") from error
