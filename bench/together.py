@@ -36,6 +36,7 @@ CONTENDERS = {
 
 def work(folder: Path, num_ranks: int, cut: str, num_seeds: int) -> None:
     """What one process does: every graph, seed by seed; prints the scores."""
+    import penstock
     from penstock.train import TrainConfig, started_together, train
 
     with started_together():
@@ -44,7 +45,9 @@ def work(folder: Path, num_ranks: int, cut: str, num_seeds: int) -> None:
             settings = {**settings, "batch_size": settings.get("batch_size", 1024) // num_ranks, "evaluation": "auto"}
             if num_ranks == 1:
                 settings["evaluation"] = "sampled"
+            splits = penstock.open(folder / f"{name}-store").split_names()
             for seed in range(num_seeds):
+                settings["split"] = splits[seed % len(splits)]
                 config = TrainConfig(store=str(folder / f"{name}-{cut}"), seed=seed, num_workers=1, torch_threads=1, **settings)
                 result = train(config, folder / f"run-{num_ranks}-{cut}-{name}-{seed}")
                 print(json.dumps({"name": name, "test": result.test, "steps": result.history[0].num_batches}), flush=True)
