@@ -91,7 +91,7 @@ def main() -> None:
         for name in NAMES:
             store = penstock.ingest(options.data / f"{name}.npz", folder / f"{name}-store")
             for cut in {cut for _, cut in CONTENDERS.values()} - {"store"}:
-                partition_store(store.path, folder / f"{name}-{cut}", num_parts=4, method=cut)
+                partition_store(store.path, folder / f"{name}-{cut}", num_parts=4, method=cut, split=store.split_names()[0])
         for contender, (num_ranks, cut) in CONTENDERS.items():
             for name, runs in run(folder, num_ranks, cut, options.seeds).items():
                 tests = [100 * one["test"] for one in runs]
