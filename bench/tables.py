@@ -57,8 +57,30 @@ def accuracy_page() -> str:
             "",
             *machines,
             "",
+            *_together(),
         ]
     )
+
+
+def _together() -> list[str]:
+    """Of the accuracy page: several processes that train together."""
+    result = read("together")
+    if result is None:
+        return []
+    graphs = result["graphs"]
+    contenders, seeds = list(next(iter(graphs.values()))), len(next(iter(graphs.values()))["1 process"]["tests"])
+    rows = [[name, *(f"{found[one]['mean']:.1f} ± {found[one]['stdev']:.1f}" for one in contenders)] for name, found in graphs.items()]
+    return [
+        "## By several processes",
+        "",
+        f"The same settings and {seeds} seeds, batches divided by the number of processes, val and test over sampled neighbourhoods. All",
+        "processes come to the same scores. `python -m bench.together DATA` makes it.",
+        "",
+        *table(["graph", *contenders], rows),
+        "",
+        machine(result),
+        "",
+    ]
 
 
 def speed_rows(spreads: bool = False) -> list[list[str]]:
