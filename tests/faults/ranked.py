@@ -10,6 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
+import torch
+
 from penstock.errors import PenstockError
 from penstock.train import Observer, TrainConfig, started_together, train
 
@@ -41,7 +43,7 @@ def run(folder, name, store="store", resume=False, observer=None, predictions=No
     return {
         "digest": result.weights_digest, "val": result.val, "test": result.test, "steps": observer.steps, "notes": observer.notes,
         "losses": [record.loss for record in result.history], "seeds": [record.num_seeds for record in result.history],
-        "evaluation": result.description["evaluation"],
+        "evaluation": result.description["evaluation"], "random": int(torch.get_rng_state().long().sum()),
     }  # fmt: skip
 
 

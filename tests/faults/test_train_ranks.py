@@ -11,20 +11,27 @@ import numpy as np
 import pytest
 import torch
 from tests.faults.ranked import SETTINGS
-from tests.partitions import cut
+from tests.feed.inputs import homogeneous_data
+from tests.partitions import cut, on_all
 from tests.refusals import assert_in_table, refused
 from tests.train.stores import make_bare_store, make_store, make_typed_store
 
+import penstock
 from penstock.errors import StateError
 from penstock.feed import NeighborLoader
+from penstock.feed.inputs.parts import PartsInput
 from penstock.order import RandomOrder
+from penstock.records import EDGE, NODE
 from penstock.report.page import OF_THE_FIRST
 from penstock.store import Store
-from penstock.train import TrainConfig, checkpoint, train
+from penstock.store.process_memory import usable_cores
+from penstock.train import Observer, TrainConfig, checkpoint, train
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
+from penstock.train.parts import _Features
 from penstock.train.ranks import Ranks
 from penstock.train.rows import LearntRows
+from penstock.train.run import _Run
 
 NUM_RANKS = 2
 
@@ -86,8 +93,8 @@ def said(folder, killed):
 
 def test_all_end_with_the_same(said):
     for what in ("whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split"):
-        first, second = said[what]
-        assert {**second, "notes": []} == {**first, "notes": []}, what
+        first, second = ({**one, "notes": [], "random": 0} for one in said[what])
+        assert first == second, what
         assert first["evaluation"] == "sampled"
         assert first["val"] > 0
 
@@ -134,6 +141,10 @@ def test_a_step_is_one_over_the_batches_of_all(name, store, settings, folder, sa
     weights = checkpoint.load(folder / ("plain" if name == "plain" else f"{name}-run") / "checkpoint.pt")["model"]
     for key, expected in learner.weights().items():
         assert torch.allclose(weights[key], expected, rtol=1e-3, atol=1e-5), key
+
+
+def test_each_has_a_dropout_of_its_own(said):
+    assert len({one["random"] for one in said["whole"]}) == NUM_RANKS
 
 
 def test_parts_are_trained_on_as_the_store_is(said):
@@ -245,6 +256,16 @@ def test_the_command(folder, tmp_path):
     assert others == [("", "", 2)]
 
 
+def test_a_port_that_is_taken(folder):
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(door.getsockname()[1]), "WORLD_SIZE": "2", "RANK": "0"}
+        command = [sys.executable, "-m", "penstock", "train", str(folder / "store")]
+        done = subprocess.run(command, env=os.environ | known, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("penstock: "))
+    assert_in_table(line.removeprefix("penstock: "))
+
+
 @pytest.mark.deep
 def test_several_for_each_part(folder):
     """Sums of gradients come together in another order then, so that weights differ in their last bits."""
@@ -252,6 +273,46 @@ def test_several_for_each_part(folder):
     for what in ("plain", "parts", "resumed"):
         assert len({one["digest"] for one in said[what]}) == 1
     assert {one["steps"] for one in said["interrupted"]} == {3 - 1}
+
+
+def test_each_has_its_share_of_a_machine(folder, tmp_path, monkeypatch):
+    """And what the page cache has is not copied by each."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    threads, store = torch.get_num_threads(), Store.open(folder / "store")
+    try:
+        for ranks, share in ((Ranks(), usable_cores()), (Ranks(1, 2), max(usable_cores() // 2, 1))):
+            torch.set_num_threads(usable_cores())
+            config = TrainConfig(store=str(store.path), **SETTINGS | {"torch_threads": 0})
+            run = _Run(config, store, tmp_path, Observer(), ranks)
+            assert torch.get_num_threads() == share
+            assert run.plan.huge_pages == (ranks.num_ranks == 1)
+            told = _Run(TrainConfig(store=str(store.path), **SETTINGS, huge_pages=True), store, tmp_path, Observer(), ranks)
+            assert told.plan.huge_pages
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_step_that_is_tried_is_of_one_alone(folder):
+    config = TrainConfig(store=str(folder / "bare"), **SETTINGS)
+    data = read_training_data(Store.open(config.store), config)
+    learner = Learner(config, data, torch.device("cpu"), Ranks(1, 2))
+    before = learner.weights()
+    learner.step_on_a_copy()(NeighborLoader(data.source(), [4, 3], data.parts["train"], batch_size=32, seed=0)(range(32)))
+    assert all((before[name] == now).all() for name, now in learner.weights().items())
+
+
+def test_of_edges_nothing_is_read(tmp_path):
+    """Numbers and fields of theirs, which lie with several processes and no model asks for."""
+    store = penstock.ingest(homogeneous_data(), tmp_path / "store")
+
+    def look(graph):
+        ours, all_of_it = (kind(graph) for kind in (_Features, PartsInput))
+        return list(ours.tables()), list(all_of_it.tables()), [csc.numbers for csc in ours.graph.adjacency.values()]
+
+    for ours, all_of_it, numbers in on_all(cut(store, tmp_path / "parts", 2), 2, look):
+        assert ours == [NODE]
+        assert EDGE in all_of_it
+        assert numbers == [None]
 
 
 def test_one_alone_needs_nobody():

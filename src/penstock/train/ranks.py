@@ -234,6 +234,9 @@ def started_together() -> Iterator[Ranks]:
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UsageError(f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, and {missing[0]} is not set: start by torchrun, or unset WORLD_SIZE")
+    for name in ("WORLD_SIZE", "RANK", "MASTER_PORT"):
+        if not os.environ[name].isdecimal():
+            raise UsageError(f"{name} is {os.environ[name]!r}, and must be a whole number: start by torchrun, or unset WORLD_SIZE")
     count, local = (int(os.environ.get(f"LOCAL_{name}", os.environ[name])) for name in ("WORLD_SIZE", "RANK"))
     num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if num_devices:
