@@ -68,6 +68,17 @@ def as_a_device(*arguments):
     _update_on_device(*map(torch.from_numpy, arrays), float(decay), float(size), float(eps))
 
 
+def test_rows_and_gradients_are_those_of_the_nodes(problem):
+    table, _, targets = problem
+    ids = torch.randperm(50)[:20]
+    rows = table(ids)
+    assert torch.equal(rows, table.weight[ids])
+    (rows * targets[ids]).sum().backward()
+    of_ids, gradient = table.take_gradient()
+    assert torch.equal(of_ids, ids)
+    assert torch.equal(gradient, targets[ids])
+
+
 def test_other_rows_stay_as_they_are(problem):
     table, batches, targets = problem
     before, read = table.weight.clone(), torch.cat(batches).unique()

@@ -149,8 +149,8 @@ class _Run:
         self.config, self.store, self.folder, self.observer, self.ranks = config, store, folder, observer, ranks
         if ranks.num_ranks > 1 and config.evaluation == "full":
             raise NotSupportedError(
-                f"{argument('evaluation', 'full')} is for one process, and these are {ranks.num_ranks}: leave it out, or evaluate "
-                f"afterwards, by one process with {argument('resume', True)} and {argument('predictions', ...)}"
+                f"{argument('evaluation', 'full')} is for one process, and these are {ranks.num_ranks}: leave it out; of a run that is "
+                f"done, one process predicts by all neighbours ({argument('resume', True)}, {argument('predictions', ...)})"
             )
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
         plan = config.plan()
