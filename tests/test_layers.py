@@ -21,6 +21,7 @@ HOUSE = [
     "gather",
     "plan",
     "feed",
+    "inference",
     "train",
     "report",
     "study",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock import exchange as exchange
     from penstock import feed as feed
     from penstock import gather as gather
+    from penstock import inference as inference
     from penstock import order as order
     from penstock import partition as partition
     from penstock import plan as plan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock import train as train
     from penstock.errors import PenstockError
     from penstock.feed import LinkNeighborLoader, NeighborLoader, digest, layers
+    from penstock.inference import infer
     from penstock.plan import Plan
     from penstock.store import Store, generate, ingest, open
 
@@ -38,14 +40,31 @@ _HOMES = {
     "Store": "penstock.store",
     "digest": "penstock.feed",
     "generate": "penstock.store",
+    "infer": "penstock.inference",
     "ingest": "penstock.store",
     "layers": "penstock.feed",
     "open": "penstock.store",
 }
 
-_MODULES = ("cache", "errors", "exchange", "feed", "gather", "order", "partition", "plan", "sources", "store", "study", "train")
+_MODULES = (
+    "cache",
+    "errors",
+    "exchange",
+    "feed",
+    "gather",
+    "inference",
+    "order",
+    "partition",
+    "plan",
+    "sources",
+    "store",
+    "study",
+    "train",
+)
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "digest", "generate", "ingest", "layers", "open"]
+__all__ = [
+    "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "digest", "generate", "infer", "ingest", "layers", "open",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

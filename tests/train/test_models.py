@@ -13,9 +13,11 @@ import penstock
 from penstock.errors import MissingFieldError, UsageError
 from penstock.feed import NeighborLoader, layers
 from penstock.feed.inputs import ArrayInput
+from penstock.inference.shelves import MemoryShelf
+from penstock.inference.steps import run
 from penstock.records import EDGE, NODE
 from penstock.store import Store
-from penstock.train.inference import infer, infer_typed
+from penstock.train.inference import steps_of
 from penstock.train.models import GNN
 from penstock.train.typed_models import TypedGNN
 from tests.train.stores import make_data, make_store, make_typed_data, make_typed_store
@@ -44,6 +46,12 @@ def make_model(kind, **options):
     return GNN(kind, [4, 16, 16, 5], dropout=0.5, input_dropout=0.2, heads=2, **options).eval()
 
 
+def infer(model, graph, x, wanted, folder=None, **options):
+    with torch.no_grad():
+        source = ArrayInput(graph, {t: {"x": rows} for t, rows in x.items()})
+        return run(source, steps_of(model, graph), wanted, MemoryShelf(folder), **options)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_full_neighbourhoods_give_the_full_graph_model(kind):
     data, model = make_data(), make_model(kind)
@@ -57,7 +65,7 @@ def test_full_neighbourhoods_give_the_full_graph_model(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("memory_bytes", [2 << 30, 0])
 def test_inference_is_exact(kind, memory_bytes, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.train.inference.MEMORY_BYTES", memory_bytes)
+    monkeypatch.setattr("penstock.inference.shelves.MEMORY_BYTES", memory_bytes)
     data, model = make_data(), make_model(kind)
     store = make_store(tmp_path / "store")
     nodes = np.array([3, 0, 399, 17])
@@ -65,7 +73,7 @@ def test_inference_is_exact(kind, memory_bytes, tmp_path, monkeypatch):
     def advance(count):  # a killed process must not leave a file as large as a layer
         assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
-    out = infer(model, store.graph(), store.node_field("x", NODE), nodes, tmp_path, batch_size=50, num_workers=2, advance=advance)
+    out = infer(model, store.graph(), {NODE: store.node_field("x")}, (NODE, nodes), tmp_path, batch_size=50, num_workers=2, advance=advance)
     expected, _ = whole_graph(model, data)
     torch.testing.assert_close(torch.from_numpy(out), expected[nodes].detach(), rtol=1e-4, atol=1e-5)
 
@@ -73,10 +81,12 @@ def test_inference_is_exact(kind, memory_bytes, tmp_path, monkeypatch):
 def test_wide_rows_are_inferred_in_smaller_batches(tmp_path, monkeypatch):
     store, model, told = make_store(tmp_path / "store"), make_model("sage"), []
     graph = store.graph()
-    mean_degree = graph.adjacency[EDGE].num_edges // graph.num_nodes[NODE]
-    monkeypatch.setattr("penstock.train.inference.BATCH_BYTES", 300 * 4 * 4 * (1 + mean_degree))  # 300 nodes of 4 numbers, 75 of 16
-    infer(model, graph, store.node_field("x"), np.arange(400), tmp_path, advance=told.append)
-    assert told == [300, 100, *[75] * 5, 25, *[75] * 5, 25]
+    narrow, wide = (width + width * graph.adjacency[EDGE].num_edges // 400 for width in (16, 64))  # bytes that a node reads, in the mean
+    monkeypatch.setattr("penstock.inference.steps.BATCH_BYTES", 300 * narrow)
+    infer(model, graph, {NODE: store.node_field("x")}, (NODE, np.arange(400)), advance=lambda count: count and told.append(count))
+    size = 300 * narrow // wide
+    assert size in (74, 75)
+    assert told == [300, 100, *[size] * 5, 400 - 5 * size, *[size] * 5, 400 - 5 * size]
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gin"])
@@ -102,8 +112,8 @@ def test_sampled_sums_are_unbiased(kind):
 @pytest.mark.parametrize("kind", ["rgcn", "hgt"])
 @pytest.mark.parametrize(("batch_size", "memory_bytes"), [(40, 2 << 30), (None, 0)])
 def test_typed_models(kind, batch_size, memory_bytes, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.train.inference.MEMORY_BYTES", memory_bytes)
-    monkeypatch.setattr("penstock.train.inference.BATCH_BYTES", 128 << 10)
+    monkeypatch.setattr("penstock.inference.shelves.MEMORY_BYTES", memory_bytes)
+    monkeypatch.setattr("penstock.inference.steps.BATCH_BYTES", 128 << 10)
     data = make_typed_data()
     store = make_typed_store(tmp_path / "store")
     graph, counts = store.graph(), dict(store.num_nodes)
@@ -118,7 +128,7 @@ def test_typed_models(kind, batch_size, memory_bytes, tmp_path, monkeypatch):
     features = {t: whole[t].x if t in x else whole[t].n_id for t in counts}
     expected = model(features, layers(whole)).detach()
     nodes = np.array([5, 0, 299])
-    out = infer_typed(model, graph, x, nodes, tmp_path, batch_size=batch_size)
+    out = infer(model, graph, x, ("paper", nodes), tmp_path, batch_size=batch_size)
     torch.testing.assert_close(torch.from_numpy(out), expected[nodes], rtol=1e-4, atol=1e-5)
     assert data["venue"].num_nodes == counts["venue"]
 

@@ -66,6 +66,18 @@ class Layer:
                 self.row_ptr, self.sources, values, size=(self.num_dst, self.num_src), dtype=values.dtype, check_invariants=False
             )
 
+    def adj_t_with_loops(self, values: torch.Tensor, loops: torch.Tensor) -> torch.Tensor:
+        """As `adj_t`, with a self-loop of weight `loops` float[num_dst] at the end of each row."""
+        device, num_edges = self.sources.device, self.sources.numel()
+        rows = torch.arange(self.num_dst, device=device)
+        row_ptr = self.row_ptr + torch.arange(self.num_dst + 1, device=device)
+        at = torch.arange(num_edges, device=device) + self.edge_index[1]
+        sources = torch.empty(num_edges + self.num_dst, dtype=torch.int64, device=device)
+        weights = torch.empty(num_edges + self.num_dst, dtype=values.dtype, device=device)
+        sources[at], weights[at] = self.sources, values
+        sources[row_ptr[1:] - 1], weights[row_ptr[1:] - 1] = rows, loops
+        return Layer(self.num_src, self.num_dst, row_ptr, sources, self.edge_index, None).adj_t(weights)
+
 
 def has_weights(adj_t: torch.Tensor) -> bool:
     """Whether `Layer.adj_t` was given values; without, they are ones, known by their place."""

@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import xxhash
 
 from penstock.errors import CorruptStoreError, PenstockError, StateError, argument
 from penstock.store import Store
@@ -86,11 +84,3 @@ def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: 
             f"{folder} was trained on a store of digest {state['store']}, {store.path} has {store.digest}: put that one back, or take a "
             f"new {argument('out')}"
         )
-
-
-def weights_digest(state: dict[str, torch.Tensor]) -> str:
-    """Return 16 hex digits over all weights, by name."""
-    digest = xxhash.xxh3_64()
-    for name in sorted(state):
-        digest.update(name.encode() + np.ascontiguousarray(state[name].detach().cpu().numpy()).tobytes())
-    return digest.hexdigest()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GINConv
@@ -71,7 +70,7 @@ class GNN(nn.Module):
         elif degree is None:
             raise UsageError(f"{self.kind} needs the degrees in the whole graph")
         elif self.kind == "gin":
-            x = conv((x, targets), layer.adj_t(_scale(layer, degree)[_row_of_edge(layer)]))
+            x = conv((x, targets), layer.adj_t(_scale(layer, degree)[layer.edge_index[1]]))
         else:
             x = conv(x, _normalized(layer, degree))
         if i == self.num_layers - 1:
@@ -106,25 +105,10 @@ def _scale(layer: Layer, degree: Tensor) -> Tensor:
     return degree[: layer.num_dst] / layer.row_ptr.diff().clamp(min=1)
 
 
-def _row_of_edge(layer: Layer) -> Tensor:
-    """int64[num_edges]: the destination of each edge; its length is said, or a device would be waited for."""
-    rows = torch.arange(layer.num_dst, device=layer.row_ptr.device)
-    return rows.repeat_interleave(layer.row_ptr.diff(), output_size=layer.sources.numel())
-
-
 def _normalized(layer: Layer, degree: Tensor) -> Tensor:
     """GCN's matrix, D^-1/2 (A + I) D^-1/2, as sparse CSR [num_dst, num_src]: the sampled rows, with self-loops at their ends. Self-loops
     that A has count beside I, where PyG's GCNConv keeps one in all."""
     inverse_root = (degree + 1).rsqrt()
-    device = degree.device
-    rows = torch.arange(layer.num_dst, device=device)
-    row_ptr = layer.row_ptr + torch.arange(layer.num_dst + 1, device=device)
-    row_of_edge = _row_of_edge(layer)
-    at = torch.arange(layer.sources.numel(), device=device) + row_of_edge
-    sources = torch.empty(layer.sources.numel() + layer.num_dst, dtype=torch.int64, device=device)
-    values = torch.empty(sources.numel(), device=device)
-    sources[at] = layer.sources
-    values[at] = (inverse_root[: layer.num_dst] * _scale(layer, degree))[row_of_edge] * inverse_root[layer.sources]
-    sources[row_ptr[1:] - 1] = rows
-    values[row_ptr[1:] - 1] = 1 / (degree[: layer.num_dst] + 1)
-    return Layer(layer.num_src, layer.num_dst, row_ptr, sources, layer.edge_index, None).adj_t(values)
+    sources, targets = layer.edge_index
+    values = (inverse_root[: layer.num_dst] * _scale(layer, degree))[targets] * inverse_root[sources]
+    return layer.adj_t_with_loops(values, 1 / (degree[: layer.num_dst] + 1))

@@ -33,6 +33,10 @@ from penstock.errors import (
     argument,
 )
 from penstock.feed import NeighborLoader
+from penstock.feed.inputs import ArrayInput
+from penstock.inference.shelves import MemoryShelf
+from penstock.inference.steps import run
+from penstock.inference.whole_graph import weights_digest
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
 from penstock.order.by_name import SPLIT
@@ -47,7 +51,7 @@ from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.folder import interrupts_wait, lock_folder, refuse_in_store, write_json
-from penstock.train.inference import infer, infer_sampled, infer_typed
+from penstock.train.inference import Finish, infer_sampled, steps_of
 from penstock.train.learner import Learner, Outcome
 from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer, Result
@@ -400,10 +404,12 @@ class _Run:
             self.learner.model.load_state_dict(self.best["model"])
         return self._infer(np.arange(self.data.graph.num_nodes[self.data.target]), finish=self.data.task.decide)
 
-    def _infer(self, nodes: np.ndarray, **options: Any) -> np.ndarray:
+    def _infer(self, nodes: np.ndarray, finish: Finish) -> np.ndarray:
         data, model, done, ranks = self.data, self.learner.model, 0, self.ranks
-        is_sampled = self._is_sampled_evaluation
-        total = nodes.size + (0 if is_sampled else sum(data.graph.num_nodes.values()) * (model.num_layers - 1))
+        is_sampled, steps = self._is_sampled_evaluation, []
+        if not is_sampled:
+            steps = steps_of(model, data.graph, data.prepare, finish)
+        total = nodes.size + sum(data.graph.num_nodes.values()) * max(len(steps) - 1, 0)
 
         def advance(count: int) -> None:
             nonlocal done
@@ -413,13 +419,16 @@ class _Run:
         model.eval()
         if is_sampled:
             beside = self.loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
-            return ranks.merge(infer_sampled(self.learner.forward, beside, advance=advance, **options))
-        options |= {"prepare": data.prepare, "num_workers": self.config.num_workers, "advance": advance}
-        if not isinstance(model, GNN):
-            return infer_typed(model, data.graph, data.x, nodes, self.folder, **options)
-        if model.rows is None:
-            return infer(model, data.graph, data.x[NODE], nodes, self.folder, **options)
-        return infer(model, data.graph, model.rows.weight.detach().cpu().numpy(), nodes, self.folder, **options)
+            return ranks.merge(infer_sampled(self.learner.forward, beside, advance=advance, finish=finish))
+        rows = dict(data.x)
+        if isinstance(model, GNN) and model.rows is not None:
+            rows = {NODE: model.rows.weight.detach().cpu().numpy()}
+        source = ArrayInput(data.graph, {t: {"x": each} for t, each in rows.items()})
+        with torch.no_grad():
+            return run(
+                source, steps, (data.target, nodes), MemoryShelf(self.folder), num_workers=self.config.num_workers,
+                device=self.learner.device, advance=advance,
+            )  # fmt: skip
 
     def _is_over(self) -> bool:
         """Whether early stopping says so."""
@@ -496,7 +505,7 @@ class _Run:
             epochs=len(self.history),
             seeds_per_s=sum(record.num_seeds for record in self.history) / max(trained_s, 1e-9),
             peak_memory_bytes=peak_resident_bytes(),
-            weights_digest=checkpoint.weights_digest(self.learner.model.state_dict()),
+            weights_digest=weights_digest(self.learner.model.state_dict()),
             history=self.history,
             description=self.describe(),
             timeline=self.loader.timeline(),

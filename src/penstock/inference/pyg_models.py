@@ -1,0 +1,120 @@
+"""PyG's own models, `GraphSAGE`, `GCN`, `GAT`, `GIN`, ..., as steps: what `model(x, edge_index)` gives, layer by layer.
+
+In: a `BasicGNN` and a graph. Out: a step for each layer. Invariant: a node's row follows from the rows of its neighbours. Degrees of
+neighbours, which a batch does not show, are counted in the whole graph; what looks at all nodes at once is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import BatchNorm, GATConv, GATv2Conv, GCNConv, GINConv, LayerNorm, SAGEConv, norm
+from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+from penstock.errors import NotSupportedError, UsageError
+from penstock.feed.layers import Layer, layers
+from penstock.inference.steps import Step
+from penstock.records import CSC, EDGE, Graph
+
+OF_PAIRS = (SAGEConv, GINConv, GATConv, GATv2Conv)
+"""Layers that take sources and destinations apart, and need not compute rows that nobody wants."""
+
+NORMS = tuple(getattr(norm, name) for name in norm.__all__)
+OF_ONE_ROW = (BatchNorm, nn.LayerNorm, nn.Identity)
+"""Norms of which each row, once a model is trained, depends on that row alone; so does PyG's LayerNorm, of mode "node"."""
+
+_BLOCK = 1 << 20
+
+
+def steps_of(model: nn.Module, graph: Graph) -> list[Step]:
+    """The layers of a model of PyG's, or raise for another."""
+    name = type(model).__name__
+    if not isinstance(model, BasicGNN):
+        raise UsageError(
+            f"{name} is not one of PyG's standard models: give its layers, functions of a batch: "
+            "infer(model, data, [lambda batch: model.conv1(batch.x, batch.edge_index).relu(), ...])"
+        )
+    if not graph.is_homogeneous:
+        raise UsageError(f"{name} is for graphs of one type, and this one has {len(graph.num_nodes)} node types: give layers")
+    if model.jk_mode not in (None, "last"):
+        raise NotSupportedError(f"jk={model.jk_mode!r} joins the outputs of all layers, which are not kept: it must be 'last', or None")
+    for part in model.modules():
+        if not _is_of_one_row(part):
+            raise NotSupportedError(f"{part} looks at all nodes at once, which no batch has: infer takes batch_norm, for instance")
+    is_by_degree = [isinstance(conv, GCNConv) and conv.normalize for conv in model.convs]
+    degrees = Degrees.of(graph.adjacency[EDGE]) if any(is_by_degree) else None
+    return [partial(_apply, model, i, degrees if is_by_degree[i] else None) for i in range(len(model.convs))]
+
+
+def _is_of_one_row(part: nn.Module) -> bool:
+    """Whether a part of a model is no norm, or one that looks at each row alone."""
+    if isinstance(part, nn.modules.batchnorm._NormBase):  # pyright: ignore[reportPrivateUsage]
+        return isinstance(part, nn.BatchNorm1d) and part.track_running_stats
+    return not isinstance(part, NORMS) or isinstance(part, OF_ONE_ROW) or (isinstance(part, LayerNorm) and part.mode == "node")
+
+
+def _apply(model: BasicGNN, number: int, degrees: Degrees | None, batch: Any) -> Tensor:
+    """A layer, and all that comes between it and the next."""
+    conv: Any = model.convs[number]
+    (layer,) = layers(batch)
+    x = batch.x.to(next(model.parameters()).dtype)
+    if degrees is not None:
+        x = degrees.normalized(layer, batch.n_id, conv) @ conv.lin(x)
+        x = x if conv.bias is None else x + conv.bias
+    elif isinstance(conv, OF_PAIRS):
+        edges = layer.adj_t(x.new_ones(layer.sources.numel())) if conv.fuse else layer.edge_index
+        x = conv((x, x[: layer.num_dst]), edges)
+    else:
+        x = conv(x, layer.edge_index)[: layer.num_dst]
+    is_last = number == model.num_layers - 1
+    if is_last and model.jk_mode is None:
+        return x
+    act = nn.Identity() if model.act is None else model.act
+    x = model.norms[number](act(x)) if model.act_first else act(model.norms[number](x))
+    return model.lin(x) if is_last and hasattr(model, "lin") else x
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """What GCN divides by.
+
+    Attributes:
+        others: float32[num_nodes], in-edges from other nodes.
+        loops: float32[num_nodes], in-edges from the node itself.
+    """
+
+    others: Tensor
+    loops: Tensor
+
+    @classmethod
+    def of(cls, csc: CSC) -> Degrees:
+        """Count them, in one pass over the edges."""
+        others, loops = (np.empty(csc.num_dst, np.float32) for _ in range(2))
+        ends = np.asarray(csc.indptr)
+        first = 0
+        while first < csc.num_dst:
+            last = max(int(np.searchsorted(ends, ends[first] + _BLOCK, "right")) - 1, first + 1)
+            counts = np.diff(ends[first : last + 1])
+            is_loop = csc.indices[ends[first] : ends[last]] == np.repeat(np.arange(first, last), counts)
+            loops[first:last] = np.bincount(np.repeat(np.arange(last - first), counts), is_loop, last - first)
+            others[first:last] = counts - loops[first:last]
+            first = last
+        return cls(torch.from_numpy(others), torch.from_numpy(loops))
+
+    def normalized(self, layer: Layer, nodes: Tensor, conv: GCNConv) -> Tensor:
+        """The rows of GCN's matrix for a batch, CSR [num_dst, num_src]: of loops, a node has one."""
+        others, loops = (each[nodes.cpu()].to(nodes.device, conv.lin.weight.dtype) for each in (self.others, self.loops))
+        if conv.add_self_loops:
+            loops = torch.ones_like(loops)  # also of conv.improved, which tells of edges with weights only
+        roots = (others + loops).rsqrt().nan_to_num(posinf=0.0)
+        sources, targets = layer.edge_index
+        values = roots[sources] * roots[targets]
+        if not conv.add_self_loops:
+            return layer.adj_t(values)
+        values = values.masked_fill(nodes[sources] == nodes[targets], 0.0)
+        return layer.adj_t_with_loops(values, (loops * roots * roots)[: layer.num_dst])

@@ -1,0 +1,285 @@
+"""Where the rows of each layer lie until the next one is computed: in memory, or in files that another process can go on with.
+
+In: rows of nodes, batch after batch in one order. Out: an array of them. Invariant of files: rows that the state counts are on the disk,
+and belong to the model, graph and nodes that it names; a process may end at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.errors import CorruptStoreError, StateError, StoreBusyError, StoreError, UsageError, argument, reason_of
+from penstock.records import NodeType
+from penstock.store.files import WriteBehind, as_bytes, explained, lock_file, sync_folder, write_at
+from penstock.store.format import DATA_OFFSET, npy_header
+from penstock.store.whole_file import replacing
+
+MEMORY_BYTES = 2 << 30
+"""Rows of a layer beyond this go to a file, where there is a folder for it."""
+SAVE_EVERY_S = 30.0
+STATE = "state.json"
+
+
+class Shelf(Protocol):
+    """What the loop over the layers asks for.
+
+    Attributes:
+        num_done: layers that are complete.
+    """
+
+    num_done: int
+
+    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+        """The rows of the last layer that is complete; None where none is."""
+        ...
+
+    def num_rows(self, layer: int, node_type: NodeType) -> int:
+        """How many rows are there, whole batches."""
+        ...
+
+    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, total: int) -> None:
+        """Add the rows of a batch, of `total` in all."""
+        ...
+
+    def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
+        """All rows of a type, when they are there."""
+        ...
+
+    def step_done(self, layer: int) -> None:
+        """A layer is complete: nobody reads the one before any more."""
+        ...
+
+
+class MemoryShelf:
+    """Rows in memory; those of a layer beyond `MEMORY_BYTES` in a file without a name, which goes with the array or the process.
+
+    Args:
+        folder: for such files; None: all in memory.
+    """
+
+    num_done = 0
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder, self._tables, self._counts = folder, {}, {}
+
+    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+        """Nothing is there before."""
+        return None
+
+    def num_rows(self, layer: int, node_type: NodeType) -> int:
+        """Of this layer."""
+        return self._counts.get((layer, node_type), 0)
+
+    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, total: int) -> None:
+        """Copy rows behind the others."""
+        place = layer, node_type
+        if place not in self._tables:
+            self._tables[place], self._counts[place] = _empty((total, *rows.shape[1:]), rows.dtype, self._folder), 0
+        done = self._counts[place]
+        self._tables[place][done : done + len(rows)] = rows
+        self._counts[place] = done + len(rows)
+
+    def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
+        """The array."""
+        return self._tables[layer, node_type]
+
+    def step_done(self, layer: int) -> None:
+        """Drop what was before."""
+        for place in [place for place in self._tables if place[0] < layer]:
+            del self._tables[place]
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None) -> np.ndarray:
+    """An array in memory or, if there is a folder and much to hold, in a file."""
+    num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if folder is None or num_bytes <= MEMORY_BYTES:
+        return np.empty(shape, dtype)
+    try:
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise StoreError(f"cannot write in {folder}: {reason_of(error)}") from error
+    with file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)  # a map that the disk has no room for would end the process without a word
+        except OSError as error:
+            raise StoreError(
+                f"evaluation keeps a layer of {num_bytes / 2**30:.1f} GiB in {folder}: {reason_of(error)}; free some space and go on by "
+                f"{argument('resume', True)}"
+            ) from error
+        return np.memmap(file, dtype=dtype, mode="r+", shape=shape)
+
+
+class FileShelf:
+    """Rows in files of a folder beside the result, which takes its place in the end.
+
+    Args:
+        out: file of the result, `.npy`.
+        made_of: what decides the rows, as plain values; rows that are there are gone on with where it is the same.
+        node_types: in their order.
+    Attributes:
+        was_there: rows that an earlier process left.
+    """
+
+    def __init__(self, out: Path, made_of: Mapping[str, Any], node_types: list[NodeType]) -> None:
+        self._out, self.folder = out, working_folder(out)
+        self._made_of, self._types = dict(made_of), node_types
+        self._files: dict[tuple[int, NodeType], _RowsFile] = {}
+        self._saved_at = time.monotonic()
+        self.num_done, self._known = 0, {}
+        self._read_state()
+        self.was_there = self.num_done > 0 or any(each["rows"] for each in self._known.values())
+
+    def _read_state(self) -> None:
+        path = self.folder / STATE
+        try:
+            state = json.loads(path.read_text())
+            made_of, self.num_done = state["made_of"], int(state["layers_done"])
+            self._known = {self._place(name): dict(each) for name, each in state["files"].items()}
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise CorruptStoreError(f"{path} cannot be read ({error}): delete {self.folder}, and begin anew") from error
+        different = [name for name in self._made_of if made_of.get(name) != self._made_of[name]]
+        if different:
+            raise StateError(
+                f"{self.folder} holds rows of another inference ({', '.join(different)} differ): delete it, or take another "
+                f"{argument('out')}"
+            )
+
+    def _place(self, name: str) -> tuple[int, NodeType]:
+        layer, number = name.split("-")
+        return int(layer), self._types[int(number)]
+
+    def _name(self, layer: int, node_type: NodeType) -> str:
+        return f"{layer}-{self._types.index(node_type)}"
+
+    def _path(self, layer: int, node_type: NodeType) -> Path:
+        return self.folder / f"layer-{self._name(layer, node_type)}.npy"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder while rows are computed; what was computed is counted at the end, also where something fails."""
+        with explained(self.folder, "write in"):
+            self.folder.mkdir(exist_ok=True)
+            lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            try:
+                lock_file(lock)
+            except BlockingIOError:
+                raise StoreBusyError(f"another process computes rows in {self.folder}: give another {argument('out')}") from None
+            try:
+                yield
+            finally:
+                if os.path.exists(self.folder):
+                    self._save()
+        finally:
+            for file in self._files.values():
+                file.close()
+            os.close(lock)
+
+    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+        """Those of the state."""
+        if not self.num_done:
+            return None
+        return {t: self.rows(self.num_done - 1, t) for t in node_types if (self.num_done - 1, t) in self._known}
+
+    def num_rows(self, layer: int, node_type: NodeType) -> int:
+        """By the state, and since."""
+        return self._known.get((layer, node_type), {"rows": 0})["rows"]
+
+    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, total: int) -> None:
+        """Write rows behind the others; now and then they are made to last, and counted."""
+        place = layer, node_type
+        known = self._known.setdefault(place, {"rows": 0, "dtype": rows.dtype.str, "shape": [total, *rows.shape[1:]]})
+        if [total, *rows.shape[1:]] != known["shape"] or rows.dtype.str != known["dtype"]:
+            raise UsageError(
+                f"layer {layer} gives {rows.dtype} rows {list(rows.shape[1:])} where it gave {np.dtype(known['dtype'])} rows "
+                f"{known['shape'][1:]} before: all batches must have the same"
+            )
+        with explained(self.folder, "write in"):
+            if place not in self._files:
+                self._files[place] = _RowsFile(self._path(layer, node_type), rows.dtype, tuple(known["shape"]))
+            self._files[place].write(rows, known["rows"])
+        known["rows"] += len(rows)
+        if time.monotonic() - self._saved_at >= SAVE_EVERY_S:
+            self._save()
+
+    def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
+        """A map of the file."""
+        known, path = self._known[layer, node_type], self._path(layer, node_type)
+        try:
+            rows = np.load(path, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise CorruptStoreError(f"{path} cannot be read ({error}): delete {self.folder}, and begin anew") from error
+        if [rows.dtype.str, list(rows.shape)] != [known["dtype"], known["shape"]]:
+            raise CorruptStoreError(f"{path} is not what was written there: delete {self.folder}, and begin anew")
+        return rows
+
+    def step_done(self, layer: int) -> None:
+        """Make its rows last, then delete those before."""
+        self.num_done = layer + 1
+        self._save()
+        for place in [place for place in self._known if place[0] < layer]:
+            del self._known[place]
+            with suppress(KeyError):
+                self._files.pop(place).close()
+            with suppress(OSError):
+                self._path(*place).unlink()
+
+    def _save(self) -> None:
+        with explained(self.folder, "write in"):
+            for file in self._files.values():
+                file.flush()
+        files = {self._name(*place): each for place, each in self._known.items()}
+        state = {"made_of": self._made_of, "layers_done": self.num_done, "files": files}
+        with replacing(self.folder / STATE, "free some space, and call it again") as aside:
+            aside.write_text(json.dumps(state, indent=1))
+        self._saved_at = time.monotonic()
+
+    def finish(self, node_type: NodeType) -> np.ndarray:
+        """Put the result in its place and delete the rest. Returns a map of it."""
+        with explained(self._out, "write"):
+            os.replace(self._path(self.num_done - 1, node_type), self._out)
+            sync_folder(self._out.parent)
+            shutil.rmtree(self.folder)
+        return np.load(self._out, mmap_mode="r")
+
+
+def working_folder(out: Path) -> Path:
+    """Where the rows lie until the result is whole."""
+    return out.with_name(f"{out.name}.unfinished")
+
+
+class _RowsFile:
+    """An `.npy` that is written row by row; a file that is there is gone on with."""
+
+    def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        self._write_behind = WriteBehind(self._descriptor)
+        write_at(self._descriptor, memoryview(npy_header(dtype, shape)), 0)
+        os.ftruncate(self._descriptor, DATA_OFFSET + shape[0] * self._row_bytes)  # as long as it will be: the disk's room is taken later
+
+    def write(self, rows: np.ndarray, first: int) -> None:
+        """Write rows from a place on."""
+        if rows.size:
+            write_at(self._descriptor, as_bytes(rows), DATA_OFFSET + first * self._row_bytes)
+            self._write_behind.wrote(rows.nbytes)
+
+    def flush(self) -> None:
+        """Make what was written last."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)

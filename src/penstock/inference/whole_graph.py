@@ -1,0 +1,173 @@
+"""`penstock.infer`: what a user calls.
+
+In: a model, and what a loader loads from. Out: an array, in memory or in a file. Invariant: it is what the model gives over the whole
+graph, up to the order of sums; killed and called again, the bits are those of a call that was never stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from torch import nn
+
+from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.feed.fields import TensorRows
+from penstock.feed.inputs import ArrayInput, Input, open_input
+from penstock.feed.inputs.arrays import StoreInput
+from penstock.feed.inputs.pyg import PyGInput
+from penstock.inference.pyg_models import steps_of
+from penstock.inference.shelves import FileShelf, MemoryShelf
+from penstock.inference.steps import Step, run
+from penstock.plan import Plan, make_plan
+from penstock.store.files import as_bytes
+
+
+def infer(
+    model: nn.Module,
+    data: Any,
+    layers: Sequence[Step] | None = None,
+    *,
+    input_nodes: Any = None,
+    out: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    split: str | None = None,
+    plan: Plan | str | None = None,
+    num_workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
+    """Compute what a model gives for nodes, over all their neighbours, layer by layer: each node's row of each layer once.
+
+        embeddings = penstock.infer(model, store)  # one of PyG's GraphSAGE, GCN, GAT, GIN, ...
+        penstock.infer(model, store, [lambda batch: model.conv1(batch.x, batch.edge_index).relu(),
+                                      lambda batch: model.conv2(batch.x, batch.edge_index)], out="embeddings.npy")
+
+    Args:
+        model: set to evaluation while it is at work, on the CPU or on a device.
+        data: as of `NeighborLoader`, with features `x`: `Data`, `HeteroData`, a store, or its path.
+        layers: the model as functions of a batch, one for each layer: of a batch whose first `batch_size` nodes have all their neighbours,
+            and whose `x` is what the layer before gave, they return rows for the nodes of the batch, or for the first ones only. Whatever
+            looks at other nodes than these, or at degrees of neighbours, must have been computed before, as a field of `data`. None: those
+            of a model of PyG's (`BasicGNN`), which gives what `model(x, edge_index)` does. Steps that need no neighbours, such as an
+            encoder or a classifier, are marked by `penstock.inference.OfRows`.
+        input_nodes: whose rows are wanted, as of `NeighborLoader`; None: all nodes. The last layer is computed for these only. Of a typed
+            graph, a node type, or a pair of it and nodes.
+        out: file for the result, `.npy`. The layers are then files too, in `OUT.unfinished` beside it, two at most at a time: neither
+            features nor results need fit in memory, and the same call goes on where a process was ended. None: all is in memory.
+        batch_size: nodes per batch; None: by the width of the rows and the mean degree.
+        split, plan, num_workers: as of `NeighborLoader`. A plan holds for the features and for the rows of each layer.
+        progress: told (rows done, rows in all) after each batch.
+    Returns:
+        [num_nodes, width] in the order of `input_nodes`; with `out`, a map of the file.
+    Raises:
+        UsageError: layers that cannot be, or do not give rows for their seeds.
+        NotSupportedError: a model that is not computed layer by layer, or data whose features are with somebody else.
+        StateError: `OUT.unfinished` has rows of another model, graph, or choice of nodes.
+        StoreError: files cannot be written.
+    """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    plan, path = make_plan(plan), _path_of(out)
+    base = open_input(data, is_sorted=False, split=split)
+    _check(base, plan, path)
+    seeds = base.seeds(input_nodes, None)
+    if seeds.ids.size == 0:
+        raise UsageError("input_nodes is empty: there is nothing to compute")
+    steps, names = (steps_of(model, base.graph), ("x",)) if layers is None else (_checked(layers), None)
+    total = sum(base.graph.num_nodes.values()) * (len(steps) - 1) + seeds.ids.size
+    wanted, done = (seeds.node_type, seeds.ids), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None and count:
+            progress(done, total)
+
+    loading = {"batch_size": batch_size, "plan": plan, "num_workers": num_workers, "device": _device_of(model)}
+    with _evaluating(model), torch.no_grad():
+        if path is None:
+            return run(base, steps, wanted, MemoryShelf(), names=names, advance=advance, **loading)
+        shelf = FileShelf(path, _made_of(model, base, wanted, len(steps), batch_size), base.graph.node_types)
+        with shelf.held():
+            run(base, steps, wanted, shelf, names=names, advance=advance, **loading)
+            return shelf.finish(seeds.node_type)
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((weights.device for weights in model.parameters()), torch.device("cpu"))
+
+
+def _path_of(out: str | os.PathLike[str] | None) -> Path | None:
+    """Refuse what could not be written, before anything is computed."""
+    if out is None:
+        return None
+    path = Path(os.path.realpath(out))
+    if path.suffix != ".npy":
+        raise UsageError(f"{argument('out')} takes a file that ends in .npy, got {os.fspath(out)}")
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{argument('out')}: {path} cannot be written: name a file in a folder that is there, and may be written to")
+    return path
+
+
+def _checked(layers: Sequence[Step]) -> list[Step]:
+    steps = list(layers)
+    if not steps or not all(map(callable, steps)):
+        raise UsageError("layers must be functions of a batch, one for each layer of the model, one at least")
+    return steps
+
+
+def _check(base: Input, plan: Plan, path: Path | None) -> None:
+    """Refuse inputs whose features are elsewhere, and plans that read rows from files where there are none."""
+    if not isinstance(base, (ArrayInput, PyGInput)) or base.books:
+        raise NotSupportedError("infer reads features of Data, HeteroData and stores: ingest the graph into a store")
+    if path is None and not plan.has_plain_features and (plan.features == "disk" or plan.host_memory is not None):
+        raise UsageError(f"this plan reads rows from files: say where those of the layers are to be, by {argument('out')}")
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Set a model to evaluation, and each of its parts back to what it was."""
+    before = {part: part.training for part in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, is_training in before.items():
+            part.training = is_training
+
+
+def _made_of(model: nn.Module, base: Input, wanted: tuple[str, np.ndarray], num_layers: int, batch_size: int | None) -> dict[str, Any]:
+    """What decides the rows, by its digest."""
+    return {
+        "weights": weights_digest(model.state_dict()),
+        "model": type(model).__name__,
+        "layers": num_layers,
+        "graph": base.store.digest if isinstance(base, StoreInput) else _graph_digest(base),
+        "nodes": [wanted[0], wanted[1].size, xxhash.xxh3_64_hexdigest(as_bytes(wanted[1]))],
+        "batch_size": batch_size,
+    }
+
+
+def _graph_digest(base: Input) -> str:
+    digest = xxhash.xxh3_64()
+    of_nodes, of_edges = base.fields()
+    sources = [one.source for one in (*of_nodes, *of_edges)]
+    lists = [array for csc in base.graph.adjacency.values() for array in (csc.indptr, csc.indices)]
+    for array in [*lists, *(source.array for source in sources if isinstance(source, TensorRows))]:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(as_bytes(array))
+    return digest.hexdigest()
+
+
+def weights_digest(state: dict[str, torch.Tensor]) -> str:
+    """Return 16 hex digits over all weights, by name."""
+    digest = xxhash.xxh3_64()
+    for name in sorted(state):
+        digest.update(name.encode() + np.ascontiguousarray(state[name].detach().cpu().numpy()).tobytes())
+    return digest.hexdigest()
