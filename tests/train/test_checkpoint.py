@@ -8,6 +8,7 @@ import torch
 
 from penstock.errors import CorruptStoreError
 from penstock.feed import NeighborLoader
+from penstock.inference.whole_graph import weights_digest
 from penstock.store import Store
 from penstock.train import TrainConfig, checkpoint
 from penstock.train.data import read_training_data
@@ -65,7 +66,7 @@ def test_what_adam_kept_must_be_of_the_model(change, store, tmp_path):
 
 
 def weights_digest_of(path):
-    return checkpoint.weights_digest(checkpoint.load(path)["model"])
+    return weights_digest(checkpoint.load(path)["model"])
 
 
 def test_a_step_leaves_no_gradients(tmp_path):

@@ -142,7 +142,11 @@ def test_nothing_of_a_model_is_made_elsewhere_than_its_batch():
     """On torch's device without memory: an operand that was left on the CPU is refused there."""
     edges = torch.empty(2, 24, dtype=torch.int64, device="meta")
     layer = Layer(30, 12, torch.empty(13, dtype=torch.int64, device="meta"), edges[0], edges, None)
-    for made in (models._row_of_edge(layer), models._normalized(layer, torch.ones(30, device="meta")), layer.adj_t()):
+    for made in (
+        models._scale(layer, torch.ones(30, device="meta")),
+        models._normalized(layer, torch.ones(30, device="meta")),
+        layer.adj_t(),
+    ):
         assert made.device.type == "meta"
     with pytest.raises(RuntimeError, match="not on the expected device"):
         models._normalized(layer, torch.ones(30))

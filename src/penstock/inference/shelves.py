@@ -168,7 +168,7 @@ class FileShelf:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder while rows are computed; what was computed is counted at the end, also where something fails."""
+        """Hold the folder while rows are computed; where something fails, what was computed is counted."""
         with explained(self.folder, "write in"):
             self.folder.mkdir(exist_ok=True)
             lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -179,9 +179,10 @@ class FileShelf:
                 raise StoreBusyError(f"another process computes rows in {self.folder}: give another {argument('out')}") from None
             try:
                 yield
-            finally:
-                if os.path.exists(self.folder):
+            except BaseException:
+                with suppress(StoreError):  # what failed is said
                     self._save()
+                raise
         finally:
             for file in self._files.values():
                 file.close()

@@ -78,8 +78,15 @@ class WithRows(Input):
         return self._base.times(name)
 
     def new_batch(self) -> Any:
-        """That of the base."""
-        return self._base.new_batch()
+        """That of the base, without the fields that are left out: it may have them whole."""
+        batch = self._base.new_batch()
+        for given, left in zip(self._base.fields(), self.fields(), strict=True):
+            kept = {(one.key, one.name) for one in left}
+            for one in given:
+                place = batch if one.key is None else batch[one.key]
+                if (one.key, one.name) not in kept and one.name in place:
+                    del place[one.name]
+        return batch
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Any:
         """Copies of the base's features, as long as it is these that are read."""
