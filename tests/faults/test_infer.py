@@ -11,10 +11,10 @@ import torch
 from tests.endings import is_killed_at
 from tests.mounts import mounted
 from tests.train.stores import make_data
-from torch_geometric.nn import GCN, GraphSAGE
+from torch_geometric.nn import GCN
 
 import penstock
-from penstock.errors import CorruptStoreError, StateError, StoreBusyError, StoreError
+from penstock.errors import StoreError
 from penstock.inference import shelves
 
 BATCHES = 3 * 8  # of three layers
@@ -92,57 +92,6 @@ def test_two_layers_at_most_are_on_the_disk(tmp_path):
     assert seen == {("layer-0-0.npy",), ("layer-0-0.npy", "layer-1-0.npy"), ("layer-1-0.npy", "layer-2-0.npy")}
 
 
-@pytest.mark.parametrize(
-    ("other", "what"),
-    [
-        ({"model": make_model(1)}, "weights"),
-        ({"model": GraphSAGE(4, 16, 3, 5)}, "model"),
-        ({"data": make_data(num_nodes=300)}, "graph"),
-        ({"input_nodes": torch.arange(5)}, "nodes"),
-        ({"batch_size": 60}, "batch_size"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_another_inference_left(other, what, tmp_path):
-    with pytest.raises(Stopped):
-        infer(tmp_path, progress=stop_after(3))
-    with pytest.raises(StateError, match=rf"holds rows of another inference \(.*{what}.*differ\): delete it, or take another out"):
-        infer(tmp_path, **other)
-
-
-def test_a_state_that_cannot_be_read(tmp_path):
-    with pytest.raises(Stopped):
-        infer(tmp_path, progress=stop_after(3))
-    (tmp_path / "rows.npy.unfinished" / "state.json").write_text("{")
-    with pytest.raises(CorruptStoreError, match=r"state.json cannot be read .*begin anew"):
-        infer(tmp_path)
-
-
-@pytest.mark.parametrize("damage", ["cut", "gone", "other"])
-def test_a_layer_that_was_altered(damage, tmp_path):
-    with pytest.raises(Stopped):
-        infer(tmp_path, progress=stop_after(12))
-    path = tmp_path / "rows.npy.unfinished" / "layer-0-0.npy"
-    if damage == "cut":
-        os.truncate(path, 5000)
-    elif damage == "gone":
-        path.unlink()
-    else:
-        np.save(path, np.zeros((400, 15), np.float32))
-    with pytest.raises(CorruptStoreError, match=r"layer-0-0.npy .*begin anew"):
-        infer(tmp_path)
-
-
-def test_two_at_once(tmp_path):
-    def progress(done, total):
-        with pytest.raises(StoreBusyError, match="another process computes rows"):
-            infer(tmp_path)
-        raise Stopped
-
-    with pytest.raises(Stopped):
-        infer(tmp_path, progress=progress)
-
-
 def test_a_disk_that_fills_up(expected, tmp_path):
     with mounted(tmp_path / "disk", "size=256k") as disk:
 
@@ -165,13 +114,6 @@ def test_a_result_that_was_there_is_replaced_in_the_end(expected, tmp_path):
     assert np.array_equal(np.load(tmp_path / "rows.npy"), np.zeros(3))
     infer(tmp_path)
     assert np.array_equal(np.load(tmp_path / "rows.npy"), expected)
-
-
-def test_layers_whose_rows_change(tmp_path):
-    """In the middle of a layer, or since it was stopped."""
-    widths = iter([3, 4])
-    with pytest.raises(penstock.errors.UsageError, match=r"layer 0 gives float32 rows \[4\] where it gave float32 rows \[3\] before"):
-        infer(tmp_path, layers=[lambda batch: torch.zeros(batch.num_nodes, next(widths))])
 
 
 def test_what_is_counted_is_on_the_disk(tmp_path, monkeypatch):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GIN, PNA, EdgeCNN, GraphSAGE, HeteroConv, SAGEConv
 
 import penstock
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import UsageError
 from penstock.inference import OfRows
 from penstock.inference.pyg_models import Degrees
 from penstock.records import EDGE
@@ -229,42 +229,3 @@ def test_degrees_of_long_and_short_lists(data, monkeypatch):
     assert torch.equal(whole.loops, some.loops)
     assert whole.others.sum() + whole.loops.sum() == data.num_edges
     assert model is not None
-
-
-REFUSED = [
-    (lambda: GraphSAGE(**SIZES, jk="cat"), NotSupportedError, "jk='cat'"),
-    (lambda: GraphSAGE(**SIZES, norm="graph_norm"), NotSupportedError, "looks at all nodes at once"),
-    (lambda: GraphSAGE(**SIZES, norm="layer_norm"), NotSupportedError, "looks at all nodes at once"),
-    (lambda: GIN(**SIZES, norm="instance_norm"), NotSupportedError, "looks at all nodes at once"),
-    (lambda: GIN(**SIZES, norm="batch_norm", norm_kwargs={"track_running_stats": False}), NotSupportedError, "looks at all nodes at once"),
-    (Mine, UsageError, "Mine is not one of PyG's standard models: give its layers"),
-    (lambda: "sage", UsageError, "model must be a torch.nn.Module, got str"),
-]
-
-
-@pytest.mark.parametrize(("make", "error", "match"), REFUSED, ids=range(len(REFUSED)))
-def test_models_that_are_refused(make, error, match, data):
-    with pytest.raises(error, match=match):
-        penstock.infer(make(), data)
-
-
-def test_what_else_is_refused(data, tmp_path):
-    model = make_model("sage")
-    typed = HeteroData()
-    typed["a"].x = torch.randn(3, 6)
-    typed["a", "to", "a"].edge_index = torch.tensor([[0], [1]])
-    for options, match in [
-        ({"layers": []}, "layers must be functions of a batch"),
-        ({"layers": ["sage"]}, "layers must be functions of a batch"),
-        ({"layers": [lambda batch: batch.x[:1]]}, "layer 0 must give a row for each of the 300 seeds"),
-        ({"layers": [lambda batch: [1]]}, "layer 0 must give a row for each of the 300 seeds of a batch, which come first; got list"),
-        ({"layers": [lambda batch: None]}, "layer 0 gives nothing for nodes of 'node'"),
-        ({"input_nodes": torch.tensor([], dtype=torch.long)}, "input_nodes is empty"),
-        ({"out": tmp_path / "rows.csv"}, "ends in .npy"),
-        ({"out": tmp_path / "nowhere" / "rows.npy"}, "cannot be written"),
-    ]:
-        with pytest.raises(UsageError, match=match):
-            penstock.infer(model, data, **options)
-    with pytest.raises(UsageError, match="GraphSAGE is for graphs of one type"):
-        penstock.infer(model, typed, input_nodes="a")
-    assert not list(tmp_path.iterdir())

@@ -257,7 +257,7 @@ def default_folder(store: str, resume: bool) -> Path:
 @contextmanager
 def claimed(first: Path) -> Iterator[Path]:
     """Make the folder of a new run, so that no other takes it: this number, or the next that is free. Gone again if it stays empty."""
-    from penstock.train.folder import refuse_in_store
+    from penstock.store.results import refuse_in_store
 
     refuse_in_store(first)
     name, _, number = first.name.rpartition("-")

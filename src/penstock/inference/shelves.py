@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -85,7 +85,8 @@ class MemoryShelf:
         place = layer, node_type
         if place not in self._tables:
             self._tables[place], self._counts[place] = _empty((total, *rows.shape[1:]), rows.dtype, self._folder), 0
-        done = self._counts[place]
+        done, table = self._counts[place], self._tables[place]
+        _check_alike(layer, rows, table.dtype, table.shape[1:])
         self._tables[place][done : done + len(rows)] = rows
         self._counts[place] = done + len(rows)
 
@@ -97,6 +98,15 @@ class MemoryShelf:
         """Drop what was before."""
         for place in [place for place in self._tables if place[0] < layer]:
             del self._tables[place]
+
+
+def _check_alike(layer: int, rows: np.ndarray, dtype: np.dtype, shape: Sequence[int]) -> None:
+    """Refuse rows that differ from those before."""
+    if rows.dtype != dtype or list(rows.shape[1:]) != list(shape):
+        raise UsageError(
+            f"layer {layer} gives {rows.dtype} rows {list(rows.shape[1:])} where it gave {dtype} rows {list(shape)} before: "
+            "all batches must have the same"
+        )
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None) -> np.ndarray:
@@ -202,11 +212,7 @@ class FileShelf:
         """Write rows behind the others; now and then they are made to last, and counted."""
         place = layer, node_type
         known = self._known.setdefault(place, {"rows": 0, "dtype": rows.dtype.str, "shape": [total, *rows.shape[1:]]})
-        if [total, *rows.shape[1:]] != known["shape"] or rows.dtype.str != known["dtype"]:
-            raise UsageError(
-                f"layer {layer} gives {rows.dtype} rows {list(rows.shape[1:])} where it gave {np.dtype(known['dtype'])} rows "
-                f"{known['shape'][1:]} before: all batches must have the same"
-            )
+        _check_alike(layer, rows, np.dtype(known["dtype"]), known["shape"][1:])
         with explained(self.folder, "write in"):
             if place not in self._files:
                 self._files[place] = _RowsFile(self._path(layer, node_type), rows.dtype, tuple(known["shape"]))

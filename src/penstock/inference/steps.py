@@ -79,11 +79,11 @@ class WithRows(Input):
 
     def new_batch(self) -> Any:
         """That of the base, without the fields that are left out: it may have them whole."""
-        batch = self._base.new_batch()
+        batch: Any = self._base.new_batch()
         for given, left in zip(self._base.fields(), self.fields(), strict=True):
             kept = {(one.key, one.name) for one in left}
             for one in given:
-                place = batch if one.key is None else batch[one.key]
+                place: Any = batch if one.key is None else batch[one.key]
                 if (one.key, one.name) not in kept and one.name in place:
                     del place[one.name]
         return batch
@@ -154,7 +154,7 @@ def run(
         for node_type, ids in given.items():
             num_there = shelf.num_rows(number, node_type)
             advance(num_there)
-            size = batch_size or _batch_size(source, node_type)
+            size = _batch_size(source, node_type) if batch_size is None else batch_size
             for made in _outputs(source, step, number, (node_type, ids[num_there:]), device, batch_size=size, **loading):
                 shelf.append(number, node_type, made, ids.size)
                 advance(len(made))

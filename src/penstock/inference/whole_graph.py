@@ -7,7 +7,7 @@ graph, up to the order of sums; killed and called again, the bits are those of a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from penstock.inference.shelves import FileShelf, MemoryShelf
 from penstock.inference.steps import Step, run
 from penstock.plan import Plan, make_plan
 from penstock.store.files import as_bytes
+from penstock.store.results import result_path
 
 
 def infer(
@@ -73,7 +74,7 @@ def infer(
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    plan, path = make_plan(plan), _path_of(out)
+    plan, path = make_plan(plan), None if out is None else result_path(out, "out", (".npy",))
     base = open_input(data, is_sorted=False, split=split)
     _check(base, plan, path)
     seeds = base.seeds(input_nodes, None)
@@ -103,20 +104,8 @@ def _device_of(model: nn.Module) -> torch.device:
     return next((weights.device for weights in model.parameters()), torch.device("cpu"))
 
 
-def _path_of(out: str | os.PathLike[str] | None) -> Path | None:
-    """Refuse what could not be written, before anything is computed."""
-    if out is None:
-        return None
-    path = Path(os.path.realpath(out))
-    if path.suffix != ".npy":
-        raise UsageError(f"{argument('out')} takes a file that ends in .npy, got {os.fspath(out)}")
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{argument('out')}: {path} cannot be written: name a file in a folder that is there, and may be written to")
-    return path
-
-
 def _checked(layers: Sequence[Step]) -> list[Step]:
-    steps = list(layers)
+    steps = list(layers) if isinstance(layers, Iterable) else []
     if not steps or not all(map(callable, steps)):
         raise UsageError("layers must be functions of a batch, one for each layer of the model, one at least")
     return steps

@@ -11,10 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from penstock.errors import NotAStoreError, StoreBusyError, StoreError, UsageError, argument, reason_of
-from penstock.store import Store
+from penstock.errors import StoreBusyError, StoreError, argument, reason_of
 from penstock.store.files import lock_file
-from penstock.store.format import MANIFEST
 from penstock.store.whole_file import replacing
 
 _LOCK = ".lock"
@@ -28,25 +26,6 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
             return
     with replacing(path, f"free some space, or choose another {argument('out')}") as aside:
         aside.write_text(text)
-
-
-def refuse_in_store(folder: Path, name: str = "out") -> None:
-    """Raise UsageError where a folder to write to, given as argument `name`, is that of a store or within one: nobody could overwrite
-    that any more, or it would be damaged."""
-    inner = folder.resolve()
-    for place in (inner, *inner.parents):
-        if os.path.isfile(place / MANIFEST) and _is_store(place):
-            raise UsageError(f"{folder} is {'a store' if place == inner else f'in the store {place}'}: choose another {argument(name)}")
-
-
-def _is_store(path: Path) -> bool:
-    try:
-        Store(path, check_arrays=False)
-    except NotAStoreError:
-        return False
-    except StoreError:  # damaged, or of a newer version
-        return True
-    return True
 
 
 @contextmanager

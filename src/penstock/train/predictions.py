@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.errors import UsageError, argument
+from penstock.errors import argument
 from penstock.store import Store
+from penstock.store.results import result_path
 from penstock.store.whole_file import replacing
-from penstock.train.folder import refuse_in_store
 from penstock.train.parts import PartsStore
 
 _ROWS = 1 << 16
@@ -23,25 +23,7 @@ _ROWS = 1 << 16
 
 def predictions_path(path: str | os.PathLike[str] | None) -> Path | None:
     """Refuse, before anything is trained, what could not be written."""
-    if path is None:
-        return None
-    path = Path(path)
-    if path.suffix not in (".npy", ".csv"):
-        raise UsageError(f"{argument('predictions')} takes a file that ends in .npy or .csv, got {path}")
-    target = _target(path)
-    if not target.parent.is_dir():
-        raise UsageError(f"{argument('predictions')}: the folder {target.parent} does not exist")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{argument('predictions')}: the folder {target.parent} cannot be written")
-    if path.is_dir():
-        raise UsageError(f"{argument('predictions')}: {path} is a folder: name a file in it")
-    refuse_in_store(target.parent, "predictions")
-    return path
-
-
-def _target(path: Path) -> Path:
-    """What a link points to, which is replaced in its place."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+    return None if path is None else result_path(path, "predictions", (".npy", ".csv"))
 
 
 def write_predictions(path: Path, classes: np.ndarray, store: Store | PartsStore, node_type: str) -> None:
@@ -51,7 +33,7 @@ def write_predictions(path: Path, classes: np.ndarray, store: Store | PartsStore
         StoreError: the disk is full, or the folder is read-only.
     """
     again = f"the training is over and saved; free some space, and {argument('resume', True)} writes them again"
-    with replacing(_target(path), again) as aside:
+    with replacing(path, again) as aside:
         if path.suffix == ".npy":
             with open(aside, "wb") as file:
                 np.save(file, classes)

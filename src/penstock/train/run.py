@@ -46,11 +46,12 @@ from penstock.store import Store
 from penstock.store.device_memory import peak_device_bytes
 from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.progress import hearing
+from penstock.store.results import refuse_in_store
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
-from penstock.train.folder import interrupts_wait, lock_folder, refuse_in_store, write_json
+from penstock.train.folder import interrupts_wait, lock_folder, write_json
 from penstock.train.inference import Finish, infer_sampled, steps_of
 from penstock.train.learner import Learner, Outcome
 from penstock.train.models import GNN

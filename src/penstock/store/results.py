@@ -1,0 +1,49 @@
+"""Where results may be written: into folders that are there, and never into a store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.errors import NotAStoreError, StoreError, UsageError, argument
+from penstock.store.format import MANIFEST
+from penstock.store.opened import Store
+
+
+def result_path(path: str | os.PathLike[str], name: str, endings: tuple[str, ...]) -> Path:
+    """Refuse, before anything is computed, a file that could not be written; `name`: of the argument that it was given as.
+
+    Returns:
+        The path; of a link, what it leads to, which is replaced in its place.
+    """
+    given = Path(path)
+    if given.suffix not in endings:
+        raise UsageError(f"{argument(name)} takes a file that ends in {' or '.join(endings)}, got {given}")
+    target = Path(os.path.realpath(given)) if given.is_symlink() else given
+    if not target.parent.is_dir():
+        raise UsageError(f"{argument(name)}: the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{argument(name)}: the folder {target.parent} cannot be written")
+    if target.is_dir():
+        raise UsageError(f"{argument(name)}: {given} is a folder: name a file in it")
+    refuse_in_store(target.parent, name)
+    return target
+
+
+def refuse_in_store(folder: Path, name: str = "out") -> None:
+    """Raise UsageError where a folder to write to, given as argument `name`, is that of a store or within one: nobody could overwrite
+    that any more, or it would be damaged."""
+    inner = folder.resolve()
+    for place in (inner, *inner.parents):
+        if os.path.isfile(place / MANIFEST) and _is_store(place):
+            raise UsageError(f"{folder} is {'a store' if place == inner else f'in the store {place}'}: choose another {argument(name)}")
+
+
+def _is_store(path: Path) -> bool:
+    try:
+        Store(path, check_arrays=False)
+    except NotAStoreError:
+        return False
+    except StoreError:  # damaged, or of a newer version
+        return True
+    return True

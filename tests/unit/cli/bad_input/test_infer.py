@@ -1,0 +1,142 @@
+"""What `penstock.infer` refuses: models, layers, files, and what another inference left in them."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import GCN, GIN, GraphSAGE
+
+import penstock
+from penstock.errors import CorruptStoreError, NotSupportedError, StateError, StoreBusyError, UsageError
+from tests.refusals import refused
+from tests.train.stores import make_data
+
+SIZES = {"in_channels": 4, "hidden_channels": 8, "num_layers": 3}
+
+
+def infer(error, model=None, data=None, **options):
+    return refused(error, penstock.infer, GraphSAGE(**SIZES) if model is None else model, data or make_data(), **options)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop(done, total):
+    if done >= 450:
+        raise Stopped
+
+
+def begin(folder):
+    """Leave what was computed in a layer and a bit."""
+    model = GraphSAGE(**SIZES)
+    with pytest.raises(Stopped):
+        penstock.infer(model, make_data(), out=folder / "rows.npy", batch_size=50, progress=stop)
+    return {"model": model, "out": folder / "rows.npy", "batch_size": 50}
+
+
+def test_models():
+    assert "got str" in infer(UsageError, "sage")
+    assert "Linear is not one of PyG's standard models" in infer(UsageError, nn.Linear(4, 2))
+    assert "jk='cat'" in infer(NotSupportedError, GraphSAGE(**SIZES, jk="cat"))
+    for norm in ("graph_norm", "layer_norm", "instance_norm"):
+        assert "looks at all nodes at once" in infer(NotSupportedError, GIN(**SIZES, norm=norm))
+    untracked = GraphSAGE(**SIZES, norm="batch_norm", norm_kwargs={"track_running_stats": False})
+    assert "looks at all nodes at once" in infer(NotSupportedError, untracked)
+    typed = HeteroData()
+    typed["a"].x = torch.randn(3, 4)
+    typed["a", "to", "a"].edge_index = torch.tensor([[0], [1]])
+    assert "this one has 1 node types" in infer(UsageError, data=typed, input_nodes="a")
+
+
+def test_layers():
+    for layers in ([], ["sage"], 3):
+        assert "must be functions of a batch" in infer(UsageError, layers=layers)
+    assert "got float32 [1, 4]" in infer(UsageError, layers=[lambda batch: batch.x[:1]])
+    assert "got list" in infer(UsageError, layers=[lambda batch: [1]])
+    assert "nothing for nodes of 'node'" in infer(UsageError, layers=[lambda batch: None])
+    assert "is empty" in infer(UsageError, input_nodes=torch.tensor([], dtype=torch.long))
+    assert "batch_size" in infer(UsageError, batch_size=0)
+
+
+def test_rows_that_change(tmp_path):
+    for options in ({}, {"out": tmp_path / "rows.npy"}):
+        widths = iter([3, 4])
+        layers = [lambda batch, widths=widths: torch.zeros(batch.num_nodes, next(widths))]
+        assert "float32 rows [4] where it gave float32 rows [3]" in infer(UsageError, layers=layers, batch_size=300, **options)
+
+
+def test_files(tmp_path):
+    assert "ends in .npy" in infer(UsageError, out=tmp_path / "rows.csv")
+    assert "does not exist" in infer(UsageError, out=tmp_path / "nowhere" / "rows.npy")
+    (tmp_path / "folder.npy").mkdir()
+    assert "is a folder: name a file in it" in infer(UsageError, out=tmp_path / "folder.npy")
+    store = penstock.ingest(make_data(), tmp_path / "store")
+    assert "is in the store" in infer(UsageError, data=store, out=store.path / "nodes" / "rows.npy")
+    assert "reads rows from files" in infer(UsageError, data=store, plan="ginex")
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_pair_of_stores():
+    from torch_geometric.testing import MyFeatureStore, MyGraphStore
+
+    features, graph, data = MyFeatureStore(), MyGraphStore(), make_data()
+    features.put_tensor(data.x, group_name=None, attr_name="x", index=None)
+    graph.put_edge_index(data.edge_index, edge_type=None, layout="coo", size=(400, 400))
+    assert "ingest the graph into a store" in infer(NotSupportedError, data=(features, graph))
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ({"model": GraphSAGE(**SIZES)}, "weights"),
+        ({"model": GCN(**SIZES)}, "model"),
+        ({"data": make_data(num_nodes=300)}, "graph"),
+        ({"input_nodes": torch.arange(5)}, "nodes"),
+        ({"batch_size": 60}, "batch_size"),
+    ],
+    ids=["weights", "model", "graph", "nodes", "batch_size"],
+)
+def test_what_another_inference_left(other, what, tmp_path):
+    options = begin(tmp_path)
+    assert f"{what} " in infer(StateError, **{**options, **other}).replace(",", " ").replace("differ)", " ")
+    assert (tmp_path / "rows.npy.unfinished" / "state.json").exists()
+
+
+def test_a_state_that_cannot_be_read(tmp_path):
+    options = begin(tmp_path)
+    (tmp_path / "rows.npy.unfinished" / "state.json").write_text("{")
+    infer(CorruptStoreError, **options)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "other"])
+def test_a_layer_that_was_altered(damage, tmp_path):
+    options = begin(tmp_path)
+    path = tmp_path / "rows.npy.unfinished" / "layer-0-0.npy"
+    if damage == "cut":
+        os.truncate(path, 5000)
+    elif damage == "gone":
+        path.unlink()
+    else:
+        np.save(path, np.zeros((400, 15), np.float32))
+    assert "layer-0-0.npy" in infer(CorruptStoreError, **options)
+
+
+def test_two_at_once(tmp_path):
+    options = {"model": GraphSAGE(**SIZES), "out": tmp_path / "rows.npy"}
+
+    def progress(done, total):
+        infer(StoreBusyError, **options)
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        penstock.infer(data=make_data(), progress=progress, **options)
+
+
+def test_edges_of_nobody():
+    """Fine: a graph that has no edges, and nodes that no edge enters."""
+    data = Data(x=torch.randn(9, 4), edge_index=torch.empty(2, 0, dtype=torch.long))
+    assert penstock.infer(GraphSAGE(**SIZES), data).shape == (9, 8)
