@@ -67,7 +67,8 @@ def _apply(model: BasicGNN, number: int, degrees: Degrees | None, batch: Any) ->
         x = degrees.normalized(layer, batch.n_id, conv) @ conv.lin(x)
         x = x if conv.bias is None else x + conv.bias
     elif isinstance(conv, OF_PAIRS):
-        edges = layer.adj_t(x.new_ones(layer.sources.numel())) if conv.fuse else layer.edge_index
+        ones = None if x.dtype == torch.get_default_dtype() else x.new_ones(layer.sources.numel())
+        edges = layer.adj_t(ones) if conv.fuse else layer.edge_index
         x = conv((x, x[: layer.num_dst]), edges)
     else:
         x = conv(x, layer.edge_index)[: layer.num_dst]

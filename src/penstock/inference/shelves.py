@@ -22,6 +22,7 @@ from penstock.errors import CorruptStoreError, StateError, StoreBusyError, Store
 from penstock.records import NodeType
 from penstock.store.files import WriteBehind, as_bytes, explained, lock_file, sync_folder, write_at
 from penstock.store.format import DATA_OFFSET, npy_header
+from penstock.store.huge_pages import own_pages
 from penstock.store.whole_file import replacing
 
 MEMORY_BYTES = 2 << 30
@@ -113,7 +114,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None) -> np.n
     """An array in memory or, if there is a folder and much to hold, in a file."""
     num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if folder is None or num_bytes <= MEMORY_BYTES:
-        return np.empty(shape, dtype)
+        return own_pages(num_bytes).view(dtype).reshape(shape) if num_bytes else np.empty(shape, dtype)
     try:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed below)
     except OSError as error:
