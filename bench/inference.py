@@ -40,7 +40,7 @@ LIMITED: dict[str, dict[str, Any]] = {
     "Penstock, spooled": {"is_file": True, "plan": {"host_memory": f"{LIMIT_GIB}GiB", "spool": SPOOL}},
     "Penstock, mapped files": {"is_file": True},
 }
-LIMITED_S = 900.0
+LIMITED_S = 600.0
 GRAPHS = {"cora": (GCN, GraphSAGE), "citeseer": (GCN, GraphSAGE), "citation_dblp": (GCN,), "facebook_pages": (GCN,)}
 EPOCHS = 100
 

@@ -41,6 +41,8 @@ def steps_of(model: nn.Module, graph: Graph) -> list[Step]:
         )
     if not graph.is_homogeneous:
         raise UsageError(f"{name} is for graphs of one type, and this one has {len(graph.num_nodes)} node types: give layers")
+    if any(conv.flow != "source_to_target" for conv in model.convs):
+        raise NotSupportedError(f"{name} sends along edges from target to source, and batches have the neighbours that send to their seeds")
     if model.jk_mode not in (None, "last"):
         raise NotSupportedError(f"jk={model.jk_mode!r} joins the outputs of all layers, which are not kept: it must be 'last', or None")
     for part in model.modules():

@@ -175,7 +175,7 @@ def _outputs(
         return
     plan, is_homogeneous = loading["plan"], source.graph.is_homogeneous
     hops = [] if isinstance(step, OfRows) else [-1]
-    tried = step if plan is not None and plan.host_memory is not None else None
+    tried = torch.no_grad()(step) if plan is not None and plan.host_memory is not None else None
     for batch in NeighborLoader(source, hops, input_nodes=ids if is_homogeneous else wanted, step=tried, **loading):
         count = (batch if is_homogeneous else batch[node_type]).batch_size
         rows = _rows_of(step(_moved(batch, device)), node_type, count, number)

@@ -17,7 +17,7 @@ import torch
 import xxhash
 from torch import nn
 
-from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.errors import MissingFieldError, NotSupportedError, UsageError, argument
 from penstock.feed.fields import TensorRows
 from penstock.feed.inputs import ArrayInput, Input, open_input
 from penstock.feed.inputs.arrays import StoreInput
@@ -26,6 +26,7 @@ from penstock.inference.pyg_models import steps_of
 from penstock.inference.shelves import FileShelf, MemoryShelf
 from penstock.inference.steps import Step, run
 from penstock.plan import Plan, make_plan
+from penstock.records import NodeType
 from penstock.store.files import as_bytes
 from penstock.store.results import result_path
 
@@ -57,8 +58,8 @@ def infer(
             looks at other nodes than these, or at degrees of neighbours, must have been computed before, as a field of `data`. None: those
             of a model of PyG's (`BasicGNN`), which gives what `model(x, edge_index)` does. Steps that need no neighbours, such as an
             encoder or a classifier, are marked by `penstock.inference.OfRows`.
-        input_nodes: whose rows are wanted, as of `NeighborLoader`; None: all nodes. The last layer is computed for these only. Of a typed
-            graph, a node type, or a pair of it and nodes.
+        input_nodes: whose rows are wanted, each once, as of `NeighborLoader`; None: all nodes. The last layer is computed for these only.
+            Of a typed graph, a node type, or a pair of it and nodes.
         out: file for the result, `.npy`. The layers are then files too, in `OUT.unfinished` beside it, two at most at a time: neither
             features nor results need fit in memory, and the same call goes on where a process was ended. None: all is in memory.
         batch_size: nodes per batch; None: by the width of the rows and the mean degree.
@@ -76,13 +77,33 @@ def infer(
         raise UsageError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     plan, path = make_plan(plan), None if out is None else result_path(out, "out", (".npy",))
     base = open_input(data, is_sorted=False, split=split)
-    _check(base, plan, path)
+    _check(base, layers, plan, path)
     seeds = base.seeds(input_nodes, None)
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to compute")
+    if input_nodes is not None and np.unique(seeds.ids).size < seeds.ids.size:
+        raise UsageError("input_nodes names nodes twice: give each once, and look its row up as often as you need it")
     steps, names = (steps_of(model, base.graph), ("x",)) if layers is None else (_checked(layers), None)
-    total = sum(base.graph.num_nodes.values()) * (len(steps) - 1) + seeds.ids.size
-    wanted, done = (seeds.node_type, seeds.ids), 0
+    wanted = seeds.node_type, seeds.ids
+    return apply(
+        model, base, steps, wanted, path, names=names, batch_size=batch_size, plan=plan, num_workers=num_workers, progress=progress
+    )
+
+
+def apply(
+    model: nn.Module,
+    base: Input,
+    steps: Sequence[Step],
+    wanted: tuple[NodeType, np.ndarray],
+    path: Path | None,
+    *,
+    batch_size: int | None,
+    progress: Callable[[int, int], None] | None,
+    what: str = "",
+    **options: Any,
+) -> np.ndarray:
+    """Apply the steps of a model, in memory or in files; `what`: decides the rows besides; other arguments as of `infer` and `run`."""
+    total, done = sum(base.graph.num_nodes.values()) * (len(steps) - 1) + wanted[1].size, 0
 
     def advance(count: int) -> None:
         nonlocal done
@@ -90,14 +111,22 @@ def infer(
         if progress is not None and count:
             progress(done, total)
 
-    loading = {"batch_size": batch_size, "plan": plan, "num_workers": num_workers, "device": _device_of(model)}
+    options |= {"batch_size": batch_size, "advance": advance, "device": _device_of(model)}
     with _evaluating(model), torch.no_grad():
         if path is None:
-            return run(base, steps, wanted, MemoryShelf(), names=names, advance=advance, **loading)
-        shelf = FileShelf(path, _made_of(model, base, wanted, len(steps), batch_size), base.graph.node_types)
+            return run(base, steps, wanted, MemoryShelf(), **options)
+        made_of = {
+            "weights": weights_digest(model.state_dict()),
+            "model": f"{type(model).__name__} {what}".strip(),
+            "layers": len(steps),
+            "graph": base.store.digest if isinstance(base, StoreInput) else _graph_digest(base),
+            "nodes": [wanted[0], wanted[1].size, xxhash.xxh3_64_hexdigest(as_bytes(wanted[1]))],
+            "batch_size": batch_size,
+        }
+        shelf = FileShelf(path, made_of, base.graph.node_types)
         with shelf.held():
-            run(base, steps, wanted, shelf, names=names, advance=advance, **loading)
-            return shelf.finish(seeds.node_type)
+            run(base, steps, wanted, shelf, **options)
+            return shelf.finish(wanted[0])
 
 
 def _device_of(model: nn.Module) -> torch.device:
@@ -111,10 +140,12 @@ def _checked(layers: Sequence[Step]) -> list[Step]:
     return steps
 
 
-def _check(base: Input, plan: Plan, path: Path | None) -> None:
+def _check(base: Input, layers: Any, plan: Plan, path: Path | None) -> None:
     """Refuse inputs whose features are elsewhere, and plans that read rows from files where there are none."""
     if not isinstance(base, (ArrayInput, PyGInput)) or base.books:
         raise NotSupportedError("infer reads features of Data, HeteroData and stores: ingest the graph into a store")
+    if layers is None and all(one.name != "x" for one in base.fields()[0]):
+        raise MissingFieldError("the nodes have no features x, which the first layer reads: give them, or layers")
     if path is None and not plan.has_plain_features and (plan.features == "disk" or plan.host_memory is not None):
         raise UsageError(f"this plan reads rows from files: say where those of the layers are to be, by {argument('out')}")
 
@@ -129,18 +160,6 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for part, is_training in before.items():
             part.training = is_training
-
-
-def _made_of(model: nn.Module, base: Input, wanted: tuple[str, np.ndarray], num_layers: int, batch_size: int | None) -> dict[str, Any]:
-    """What decides the rows, by its digest."""
-    return {
-        "weights": weights_digest(model.state_dict()),
-        "model": type(model).__name__,
-        "layers": num_layers,
-        "graph": base.store.digest if isinstance(base, StoreInput) else _graph_digest(base),
-        "nodes": [wanted[0], wanted[1].size, xxhash.xxh3_64_hexdigest(as_bytes(wanted[1]))],
-        "batch_size": batch_size,
-    }
 
 
 def _graph_digest(base: Input) -> str:

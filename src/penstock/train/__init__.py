@@ -2,6 +2,7 @@
 
 from penstock.store.process_memory import keep_freed_memory
 from penstock.train.config import METRICS, MODELS, TrainConfig
+from penstock.train.finished import infer_run
 from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.ranks import started_together
 from penstock.train.run import DivergedError, train
@@ -14,6 +15,7 @@ __all__ = [
     "Observer",
     "Result",
     "TrainConfig",
+    "infer_run",
     "keep_freed_memory",
     "started_together",
     "train",

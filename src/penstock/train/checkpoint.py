@@ -79,6 +79,11 @@ def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: 
                 f"{folder} was trained with {argument(name, saved[name])}, not with {argument(name, now[name])}: resume with the same, or "
                 f"take a new {argument('out')}"
             )
+    check_store(state, folder, store)
+
+
+def check_store(state: dict[str, Any], folder: Path, store: Store | PartsStore) -> None:
+    """Raise StateError where a state was not trained on this store."""
     if state.get("store", store.digest) != store.digest:  # runs of before have none
         raise StateError(
             f"{folder} was trained on a store of digest {state['store']}, {store.path} has {store.digest}: put that one back, or take a "

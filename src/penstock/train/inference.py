@@ -12,9 +12,12 @@ import numpy as np
 import torch
 
 from penstock.feed import NeighborLoader, layers
+from penstock.feed.inputs import ArrayInput
 from penstock.inference import OfRows
 from penstock.inference.steps import Step
-from penstock.records import CSC, EDGE, Graph, NodeType
+from penstock.records import CSC, EDGE, NODE, Graph, NodeType
+from penstock.store import Store
+from penstock.train.data import TrainingData
 from penstock.train.models import GNN
 from penstock.train.task import as_float
 from penstock.train.typed_models import TypedGNN
@@ -62,6 +65,14 @@ def steps_of(model: GNN | TypedGNN, graph: Graph, prepare: Features = as_float, 
         finish: applied to the logits of a batch; only what it returns is kept.
     """
     return _steps(model, graph, prepare, finish) if isinstance(model, GNN) else _typed_steps(model, prepare, finish)
+
+
+def source_of(model: GNN | TypedGNN, data: TrainingData) -> ArrayInput:
+    """What the first step reads: features, or the rows that nodes have learnt in their place."""
+    if isinstance(model, GNN) and model.rows is not None:
+        return ArrayInput(data.graph, {NODE: {"x": model.rows.weight.detach().cpu().numpy()}})
+    arrays = {t: {"x": rows} for t, rows in data.x.items()}
+    return ArrayInput(data.graph, arrays, is_mapped=True, packed_in=data.store if isinstance(data.store, Store) else None)
 
 
 def _steps(model: GNN, graph: Graph, prepare: Features, finish: Finish) -> list[Step]:

@@ -33,7 +33,6 @@ from penstock.errors import (
     argument,
 )
 from penstock.feed import NeighborLoader
-from penstock.feed.inputs import ArrayInput
 from penstock.inference.shelves import MemoryShelf
 from penstock.inference.steps import run
 from penstock.inference.whole_graph import weights_digest
@@ -41,7 +40,6 @@ from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
 from penstock.order.by_name import SPLIT
 from penstock.plan import Plan
-from penstock.records import NODE
 from penstock.store import Store
 from penstock.store.device_memory import peak_device_bytes
 from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes, usable_cores
@@ -52,9 +50,8 @@ from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.folder import interrupts_wait, lock_folder, write_json
-from penstock.train.inference import Finish, infer_sampled, steps_of
+from penstock.train.inference import Finish, infer_sampled, source_of, steps_of
 from penstock.train.learner import Learner, Outcome
-from penstock.train.models import GNN
 from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.parts import PartsStore, joined
 from penstock.train.predictions import predictions_path, write_predictions
@@ -421,14 +418,11 @@ class _Run:
         if is_sampled:
             beside = self.loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
             return ranks.merge(infer_sampled(self.learner.forward, beside, advance=advance, finish=finish))
-        rows = dict(data.x)
-        if isinstance(model, GNN) and model.rows is not None:
-            rows = {NODE: model.rows.weight.detach().cpu().numpy()}
-        source = ArrayInput(data.graph, {t: {"x": each} for t, each in rows.items()})
+        plan = Plan(huge_pages=self.plan.huge_pages and self.plan.host_memory is None)
         with torch.no_grad():
             return run(
-                source, steps, (data.target, nodes), MemoryShelf(self.folder), num_workers=self.config.num_workers,
-                device=self.learner.device, advance=advance,
+                source_of(model, data), steps, (data.target, nodes), MemoryShelf(self.folder), plan=plan,
+                num_workers=self.config.num_workers, device=self.learner.device, advance=advance,
             )  # fmt: skip
 
     def _is_over(self) -> bool:

@@ -10,7 +10,16 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCN, GIN, GraphSAGE
 
 import penstock
-from penstock.errors import CorruptStoreError, NotSupportedError, StateError, StoreBusyError, UsageError
+from penstock.errors import (
+    CorruptStoreError,
+    MissingFieldError,
+    MissingFileError,
+    NotSupportedError,
+    StateError,
+    StoreBusyError,
+    UsageError,
+)
+from penstock.train import TrainConfig, infer_run, train
 from tests.refusals import refused
 from tests.train.stores import make_data
 
@@ -46,6 +55,8 @@ def test_models():
         assert "looks at all nodes at once" in infer(NotSupportedError, GIN(**SIZES, norm=norm))
     untracked = GraphSAGE(**SIZES, norm="batch_norm", norm_kwargs={"track_running_stats": False})
     assert "looks at all nodes at once" in infer(NotSupportedError, untracked)
+    assert "from target to source" in infer(NotSupportedError, GraphSAGE(**SIZES, flow="target_to_source"))
+    assert "no features x" in infer(MissingFieldError, data=Data(edge_index=make_data().edge_index, num_nodes=400))
     typed = HeteroData()
     typed["a"].x = torch.randn(3, 4)
     typed["a", "to", "a"].edge_index = torch.tensor([[0], [1]])
@@ -58,6 +69,7 @@ def test_layers():
     assert "got float32 [1, 4]" in infer(UsageError, layers=[lambda batch: batch.x[:1]])
     assert "got list" in infer(UsageError, layers=[lambda batch: [1]])
     assert "nothing for nodes of 'node'" in infer(UsageError, layers=[lambda batch: None])
+    assert "nodes twice" in infer(UsageError, input_nodes=torch.tensor([3, 4, 3]))
     assert "is empty" in infer(UsageError, input_nodes=torch.tensor([], dtype=torch.long))
     assert "batch_size" in infer(UsageError, batch_size=0)
 
@@ -134,6 +146,23 @@ def test_two_at_once(tmp_path):
 
     with pytest.raises(Stopped):
         penstock.infer(data=make_data(), progress=progress, **options)
+
+
+def test_runs(tmp_path):
+    data, out = make_data(), tmp_path / "rows.npy"
+    store = penstock.ingest(data, tmp_path / "store")
+    config = TrainConfig(store=str(store.path), num_neighbors=(3,), epochs=1, num_workers=0)
+    train(config, tmp_path / "run")
+    assert "holds no run" in refused(MissingFileError, infer_run, tmp_path, out)
+    assert "needs two" in refused(UsageError, infer_run, tmp_path / "run", out, rows="hidden")
+    assert "must be one of outputs, hidden" in refused(UsageError, infer_run, tmp_path / "run", out, rows="all")
+    other = penstock.ingest(make_data(num_nodes=300), tmp_path / "other")
+    assert "was trained on a store of digest" in refused(StateError, infer_run, tmp_path / "run", out, store=other.path)
+    penstock.partition.partition_store(store.path, tmp_path / "parts", 2)
+    assert "is a partition" in refused(NotSupportedError, infer_run, tmp_path / "run", out, store=tmp_path / "parts")
+    (tmp_path / "run" / "checkpoint.pt").write_bytes(b"nothing")
+    assert "cannot read the checkpoint" in refused(CorruptStoreError, infer_run, tmp_path / "run", out)
+    assert not out.exists()
 
 
 def test_edges_of_nobody():

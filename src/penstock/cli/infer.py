@@ -1,0 +1,43 @@
+"""`penstock infer RUN OUT`: what a run has learnt, for all nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.console import AsJson, make_progress, show
+
+
+def infer(
+    run: Annotated[Path, typer.Argument(help="Folder of a run; penstock train makes one.")],
+    out: Annotated[Path, typer.Argument(help="File for the rows, .npy: row i is node i of the store.")],
+    rows: Annotated[str, typer.Option(help="outputs: of the last layer, one number per class; hidden: what goes into it.")] = "outputs",
+    store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: where it was in training)")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Nodes per batch. (default: by the width of the rows)")] = None,
+    host_memory: Annotated[
+        str | None, typer.Option(help="A budget for the whole process, 2GiB; rows and neighbour lists then come from the disk.")
+    ] = None,
+    spool: Annotated[
+        str | None, typer.Option(help="With --host-memory: 16GiB of the disk, where the rows of many batches, read at once, wait.")
+    ] = None,
+    num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 1,
+    device: Annotated[str, typer.Option(help="Where the model computes: cpu, cuda, cuda:1.")] = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Write what the model of a run gives for every node, over all neighbours. Killed, the same command goes on."""
+    from penstock.train import infer_run
+
+    made = infer_run(
+        run, out, rows=rows, store=store, batch_size=batch_size, host_memory=host_memory, spool=spool, num_workers=num_workers,
+        device=device, progress=make_progress(),
+    )  # fmt: skip
+    show(made, lambda: as_text(made), as_json)
+
+
+def as_text(made: dict[str, Any]) -> str:
+    """Return what was written as a line for people."""
+    num_rows, width = made["shape"]
+    weights = "the last weights" if made["epoch"] is None else f"the weights of epoch {made['epoch']}"
+    return f"{made['out']}: float32 [{num_rows:,}, {width}], a row for each {made['node_type']}, in {made['seconds']:.1f} s; by {weights}"

@@ -1,0 +1,106 @@
+"""What a run has learnt, for all nodes: the exact rows of its model, by its best weights.
+
+In: the folder of a run, also of one that several processes trained, and the store. Out: a file, within a budget of memory where one is
+given. Ended and called again, it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import MissingFileError, NotSupportedError, UsageError, argument
+from penstock.inference.whole_graph import apply
+from penstock.kernels._triton import tensor_device
+from penstock.partition import is_partition
+from penstock.plan import make_plan
+from penstock.store import Progress, Quiet, Store
+from penstock.store.progress import stage
+from penstock.store.results import result_path
+from penstock.train import checkpoint
+from penstock.train.config import TrainConfig
+from penstock.train.data import read_training_data
+from penstock.train.inference import source_of, steps_of
+
+ROWS = ("outputs", "hidden")
+
+
+def infer_run(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    rows: str = "outputs",
+    store: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    host_memory: str | int | None = None,
+    spool: str | int | None = None,
+    num_workers: int = 1,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Write the rows that the model of a run gives for all nodes of its target, over all neighbours.
+
+    Args:
+        run: its folder; the weights are the best by val, or the last.
+        out: file, `.npy`: float32[num_nodes, width], row i of node i of the store.
+        rows: "outputs": of the last layer, before any softmax; "hidden": of the layer before it, embeddings.
+        store: where it is, if not where it was in training.
+        batch_size, num_workers: as of `penstock.infer`.
+        host_memory, spool: a budget for the whole process, and for rows on the disk (see `Plan`).
+        device: where the model computes.
+        progress: hears of it.
+    Returns:
+        What was written, as plain values.
+    Raises:
+        UsageError, InputError, StateError, StoreError: as of `penstock.train.train` and `penstock.infer`.
+    """
+    if rows not in ROWS:
+        raise UsageError(f"{argument('rows')} must be one of {', '.join(ROWS)}; got {rows!r}")
+    progress, path = progress or Quiet(), result_path(out, "out", (".npy",))
+    file = Path(run) / "checkpoint.pt"
+    if not file.exists():
+        raise MissingFileError(f"{file.parent} holds no run: give the folder of one (made by `penstock train`)")
+    state = checkpoint.load(file)
+    config = TrainConfig.from_dict(state["config"])
+    config = config if store is None else replace(config, store=os.fspath(store))
+    if is_partition(config.store):
+        raise NotSupportedError(f"{config.store} is a partition: give the store that it was cut from, {argument('store')}")
+    opened = Store.open(config.store)
+    checkpoint.check_store(state, file.parent, opened)
+    data = read_training_data(opened, config)
+    model = data.make_model(config)
+    with checkpoint.trusted_by_nobody(file):
+        epoch, weights = state["best"]["epoch"], state["best"]["model"] or state["model"]
+        model.load_state_dict(weights)
+    model = model.to(tensor_device(device) if device != "cpu" else device)
+    steps = steps_of(model, data.graph, data.prepare)
+    if rows == "hidden" and model.num_layers == 1:
+        raise UsageError(f"the model of {run} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
+    steps = steps if rows == "outputs" else steps[:-1]
+    started, done = time.perf_counter(), 0
+    nodes = np.arange(data.graph.num_nodes[data.target])
+    total = sum(data.graph.num_nodes.values()) * (len(steps) - 1) + nodes.size
+
+    def advance(so_far: int, of: int) -> None:
+        nonlocal done
+        progress.advance(so_far - done)
+        done = so_far
+
+    plan = make_plan(None, host_memory=host_memory, spool=spool)
+    with stage(progress, f"{rows} of {model.kind} over all neighbours", total):
+        made = apply(
+            model, source_of(model, data), steps, (data.target, nodes), path, batch_size=batch_size, plan=plan, num_workers=num_workers,
+            progress=advance, what=rows,
+        )  # fmt: skip
+    return {
+        "out": str(path),
+        "node_type": data.target,
+        "shape": list(made.shape),
+        "epoch": epoch + 1 if state["best"]["model"] else None,
+        "seconds": time.perf_counter() - started,
+    }

@@ -1,0 +1,95 @@
+"""`penstock infer`: the rows of a finished run, for all nodes."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import penstock
+from penstock.cli import run as command
+from penstock.inference import shelves
+from penstock.train import TrainConfig, infer_run, train
+from tests.train.stores import make_bare_store, make_store, make_typed_store
+
+SETTINGS = {"num_neighbors": (4, 3), "batch_size": 64, "hidden": 8, "epochs": 3, "num_workers": 0, "lr": 0.02}
+STORES = {"plain": make_store, "bare": make_bare_store, "typed": make_typed_store}
+
+
+@pytest.fixture(scope="module", params=["plain", "bare", "typed"])
+def trained(request, tmp_path_factory):
+    """(folder of the run, its store, the classes that training itself predicts)."""
+    folder = tmp_path_factory.mktemp(request.param)
+    store = STORES[request.param](folder / "store")
+    config = TrainConfig(store=str(store.path), model="gcn" if request.param == "plain" else "auto", **SETTINGS)
+    train(config, folder / "run", predictions=folder / "classes.npy")
+    return folder / "run", store, np.load(folder / "classes.npy")
+
+
+@pytest.mark.parametrize("options", [{}, {"host_memory": "3GiB"}, {"host_memory": "3GiB", "spool": "64MiB"}], ids=str)
+def test_outputs(options, trained, tmp_path):
+    folder, store, classes = trained
+    is_bare = "x" not in store.node_fields(store.node_types[0])
+    if is_bare and options:
+        with pytest.raises(penstock.errors.UsageError, match="are in memory"):  # rows that are learnt
+            infer_run(folder, tmp_path / "rows.npy", **options)
+        return
+    made = infer_run(folder, tmp_path / "rows.npy", batch_size=100, **options)
+    rows = np.load(tmp_path / "rows.npy")
+    assert made["shape"] == list(rows.shape)
+    assert rows.dtype == np.float32
+    assert np.array_equal(rows.argmax(1), classes)
+
+
+def test_hidden_rows_are_what_the_last_layer_reads(trained, tmp_path):
+    folder, store, _ = trained
+    infer_run(folder, tmp_path / "hidden.npy", rows="hidden")
+    hidden = np.load(tmp_path / "hidden.npy")
+    assert hidden.shape == (max(store.num_nodes["paper" if "paper" in store.num_nodes else "node"], 1), 8)
+    infer_run(folder, tmp_path / "outputs.npy")
+    assert np.load(tmp_path / "outputs.npy").shape[1] != 8
+
+
+def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch):
+    folder = trained[0]
+    append = shelves.FileShelf.append
+
+    def fail(self, layer, node_type, rows, total):
+        append(self, layer, node_type, rows, total)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shelves.FileShelf, "append", fail)
+    with pytest.raises(KeyboardInterrupt):
+        infer_run(folder, tmp_path / "rows.npy", batch_size=50)
+    monkeypatch.undo()
+    with pytest.raises(penstock.errors.StateError, match="layers"):
+        infer_run(folder, tmp_path / "rows.npy", rows="hidden", batch_size=50)
+    infer_run(folder, tmp_path / "rows.npy", batch_size=50)
+    whole = np.load(tmp_path / "rows.npy")
+    infer_run(folder, tmp_path / "again.npy", batch_size=50)
+    assert np.array_equal(whole, np.load(tmp_path / "again.npy"))
+
+
+def test_a_command(trained, tmp_path, capfd):
+    folder, store, _ = trained
+    moved = tmp_path / "elsewhere"
+    moved.symlink_to(store.path)
+    out = tmp_path / "rows.npy"
+    assert command(["infer", str(folder), str(out), "--store", str(moved), "--num-workers", "0"]) == 0
+    printed, error = capfd.readouterr()
+    assert printed.startswith(f"{out}: float32 [")
+    assert "over all neighbours" in error
+    assert command(["infer", str(folder), str(out), "--json"]) == 0
+    assert json.loads(capfd.readouterr()[0])["shape"] == list(np.load(out).shape)
+
+
+def test_the_best_weights_are_taken(tmp_path):
+    store = make_store(tmp_path / "store")
+    result = train(TrainConfig(store=str(store.path), **SETTINGS), tmp_path / "run")
+    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    state["model"] = {name: torch.zeros_like(weights) for name, weights in state["model"].items()}  # of epochs after the best
+    torch.save(state, tmp_path / "run" / "checkpoint.pt")
+    made = infer_run(tmp_path / "run", tmp_path / "rows.npy")
+    assert made["epoch"] == result.best_epoch + 1
+    rows, y, test = np.load(tmp_path / "rows.npy"), np.array(store.node_field("y")), np.array(store.split("test"))
+    assert float((rows[test].argmax(1) == y[test]).mean()) == pytest.approx(result.test)
