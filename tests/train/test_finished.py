@@ -50,7 +50,7 @@ def test_hidden_rows_are_what_the_last_layer_reads(trained, tmp_path):
     assert np.load(tmp_path / "outputs.npy").shape[1] != 8
 
 
-def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch):
+def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch, capfd):
     folder = trained[0]
     append = shelves.FileShelf.append
 
@@ -59,8 +59,9 @@ def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(shelves.FileShelf, "append", fail)
-    with pytest.raises(KeyboardInterrupt):
-        infer_run(folder, tmp_path / "rows.npy", batch_size=50)
+    for times in range(2):  # nothing to speak of, then some rows
+        assert command(["infer", str(folder), str(tmp_path / "rows.npy"), "--batch-size", "50"]) == 130
+        assert ("rows.npy.unfinished: the same command goes on" in capfd.readouterr()[1]) == bool(times)
     monkeypatch.undo()
     with pytest.raises(penstock.errors.StateError, match="layers"):
         infer_run(folder, tmp_path / "rows.npy", rows="hidden", batch_size=50)

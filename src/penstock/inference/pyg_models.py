@@ -69,8 +69,9 @@ def _apply(model: BasicGNN, number: int, degrees: Degrees | None, batch: Any) ->
         x = degrees.normalized(layer, batch.n_id, conv) @ conv.lin(x)
         x = x if conv.bias is None else x + conv.bias
     elif isinstance(conv, OF_PAIRS):
-        ones = None if x.dtype == torch.get_default_dtype() else x.new_ones(layer.sources.numel())
-        edges = layer.adj_t(ones) if conv.fuse else layer.edge_index
+        edges = layer.edge_index
+        if conv.fuse and (not x.is_cuda or conv.aggr in ("mean", "sum", "add")):  # others torch has for the CPU only
+            edges = layer.adj_t(None if x.dtype == torch.get_default_dtype() else x.new_ones(layer.sources.numel()))
         x = conv((x, x[: layer.num_dst]), edges)
     else:
         x = conv(x, layer.edge_index)[: layer.num_dst]

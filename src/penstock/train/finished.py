@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import MissingFileError, NotSupportedError, UsageError, argument
+from penstock.inference.shelves import working_folder
 from penstock.inference.whole_graph import apply
 from penstock.kernels._triton import tensor_device
 from penstock.partition import is_partition
@@ -92,11 +93,16 @@ def infer_run(
         done = so_far
 
     plan = make_plan(None, host_memory=host_memory, spool=spool)
-    with stage(progress, f"{rows} of {model.kind} over all neighbours", total):
-        made = apply(
-            model, source_of(model, data), steps, (data.target, nodes), path, batch_size=batch_size, plan=plan, num_workers=num_workers,
-            progress=advance, what=rows,
-        )  # fmt: skip
+    try:
+        with stage(progress, f"{rows} of {model.kind} over all neighbours", total):
+            made = apply(
+                model, source_of(model, data), steps, (data.target, nodes), path, batch_size=batch_size, plan=plan,
+                num_workers=num_workers, progress=advance, what=rows,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if done:
+            progress.note(f"{done:,} of {total:,} rows are in {working_folder(path)}: the same command goes on with them")
+        raise
     return {
         "out": str(path),
         "node_type": data.target,
