@@ -107,6 +107,15 @@ def test_a_disk_that_fills_up(expected, tmp_path):
         assert np.array_equal(infer(disk), expected)
 
 
+def test_nothing_is_left_where_nothing_was_computed(tmp_path):
+    def fail(batch):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        infer(tmp_path, layers=[fail])
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_result_that_was_there_is_replaced_in_the_end(expected, tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros(3))
     with pytest.raises(Stopped):

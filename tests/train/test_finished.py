@@ -60,7 +60,7 @@ def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(shelves.FileShelf, "append", fail)
     for times in range(2):  # nothing to speak of, then some rows
-        assert command(["infer", str(folder), str(tmp_path / "rows.npy"), "--batch-size", "50"]) == 130
+        assert command(["infer", str(folder), "--out", str(tmp_path / "rows.npy"), "--batch-size", "50"]) == 130
         assert ("rows.npy.unfinished: the same command goes on" in capfd.readouterr()[1]) == bool(times)
     monkeypatch.undo()
     with pytest.raises(penstock.errors.StateError, match="layers"):
@@ -76,12 +76,15 @@ def test_a_command(trained, tmp_path, capfd):
     moved = tmp_path / "elsewhere"
     moved.symlink_to(store.path)
     out = tmp_path / "rows.npy"
-    assert command(["infer", str(folder), str(out), "--store", str(moved), "--num-workers", "0"]) == 0
+    assert command(["infer", str(folder), "--out", str(out), "--store", str(moved), "--num-workers", "0"]) == 0
     printed, error = capfd.readouterr()
     assert printed.startswith(f"{out}: float32 [")
     assert "over all neighbours" in error
-    assert command(["infer", str(folder), str(out), "--json"]) == 0
-    assert json.loads(capfd.readouterr()[0])["shape"] == list(np.load(out).shape)
+    assert command(["infer", str(folder), "--json"]) == 0
+    made = json.loads(capfd.readouterr()[0])
+    assert made["out"] == str(folder / "outputs.npy")
+    assert made["shape"] == list(np.load(out).shape)
+    assert np.array_equal(np.load(out), np.load(folder / "outputs.npy"))
 
 
 def test_the_best_weights_are_taken(tmp_path):

@@ -1,4 +1,4 @@
-"""`penstock infer RUN OUT`: what a run has learnt, for all nodes."""
+"""`penstock infer RUN`: what a run has learnt, for all nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from penstock.cli.console import AsJson, make_progress, show
 
 def infer(
     run: Annotated[Path, typer.Argument(help="Folder of a run; penstock train makes one.")],
-    out: Annotated[Path, typer.Argument(help="File for the rows, .npy: row i is node i of the store.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File for the rows: row i is node i of the store. (default: outputs.npy or hidden.npy in RUN)")
+    ] = None,
     rows: Annotated[str, typer.Option(help="outputs: of the last layer, one number per class; hidden: what goes into it.")] = "outputs",
     store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: where it was in training)")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Nodes per batch. (default: by the width of the rows)")] = None,

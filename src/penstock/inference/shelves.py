@@ -179,7 +179,7 @@ class FileShelf:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder while rows are computed; where something fails, what was computed is counted."""
+        """Hold the folder while rows are computed; where something fails, what was computed is counted, or the folder is gone again."""
         with explained(self.folder, "write in"):
             self.folder.mkdir(exist_ok=True)
             lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -193,6 +193,8 @@ class FileShelf:
             except BaseException:
                 with suppress(StoreError):  # what failed is said
                     self._save()
+                if not any(each["rows"] for each in self._known.values()):
+                    shutil.rmtree(self.folder, ignore_errors=True)
                 raise
         finally:
             for file in self._files.values():

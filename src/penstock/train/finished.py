@@ -33,7 +33,7 @@ ROWS = ("outputs", "hidden")
 
 def infer_run(
     run: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     *,
     rows: str = "outputs",
     store: str | os.PathLike[str] | None = None,
@@ -48,7 +48,8 @@ def infer_run(
 
     Args:
         run: its folder; the weights are the best by val, or the last.
-        out: file, `.npy`: float32[num_nodes, width], row i of node i of the store.
+        out: file, `.npy`; None: `outputs.npy` or `hidden.npy` in the folder of the run. It holds float32[num_nodes, width]: row i is that of
+            node i of the store.
         rows: "outputs": of the last layer, before any softmax; "hidden": of the layer before it, embeddings.
         store: where it is, if not where it was in training.
         batch_size, num_workers: as of `penstock.infer`.
@@ -62,10 +63,10 @@ def infer_run(
     """
     if rows not in ROWS:
         raise UsageError(f"{argument('rows')} must be one of {', '.join(ROWS)}; got {rows!r}")
-    progress, path = progress or Quiet(), result_path(out, "out", (".npy",))
     file = Path(run) / "checkpoint.pt"
     if not file.exists():
         raise MissingFileError(f"{file.parent} holds no run: give the folder of one (made by `penstock train`)")
+    progress, path = progress or Quiet(), result_path(file.parent / f"{rows}.npy" if out is None else out, "out", (".npy",))
     state = checkpoint.load(file)
     config = TrainConfig.from_dict(state["config"])
     config = config if store is None else replace(config, store=os.fspath(store))
