@@ -48,8 +48,8 @@ def infer_run(
 
     Args:
         run: its folder; the weights are the best by val, or the last.
-        out: file, `.npy`; None: `outputs.npy` or `hidden.npy` in the folder of the run. It holds float32[num_nodes, width]: row i is that of
-            node i of the store.
+        out: file, `.npy`; None: `outputs.npy` or `hidden.npy` in the folder of the run. It holds float32[num_nodes, width], whose row i is
+            that of node i of the store.
         rows: "outputs": of the last layer, before any softmax; "hidden": of the layer before it, embeddings.
         store: where it is, if not where it was in training.
         batch_size, num_workers: as of `penstock.infer`.

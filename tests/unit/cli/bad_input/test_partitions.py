@@ -120,9 +120,10 @@ def test_processes_that_do_not_meet(store, parts):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         refused(TierError, join, parts, addresses=[first, f"127.0.0.1:{silent.getsockname()[1]}"], rank=0, timeout_s=0.2)
 
+    others = cut(penstock.open(store), parts.parent / "others", 2, {"node": np.arange(400) % 2})
+
     def join_another(rank):
-        path = cut(penstock.open(store), parts.parent / f"others-{rank}", 2, {"node": np.arange(400) % 2}) if rank else parts
-        return refused(TierError, join, path, addresses=[first, second], rank=rank, timeout_s=1.0)
+        return refused(TierError, join, others if rank else parts, addresses=[first, second], rank=rank, timeout_s=20.0)
 
     assert "somebody else is there, or it joined otherwise" in "".join(together(2, join_another))
     one, other = together(2, lambda rank: join(parts, addresses=[first, second], rank=rank))
