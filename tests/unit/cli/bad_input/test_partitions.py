@@ -123,7 +123,7 @@ def test_processes_that_do_not_meet(store, parts):
     others = cut(penstock.open(store), parts.parent / "others", 2, {"node": np.arange(400) % 2})
 
     def join_another(rank):
-        return refused(TierError, join, others if rank else parts, addresses=[first, second], rank=rank, timeout_s=20.0)
+        return refused(TierError, join, others if rank else parts, addresses=[first, second], rank=rank, timeout_s=3.0)
 
     assert "somebody else is there, or it joined otherwise" in "".join(together(2, join_another))
     one, other = together(2, lambda rank: join(parts, addresses=[first, second], rank=rank))
