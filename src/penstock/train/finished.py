@@ -21,7 +21,7 @@ from penstock.kernels._triton import tensor_device
 from penstock.partition import is_partition
 from penstock.plan import make_plan
 from penstock.store import Progress, Quiet, Store
-from penstock.store.progress import stage
+from penstock.store.progress import hearing, stage
 from penstock.store.results import result_path
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
@@ -95,7 +95,7 @@ def infer_run(
 
     plan = make_plan(None, host_memory=host_memory, spool=spool)
     try:
-        with stage(progress, f"{rows} of {model.kind} over all neighbours", total):
+        with hearing(progress.note), stage(progress, f"{rows} of {model.kind} over all neighbours", total):
             made = apply(
                 model, source_of(model, data), steps, (data.target, nodes), path, batch_size=batch_size, plan=plan,
                 num_workers=num_workers, progress=advance, what=rows,
