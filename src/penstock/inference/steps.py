@@ -64,6 +64,8 @@ class WithRows(Input):
         self._has_edges = has_edges
         if not has_edges:
             self.graph = _without_edges(self.graph)
+        given, left = ({(one.key, one.name) for fields in each.fields() for one in fields} for each in (base, self))
+        self._left_out = given - left
 
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
         """Those of the base."""
@@ -80,12 +82,10 @@ class WithRows(Input):
     def new_batch(self) -> Any:
         """That of the base, without the fields that are left out: it may have them whole."""
         batch: Any = self._base.new_batch()
-        for given, left in zip(self._base.fields(), self.fields(), strict=True):
-            kept = {(one.key, one.name) for one in left}
-            for one in given:
-                place: Any = batch if one.key is None else batch[one.key]
-                if (one.key, one.name) not in kept and one.name in place:
-                    del place[one.name]
+        for key, name in self._left_out:
+            place: Any = batch if key is None else batch[key]
+            if name in place:
+                del place[name]
         return batch
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Any:
