@@ -107,12 +107,47 @@ def test_a_disk_that_fills_up(expected, tmp_path):
         assert np.array_equal(infer(disk), expected)
 
 
+def test_ended_while_the_result_takes_its_place(expected, tmp_path, monkeypatch):
+    """The same call finds what it needs, whether or not the result is there."""
+
+    def stop(folder):
+        raise Stopped
+
+    monkeypatch.setattr(shelves, "sync_folder", stop)
+    with pytest.raises(Stopped):
+        infer(tmp_path)
+    assert np.array_equal(np.load(tmp_path / "rows.npy"), expected)
+    monkeypatch.undo()
+    assert np.array_equal(infer(tmp_path), expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npy"]
+
+
+def test_rows_that_could_not_be_flushed_are_not_counted(expected, tmp_path, monkeypatch):
+    fsync = os.fsync
+    monkeypatch.setattr(shelves, "SAVE_EVERY_S", 0.0)
+    flushes = []
+
+    def fail(descriptor):
+        flushes.append(descriptor)
+        if len(flushes) == 3:
+            raise OSError(5, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StoreError, match="Input/output error"):
+        infer(tmp_path)
+    state = json.loads((tmp_path / "rows.npy.unfinished" / "state.json").read_text())
+    assert state["files"]["0-0"]["rows"] == 100
+    monkeypatch.undo()
+    assert np.array_equal(infer(tmp_path), expected)
+
+
 def test_nothing_is_left_where_nothing_was_computed(tmp_path):
     def fail(batch):
         raise Stopped
 
     with pytest.raises(Stopped):
-        infer(tmp_path, layers=[fail])
+        infer(tmp_path, model=torch.nn.Identity(), layers=[fail])
     assert not list(tmp_path.iterdir())
 
 

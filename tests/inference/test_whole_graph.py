@@ -12,7 +12,8 @@ from penstock.errors import UsageError
 from penstock.inference import OfRows
 from penstock.inference.pyg_models import Degrees
 from penstock.records import EDGE
-from tests.train.stores import make_typed_data
+from penstock.study import LayoutSettings, lay_out
+from tests.train.stores import make_data, make_store, make_typed_data
 
 NUM_NODES = 300
 
@@ -55,6 +56,8 @@ MODELS = {
 def make_model(name):
     torch.manual_seed(0)
     model = MODELS[name]()
+    for weights in model.parameters():  # biases begin as zeros
+        weights.data += 0.1 * torch.randn(weights.shape)
     for part in model.modules():
         if isinstance(part, nn.BatchNorm1d):
             part.running_mean.normal_()
@@ -105,6 +108,33 @@ def test_stores_and_plans(plan, is_file, data, tmp_path):
     if is_file:
         assert np.array_equal(np.load(out), rows)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.npy", "store"]
+
+
+def test_plans_and_splits_reach_the_loaders(data, tmp_path):
+    with pytest.raises(UsageError, match="are in memory"):
+        penstock.infer(make_model("sage"), data, plan="ginex", out=tmp_path / "rows.npy")
+    store = make_store(tmp_path / "store")
+    model = GraphSAGE(4, 8, 2)
+    for part in ("train", "test"):
+        rows = penstock.infer(model, store, input_nodes=part, split="default")
+        assert np.array_equal(rows, penstock.infer(model, store)[store.split(part)])
+
+
+def test_features_that_are_packed_for_a_disk(tmp_path):
+    """Later layers read other rows than those."""
+    store = make_store(tmp_path / "store")
+    lay_out(store.path, LayoutSettings(by="hotness", num_neighbors=(3,), batch_size=50))
+    model, plan = GraphSAGE(4, 4, 3), penstock.Plan(features="disk")
+    rows = penstock.infer(model, penstock.open(store.path), plan=plan, out=tmp_path / "rows.npy", batch_size=50)
+    assert np.array_equal(rows, penstock.infer(model, make_data(), batch_size=50))
+
+
+def test_layers_that_give_nothing_for_some(tmp_path):
+    data = make_typed_data()
+    layers = [lambda batch: {"paper": batch["paper"].x} if batch["paper"].get("batch_size") and batch["paper"].n_id[0] < 100 else {}]
+    for out in (None, tmp_path / "rows.npy"):
+        with pytest.raises(UsageError, match="rows for some batches of 'paper' and nothing for others"):
+            penstock.infer(nn.Identity(), data, layers, input_nodes="paper", batch_size=50, out=out)
 
 
 @pytest.mark.parametrize("given", ["ids", "mask"])
@@ -220,11 +250,10 @@ def test_rows_of_bfloat16_are_given_as_float32(data):
 
 def test_degrees_of_long_and_short_lists(data, monkeypatch):
     """Counted in blocks, of which one may be shorter than a list."""
-    model, csc = make_model("gcn"), penstock.NeighborLoader(data, [-1])._maker.source.graph.adjacency[EDGE]
+    csc = penstock.NeighborLoader(data, [-1])._maker.source.graph.adjacency[EDGE]
     whole = Degrees.of(csc)
     monkeypatch.setattr("penstock.inference.pyg_models._BLOCK", 3)
     some = Degrees.of(csc)
     assert torch.equal(whole.others, some.others)
     assert torch.equal(whole.loops, some.loops)
     assert whole.others.sum() + whole.loops.sum() == data.num_edges
-    assert model is not None

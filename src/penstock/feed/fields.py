@@ -82,12 +82,12 @@ class SelectedRows:
     row_bytes = 0
 
     def __init__(self, value: Any, dim: int) -> None:
-        self._value, self._dim = value, dim
+        self.value, self._dim = value, dim
         self.is_learned = isinstance(value, torch.Tensor) and value.requires_grad
 
     def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> Any:
         """Return the value cut to `ids` along its dimension."""
-        return index_select(self._value, torch.from_numpy(ids), self._dim)
+        return index_select(self.value, torch.from_numpy(ids), self._dim)
 
 
 @dataclass(frozen=True, slots=True)

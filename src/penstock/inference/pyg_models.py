@@ -6,6 +6,8 @@ neighbours, which a batch does not show, are counted in the whole graph; what lo
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import BatchNorm, GATConv, GATv2Conv, GCNConv, GINConv, LayerNorm, SAGEConv, norm
+from torch_geometric.nn import BatchNorm, EdgeConv, GATConv, GATv2Conv, GCNConv, GINConv, LayerNorm, PNAConv, SAGEConv, norm
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from penstock.errors import NotSupportedError, UsageError
@@ -21,42 +23,77 @@ from penstock.feed.layers import Layer, layers
 from penstock.inference.steps import Step
 from penstock.records import CSC, EDGE, Graph
 
+logger = logging.getLogger("penstock")
+
 OF_PAIRS = (SAGEConv, GINConv, GATConv, GATv2Conv)
 """Layers that take sources and destinations apart, and need not compute rows that nobody wants."""
+
+CONVS = (*OF_PAIRS, GCNConv, PNAConv, EdgeConv)
+AGGREGATIONS = {"sum", "add", "mean", "max", "min", "mul", "std", "var", "softmax", "powermean"}
+"""Which look at the messages of a node, in whatever order, and at nothing else."""
 
 NORMS = tuple(getattr(norm, name) for name in norm.__all__)
 OF_ONE_ROW = (BatchNorm, nn.LayerNorm, nn.Identity)
 """Norms of which each row, once a model is trained, depends on that row alone; so does PyG's LayerNorm, of mode "node"."""
 
+NOT_OF_ONE_ROW = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d)
+"""Activations that may look along any dimension."""
+
 _BLOCK = 1 << 20
 
 
-def steps_of(model: nn.Module, graph: Graph) -> list[Step]:
-    """The layers of a model of PyG's, or raise for another."""
+def steps_of(model: nn.Module, graph: Graph, fields: Collection[str] = ()) -> list[Step]:
+    """The layers of a model of PyG's, or raise for another. `fields`: of edges, which it does not get."""
     name = type(model).__name__
-    if not isinstance(model, BasicGNN):
+    if not isinstance(model, BasicGNN) or type(model).forward is not BasicGNN.forward:
         raise UsageError(
             f"{name} is not one of PyG's standard models: give its layers, functions of a batch: "
             "infer(model, data, [lambda batch: model.conv1(batch.x, batch.edge_index).relu(), ...])"
         )
     if not graph.is_homogeneous:
         raise UsageError(f"{name} is for graphs of one type, and this one has {len(graph.num_nodes)} node types: give layers")
-    if any(conv.flow != "source_to_target" for conv in model.convs):
-        raise NotSupportedError(f"{name} sends along edges from target to source, and batches have the neighbours that send to their seeds")
+    for conv in model.convs:
+        _check_conv(conv)
     if model.jk_mode not in (None, "last"):
         raise NotSupportedError(f"jk={model.jk_mode!r} joins the outputs of all layers, which are not kept: it must be 'last', or None")
-    for part in model.modules():
-        if not _is_of_one_row(part):
-            raise NotSupportedError(f"{part} looks at all nodes at once, which no batch has: infer takes batch_norm, for instance")
+    if any(nn.parameter.is_lazy(value) for value in (*model.parameters(), *model.buffers())):
+        raise UsageError(f"{name} has weights without a shape: it was never used, and has learnt nothing")
+    check_parts(model)
+    is_left_out = {"edge_weight": model.supports_edge_weight, "edge_attr": model.supports_edge_attr}
+    for field in [field for field in fields if is_left_out.get(field)]:
+        logger.warning("%s is left out, as by model(x, edge_index): give layers where the model has learnt from it", field)
     is_by_degree = [isinstance(conv, GCNConv) and conv.normalize for conv in model.convs]
     degrees = Degrees.of(graph.adjacency[EDGE]) if any(is_by_degree) else None
     return [partial(_apply, model, i, degrees if is_by_degree[i] else None) for i in range(len(model.convs))]
 
 
+def _check_conv(conv: Any) -> None:
+    """Refuse what gives other rows from a batch than from the whole graph, or may."""
+    name = type(conv).__name__
+    if type(conv) not in CONVS:
+        raise UsageError(f"{name} is not known to give a node's row from its neighbours' rows alone: give layers")
+    if conv.flow != "source_to_target":
+        raise NotSupportedError(f"{name} sends along edges from target to source, and batches have the neighbours that send to their seeds")
+    names = [conv.aggr] if isinstance(conv.aggr, (str, type(None))) else conv.aggr
+    is_sum = not (isinstance(conv, GCNConv) and conv.normalize) or names in (["add"], ["sum"])
+    if not is_sum or not all(each in AGGREGATIONS or isinstance(conv, PNAConv) for each in names):
+        raise NotSupportedError(f"{name} with aggr={conv.aggr!r}: infer takes {'add' if not is_sum else ', '.join(sorted(AGGREGATIONS))}")
+    if getattr(conv, "cached", False) and conv.normalize and conv._cached_edge_index is not None:
+        raise NotSupportedError(f"{name} has kept the edges of a graph (cached=True): make the model without that, and load its weights")
+
+
+def check_parts(model: nn.Module) -> None:
+    """Refuse a model of which a part looks at all nodes at once."""
+    for part in model.modules():
+        if not _is_of_one_row(part):
+            raise NotSupportedError(f"{part} looks at all nodes at once, which no batch has: infer takes batch_norm, for instance")
+
+
 def _is_of_one_row(part: nn.Module) -> bool:
-    """Whether a part of a model is no norm, or one that looks at each row alone."""
     if isinstance(part, nn.modules.batchnorm._NormBase):  # pyright: ignore[reportPrivateUsage]
-        return isinstance(part, nn.BatchNorm1d) and part.track_running_stats
+        return isinstance(part, (nn.BatchNorm1d, nn.SyncBatchNorm)) and part.track_running_stats
+    if isinstance(part, NOT_OF_ONE_ROW):
+        return getattr(part, "dim", None) in (1, -1)
     return not isinstance(part, NORMS) or isinstance(part, OF_ONE_ROW) or (isinstance(part, LayerNorm) and part.mode == "node")
 
 

@@ -88,7 +88,7 @@ class MemoryShelf:
             self._tables[place], self._counts[place] = _empty((total, *rows.shape[1:]), rows.dtype, self._folder), 0
         done, table = self._counts[place], self._tables[place]
         _check_alike(layer, rows, table.dtype, table.shape[1:])
-        self._tables[place][done : done + len(rows)] = rows
+        table[done : done + len(rows)] = rows
         self._counts[place] = done + len(rows)
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
@@ -137,29 +137,29 @@ class FileShelf:
         out: file of the result, `.npy`.
         made_of: what decides the rows, as plain values; rows that are there are gone on with where it is the same.
         node_types: in their order.
-    Attributes:
-        was_there: rows that an earlier process left.
     """
 
     def __init__(self, out: Path, made_of: Mapping[str, Any], node_types: list[NodeType]) -> None:
         self._out, self.folder = out, working_folder(out)
         self._made_of, self._types = dict(made_of), node_types
         self._files: dict[tuple[int, NodeType], _RowsFile] = {}
-        self._saved_at = time.monotonic()
+        self._saved_at, self._is_flushed = time.monotonic(), True
         self.num_done, self._known = 0, {}
-        self._read_state()
-        self.was_there = self.num_done > 0 or any(each["rows"] for each in self._known.values())
 
     def _read_state(self) -> None:
+        """Take up what an earlier process counted."""
         path = self.folder / STATE
         try:
             state = json.loads(path.read_text())
-            made_of, self.num_done = state["made_of"], int(state["layers_done"])
-            self._known = {self._place(name): dict(each) for name, each in state["files"].items()}
+            made_of, num_done = dict(state["made_of"]), int(state["layers_done"])
+            known = {self._place(name): {**each, "rows": int(each["rows"])} for name, each in state["files"].items()}
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise CorruptStoreError(f"{path} cannot be read ({error}): delete {self.folder}, and begin anew") from error
+        if not any(each["rows"] for each in known.values()):
+            return
+        self.num_done, self._known = num_done, known
         different = [name for name in self._made_of if made_of.get(name) != self._made_of[name]]
         if different:
             raise StateError(
@@ -180,19 +180,15 @@ class FileShelf:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the folder while rows are computed; where something fails, what was computed is counted, or the folder is gone again."""
-        with explained(self.folder, "write in"):
-            self.folder.mkdir(exist_ok=True)
-            lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        lock = self._lock()
         try:
-            try:
-                lock_file(lock)
-            except BlockingIOError:
-                raise StoreBusyError(f"another process computes rows in {self.folder}: give another {argument('out')}") from None
+            self._read_state()
             try:
                 yield
             except BaseException:
                 with suppress(StoreError):  # what failed is said
-                    self._save()
+                    if self._is_flushed:
+                        self._save()
                 if not any(each["rows"] for each in self._known.values()):
                     shutil.rmtree(self.folder, ignore_errors=True)
                 raise
@@ -200,6 +196,27 @@ class FileShelf:
             for file in self._files.values():
                 file.close()
             os.close(lock)
+
+    def _lock(self) -> int:
+        """Make the folder, and take the lock of its file."""
+        if self.folder.is_symlink():
+            raise UsageError(f"{self.folder} is a link: delete it, or take another {argument('out')}")
+        with explained(self.folder, "write in"):
+            while True:
+                self.folder.mkdir(exist_ok=True)
+                lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                try:
+                    lock_file(lock)
+                    with suppress(FileNotFoundError):  # who had it took it away meanwhile: once more
+                        if os.path.samestat(os.fstat(lock), os.stat(self.folder / ".lock")):
+                            return lock
+                except BlockingIOError:
+                    os.close(lock)
+                    raise StoreBusyError(f"another process computes rows in {self.folder}: take another {argument('out')}") from None
+                except OSError:
+                    os.close(lock)
+                    raise
+                os.close(lock)
 
     def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
         """Those of the state."""
@@ -218,6 +235,8 @@ class FileShelf:
         _check_alike(layer, rows, np.dtype(known["dtype"]), known["shape"][1:])
         with explained(self.folder, "write in"):
             if place not in self._files:
+                if known["rows"]:
+                    self.rows(layer, node_type)  # as it was written
                 self._files[place] = _RowsFile(self._path(layer, node_type), rows.dtype, tuple(known["shape"]))
             self._files[place].write(rows, known["rows"])
         known["rows"] += len(rows)
@@ -247,9 +266,11 @@ class FileShelf:
                 self._path(*place).unlink()
 
     def _save(self) -> None:
+        self._is_flushed = False  # what could not be flushed is not tried again: the system may have dropped it
         with explained(self.folder, "write in"):
             for file in self._files.values():
                 file.flush()
+        self._is_flushed = True
         files = {self._name(*place): each for place, each in self._known.items()}
         state = {"made_of": self._made_of, "layers_done": self.num_done, "files": files}
         with replacing(self.folder / STATE, "free some space, and call it again") as aside:
@@ -259,9 +280,13 @@ class FileShelf:
     def finish(self, node_type: NodeType) -> np.ndarray:
         """Put the result in its place and delete the rest. Returns a map of it."""
         with explained(self._out, "write"):
-            os.replace(self._path(self.num_done - 1, node_type), self._out)
+            made = self._path(self.num_done - 1, node_type)
+            with suppress(OSError):  # a second name, so that the same call finds it where this one is ended here; some disks have none
+                os.link(made, self.folder / "result.npy")
+                made = self.folder / "result.npy"
+            os.replace(made, self._out)
             sync_folder(self._out.parent)
-            shutil.rmtree(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
         return np.load(self._out, mmap_mode="r")
 
 

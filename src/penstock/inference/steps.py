@@ -144,21 +144,24 @@ def run(
     rows = shelf.begun(base.graph.node_types)
     loading = {"plan": plan, "num_workers": num_workers, "seed": 0}
     for number, step in enumerate(steps):
-        given = {t: np.arange(count) for t, count in base.graph.num_nodes.items() if count}
-        if number == len(steps) - 1:
-            given = {target: nodes}
+        is_last = number == len(steps) - 1
+        counts = {target: nodes.size} if is_last else {t: count for t, count in base.graph.num_nodes.items() if count}
         if number < shelf.num_done:
-            advance(sum(ids.size for ids in given.values()))
+            advance(sum(counts.values()))
             continue
         source = WithRows(base, rows, names, has_edges=not isinstance(step, OfRows))
-        for node_type, ids in given.items():
+        for node_type, count in counts.items():
             num_there = shelf.num_rows(number, node_type)
             advance(num_there)
+            ids = nodes[num_there:] if is_last else np.arange(num_there, count)
             size = _batch_size(source, node_type) if batch_size is None else batch_size
-            for made in _outputs(source, step, number, (node_type, ids[num_there:]), device, batch_size=size, **loading):
-                shelf.append(number, node_type, made, ids.size)
-                advance(len(made))
-        rows = {t: shelf.rows(number, t) for t in given if shelf.num_rows(number, t)}
+            for made, num_seeds in _outputs(source, step, number, (node_type, ids), device, batch_size=size, **loading):
+                if made is not None:
+                    shelf.append(number, node_type, made, count)
+                advance(num_seeds)
+            if 0 < shelf.num_rows(number, node_type) < count:
+                raise _gives_some(number, node_type)
+        rows = {t: shelf.rows(number, t) for t in counts if shelf.num_rows(number, t)}
         if target not in rows:
             raise UsageError(f"layer {number} gives nothing for nodes of {target!r}, whose rows are wanted")
         shelf.step_done(number)
@@ -166,23 +169,29 @@ def run(
     return rows[target]
 
 
+def _gives_some(number: int, node_type: NodeType) -> UsageError:
+    return UsageError(f"layer {number} gives rows for some batches of {node_type!r} and nothing for others: it must for all, or for none")
+
+
 def _outputs(
     source: WithRows, step: Step, number: int, wanted: tuple[NodeType, np.ndarray], device: torch.device | None, **loading: Any
-) -> Iterator[np.ndarray]:
-    """Yield what a step gives for nodes of a type, batch after batch; nothing where it gives no rows for that type."""
+) -> Iterator[tuple[np.ndarray | None, int]]:
+    """Yield what a step gives for nodes of a type, None for nothing, and how many they are, batch after batch."""
     node_type, ids = wanted
     if not ids.size:
         return
     plan, is_homogeneous = loading["plan"], source.graph.is_homogeneous
     hops = [] if isinstance(step, OfRows) else [-1]
-    tried = torch.no_grad()(step) if plan is not None and plan.host_memory is not None else None
+    tried = torch.no_grad()(lambda batch: step(_moved(batch, device))) if plan is not None and plan.host_memory is not None else None
+    is_given = None
     for batch in NeighborLoader(source, hops, input_nodes=ids if is_homogeneous else wanted, step=tried, **loading):
         count = (batch if is_homogeneous else batch[node_type]).batch_size
         rows = _rows_of(step(_moved(batch, device)), node_type, count, number)
         del batch  # its memory is another's while the rows are written
-        if rows is None:
-            return
-        yield rows
+        if is_given not in (None, rows is not None):
+            raise _gives_some(number, node_type)
+        is_given = rows is not None
+        yield rows, count
 
 
 def _moved(batch: Any, device: torch.device | None) -> Any:

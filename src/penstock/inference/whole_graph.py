@@ -16,17 +16,19 @@ import numpy as np
 import torch
 import xxhash
 from torch import nn
+from torch_geometric.nn import GCNConv
 
 from penstock.errors import MissingFieldError, NotSupportedError, UsageError, argument
 from penstock.feed.fields import TensorRows
 from penstock.feed.inputs import ArrayInput, Input, open_input
 from penstock.feed.inputs.arrays import StoreInput
 from penstock.feed.inputs.pyg import PyGInput
-from penstock.inference.pyg_models import steps_of
+from penstock.inference.pyg_models import check_parts, steps_of
 from penstock.inference.shelves import FileShelf, MemoryShelf
 from penstock.inference.steps import Step, run
 from penstock.plan import Plan, make_plan
 from penstock.records import NodeType
+from penstock.sample.neighbor import check_ids
 from penstock.store.files import as_bytes
 from penstock.store.results import result_path
 
@@ -57,16 +59,19 @@ def infer(
             and whose `x` is what the layer before gave, they return rows for the nodes of the batch, or for the first ones only. Whatever
             looks at other nodes than these, or at degrees of neighbours, must have been computed before, as a field of `data`. None: those
             of a model of PyG's (`BasicGNN`), which gives what `model(x, edge_index)` does. Steps that need no neighbours, such as an
-            encoder or a classifier, are marked by `penstock.inference.OfRows`.
+            encoder or a classifier, are marked by `penstock.inference.OfRows`. Of a typed graph each is called once for each node type
+            and batch, the seeds being of that type, and may return a dictionary by type; a type of which it gives nothing has no `x` after
+            it. A plan with a budget of memory calls them on some batches more, to see what they take.
         input_nodes: whose rows are wanted, each once, as of `NeighborLoader`; None: all nodes. The last layer is computed for these only.
             Of a typed graph, a node type, or a pair of it and nodes.
         out: file for the result, `.npy`. The layers are then files too, in `OUT.unfinished` beside it, two at most at a time: neither
-            features nor results need fit in memory, and the same call goes on where a process was ended. None: all is in memory.
+            features nor results need fit in memory, and the same call goes on where a process was ended (what functions do is not compared:
+            they must be the same). None: all is in memory.
         batch_size: nodes per batch; None: by the width of the rows and the mean degree.
         split, plan, num_workers: as of `NeighborLoader`. A plan holds for the features and for the rows of each layer.
         progress: told (rows done, rows in all) after each batch.
     Returns:
-        [num_nodes, width] in the order of `input_nodes`; with `out`, a map of the file.
+        [num_nodes, width] in the order of `input_nodes`, of bfloat16 float32; with `out`, a map of the file.
     Raises:
         UsageError: layers that cannot be, or do not give rows for their seeds.
         NotSupportedError: a model that is not computed layer by layer, or data whose features are with somebody else.
@@ -75,15 +80,21 @@ def infer(
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if batch_size is not None and (not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
+        raise UsageError(f"batch_size must be a whole number from 1, got {batch_size!r}")
     plan, path = make_plan(plan), None if out is None else result_path(out, "out", (".npy",))
     base = open_input(data, is_sorted=False, split=split)
     _check(base, layers, plan, path)
     seeds = base.seeds(input_nodes, None)
+    check_ids(base.graph, seeds.node_type, seeds.ids)
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to compute")
     if input_nodes is not None and np.unique(seeds.ids).size < seeds.ids.size:
         raise UsageError("input_nodes names nodes twice: give each once, and look its row up as often as you need it")
-    steps, names = (steps_of(model, base.graph), ("x",)) if layers is None else (_checked(layers), None)
+    if layers is None:
+        steps, names = steps_of(model, base.graph, [one.name for one in base.fields()[1]]), ("x",)
+    else:
+        steps, names = _checked(layers, model), None
     wanted = seeds.node_type, seeds.ids
     return apply(
         model, base, steps, wanted, path, names=names, batch_size=batch_size, plan=plan, num_workers=num_workers, progress=progress
@@ -117,11 +128,11 @@ def apply(
             return run(base, steps, wanted, MemoryShelf(), **options)
         made_of = {
             "weights": weights_digest(model.state_dict()),
-            "model": f"{type(model).__name__} {what}".strip(),
+            "model": xxhash.xxh3_64_hexdigest(f"{what} {[_settings(part) for part in model.modules()]}".encode()),
             "layers": len(steps),
             "graph": base.store.digest if isinstance(base, StoreInput) else _graph_digest(base),
             "nodes": [wanted[0], wanted[1].size, xxhash.xxh3_64_hexdigest(as_bytes(wanted[1]))],
-            "batch_size": batch_size,
+            "batch_size": None if batch_size is None else int(batch_size),
         }
         shelf = FileShelf(path, made_of, base.graph.node_types)
         with shelf.held():
@@ -129,11 +140,24 @@ def apply(
             return shelf.finish(wanted[0])
 
 
+def _settings(part: nn.Module) -> str:
+    """What a part of a model was told, as far as it is a word or a number."""
+    plain = {name: value for name, value in vars(part).items() if isinstance(value, (bool, int, float, str, tuple, type(None)))}
+    return f"{type(part).__name__} {sorted(plain.items(), key=str)}"
+
+
 def _device_of(model: nn.Module) -> torch.device:
     return next((weights.device for weights in model.parameters()), torch.device("cpu"))
 
 
-def _checked(layers: Sequence[Step]) -> list[Step]:
+def _checked(layers: Sequence[Step], model: nn.Module) -> list[Step]:
+    """Refuse what are no functions, and models of which they cannot be exact."""
+    check_parts(model)
+    if any(isinstance(part, GCNConv) and part.normalize for part in model.modules()):
+        raise NotSupportedError(
+            "GCNConv divides by degrees, which no batch shows of neighbours: put them into the graph (torch_geometric.transforms.GCNNorm) "
+            "and take GCNConv(..., normalize=False) with batch.edge_weight"
+        )
     steps = list(layers) if isinstance(layers, Iterable) else []
     if not steps or not all(map(callable, steps)):
         raise UsageError("layers must be functions of a batch, one for each layer of the model, one at least")
@@ -165,11 +189,16 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 def _graph_digest(base: Input) -> str:
     digest = xxhash.xxh3_64()
     of_nodes, of_edges = base.fields()
-    sources = [one.source for one in (*of_nodes, *of_edges)]
-    lists = [array for csc in base.graph.adjacency.values() for array in (csc.indptr, csc.indices)]
-    for array in [*lists, *(source.array for source in sources if isinstance(source, TensorRows))]:
-        digest.update(f"{array.dtype} {array.shape}".encode())
-        digest.update(as_bytes(array))
+    arrays: dict[Any, Any] = {
+        (e, name): getattr(csc, name) for e, csc in base.graph.adjacency.items() for name in ("indptr", "indices", "edge_ids")
+    }
+    for one in (*of_nodes, *of_edges):
+        arrays[one.key, one.name] = one.source.array if isinstance(one.source, TensorRows) else getattr(one.source, "value", None)
+    for place, array in arrays.items():
+        array = array.detach().cpu().contiguous().numpy() if isinstance(array, torch.Tensor) else array
+        digest.update(f"{place} {getattr(array, 'dtype', None)} {getattr(array, 'shape', None)}".encode())
+        if isinstance(array, np.ndarray):
+            digest.update(as_bytes(array))
     return digest.hexdigest()
 
 
@@ -178,6 +207,7 @@ def weights_digest(state: dict[str, torch.Tensor]) -> str:
     digest = xxhash.xxh3_64()
     for name in sorted(state):
         digest.update(name.encode())
-        if not nn.parameter.is_lazy(state[name]):  # of a layer that was never used
-            digest.update(np.ascontiguousarray(state[name].detach().cpu().numpy()).tobytes())
+        value = state[name]
+        if not nn.parameter.is_lazy(value) and value.layout == torch.strided:  # lazy: of a layer that was never used
+            digest.update(as_bytes(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
     return digest.hexdigest()

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import GCN, GIN, GraphSAGE
+from torch_geometric.nn import GCN, GIN, GraphSAGE, TAGConv
 
 import penstock
 from penstock.errors import (
     CorruptStoreError,
     MissingFieldError,
     MissingFileError,
+    NodeIdError,
     NotSupportedError,
     StateError,
     StoreBusyError,
@@ -51,6 +52,22 @@ def test_models():
     assert "got str" in infer(UsageError, "sage")
     assert "Linear is not one of PyG's standard models" in infer(UsageError, nn.Linear(4, 2))
     assert "jk='cat'" in infer(NotSupportedError, GraphSAGE(**SIZES, jk="cat"))
+
+    class Mine(GraphSAGE):
+        def forward(self, x, edge_index):
+            return x
+
+    assert "Mine is not one of" in infer(UsageError, Mine(**SIZES))
+    other = GraphSAGE(**SIZES)
+    other.convs[1] = TAGConv(8, 8)
+    assert "TAGConv is not known" in infer(UsageError, other)
+    assert "aggr='max'" in infer(NotSupportedError, GCN(**SIZES, aggr="max"))
+    assert "aggr='lstm'" in infer(NotSupportedError, GraphSAGE(**SIZES, aggr="lstm", aggr_kwargs={"in_channels": 4, "out_channels": 4}))
+    assert "without a shape" in infer(UsageError, GraphSAGE(-1, 8, 2))
+    assert "looks at all nodes" in infer(NotSupportedError, GraphSAGE(**SIZES, act="softmax", act_kwargs={"dim": 0}))
+    used = GCN(**SIZES, cached=True)
+    used(make_data().x, make_data().edge_index)
+    assert "has kept the edges" in infer(NotSupportedError, used)
     for norm in ("graph_norm", "layer_norm", "instance_norm"):
         assert "looks at all nodes at once" in infer(NotSupportedError, GIN(**SIZES, norm=norm))
     untracked = GraphSAGE(**SIZES, norm="batch_norm", norm_kwargs={"track_running_stats": False})
@@ -67,6 +84,8 @@ def test_layers():
     for layers in ([], ["sage"], 3):
         assert "must be functions of a batch" in infer(UsageError, layers=layers)
     assert "got float32 [1, 4]" in infer(UsageError, layers=[lambda batch: batch.x[:1]])
+    assert "divides by degrees" in infer(NotSupportedError, GCN(**SIZES), layers=[lambda batch: batch.x])
+    assert "outside" in infer(NodeIdError, input_nodes=torch.tensor([3, 400]))
     assert "got list" in infer(UsageError, layers=[lambda batch: [1]])
     assert "nothing for nodes of 'node'" in infer(UsageError, layers=[lambda batch: None])
     assert "nodes twice" in infer(UsageError, input_nodes=torch.tensor([3, 4, 3]))
@@ -105,12 +124,13 @@ def test_a_pair_of_stores():
     ("other", "what"),
     [
         ({"model": GraphSAGE(**SIZES)}, "weights"),
+        ({"model": GraphSAGE(**SIZES, act="elu")}, "model"),
         ({"model": GCN(**SIZES)}, "model"),
         ({"data": make_data(num_nodes=300)}, "graph"),
         ({"input_nodes": torch.arange(5)}, "nodes"),
         ({"batch_size": 60}, "batch_size"),
     ],
-    ids=["weights", "model", "graph", "nodes", "batch_size"],
+    ids=["weights", "act", "model", "graph", "nodes", "batch_size"],
 )
 def test_what_another_inference_left(other, what, tmp_path):
     options = begin(tmp_path)
@@ -124,17 +144,25 @@ def test_a_state_that_cannot_be_read(tmp_path):
     infer(CorruptStoreError, **options)
 
 
+def test_a_link_in_the_place_of_its_folder(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "rows.npy.unfinished").symlink_to(tmp_path / "elsewhere")
+    assert "is a link" in infer(UsageError, out=tmp_path / "rows.npy")
+
+
 @pytest.mark.parametrize("damage", ["cut", "gone", "other"])
-def test_a_layer_that_was_altered(damage, tmp_path):
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_layer_that_was_altered(damage, layer, tmp_path):
+    """The one that is read, or the one that is written."""
     options = begin(tmp_path)
-    path = tmp_path / "rows.npy.unfinished" / "layer-0-0.npy"
+    path = tmp_path / "rows.npy.unfinished" / f"layer-{layer}-0.npy"
     if damage == "cut":
         os.truncate(path, 5000)
     elif damage == "gone":
         path.unlink()
     else:
         np.save(path, np.zeros((400, 15), np.float32))
-    assert "layer-0-0.npy" in infer(CorruptStoreError, **options)
+    assert f"layer-{layer}-0.npy" in infer(CorruptStoreError, **options)
 
 
 def test_two_at_once(tmp_path):
