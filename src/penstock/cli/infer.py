@@ -29,8 +29,10 @@ def infer(
     as_json: AsJson = False,
 ) -> None:
     """Write what the model of a run gives for every node, over all neighbours. Killed, the same command goes on."""
+    from penstock.kernels.bus_error import explain_bus_errors
     from penstock.train import infer_run
 
+    explain_bus_errors()
     made = infer_run(
         run, out, rows=rows, store=store, batch_size=batch_size, host_memory=host_memory, spool=spool, num_workers=num_workers,
         device=device, progress=make_progress(),
