@@ -170,6 +170,7 @@ def main() -> None:
         values["within_limit"] = {"limit_gib": LIMIT_GIB}
         for name, case in LIMITED.items():
             values["within_limit"][name] = measure(store, given.folder, case, LIMIT_GIB, LIMITED_S)
+            write_result("inference", values)
             print(f"{name:<28} {values['within_limit'][name]}", flush=True)
     print(write_result("inference", values))
 
