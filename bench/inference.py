@@ -83,7 +83,7 @@ def measure(
 
 
 def in_rounds(store: Path, folder: Path, cases: dict[str, dict[str, Any]], rounds: int) -> dict[str, Any]:
-    """Seconds and memory of cases, in turns, and how many times as long as ours in a file they take."""
+    """Seconds and memory of cases, in turns, and how many times as long as ours in memory they take."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
@@ -94,7 +94,9 @@ def in_rounds(store: Path, folder: Path, cases: dict[str, dict[str, Any]], round
         "seconds": {name: spread(each) for name, each in seconds.items()},
         "peak_mib": {name: max(each["peak_mib"] for each in found[name]) for name in seconds},
         "over_penstock": {
-            name: spread([a / b for a, b in zip(each, seconds["Penstock"], strict=True)]) for name, each in seconds.items()
+            name: spread([a / b for a, b in zip(each, seconds["Penstock"], strict=True)])
+            for name, each in seconds.items()
+            if "Penstock" in seconds
         },
         "failed": {name: runs for name, runs in found.items() if name not in seconds},
     }  # fmt: skip
