@@ -21,8 +21,8 @@ from tests.cuda.streams import LOCK, Memory, current, device_of, doing, index_of
 NONSENSE, ALIGNED = 0x5A, 64
 WAITING = ("_local_scalar_dense", "nonzero", "_unique2", "unique_consecutive", "equal", "bincount", "_to_dense")
 """Operations whose results have a size, or a kind, that torch's meta tensors do not tell."""
-FIRST_ONLY = ("_embedding_bag", "_embedding_bag_forward_only")
-"""Operations whose other results are scratch memory, of one size on the CPU and of another on a device."""
+FIRST_ONLY = ("_embedding_bag", "_embedding_bag_forward_only", "native_batch_norm")
+"""Operations whose other results are scratch memory, of one size on the CPU and of another on a device, as of a norm in evaluation."""
 NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 
 memories = {}

@@ -13,6 +13,7 @@ from penstock.inference import OfRows
 from penstock.inference.pyg_models import Degrees
 from penstock.records import EDGE
 from penstock.study import LayoutSettings, lay_out
+from tests.endings import run
 from tests.train.stores import make_data, make_store, make_typed_data
 
 NUM_NODES = 300
@@ -81,6 +82,19 @@ def test_models_of_pyg(name, data):
     assert model.training
     assert not model.convs[0].training, "each part is again as it was"
     assert model.convs[1].training
+
+
+def test_layers_whose_code_was_written_for_others():
+    """PyG writes it once, for the first layer of a class."""
+    ended = run(
+        "-c",
+        "import numpy as np, torch, penstock; from torch_geometric.data import Data; from torch_geometric.nn import GraphSAGE\n"
+        "GraphSAGE(6, 8, 2, aggr=['mean', 'std']); model = GraphSAGE(6, 8, 2).eval()\n"
+        "data = Data(x=torch.randn(50, 6), edge_index=torch.randint(0, 50, (2, 200)))\n"
+        "rows = penstock.infer(model, data); print(np.abs(rows - model(data.x, data.edge_index).detach().numpy()).max() < 1e-5)",
+    )
+    assert ended.code == 0, ended.output
+    assert ended.output.strip().endswith("True")
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage"])

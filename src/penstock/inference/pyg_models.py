@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -106,10 +107,7 @@ def _apply(model: BasicGNN, number: int, degrees: Degrees | None, batch: Any) ->
         x = degrees.normalized(layer, batch.n_id, conv) @ conv.lin(x)
         x = x if conv.bias is None else x + conv.bias
     elif isinstance(conv, OF_PAIRS):
-        edges = layer.edge_index
-        if conv.fuse and (not x.is_cuda or conv.aggr in ("mean", "sum", "add")):  # others torch has for the CPU only
-            edges = layer.adj_t(None if x.dtype == torch.get_default_dtype() else x.new_ones(layer.sources.numel()))
-        x = conv((x, x[: layer.num_dst]), edges)
+        x = _of_pairs(conv, x, layer)
     else:
         x = conv(x, layer.edge_index)[: layer.num_dst]
     is_last = number == model.num_layers - 1
@@ -118,6 +116,16 @@ def _apply(model: BasicGNN, number: int, degrees: Degrees | None, batch: Any) ->
     act = nn.Identity() if model.act is None else model.act
     x = model.norms[number](act(x)) if model.act_first else act(model.norms[number](x))
     return model.lin(x) if is_last and hasattr(model, "lin") else x
+
+
+def _of_pairs(conv: Any, x: Tensor, layer: Layer) -> Tensor:
+    """A layer by a sparse product where there is one, else by messages along edges."""
+    pair = x, x[: layer.num_dst]
+    if conv.fuse and (not x.is_cuda or conv.aggr in ("mean", "sum", "add")):  # others torch has for the CPU only
+        ones = None if x.dtype == torch.get_default_dtype() else x.new_ones(layer.sources.numel())
+        with suppress(NotImplementedError):  # PyG writes the code of a class for the first layer that is made, which may have had none
+            return conv(pair, layer.adj_t(ones))
+    return conv(pair, layer.edge_index)
 
 
 @dataclass(frozen=True, slots=True)
