@@ -112,6 +112,11 @@ def _without_edges(graph: Graph) -> Graph:
     return dataclasses.replace(graph, adjacency=empty)
 
 
+def num_rows(graph: Graph, steps: Sequence[Step], num_wanted: int) -> int:
+    """Rows that all steps together compute: what `run` tells `advance` of."""
+    return sum(graph.num_nodes.values()) * (len(steps) - 1) + num_wanted
+
+
 def run(
     base: Input,
     steps: Sequence[Step],

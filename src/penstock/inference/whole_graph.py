@@ -25,7 +25,7 @@ from penstock.feed.inputs.arrays import StoreInput
 from penstock.feed.inputs.pyg import PyGInput
 from penstock.inference.pyg_models import check_parts, steps_of
 from penstock.inference.shelves import FileShelf, MemoryShelf
-from penstock.inference.steps import Step, run
+from penstock.inference.steps import Step, num_rows, run
 from penstock.plan import Plan, make_plan
 from penstock.records import NodeType
 from penstock.sample.neighbor import check_ids
@@ -114,7 +114,7 @@ def apply(
     **options: Any,
 ) -> np.ndarray:
     """Apply the steps of a model, in memory or in files; `what`: decides the rows besides; other arguments as of `infer` and `run`."""
-    total, done = sum(base.graph.num_nodes.values()) * (len(steps) - 1) + wanted[1].size, 0
+    total, done = num_rows(base.graph, steps, wanted[1].size), 0
 
     def advance(count: int) -> None:
         nonlocal done

@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.errors import MissingFileError, NotSupportedError, UsageError, argument
 from penstock.inference.shelves import working_folder
+from penstock.inference.steps import num_rows
 from penstock.inference.whole_graph import apply
 from penstock.kernels._triton import tensor_device
 from penstock.partition import is_partition
@@ -25,8 +26,11 @@ from penstock.store.progress import hearing, stage
 from penstock.store.results import result_path
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
-from penstock.train.data import read_training_data
+from penstock.train.data import TrainingData, read_training_data
 from penstock.train.inference import source_of, steps_of
+from penstock.train.models import GNN
+from penstock.train.run import CHECKPOINT
+from penstock.train.typed_models import TypedGNN
 
 ROWS = ("outputs", "hidden")
 
@@ -63,30 +67,16 @@ def infer_run(
     """
     if rows not in ROWS:
         raise UsageError(f"{argument('rows')} must be one of {', '.join(ROWS)}; got {rows!r}")
-    file = Path(run) / "checkpoint.pt"
-    if not file.exists():
-        raise MissingFileError(f"{file.parent} holds no run: give the folder of one (made by `penstock train`)")
-    progress, path = progress or Quiet(), result_path(file.parent / f"{rows}.npy" if out is None else out, "out", (".npy",))
-    state = checkpoint.load(file)
-    config = TrainConfig.from_dict(state["config"])
-    config = config if store is None else replace(config, store=os.fspath(store))
-    if is_partition(config.store):
-        raise NotSupportedError(f"{config.store} is a partition: give the store that it was cut from, {argument('store')}")
-    opened = Store.open(config.store)
-    checkpoint.check_store(state, file.parent, opened)
-    data = read_training_data(opened, config)
-    model = data.make_model(config)
-    with checkpoint.trusted_by_nobody(file):
-        epoch, weights = state["best"]["epoch"], state["best"]["model"] or state["model"]
-        model.load_state_dict(weights)
+    folder, progress = Path(run), progress or Quiet()
+    data, model, epoch = _learnt(folder, store)
+    path = result_path(folder / f"{rows}.npy" if out is None else out, "out", (".npy",))
     model = model.to(tensor_device(device) if device != "cpu" else device)
     steps = steps_of(model, data.graph, data.prepare)
     if rows == "hidden" and model.num_layers == 1:
         raise UsageError(f"the model of {run} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
     steps = steps if rows == "outputs" else steps[:-1]
-    started, done = time.perf_counter(), 0
     nodes = np.arange(data.graph.num_nodes[data.target])
-    total = sum(data.graph.num_nodes.values()) * (len(steps) - 1) + nodes.size
+    started, done, total = time.perf_counter(), 0, num_rows(data.graph, steps, nodes.size)
 
     def advance(so_far: int, of: int) -> None:
         nonlocal done
@@ -108,6 +98,26 @@ def infer_run(
         "out": str(path),
         "node_type": data.target,
         "shape": list(made.shape),
-        "epoch": epoch + 1 if state["best"]["model"] else None,
+        "epoch": epoch,
         "seconds": time.perf_counter() - started,
     }
+
+
+def _learnt(folder: Path, store: str | os.PathLike[str] | None) -> tuple[TrainingData, GNN | TypedGNN, int | None]:
+    """(what a run was trained on, its model with the weights that were best by val, of which epoch; None: the last weights)."""
+    file = folder / CHECKPOINT
+    if not file.exists():
+        raise MissingFileError(f"{folder} holds no run: give the folder of one (made by `penstock train`)")
+    state = checkpoint.load(file)
+    config = TrainConfig.from_dict(state["config"])
+    config = config if store is None else replace(config, store=os.fspath(store))
+    if is_partition(config.store):
+        raise NotSupportedError(f"{config.store} is a partition: give the store that it was cut from, {argument('store')}")
+    opened = Store.open(config.store)
+    checkpoint.check_store(state, folder, opened)
+    data = read_training_data(opened, config)
+    model = data.make_model(config)
+    with checkpoint.trusted_by_nobody(file):
+        best = state["best"]
+        model.load_state_dict(best["model"] or state["model"])
+        return data, model, best["epoch"] + 1 if best["model"] else None

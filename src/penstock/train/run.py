@@ -34,7 +34,7 @@ from penstock.errors import (
 )
 from penstock.feed import NeighborLoader
 from penstock.inference.shelves import MemoryShelf
-from penstock.inference.steps import run
+from penstock.inference.steps import num_rows, run
 from penstock.inference.whole_graph import weights_digest
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
@@ -407,7 +407,7 @@ class _Run:
         is_sampled, steps = self._is_sampled_evaluation, []
         if not is_sampled:
             steps = steps_of(model, data.graph, data.prepare, finish)
-        total = nodes.size + sum(data.graph.num_nodes.values()) * max(len(steps) - 1, 0)
+        total = nodes.size if is_sampled else num_rows(data.graph, steps, nodes.size)
 
         def advance(count: int) -> None:
             nonlocal done

@@ -182,6 +182,7 @@ def test_runs(tmp_path):
     config = TrainConfig(store=str(store.path), num_neighbors=(3,), epochs=1, num_workers=0)
     train(config, tmp_path / "run")
     assert "holds no run" in refused(MissingFileError, infer_run, tmp_path, out)
+    assert "holds no run" in refused(MissingFileError, infer_run, tmp_path / "nowhere")
     assert "needs two" in refused(UsageError, infer_run, tmp_path / "run", out, rows="hidden")
     assert "must be one of outputs, hidden" in refused(UsageError, infer_run, tmp_path / "run", out, rows="all")
     other = penstock.ingest(make_data(num_nodes=300), tmp_path / "other")
