@@ -143,9 +143,10 @@ def test_features_that_are_packed_for_a_disk(tmp_path):
     assert np.array_equal(rows, penstock.infer(model, make_data(), batch_size=50))
 
 
-def test_layers_that_give_nothing_for_some(tmp_path):
+@pytest.mark.parametrize("is_first", [False, True])
+def test_layers_that_give_nothing_for_some(is_first, tmp_path):
     data = make_typed_data()
-    layers = [lambda batch: {"paper": batch["paper"].x} if batch["paper"].get("batch_size") and batch["paper"].n_id[0] < 100 else {}]
+    layers = [lambda batch: {"paper": batch["paper"].x} if (batch["paper"].n_id[0] < 100) != is_first else {}]
     for out in (None, tmp_path / "rows.npy"):
         with pytest.raises(UsageError, match="rows for some batches of 'paper' and nothing for others"):
             penstock.infer(nn.Identity(), data, layers, input_nodes="paper", batch_size=50, out=out)

@@ -156,26 +156,25 @@ def run(
             continue
         source = WithRows(base, rows, names, has_edges=not isinstance(step, OfRows))
         for node_type, count in counts.items():
-            num_there = shelf.num_rows(number, node_type)
+            passed = num_there = shelf.num_rows(number, node_type)
             advance(num_there)
             ids = nodes[num_there:] if is_last else np.arange(num_there, count)
             size = _batch_size(source, node_type) if batch_size is None else batch_size
             for made, num_seeds in _outputs(source, step, number, (node_type, ids), device, batch_size=size, **loading):
                 if made is not None:
                     shelf.append(number, node_type, made, count)
+                passed += num_seeds
+                if shelf.num_rows(number, node_type) not in (0, passed):
+                    raise UsageError(
+                        f"layer {number} gives rows for some batches of {node_type!r} and nothing for others: it must for all, or for none"
+                    )
                 advance(num_seeds)
-            if 0 < shelf.num_rows(number, node_type) < count:
-                raise _gives_some(number, node_type)
         rows = {t: shelf.rows(number, t) for t in counts if shelf.num_rows(number, t)}
         if target not in rows:
             raise UsageError(f"layer {number} gives nothing for nodes of {target!r}, whose rows are wanted")
         shelf.step_done(number)
     assert rows is not None
     return rows[target]
-
-
-def _gives_some(number: int, node_type: NodeType) -> UsageError:
-    return UsageError(f"layer {number} gives rows for some batches of {node_type!r} and nothing for others: it must for all, or for none")
 
 
 def _outputs(
@@ -188,14 +187,10 @@ def _outputs(
     plan, is_homogeneous = loading["plan"], source.graph.is_homogeneous
     hops = [] if isinstance(step, OfRows) else [-1]
     tried = torch.no_grad()(lambda batch: step(_moved(batch, device))) if plan is not None and plan.host_memory is not None else None
-    is_given = None
     for batch in NeighborLoader(source, hops, input_nodes=ids if is_homogeneous else wanted, step=tried, **loading):
         count = (batch if is_homogeneous else batch[node_type]).batch_size
         rows = _rows_of(step(_moved(batch, device)), node_type, count, number)
         del batch  # its memory is another's while the rows are written
-        if is_given not in (None, rows is not None):
-            raise _gives_some(number, node_type)
-        is_given = rows is not None
         yield rows, count
 
 
