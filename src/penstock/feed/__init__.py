@@ -4,5 +4,6 @@ from penstock.feed.digest import digest
 from penstock.feed.layers import Layer, TypedLayer, layers
 from penstock.feed.link_loader import LinkNeighborLoader
 from penstock.feed.neighbor_loader import NeighborLoader
+from penstock.feed.padding import Padding
 
-__all__ = ["Layer", "LinkNeighborLoader", "NeighborLoader", "TypedLayer", "digest", "layers"]
+__all__ = ["Layer", "LinkNeighborLoader", "NeighborLoader", "Padding", "TypedLayer", "digest", "layers"]

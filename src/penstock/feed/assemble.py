@@ -20,6 +20,7 @@ from penstock.feed.fields import ROW_PTR, row_ptr_is_taken, states_of
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
+from penstock.gather.hops import size_of
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
 from penstock.sample.seeds import Begun, SeedSet
 from penstock.store.budget import format_bytes, require_room
@@ -74,8 +75,8 @@ class Assembler:
                 if not (subgraph.is_on_device and getattr(self._tables[key], "is_asked_by_device", False)):
                     ids = self.host_ids_of(subgraph, key)
                 distinct = are_distinct and isinstance(key, str)
-                marks = subgraph.marks.get(key) if distinct else None
-                under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=distinct, marks=marks)))
+                how = {"marks": subgraph.marks.get(key) if distinct else None, "hops": subgraph.hops.get(key)}
+                under_way.append((key, self._caches.submit(self._number, key, ids, allocate, are_distinct=distinct, **how)))
         except BaseException:
             _abandon(under_way)
             raise
@@ -89,7 +90,7 @@ class Assembler:
         counted, num_bytes = max(fitted.batch_bytes, self._caches.most_bytes), 0
         for key, table in self._tables.items():
             ids = self.ids_of(subgraph, key)
-            num_bytes += 0 if ids is None else ids.numel() * table.row_bytes
+            num_bytes += 0 if ids is None else size_of(subgraph.hops.get(key), ids.numel()) * table.row_bytes
         if num_bytes > counted:
             what = f"a batch of {format_bytes(num_bytes)}, where {argument('host_memory')} has counted on {format_bytes(counted)},"
             require_room(num_bytes - counted, what, "take smaller fanouts or batches, or more memory")
@@ -111,7 +112,8 @@ class Assembler:
                 for kind, values in zip(kinds, found, strict=True):
                     value = None if values is None else _as_tensor(kind, values)
                     rows.append((None if self._is_homogeneous else key, kind.name, value))
-                    num_bytes += 0 if value is None else value.nbytes
+                ids = None if pending is None else self.ids_of(subgraph, key)
+                num_bytes += 0 if ids is None else ids.numel() * self._tables[key].row_bytes
                 spans += [] if pending is None else pending.spans
         except BaseException:
             _abandon(under_way)
@@ -125,13 +127,15 @@ class Assembler:
             key = field.key or NODE
             if (key, field.name) not in self._served:
                 ids = on_host[key] = on_host[key] if key in on_host else self.host_ids_of(subgraph, key)
-                rows.append((field.key, field.name, field.source.gather(ids, allocate, num_threads)))
+                rows.append((field.key, field.name, field.source.gather(ids, allocate, num_threads, subgraph.hops.get(key))))
                 num_bytes += ids.size * field.source.row_bytes
         for field in self.edge_fields:
             if (field.key or EDGE, field.name) not in self._served:
                 key = cast(EdgeType, field.key or EDGE)
                 ids = self.ids_of(subgraph, key) if key in subgraph.edges else _NO_IDS
-                rows.append((field.key, field.name, None if ids is None else field.source.gather(as_numpy(ids), allocate, num_threads)))
+                hops = subgraph.hops.get(key)
+                found = None if ids is None else field.source.gather(as_numpy(ids), allocate, num_threads, hops)
+                rows.append((field.key, field.name, found))
                 num_bytes += 0 if ids is None else ids.numel() * field.source.row_bytes
         return rows, num_bytes
 
@@ -167,7 +171,7 @@ class Assembler:
             if edges is None:
                 nothing = torch.empty(0, dtype=torch.int64, device="cpu")
                 edges = SubgraphEdges(nothing.view(2, 0), None, nothing, nothing, None)
-            self._set_edges(self._store(batch, edge_type), edges)
+            self._set_edges(self._store(batch, edge_type), edges, subgraph)
         seeds.mark(lambda key: self._store(batch, key), begun)
         return batch
 
@@ -185,14 +189,18 @@ class Assembler:
         if subgraph.trees is not None and node_type in subgraph.trees:
             store.batch = subgraph.trees[node_type]
         store.num_sampled_nodes = (subgraph.num_nodes_per_hop or {}).get(node_type)
+        if subgraph.hops:
+            store.pad_node_mask = nodes >= 0
 
-    def _set_edges(self, store: Any, edges: SubgraphEdges) -> None:
+    def _set_edges(self, store: Any, edges: SubgraphEdges, subgraph: Subgraph) -> None:
         store.edge_index = edges.edge_index
         store.row_ptr = edges.row_ptr
         if "e_id" not in store:
             store.e_id = edges.edge_ids
         store.num_sampled_edges = edges.num_per_hop
         store._orig_edge_index = edges.original
+        if subgraph.hops and edges.edge_ids is not None:
+            store.pad_edge_mask = edges.edge_ids >= 0
 
 
 def _as_tensor(kind: RowKind, rows: Any) -> torch.Tensor:

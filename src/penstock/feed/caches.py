@@ -105,13 +105,11 @@ class Caches:
                 for key, cache in self.top.items():
                     cache.announce(ids[key])
 
-    def submit(
-        self, number: int, key: Any, ids: Any, allocate: Allocator, *, are_distinct: bool, marks: np.ndarray | None = None
-    ) -> RowsUnderWay:
-        """Begin to read rows of a type for a batch of a pass; passes have numbers from 1. `ids`, `marks`: as the table takes them."""
+    def submit(self, number: int, key: Any, ids: Any, allocate: Allocator, *, are_distinct: bool, **how: np.ndarray | None) -> RowsUnderWay:
+        """Begin to read rows of a type for a batch of a pass; passes have numbers from 1. `ids`, `how`: as the table takes them."""
         with self._guard.lock:
             around = self.is_aside or number != self._current
-            return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around, marks=marks)
+            return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around, **how)
 
     def looked_at(self) -> list[NodeType]:
         """Node types whose ids the host looks at: to decide, or to read."""

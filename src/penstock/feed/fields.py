@@ -16,6 +16,7 @@ from torch_geometric.loader.utils import index_select
 
 from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.gather import RowTable
+from penstock.gather.hops import spread
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType
 from penstock.store.tiers.disk_files import address_of
 
@@ -40,8 +41,8 @@ class Source(Protocol):
 
     row_bytes: int
 
-    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> Any:
-        """Return the rows of int64[n] `ids`, in memory from `allocate`; `num_threads` may share the work."""
+    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1, hops: np.ndarray | None = None) -> Any:
+        """Return the rows of int64[n] `ids`, in memory from `allocate`; `num_threads` may share the work; `hops`: as of a `RowTable`."""
         ...
 
 
@@ -65,9 +66,9 @@ class TensorRows:
         address = address_of(self.array) if self.array.nbytes else 0  # of nothing, it is another one each time
         return address, self.array.shape, self.array.dtype, self._dtype, self._version
 
-    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> torch.Tensor:
+    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1, hops: np.ndarray | None = None) -> torch.Tensor:
         """Return a tensor [n, *row_shape] in memory from `allocate`."""
-        rows = torch.from_numpy(self._table.gather(ids, allocate, num_threads))
+        rows = torch.from_numpy(self._table.gather(ids, allocate, num_threads, hops))
         return rows if self._dtype is None else rows.view(self._dtype)
 
     @property
@@ -85,9 +86,14 @@ class SelectedRows:
         self.value, self._dim = value, dim
         self.is_learned = isinstance(value, torch.Tensor) and value.requires_grad
 
-    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1) -> Any:
+    def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1, hops: np.ndarray | None = None) -> Any:
         """Return the value cut to `ids` along its dimension."""
-        return index_select(self.value, torch.from_numpy(ids), self._dim)
+        rows = index_select(self.value, torch.from_numpy(ids), self._dim)
+        if hops is None:
+            return rows
+        if not isinstance(rows, torch.Tensor) or rows.layout != torch.strided:
+            raise NotSupportedError(f"pad fills up plain tensors, and not a {type(rows).__name__}: leave this field out, or pad")
+        return spread(rows.movedim(self._dim, 0), hops).movedim(0, self._dim)
 
 
 @dataclass(frozen=True, slots=True)

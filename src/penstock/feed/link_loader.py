@@ -17,6 +17,7 @@ from penstock.errors import UsageError
 from penstock.feed.arguments import choose_subgraph
 from penstock.feed.link_arguments import choose_links, choose_negatives
 from penstock.feed.loader import Batch, Loader
+from penstock.feed.padding import Padding
 from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
@@ -79,6 +80,7 @@ class LinkNeighborLoader(Loader):
         step: Callable[[Any], object] | None = None,
         device: Any = None,
         shards: Seat | None = None,
+        pad: bool | Padding = False,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
@@ -115,6 +117,7 @@ class LinkNeighborLoader(Loader):
             step=step,
             device=device,
             shards=shards,
+            pad=pad,
             **kwargs,
         )
 

@@ -36,6 +36,7 @@ from penstock.feed.epoch import Epoch, Position
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.options import choose_seed, read_options, samples_ahead
+from penstock.feed.padding import Padding, choose_padding
 from penstock.feed.setup import CacheToCome, check_shards, choose_drawing, fill_caches, make_maker
 from penstock.feed.stages import locate
 from penstock.feed.state import check_state, make_state
@@ -88,6 +89,7 @@ class Loader:
         step: Callable[[Any], object] | None = None,
         device: Any = None,
         shards: Seat | None = None,
+        pad: bool | Padding = False,
         **kwargs: Any,
     ) -> None:
         refuse_sampler(neighbor_sampler)
@@ -125,6 +127,7 @@ class Loader:
             transform=transform if self._is_transformed_by_threads else None,
             delivery=delivery,
         )
+        self._maker.padding = choose_padding(pad, self._maker)
         if seed is None and self._options.shuffle:
             warn_of_the_same_again(self.seed, self._maker.describe())
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
@@ -185,6 +188,11 @@ class Loader:
     def num_workers(self) -> int:
         """Number of sampling threads."""
         return self._options.num_workers
+
+    @property
+    def padding(self) -> Padding | None:
+        """Sizes that batches are padded to, for the `pad` of another loader; None where they keep their own."""
+        return self._maker.padding
 
     @property
     def drop_last(self) -> bool:

@@ -23,6 +23,7 @@ from penstock.feed.delivery import Delivery
 from penstock.feed.held import hold, release
 from penstock.feed.inputs import Input
 from penstock.feed.layers import note_edges
+from penstock.feed.padding import Padding, count_added, padded
 from penstock.feed.stages import StageClock, located
 from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
@@ -62,6 +63,7 @@ class Sampled:
         clock: of the stages so far.
         event: behind the sample on the device that has drawn it, see `Delivery.record`.
         loan: the memory of its rows, once they are read.
+        padding_step: see `Padding.fit`.
     """
 
     index: int
@@ -71,6 +73,7 @@ class Sampled:
     clock: StageClock
     event: Any = None
     loan: Loan | None = None
+    padding_step: int = 0
 
 
 class HeldSample(NamedTuple):
@@ -91,6 +94,7 @@ class BatchMaker:
         transform: the user's, on the batch, where it shall run in the threads; else None.
         delivery: puts batches on a device, or leaves them where they are.
         device_sampler: draws the samples in the place of `sampler`; None: the CPU does.
+        padding: what samples are filled up to, or None.
         looked_at: gives the node types whose ids the host looks at; of a device, they are copied while it is waited for anyway.
         pool: gives the memory of the batches.
         held_pool: of the samples that wait in a smaller form: many, for long, and none of them in a buffer that a batch needs.
@@ -107,6 +111,7 @@ class BatchMaker:
     transform: Transform | None = None
     delivery: Delivery = field(default_factory=Delivery)
     device_sampler: DeviceSampler | None = None
+    padding: Padding | None = None
     looked_at: Callable[[], Iterable[NodeType]] = tuple
     pool: BufferPool = field(default_factory=BufferPool)
     held_pool: BufferPool = field(default_factory=BufferPool)
@@ -182,6 +187,8 @@ class BatchMaker:
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
         """Begin to read the rows that live in tiers: batches in order."""
         sampled.clock.enter("gather")
+        if self.padding is not None:
+            sampled.padding_step, sampled.subgraph.hops = self.padding.fit(sampled.subgraph)
         sampled.loan = Loan(self.pool)
         with located(sampled.clock, sampled.index), self.working_on(sampled):
             return assembler.submit(sampled.subgraph, sampled.loan.empty, are_distinct=sampled.are_distinct)
@@ -199,7 +206,8 @@ class BatchMaker:
         with located(clock, sampled.index), self.delivery.working():
             rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans, num_threads)
             clock.enter("assemble")
-            batch = assembler.assemble(subgraph, rows, self.seeds, sampled.begun)
+            whole = padded(subgraph, self.pool.empty) if subgraph.hops else subgraph
+            batch = assembler.assemble(whole, rows, self.seeds, sampled.begun)
             if self.delivery.device is not None:
                 clock.enter("move")
                 batch = self.delivery.move(batch)
@@ -211,9 +219,12 @@ class BatchMaker:
             clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        return batch, BatchStats(
+        stats = BatchStats(
             sampled.begun.metadata[0].numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan
         )
+        if subgraph.hops:
+            stats.padding_step, (stats.padding_nodes, stats.padding_edges) = sampled.padding_step, count_added(subgraph)
+        return batch, stats
 
     @property
     def batches(self) -> SampledBatches:
@@ -246,6 +257,7 @@ class BatchMaker:
             "batch_size": self.batch_size,
             "order": self.order.name if seed == sampler.seed else f"{self.order.name}, seed {seed}",
             "seed": sampler.seed,
+            **({} if self.padding is None else {"padding": self.padding.describe()}),
         }
 
     def let_go(self) -> None:

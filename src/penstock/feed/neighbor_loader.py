@@ -15,6 +15,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from penstock.feed.arguments import choose_nodes
 from penstock.feed.loader import Batch, Loader
+from penstock.feed.padding import Padding
 from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
@@ -59,6 +60,9 @@ class NeighborLoader(Loader):
             best rows kept on it. Threads make them ahead, one at least. None, or "cpu": batches on the CPU.
         shards: this rank's seat (`penstock.gather.shard_seats`), where several processes have a device each: what the plan keeps on devices
             is shared, a disjoint part on each, read by all; its size is that of each part. All ranks make their loaders at the same point.
+        pad: True: hops are filled up, so that nearly all batches have the same size, for models that are compiled or recorded; or sizes,
+            those of another loader (`loader.padding`). Nodes that are added have zeros, -1 as `n_id`, and edges among themselves only;
+            `pad_node_mask` and `pad_edge_mask` are False there. See `penstock.feed.Padding`.
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -98,6 +102,7 @@ class NeighborLoader(Loader):
         step: Callable[[Any], object] | None = None,
         device: Any = None,
         shards: Seat | None = None,
+        pad: bool | Padding = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -127,6 +132,7 @@ class NeighborLoader(Loader):
             step=step,
             device=device,
             shards=shards,
+            pad=pad,
             **kwargs,
         )
 

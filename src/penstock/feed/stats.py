@@ -22,6 +22,9 @@ class BatchStats:
     spans: list[Span] = field(default_factory=list)
     event: Any = None
     loan: Loan | None = None
+    padding_nodes: int = 0
+    padding_edges: int = 0
+    padding_step: int = 0
 
 
 @dataclass(slots=True)
@@ -30,6 +33,8 @@ class LoaderStats:
 
     Attributes:
         num_batches, num_seeds, num_nodes, num_edges, gathered_bytes: totals.
+        padding_nodes, padding_edges: that were added to them to fill up the hops of batches, see `penstock.feed.Padding`.
+        padding_steps: step of its sizes -> batches that have it.
         stage_s: seconds per stage, summed over the threads: order, sample, gather, assemble, move (to a device), transform (there);
             deliver, in the caller's thread: transform (here), pinning.
         wait_s: seconds the caller waited for a batch.
@@ -57,6 +62,9 @@ class LoaderStats:
     num_nodes: int = 0
     num_edges: int = 0
     gathered_bytes: int = 0
+    padding_nodes: int = 0
+    padding_edges: int = 0
+    padding_steps: dict[int, int] = field(default_factory=dict)
     stage_s: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0
     user_s: float = 0.0
@@ -83,6 +91,10 @@ class LoaderStats:
         self.num_nodes += batch.num_nodes
         self.num_edges += batch.num_edges
         self.gathered_bytes += batch.gathered_bytes
+        self.padding_nodes += batch.padding_nodes
+        self.padding_edges += batch.padding_edges
+        if batch.padding_nodes:
+            self.padding_steps[batch.padding_step] = self.padding_steps.get(batch.padding_step, 0) + 1
         for stage, seconds in batch.stage_s.items():
             self.stage_s[stage] = self.stage_s.get(stage, 0.0) + seconds
 

@@ -5,7 +5,7 @@ In: a `Sample` (NumPy). Out: a `Subgraph` (torch, sharing its memory), from whic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ class Subgraph:
         on_host: node type -> int64[n], ids that the host has as well.
         marks: as in `Sample`; lost where the sample is made into another.
         metadata: what a transform of the user's says of the seeds; None where there is none.
+        hops: node or edge type -> int64[n, 2], what its hops are filled up to in the batch (see `penstock.gather.hops`); none: to nothing.
     """
 
     nodes: dict[NodeType, torch.Tensor]
@@ -66,6 +67,7 @@ class Subgraph:
     on_host: dict[NodeType, np.ndarray] = field(default_factory=dict)
     marks: dict[NodeType, np.ndarray] = field(default_factory=dict)
     metadata: Metadata | None = None
+    hops: Mapping[NodeType | EdgeType, np.ndarray] = field(default_factory=dict)
 
     def tensors(self) -> list[torch.Tensor | None]:
         """All that it holds."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import InputError
+from penstock.gather.hops import places_on, size_of
 from penstock.gather.table import RowKind, RowsUnderWay, TieredTable
 from penstock.records import Allocator
 from penstock.store.device_memory import settle
@@ -49,22 +50,26 @@ class DeviceTable(TieredTable):
         are_distinct: bool = True,
         around: bool = False,
         marks: np.ndarray | None = None,
+        hops: np.ndarray | None = None,
     ) -> RowsUnderWay:
         """Begin to read, as any table. `ids` may be a tensor on the device; where the host does not look at it, what comes twice is read
         twice. It looks where a decision is about distinct ids."""
         tier, is_array = self.asked(around), isinstance(ids, np.ndarray)
         is_taken = are_distinct or getattr(tier, "is_static", True)
         if getattr(tier, "takes_device_rows", False) and is_taken and (self._are_mostly_distinct or not is_array):
-            num_rows = ids.size if is_array else ids.numel()
-            outs = self.make_room(num_rows, allocate)
-            return RowsUnderWay(self, tier.submit(ids, outs, None), outs, num_rows, None)  # pyright: ignore[reportArgumentType]
-        return super().submit(ids if is_array else to_host(ids)[0], allocate, are_distinct=are_distinct, around=around, marks=marks)
+            num_rows = size_of(hops, ids.size if is_array else ids.numel())
+            outs, places = self.make_room(num_rows, allocate, hops), None if hops is None else places_on(hops, self.reader)
+            return RowsUnderWay(self, tier.submit(ids, outs, places), outs, num_rows, None)  # pyright: ignore[reportArgumentType]
+        ids = ids if is_array else to_host(ids)[0]
+        return super().submit(ids, allocate, are_distinct=are_distinct, around=around, marks=marks, hops=hops)
 
-    def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
-        """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked."""
+    def make_room(self, num_rows: int, allocate: Allocator, hops: np.ndarray | None = None) -> list[Any]:
+        """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked. All of it
+        is zero where there are `hops`: one launch, in place of one for each."""
         import torch
 
-        return [torch.empty(num_rows * kind.row_bytes, dtype=torch.uint8, device=self.reader) for kind in self.kinds]
+        make = torch.empty if hops is None else torch.zeros
+        return [make(num_rows * kind.row_bytes, dtype=torch.uint8, device=self.reader) for kind in self.kinds]
 
     def shaped(self, outs: list[Any], num_rows: int, again: np.ndarray | None) -> list[Any]:
         """Return rows that have come, as tensors of their fields."""

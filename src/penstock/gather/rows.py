@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from penstock.errors import InputError
+from penstock.gather.hops import clear_between, runs_of, size_of
 from penstock.kernels.gather_rows import cpu
 from penstock.records import Allocator
 from penstock.store.format import row_bytes
@@ -35,18 +36,30 @@ class RowTable:
         self.row_bytes = row_bytes(self.dtype, self.row_shape)
         self._bytes = np.asarray(array).reshape(-1).view(np.uint8)
 
-    def gather(self, ids: np.ndarray, allocate: Allocator = np.empty, num_threads: int = 1) -> np.ndarray:
+    def gather(self, ids: np.ndarray, allocate: Allocator = np.empty, num_threads: int = 1, hops: np.ndarray | None = None) -> np.ndarray:
         """Return the rows of int64[n] `ids` (in range, contiguous) as an array from `allocate`: dtype [n, *row_shape].
 
-        `num_threads`: that share the work where there is much of it; all but the caller's are started for it.
+        Args:
+            ids, allocate: see above.
+            num_threads: that share the work where there is much of it; all but the caller's are started for it.
+            hops: see `penstock.gather.hops`; the result has as many rows as they have places.
         """
-        out = allocate(ids.size * self.row_bytes, np.uint8)[: ids.size * self.row_bytes]
+        num_rows, width = size_of(hops, ids.size), self.row_bytes
+        out = allocate(num_rows * width, np.uint8)[: num_rows * width]
+        if hops is None:
+            self._read(ids, out, num_threads)
+        else:
+            clear_between(out, hops, width)
+            for first, place, count, _ in runs_of(hops):
+                self._read(ids[first : first + count], out[place * width : (place + count) * width], num_threads)
+        return out.view(self.dtype).reshape(num_rows, *self.row_shape)
+
+    def _read(self, ids: np.ndarray, out: np.ndarray, num_threads: int) -> None:
         num_threads = min(num_threads, out.size // LEAST_BYTES)
         if num_threads > 1:
             self._gather_together(ids, out, num_threads)
         elif out.size:
             cpu.gather_rows(self._bytes, self.row_bytes, ids, out)
-        return out.view(self.dtype).reshape(ids.size, *self.row_shape)
 
     def _gather_together(self, ids: np.ndarray, out: np.ndarray, num_threads: int) -> None:
         ends = [ids.size * i // num_threads for i in range(num_threads + 1)]

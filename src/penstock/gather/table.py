@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InputError
+from penstock.gather.hops import clear_between, places_of, size_of, spread
 from penstock.gather.stack import around as way_around
 from penstock.gather.stack import stack_of
 from penstock.records import Allocator, Span
@@ -76,6 +77,7 @@ class TieredTable:
         are_distinct: bool = True,
         around: bool = False,
         marks: np.ndarray | None = None,
+        hops: np.ndarray | None = None,
     ) -> RowsUnderWay:
         """Begin to read.
 
@@ -85,19 +87,27 @@ class TieredTable:
             are_distinct: no id comes twice; if it might, each is still read once.
             around: leave the caches alone that reads change, and read what is beneath.
             marks: int32[n], slots of distinct ids in the topmost cache, whose content stays; None: they are looked up.
+            hops: see `penstock.gather.hops`; the result has as many rows as they have places.
         """
-        wanted, again = (ids, None) if are_distinct else np.unique(ids, return_inverse=True)
-        outs = self.make_room(wanted.size, allocate)
+        wanted, again, late = ids, None, None
+        if not are_distinct:  # they get to their places when they have come
+            (wanted, again), hops, late = np.unique(ids, return_inverse=True), None, hops
+        num_rows = size_of(hops, wanted.size)
+        outs, places = self.make_room(num_rows, allocate, hops), np.arange(num_rows) if hops is None else places_of(hops)
         known = {} if marks is None else {"marks": marks}
-        return RowsUnderWay(self, self.asked(around).submit(wanted, outs, np.arange(wanted.size), **known), outs, wanted.size, again)
+        return RowsUnderWay(self, self.asked(around).submit(wanted, outs, places, **known), outs, num_rows, again, late)
 
     def asked(self, around: bool) -> Tier:
         """Return the tier that a read goes to: the topmost; or, `around` caches that reads change, the one beneath them."""
         return way_around(self.tier) if around else self.tier
 
-    def make_room(self, num_rows: int, allocate: Allocator) -> list[Any]:
-        """Return per field room for so many rows, as bytes."""
-        return [allocate(num_rows * kind.row_bytes, np.uint8)[: num_rows * kind.row_bytes] for kind in self.kinds]
+    def make_room(self, num_rows: int, allocate: Allocator, hops: np.ndarray | None = None) -> list[Any]:
+        """Return per field room for so many rows, as bytes; zeros between `hops`."""
+        outs = [allocate(num_rows * kind.row_bytes, np.uint8)[: num_rows * kind.row_bytes] for kind in self.kinds]
+        if hops is not None:
+            for out, kind in zip(outs, self.kinds, strict=True):
+                clear_between(out, hops, kind.row_bytes)
+        return outs
 
     def shaped(self, outs: list[Any], num_rows: int, again: np.ndarray | None) -> list[Any]:
         """Return rows that have come, as arrays of their fields; `again`: int64[n], which of them each row of the result is."""
@@ -127,8 +137,10 @@ class RowsUnderWay:
         spans: what was done of it so far, see `penstock.records.Span`.
     """
 
-    def __init__(self, table: TieredTable, read: Read, outs: list[Any], num_rows: int, again: np.ndarray | None) -> None:
-        self._table, self._read, self._outs, self._num_rows, self._again = table, read, outs, num_rows, again
+    def __init__(
+        self, table: TieredTable, read: Read, outs: list[Any], num_rows: int, again: np.ndarray | None, hops: np.ndarray | None = None
+    ) -> None:
+        self._table, self._read, self._outs, self._num_rows, self._again, self._hops = table, read, outs, num_rows, again, hops
         self.spans: list[Span] = getattr(read, "spans", [])
 
     def wait(self) -> list[Any]:
@@ -138,4 +150,5 @@ class RowsUnderWay:
         if not self.spans:  # no cache stands above, which would know more
             since = waited if self._read.since is None else self._read.since
             self.spans.append(("read", since, time.perf_counter(), threading.get_ident()))
-        return self._table.shaped(self._outs, self._num_rows, None if self._again is None else self._again.reshape(-1))
+        rows = self._table.shaped(self._outs, self._num_rows, None if self._again is None else self._again.reshape(-1))
+        return rows if self._hops is None else [spread(each, self._hops) for each in rows]

@@ -165,9 +165,11 @@ def rows_on(tier: Any, rows: Any) -> torch.Tensor:
     return to_device(rows, tier.reader)
 
 
-def places_on(device: torch.device, places: np.ndarray | None) -> torch.Tensor | None:
-    """Places on a device; None where they are 0, 1, 2, ..."""
-    return None if places is None or are_in_order(places) else to_device(places, device)
+def places_on(device: torch.device, places: Any) -> torch.Tensor | None:
+    """Places on a device, which may be there already; None where they are 0, 1, 2, ..."""
+    if places is None or not isinstance(places, np.ndarray):
+        return places
+    return None if are_in_order(places) else to_device(places, device)
 
 
 def are_in_order(places: np.ndarray) -> bool:

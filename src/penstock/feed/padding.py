@@ -1,0 +1,173 @@
+"""Batches of few sizes: each hop is filled up, so that a compiled model is compiled once, and a step can be recorded as a CUDA graph.
+
+In: samples of a few batches. Out: a `Padding`, and samples padded to it. Invariants: nodes that are added have edges among themselves only,
+so that what a model computes for nodes of the sample stays what it was (but what it computes over all nodes, such as batch norm); the
+size of a batch is a function of what was sampled. Each hop is filled up for itself, so that `penstock.layers` and PyG's `trim_to_layer`
+cut such a batch as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch_geometric.sampler.base import SubgraphType
+
+from penstock.errors import NotSupportedError, UsageError
+from penstock.feed.inputs import RemoteInput
+from penstock.feed.subgraph import Subgraph, SubgraphEdges
+from penstock.gather.hops import size_of
+from penstock.kernels.pad_hops import cpu
+from penstock.order import GivenOrder
+from penstock.records import Allocator, EdgeType, Graph, NodeType
+from penstock.sample.batches import SampledBatches
+from penstock.store.tiers.pinned import to_device
+
+if TYPE_CHECKING:
+    from penstock.feed.maker import BatchMaker
+
+MEASURED = 16
+"""Batches that are sampled to find out sizes."""
+HEADROOM, SPARE, MULTIPLE = 32, 8, 8
+"""Sizes are those of the largest of them, and 1/32 and 8 more, rounded up to a multiple of 8: those of batches scatter by a percent."""
+STEP = 1.25
+"""What is larger is padded to so many times these sizes, or to the square of that, and so on: seldom, and compiled once as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Sizes that batches are padded to; those that are larger to these sizes times 1.25, times 1.25 again, and so on.
+
+    Attributes:
+        num_nodes: node type ("node" where there is one) -> the nodes of each hop, seeds first.
+        num_edges: edge type (("node", "to", "node")) -> the edges of each hop.
+    """
+
+    num_nodes: Mapping[NodeType, tuple[int, ...]]
+    num_edges: Mapping[EdgeType, tuple[int, ...]]
+
+    @classmethod
+    def measure(cls, batches: SampledBatches) -> Padding:
+        """Find sizes that nearly all batches have room in, by some of the first epoch."""
+        graph, workspace, most = batches.sampler.graph, batches.sampler.workspace(), dict[Any, np.ndarray]()
+        for index in np.unique(np.linspace(0, batches.num_batches - 1, MEASURED).astype(int)):
+            sample = batches.draw(0, int(index), workspace)
+            counts = {**sample.num_nodes_per_hop, **{e: edges.num_per_hop for e, edges in sample.edges.items()}}
+            most = {key: np.maximum(most.get(key, 0), count) for key, count in counts.items()}
+        sizes = {key: tuple((-(-(count + count // HEADROOM + SPARE) // MULTIPLE) * MULTIPLE).tolist()) for key, count in most.items()}
+        return cls({t: sizes[t] for t in graph.num_nodes}, {e: sizes[e] for e in graph.adjacency})
+
+    def check(self, graph: Graph, num_hops: int) -> None:
+        """Raise unless there are sizes for all hops of all types."""
+        for what, wanted, sizes in (("num_nodes", graph.num_nodes, self.num_nodes), ("num_edges", graph.adjacency, self.num_edges)):
+            if sizes.keys() != wanted.keys():
+                raise UsageError(f"pad: {what} has sizes for {_names(sizes)}, and the graph has {_names(wanted)}")
+            length = num_hops + (what == "num_nodes")
+            for key, each in sizes.items():
+                if len(each) != length or not all(isinstance(size, int) and size > 0 for size in each):
+                    raise UsageError(f"pad: {what} of {_names([key])} must be {length} numbers from 1, one for each hop; got {list(each)}")
+
+    def fit(self, subgraph: Subgraph) -> tuple[int, dict[NodeType | EdgeType, np.ndarray]]:
+        """(which step of sizes a sample has, from 0; its hops: see `Subgraph`). Each hop gets a node at least, for edges that are added."""
+        assert subgraph.num_nodes_per_hop is not None
+        needed = dict(subgraph.num_nodes_per_hop) | {e: subgraph.edges[e].num_per_hop for e in self.num_edges}
+        for step, sizes in enumerate(self._steps()):
+            hops = {key: np.stack([np.array(needed[key], np.int64), size], axis=1) for key, size in sizes.items()}
+            if all((each[:, 0] + isinstance(key, str) <= each[:, 1]).all() for key, each in hops.items()):
+                return step, hops
+        raise AssertionError
+
+    def _steps(self) -> Iterator[dict[NodeType | EdgeType, np.ndarray]]:
+        factor = 1.0
+        while True:
+            sizes = {**self.num_nodes, **self.num_edges}
+            yield {key: (np.ceil(np.array(size) * factor / MULTIPLE) * MULTIPLE).astype(np.int64) for key, size in sizes.items()}
+            factor *= STEP
+
+    def describe(self) -> dict[str, list[int]]:
+        """Plain values, for states."""
+        return {"/".join([key] if isinstance(key, str) else key): list(size) for key, size in {**self.num_nodes, **self.num_edges}.items()}
+
+
+def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
+    """What a user's `pad` comes to; None where batches keep their sizes."""
+    if pad is False or pad is None:
+        return None
+    if pad is not True and not isinstance(pad, Padding):
+        raise UsageError(f"pad must be True, or sizes (the `padding` of another loader), got {type(pad).__name__}")
+    if maker.subgraph_type != SubgraphType.directional or maker.transform_output is not None:
+        raise UsageError("pad fills up samples hop by hop: take subgraph_type='directional', and no transform_sampler_output")
+    if isinstance(maker.source, RemoteInput):
+        raise NotSupportedError("pad with a FeatureStore is not supported: its rows come as it gives them; load from the data, or a store")
+    if isinstance(pad, Padding):
+        pad.check(maker.sampler.graph, len(next(iter(maker.sampler.fanouts.values()), [])))
+        return pad
+    if isinstance(maker.order, GivenOrder):
+        raise UsageError(
+            "pad=True measures sizes before the first batch, and what a sampler gives is not known then: say pad=loader.padding"
+        )
+    return Padding.measure(maker.batches)
+
+
+def padded(subgraph: Subgraph, allocate: Allocator) -> Subgraph:
+    """A sample with its hops filled up, in memory from `allocate`. Ids that are added are -1, and belong to a tree more than there are."""
+    fill = _Fill(subgraph, allocate)
+    nodes, trees = {t: fill.ids(t, ids) for t, ids in subgraph.nodes.items()}, subgraph.trees
+    if trees is not None:
+        num_trees = max((int(each.max()) + 1 for each in trees.values() if each.numel()), default=0)
+        trees = {t: fill.ids(t, each).masked_fill_(nodes[t] < 0, num_trees) for t, each in trees.items()}
+    edges = {e: fill.edges(e, each) for e, each in subgraph.edges.items()}
+    per_hop = {t: subgraph.hops[t][:, 1].tolist() for t in nodes}
+    return replace(subgraph, nodes=nodes, edges=edges, num_nodes_per_hop=per_hop, trees=trees, on_host={}, marks={})
+
+
+def count_added(subgraph: Subgraph) -> tuple[int, int]:
+    """How many (nodes, edges) fill up the hops of a sample."""
+    of_nodes, of_edges = (sum(int(np.diff(subgraph.hops[key]).sum()) for key in keys) for keys in (subgraph.nodes, subgraph.edges))
+    return of_nodes, of_edges
+
+
+class _Fill:
+    """The kernels of the processor, or those of the device that has a sample."""
+
+    def __init__(self, subgraph: Subgraph, allocate: Allocator) -> None:
+        self._hops = subgraph.hops
+        if subgraph.is_on_device:
+            from penstock.kernels.pad_hops import gpu
+
+            device = next(iter(subgraph.nodes.values())).device
+            self._there = {key: to_device(hops, device) for key, hops in self._hops.items()}
+            self._kernels, self._empty = gpu, lambda size: torch.empty(size, dtype=torch.int64, device=device)
+            self._as_given = lambda tensor: tensor
+        else:
+            self._there = {key: torch.from_numpy(hops) for key, hops in self._hops.items()}
+            self._kernels, self._empty = cpu, lambda size: torch.from_numpy(allocate(size, np.int64)[:size])
+            self._as_given = torch.Tensor.numpy
+
+    def ids(self, key: NodeType | EdgeType, ids: torch.Tensor) -> torch.Tensor:
+        """int64 ids of nodes or edges, -1 where some are added."""
+        out = self._empty(size_of(self._hops[key], 0))
+        self._run(self._kernels.pad_ids, ids, self._there[key], out)
+        return out
+
+    def edges(self, key: EdgeType, edges: SubgraphEdges) -> SubgraphEdges:
+        """Edges of a type."""
+        assert edges.row_ptr is not None
+        assert edges.edge_ids is not None
+        num_edges, num_rows = size_of(self._hops[key], 0), size_of(self._hops[key[2]][:-1], 0)
+        edge_index, row_ptr = self._empty(2 * num_edges).view(2, num_edges), self._empty(num_rows + 1)
+        hops, sources, targets = (self._there[each] for each in (key, key[0], key[2]))
+        self._run(self._kernels.pad_edges, *edges.edge_index, hops, sources, targets, *edge_index)
+        self._run(self._kernels.pad_row_ptr, edges.row_ptr, hops, targets, row_ptr)
+        ids = self.ids(key, edges.edge_ids)
+        return SubgraphEdges(edge_index, row_ptr, edges.positions, ids, self._hops[key][:, 1].tolist())
+
+    def _run(self, kernel: Callable[..., None], *tensors: torch.Tensor) -> None:
+        kernel(*map(self._as_given, tensors))
+
+
+def _names(keys: Iterable[NodeType | EdgeType]) -> str:
+    return ", ".join("/".join([key] if isinstance(key, str) else key) for key in keys)

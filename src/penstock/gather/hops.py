@@ -1,0 +1,63 @@
+"""Where rows go in a batch whose hops are filled up to given sizes.
+
+In: `hops`, int64[n, 2], the rows of each hop and the size that it has in the batch (see `penstock.kernels.pad_hops`). Out: places. What
+no row goes to is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+def size_of(hops: np.ndarray | None, num_rows: int) -> int:
+    """Rows in the batch of `num_rows` that are asked for; `hops` None: just these."""
+    return num_rows if hops is None else int(hops[:, 1].sum())
+
+
+def runs_of(hops: np.ndarray) -> Iterator[tuple[int, int, int, int]]:
+    """(its first row, its first place, its rows, its places) of each hop."""
+    first = place = 0
+    for count, size in hops.tolist():
+        yield first, place, count, size
+        first += count
+        place += size
+
+
+def places_of(hops: np.ndarray) -> np.ndarray:
+    """int64[rows]: the place of each."""
+    counts, sizes = hops[:, 0], hops[:, 1]
+    return np.arange(counts.sum()) + np.repeat(np.cumsum(sizes - counts) - (sizes - counts), counts)
+
+
+def places_on(hops: np.ndarray, device: torch.device) -> torch.Tensor:
+    """The same on a device, which makes them."""
+    import torch
+
+    from penstock.kernels.pad_hops import gpu
+    from penstock.store.tiers.pinned import to_device
+
+    num_rows = int(hops[:, 0].sum())
+    places = torch.empty(num_rows, dtype=torch.int64, device=device)
+    gpu.place(to_device(hops, device), places)
+    return places
+
+
+def clear_between(rows: Any, hops: np.ndarray, width: int = 1) -> None:
+    """Write zeros to all places that no row goes to; `rows`: an array or tensor, `width` of its elements a place."""
+    for _, place, count, size in runs_of(hops):
+        rows[(place + count) * width : (place + size) * width] = 0
+
+
+def spread(rows: Any, hops: np.ndarray) -> Any:
+    """Rows [n, ...], an array or a tensor, at their places among zeros."""
+    shape = size_of(hops, 0), *rows.shape[1:]
+    found = np.zeros(shape, rows.dtype) if isinstance(rows, np.ndarray) else rows.new_zeros(shape)
+    for first, place, count, _ in runs_of(hops):
+        found[place : place + count] = rows[first : first + count]
+    return found

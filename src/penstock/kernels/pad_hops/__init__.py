@@ -1,0 +1,1 @@
+"""Samples whose hops are filled up to given sizes."""

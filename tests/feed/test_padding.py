@@ -1,0 +1,239 @@
+"""Batches whose hops are filled up: what was sampled is in them, bit for bit, nothing that is added reaches it, and sizes are few."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GATConv, SAGEConv
+from torch_geometric.utils import trim_to_layer
+
+import penstock
+from penstock.errors import NotSupportedError, StateError, UsageError
+from penstock.feed import Padding
+from penstock.plan import Plan
+from tests.feed.inputs import digests, homogeneous_data, typed_data
+
+OPTIONS = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3)
+OF_SEEDS = ("input_id", "batch_size", "seed_time", "edge_label_index", "edge_label", "num_nodes", "title")
+
+
+def make_loader(data, **options):
+    seeds = data.train_mask if isinstance(data, Data) else ("paper", "train")
+    return penstock.NeighborLoader(data, **{**OPTIONS, "input_nodes": seeds, **options})
+
+
+def stripped(batch):
+    """What is left of a padded batch without what was added, as it would have come."""
+    found, masks = {}, {store._key: store.pop("pad_node_mask") for store in batch.node_stores}
+    edge_masks = [store.pop("pad_edge_mask") for store in batch.edge_stores]
+    for store in batch.node_stores:
+        mask, runs = masks[store._key], store.num_sampled_nodes
+        for name, value in store.items():
+            if name not in OF_SEEDS and isinstance(value, torch.Tensor) and value.shape[0] == mask.numel():
+                found[store._key, name] = value[mask]
+                assert not value[~mask].to(torch.float64).clip(0).any() or name == "batch"  # zeros, or ids of -1
+            elif name in OF_SEEDS and name != "num_nodes":
+                found[store._key, name] = value
+        found[store._key, "num_sampled_nodes"] = [int(part.sum()) for part in mask.split(runs)]
+    for store, mask in zip(batch.edge_stores, edge_masks, strict=True):
+        ends = (None, None) if store._key is None else (store._key[0], store._key[2])
+        places = [torch.cumsum(masks[end].to(torch.int64), 0) - 1 for end in ends]
+        found[store._key, "edge_index"] = torch.stack([p[e] for p, e in zip(places, store.edge_index[:, mask], strict=True)])
+        is_added = [masks[end][half[~mask]] for end, half in zip(ends, store.edge_index, strict=True)]
+        assert not any(each.any() for each in is_added)
+        for name in ("e_id", "edge_attr"):
+            if name in store:
+                found[store._key, name] = store[name][mask]
+        found[store._key, "num_sampled_edges"] = [int(part.sum()) for part in mask.split(store.num_sampled_edges)]
+        counts = torch.bincount(store.edge_index[1], minlength=store.row_ptr.numel() - 1)[: store.row_ptr.numel() - 1]
+        assert torch.equal(store.row_ptr.diff(), counts)
+    return found
+
+
+def assert_is(batch, plain):
+    for (key, name), value in stripped(batch).items():
+        expected = plain[name] if key is None else plain[key][name]
+        if isinstance(value, torch.Tensor):
+            assert (value.dtype, value.shape) == (expected.dtype, expected.shape), name
+            assert torch.equal(value, expected), name
+        else:
+            assert value == expected, name
+
+
+def sizes_of(batch):
+    return [(store._key, name, value.shape) for store in batch.stores for name, value in store.items() if isinstance(value, torch.Tensor)]
+
+
+@pytest.mark.parametrize("data", [homogeneous_data(), typed_data()], ids=["homogeneous", "typed"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_workers": 2},
+        {"replace": True},
+        {"disjoint": True},
+        {"plan": Plan(policy="lru", cache="40 rows")},
+        {"plan": Plan(policy="belady", cache="40 rows", window=3)},
+        {"num_neighbors": [-1, 2, 1]},
+    ],
+)
+def test_a_padded_batch_is_the_batch(data, options):
+    options = {**options, "drop_last": True}
+    padded, plain = make_loader(data, pad=True, **options), make_loader(data, **options)
+    shapes = set()
+    for got, expected in zip(padded, plain, strict=True):
+        shapes.add(str(sizes_of(got)))
+        assert_is(got, expected)
+    stats = padded.stats()
+    assert len(shapes) == len(stats.padding_steps) <= 2
+    assert sum(stats.padding_steps.values()) == len(padded)
+    assert (stats.num_nodes, stats.num_edges, stats.gathered_bytes) == (
+        plain.stats().num_nodes, plain.stats().num_edges, plain.stats().gathered_bytes,
+    )  # fmt: skip
+    assert stats.padding_nodes > 0
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(),
+        Plan(device_topology="host"),
+        Plan(device_policy="presample", device_cache="20 rows"),
+        Plan(device_policy="fifo", device_cache="40 rows"),
+        Plan(device_policy="clock", device_cache="40 rows"),
+    ],
+    ids=["drawn there", "drawn here", "presample", "fifo", "clock"],
+)
+def test_the_same_on_a_device(plan, device):
+    for data in (homogeneous_data(), typed_data()):
+        assert digests(make_loader(data, pad=True, device=device, plan=plan, num_workers=2)) == digests(make_loader(data, pad=True))
+
+
+class Sage(torch.nn.Module):
+    def __init__(self, conv=SAGEConv):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = conv(2, 8), conv(8, 3)
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    def trimmed(self, batch):
+        x, edge_index, (nodes, edges) = batch.x, batch.edge_index, (batch.num_sampled_nodes, batch.num_sampled_edges)
+        for number, conv in enumerate((self.first, self.second)):
+            x, edge_index, _ = trim_to_layer(number, nodes, edges, x, edge_index)
+            x = conv(x, edge_index) if number else conv(x, edge_index).relu()
+        return x
+
+    def cut(self, batch):
+        first, second = penstock.layers(batch)
+        x = self.first((batch.x, batch.x[: first.num_dst]), first.edge_index).relu()
+        return self.second((x, x[: second.num_dst]), second.edge_index)
+
+
+@pytest.mark.parametrize("conv", [SAGEConv, GATConv])
+def test_what_a_model_computes_of_the_seeds_is_the_same(conv):
+    model, data = Sage(conv), homogeneous_data()
+    for padded, plain in zip(make_loader(data, pad=True), make_loader(data), strict=True):
+        num = plain.batch_size
+        expected = model(plain.x, plain.edge_index)[:num]
+        for got in (model(padded.x, padded.edge_index), model.trimmed(padded), model.cut(padded)):
+            torch.testing.assert_close(got[: padded.batch_size], expected, rtol=1e-5, atol=1e-3)
+
+
+def test_a_compiled_model_is_compiled_once():
+    def count(pad):
+        compiled = []
+
+        def backend(graph, inputs):
+            compiled.append(graph)
+            return graph
+
+        torch._dynamo.reset()
+        model = torch.compile(Sage(), backend=backend, dynamic=False)
+        for batch in make_loader(homogeneous_data(), pad=pad, drop_last=True):
+            model(batch.x, batch.edge_index)
+        return len(compiled)
+
+    assert count(True) == 1
+    assert count(False) > 1
+
+
+def test_larger_batches_have_the_next_sizes():
+    data = homogeneous_data()
+    small = Padding({"node": (26, 30, 30)}, {("node", "to", "node"): (20, 60)})
+    loader = make_loader(data, pad=small)
+    for got, expected in zip(loader, make_loader(data), strict=True):
+        sizes = got.num_sampled_nodes + got.num_sampled_edges
+        assert_is(got, expected)
+        steps = [size / given for size, given in zip(sizes, (26, 30, 30, 20, 60), strict=True)]
+        assert min(steps) > 1.25
+    assert min(loader.stats().padding_steps) > 1
+
+
+def test_sizes_of_one_loader_are_given_to_another():
+    data = homogeneous_data()
+    loader = make_loader(data, pad=True)
+    other = make_loader(data, input_nodes=torch.arange(100, 200), shuffle=False, sampler=range(99, -1, -1), pad=loader.padding)
+    assert other.padding == loader.padding
+    assert sizes_of(next(iter(other))) == sizes_of(next(iter(loader)))
+    beside = loader.beside(torch.arange(100))
+    assert sizes_of(next(iter(beside))) == sizes_of(next(iter(loader)))
+
+
+def test_states_know_the_sizes():
+    data = homogeneous_data()
+    loader = make_loader(data, pad=True)
+    whole, again = digests(loader), make_loader(data, pad=True, num_workers=2)
+    iterator = iter(again)
+    for _ in range(2):
+        next(iterator)
+    resumed = make_loader(data, pad=True)
+    resumed.load_state_dict(again.state_dict())
+    assert digests(resumed) == whole[2:]
+    with pytest.raises(StateError, match="padding"):
+        make_loader(data).load_state_dict(loader.state_dict())
+
+
+def test_links():
+    data = homogeneous_data()
+    options = dict(
+        num_neighbors=[4, 3], batch_size=40, neg_sampling="binary", exclude_links="self", seed=2, edge_label_index=data.edge_index[:, :400]
+    )
+    loader = penstock.LinkNeighborLoader(data, pad=True, **options)
+    for got, expected in zip(loader, penstock.LinkNeighborLoader(data, **options), strict=True):
+        assert torch.equal(got.edge_label_index, expected.edge_label_index)
+        assert got.num_excluded_edges == expected.num_excluded_edges
+        assert_is(got, expected)
+
+
+def test_within_a_budget(tmp_path):
+    store = penstock.ingest(homogeneous_data(), tmp_path / "store")
+    plan = Plan(host_memory="2GiB")
+    options = dict(num_neighbors=[4, 3], input_nodes=None, batch_size=25, shuffle=True, seed=3, plan=plan)
+    for got, expected in zip(penstock.NeighborLoader(store, pad=True, **options), penstock.NeighborLoader(store, **options), strict=True):
+        assert_is(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"pad": "yes"}, UsageError, "pad must be True, or sizes"),
+        ({"pad": True, "subgraph_type": "induced"}, UsageError, "pad fills up samples hop by hop"),
+        ({"pad": True, "transform_sampler_output": lambda output: output}, UsageError, "no transform_sampler_output"),
+        ({"pad": True, "shuffle": False, "sampler": range(10)}, UsageError, "pad=loader.padding"),
+        ({"pad": Padding({"paper": (1, 2, 3)}, {})}, UsageError, "num_nodes has sizes for paper, and the graph has node"),
+        ({"pad": Padding({"node": (9, 9)}, {("node", "to", "node"): (9, 9)})}, UsageError, "must be 3 numbers from 1"),
+        ({"pad": Padding({"node": (9, 9, 0)}, {("node", "to", "node"): (9, 9)})}, UsageError, "must be 3 numbers from 1"),
+    ],
+)
+def test_what_cannot_be_padded_is_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        make_loader(homogeneous_data(), **options)
+
+
+def test_what_is_no_tensor_is_refused():
+    data = homogeneous_data()
+    data.rare = torch.eye(300).to_sparse()
+    loader = make_loader(data, pad=True)
+    with pytest.raises(NotSupportedError, match="plain tensors"):
+        next(iter(loader))
