@@ -37,7 +37,7 @@ from bench.gpu_common import KERNEL, KINDS, ResultFile, can_profile, longest_of,
 from bench.gpu_contender import Penstock, Settings
 from penstock.feed.timeline import merge
 
-RECIPES, MODELS, BATCHES, KEPT = ("gnnlab", "ducati", "uva"), ("sage", "gat"), (1024, 8000), 0.1
+RECIPES, MODELS, BATCHES, KEPT = ("gnnlab", "recorded", "ducati", "uva"), ("sage", "gat"), (1024, 8000), 0.1
 WARM_UP, PROFILED, SHOWN, MAX_SPANS = 12, 60, 4, 2500
 LEAST_S, PIECE_S = 3.0, 35.0
 LANES = {"samples": ("_draw", "_claim"), "rows": ("_gather", "_move_rows")}

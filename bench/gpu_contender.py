@@ -71,7 +71,8 @@ class Settings:
 
 
 def plans(settings: Settings) -> dict[str, tuple[Any, bool]]:
-    """Recipe -> (its plan, whether batches are made on the device). rows, lists: all of ducati's budget for one of the two."""
+    """Recipe -> (its plan, whether batches are made on the device). rows, lists: all of ducati's budget for one of the two; recorded: as
+    gnnlab, of which it is another way to train."""
     from penstock.plan import RECIPES
 
     kept = {"cache": f"{settings.cache} B"}
@@ -83,7 +84,7 @@ def plans(settings: Settings) -> dict[str, tuple[Any, bool]]:
         "bgl": {**kept, "device_topology": "host"},
     }
     made = {name: (replace(RECIPES[name], **changes), True) for name, changes in on_device.items()}
-    ducati = made["ducati"][0]
+    made["recorded"], ducati = made["gnnlab"], made["ducati"][0]
     made["rows"] = replace(ducati, neighbor_policy=None, neighbor_cache="0"), True
     made["lists"] = replace(ducati, policy=None, cache="0", neighbor_cache=ducati.cache), True
     return {"pyg": (RECIPES["pyg"], False), "mmap": (RECIPES["mmap"], False), **made}
@@ -104,12 +105,13 @@ class Penstock:
         self.workers = self._workers(store, settings, 4 * width) if samples_here else 1
         if recipe == "pyg":  # nothing overlaps
             self.workers = 0
-        where = {"device": "cuda"} if self._is_made_there else {"pin_memory": True}
+        where: dict[str, Any] = {"device": "cuda"} if self._is_made_there else {"pin_memory": True}
+        is_recorded = recipe == "recorded"
         self._loader = penstock.NeighborLoader(
             store, list(settings.fanouts), "train", batch_size=settings.batch_size, shuffle=True, num_workers=self.workers, seed=1,
-            plan=plan, **where,
+            plan=plan, pad=is_recorded, **where,
         )  # fmt: skip
-        self.step = penstock_step(settings.model, width, len(settings.fanouts), self.device)
+        self.step = penstock_step(settings.model, width, len(settings.fanouts), self.device, is_recorded=is_recorded)
         self.about: dict[str, Any] = {"workers": self.workers}
 
     def _workers(self, store: Any, settings: Settings, row_bytes: int) -> int:
@@ -151,6 +153,7 @@ class Penstock:
         return {
             **self.about, "sampling": stats.sampling, "rows": sorted({how for how in stats.devices.values()}),
             "hit_rate": round(hits / max(1, sum(rows.values())), 4), "device_bytes": stats.device_bytes,
+            **({"padding": round(stats.padding_nodes / stats.num_nodes, 4), "sizes": stats.padding_steps} if stats.padding_nodes else {}),
         }  # fmt: skip
 
 

@@ -16,9 +16,9 @@ HIDDEN, HEADS, CLASSES = 128, 2, 50
 
 
 def make_model(
-    kind: str, width: int, num_layers: int, device: torch.device, sage: type[SAGEConv] = SAGEConv
+    kind: str, width: int, num_layers: int, device: torch.device, sage: type[SAGEConv] = SAGEConv, *, capturable: bool = False
 ) -> tuple[torch.nn.ModuleList, torch.optim.Optimizer]:
-    """Layers and their optimizer; the same weights for everybody. `sage`: PyG's layer, or one of its kind."""
+    """Layers and their optimizer; the same weights for everybody. `sage`: PyG's layer, or one of its kind; `capturable`: as torch's."""
     torch.manual_seed(0)
     widths = [width, *[HIDDEN] * (num_layers - 1)]
     if kind == "sage":
@@ -27,15 +27,19 @@ def make_model(
         inner = [GATConv(a, HIDDEN // HEADS, heads=HEADS, add_self_loops=False) for a in widths[:-1]]
         convs = [*inner, GATConv(widths[-1], CLASSES, heads=1, add_self_loops=False)]
     model = torch.nn.ModuleList(convs).to(device)
-    return model, torch.optim.Adam(model.parameters(), lr=3e-3, fused=device.type == "cuda")
+    return model, torch.optim.Adam(model.parameters(), lr=3e-3, fused=device.type == "cuda", capturable=capturable)
 
 
-def penstock_step(kind: str, width: int, num_layers: int, device: torch.device) -> Callable[[Any], torch.Tensor]:
-    """A step over batches of Penstock, layer by layer with what each needs. Nobody waits for the loss that it returns."""
+def penstock_step(
+    kind: str, width: int, num_layers: int, device: torch.device, *, is_recorded: bool = False
+) -> Callable[[Any], torch.Tensor]:
+    """A step over batches of Penstock, layer by layer with what each needs. Nobody waits for the loss that it returns. `is_recorded`: it is
+    launched as a CUDA graph, for batches that are padded."""
     from penstock import layers
+    from penstock.feed import RecordedStep
     from penstock.train.convs import Sage
 
-    model, optimizer = make_model(kind, width, num_layers, device, Sage)
+    model, optimizer = make_model(kind, width, num_layers, device, Sage, capturable=is_recorded and device.type == "cuda")
 
     def step(batch: Any) -> torch.Tensor:
         x = batch.x
@@ -43,9 +47,9 @@ def penstock_step(kind: str, width: int, num_layers: int, device: torch.device) 
             ends = (x, x[: layer.num_dst])
             x = conv(ends, layer.adj_t()) if kind == "sage" else conv(ends, layer.edge_index, size=(layer.num_src, layer.num_dst))
             x = x.relu() if number < num_layers - 1 else x
-        return _learn(x, batch, optimizer)
+        return _learn(x[: batch.batch_size], batch, optimizer)
 
-    return step
+    return RecordedStep(step) if is_recorded else step
 
 
 def pyg_step(kind: str, width: int, num_layers: int, device: torch.device) -> Callable[[Any], torch.Tensor]:

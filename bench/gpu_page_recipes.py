@@ -14,6 +14,7 @@ RECIPES = {
     "pagraph": "threads sample; the rows of the highest degrees on the device",
     "uva": "the device samples and gathers, all of it over the link",
     "gnnlab": "all lists on the device, and beside them the rows that presampling finds hot",
+    "recorded": "gnnlab with batches of one size, whose step of training is launched as one CUDA graph",
     "ducati": "one budget on the device for lists and rows, as large as what others have for rows alone",
     "rows": "ducati's budget for rows alone, lists over the link",
     "lists": "ducati's budget for lists alone, rows over the link",

@@ -35,7 +35,7 @@ from bench.common import ROOT
 from bench.gpu_common import Deadline, ResultFile, set_up
 from bench.gpu_contender import Settings
 
-CONTENDERS = ("gnnlab", "PyG", "uva", "pagraph", "mmap", "ducati", "rows", "lists", "bgl", "pyg")
+CONTENDERS = ("gnnlab", "PyG", "recorded", "uva", "pagraph", "mmap", "ducati", "rows", "lists", "bgl", "pyg")
 """Those first that tell most."""
 DIMS, BATCHES, MODES, ROUNDS, KEPT = (128, 256), (1024, 8000), ("load", "train"), 3, 0.1
 EXPECTED_S = 90.0

@@ -175,6 +175,7 @@ def _install_torch():
     cuda.get_device_properties = lambda device=None: PROPERTIES
     cuda.get_device_capability = lambda device=None: (PROPERTIES.major, PROPERTIES.minor)
     cuda.Stream, cuda.Event, cuda.current_stream, cuda.stream = streams.Stream, streams.Event, current, streams.stream_of
+    cuda.CUDAGraph, cuda.graph = streams.Graph, streams.capture
     cuda.synchronize, cuda.device = streams.synchronize, device_of
     cuda.mem_get_info = lambda device=None: (6 << 30, PROPERTIES.total_memory)
     cuda.memory_reserved = cuda.max_memory_allocated = lambda device=None: 0

@@ -74,13 +74,16 @@ class Stream:
 
     def __init__(self, device=None, priority=0):
         with LOCK:
-            self.number, self.clock, self.works, self.num_done = len(streams), {}, deque(), 0
+            self.number, self.clock, self.works, self.num_done, self.captured = len(streams), {}, deque(), 0, None
             streams.append(self)
         self.device, self.cuda_stream = torch.device("cuda", index_of(device)), self.number
 
-    def ask(self, do, what):
-        """Have something done. Returns its number."""
+    def ask(self, do, what, at_once=False):
+        """Have something done. Returns its number. `at_once`: also where what is asked for is captured."""
         with LOCK:
+            if self.captured is not None and not at_once:
+                self.captured.append((do, what))
+                return self.num_done
             _learn(self.clock, host)
             self.clock[self.number] = number = self.num_done + len(self.works) + 1
             self.works.append(Work(do, what, self, number, dict(self.clock), _places()))
@@ -113,11 +116,36 @@ class Stream:
 
     def synchronize(self):
         with LOCK:
+            if self.captured is not None:
+                raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
             self.run(self.num_done + len(self.works))
             _learn(host, self.clock)
 
     def query(self):
         return not self.works
+
+
+class Graph:
+    """What a stream was asked for while it was captured, to be asked for again. Memory that was made for it meanwhile stays."""
+
+    def __init__(self):
+        self.works = []
+
+    def replay(self):
+        for do, what in self.works:
+            current().ask(do, what)
+
+
+@contextmanager
+def capture(graph, pool=None, stream=None, capture_error_mode="global"):
+    synchronize()
+    stream = stream or Stream()
+    with stream_of(stream):
+        stream.captured = graph.works
+        try:
+            yield
+        finally:
+            stream.captured = None
 
 
 class Event:
@@ -246,7 +274,7 @@ class Memory:
 
     def let_go(self):
         """Its owner may use it again for what is asked from now on."""
-        self.owner.ask(self._let_go, "letting go")
+        self.owner.ask(self._let_go, "letting go", at_once=True)
 
     def _let_go(self):
         self._end = doing()

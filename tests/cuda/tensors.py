@@ -27,6 +27,8 @@ NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 
 memories = {}
 """Address -> memory of the device."""
+of_graphs = []
+"""Memory that CUDA graphs work in, for good."""
 pinned = {}
 """Address -> [size] of memory of the host that the device reads."""
 registered = {}
@@ -78,7 +80,10 @@ class _Owner:
     def __init__(self, inner):
         storage = inner.untyped_storage()
         self.memory = memories[storage.data_ptr()] = Memory(storage.data_ptr(), storage.nbytes())
-        weakref.finalize(self, _let_go, self.memory, storage)
+        if self.memory.owner.captured is None:
+            weakref.finalize(self, _let_go, self.memory, storage)
+        else:
+            of_graphs.append(storage)
 
 
 def _let_go(memory, storage):
@@ -93,7 +98,7 @@ def _let_go(memory, storage):
                 del memories[memory.address]
 
         for user in list(users):
-            user.ask(partial(forget, user), "letting go")
+            user.ask(partial(forget, user), "letting go", at_once=True)
 
 
 def reduce_shared(tensor):

@@ -58,6 +58,7 @@ OPERATIONS = {
     "abs": np.abs,
     "sub": np.subtract,
     "rem": np.fmod,
+    "div": lambda a, b: (a - np.fmod(a, b)) // b,  # of integers, towards zero
     "mul.lo": np.multiply,
     "mul.hi": _high,
     "mul.wide": lambda a, b: _wide(a) * _wide(b),

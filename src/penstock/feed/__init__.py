@@ -5,5 +5,6 @@ from penstock.feed.layers import Layer, TypedLayer, layers
 from penstock.feed.link_loader import LinkNeighborLoader
 from penstock.feed.neighbor_loader import NeighborLoader
 from penstock.feed.padding import Padding
+from penstock.feed.recorded import RecordedStep
 
-__all__ = ["Layer", "LinkNeighborLoader", "NeighborLoader", "Padding", "TypedLayer", "digest", "layers"]
+__all__ = ["Layer", "LinkNeighborLoader", "NeighborLoader", "Padding", "RecordedStep", "TypedLayer", "digest", "layers"]

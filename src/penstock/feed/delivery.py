@@ -105,11 +105,11 @@ class Delivery:
         if event is not None:
             stream = torch.cuda.current_stream(self._index)
             stream.wait_event(event)
-            _record(value, stream)
+            record_use(value, stream)
         return value
 
 
-def _record(value: Any, stream: Any) -> None:
+def record_use(value: Any, stream: Any) -> None:
     """Tell the allocator of all tensors in a batch, or in what a transform made of it, that a stream uses them."""
     for tensor in tensors_of(value):
         if tensor.is_cuda:
