@@ -11,8 +11,9 @@ from functools import cached_property
 import torch
 from torch_geometric.data import HeteroData
 
-from penstock import NeighborLoader, Plan, digest, ingest
+from penstock import NeighborLoader, Plan, ingest
 from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
+from penstock.feed import Padding
 from penstock.order import LocalOrder, RandomOrder
 from penstock.plan.recipes import RECIPES
 from tests.pyg import Data
@@ -132,11 +133,11 @@ class Case:
         return only, only.open()
 
     def beside(self, loader):
-        """Digests of a loader beside one, and of one of its own, over a few of the seeds."""
+        """A loader beside one, and one of its own, over a few of the seeds."""
         nodes = self.seeds[:20] if self.seed_type == "node" else (self.seed_type, self.seeds[:20])
         in_order = dict.fromkeys(("order", "sampler", "batch_sampler", "input_id")) | {"shuffle": False, "drop_last": False}
         times = None if (given := self.options["input_time"]) is None else given[:20]
-        return map(digest, loader.beside(nodes, times)), map(digest, self.open(**in_order, input_nodes=nodes, input_time=times))
+        return loader.beside(nodes, times), self.open(**in_order, input_nodes=nodes, input_time=times)
 
     @cached_property
     def position_of(self):
@@ -336,6 +337,18 @@ def random_sequence(dice, num_seeds, seed):
 def random_threads(dice):
     num_workers = dice.choice([0, 0, 1, 2, 3])
     return {"num_workers": num_workers, "prefetch_factor": dice.choice([None, 1, 5]), "filter_per_worker": dice.choice([None, True, False])}
+
+
+def random_padding(dice, case):
+    """What batches are padded to: nothing, measured sizes, or some that few of them have room in."""
+    options = case.options
+    if dice.chance(0.5) or options["subgraph_type"] != "directional" or options["transform"] is not None:
+        return False
+    if dice.chance(0.5) and {"sampler", "batch_sampler"}.isdisjoint(options):
+        return True
+    num_hops = len(next(iter(case.fanouts.values())))
+    nodes = {t: tuple(dice.randrange(1, 40) for _ in range(num_hops + 1)) for t in case.graph.num_nodes}
+    return Padding(nodes, {e: tuple(dice.randrange(1, 40) for _ in range(num_hops)) for e in case.graph.edge_index})
 
 
 def random_plan(dice, case):

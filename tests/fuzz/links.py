@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import HeteroData
 from torch_geometric.sampler import NegativeSampling
 
-from penstock import LinkNeighborLoader, digest
+from penstock import LinkNeighborLoader
 from penstock.errors import UsageError
 from penstock.feed.link_arguments import choose_left_out
 from penstock.kernels.links import reference
@@ -43,13 +43,13 @@ class LinkCase(Case):
         return LinkNeighborLoader(self.source, **{**self.options, **changes})
 
     def beside(self, loader):
-        """Digests of a loader beside one, and of one of its own, over a few of the links."""
+        """A loader beside one, and one of its own, over a few of the links."""
         some = torch.arange(min(20, self.seeds.numel()))
         given, times = self.links[:, some], self.options["edge_label_time"]
         given, times = given if self.seed_type == HOMOGENEOUS else (self.seed_type, given), None if times is None else times[some]
         links = {"edge_label_index": given, "edge_label": None, "edge_label_time": times, "neg_sampling": self.sampling}
         in_order = dict.fromkeys(("order", "sampler", "batch_sampler", "input_id")) | {"shuffle": False, "drop_last": False}
-        return map(digest, loader.beside(**links)), map(digest, self.open(**in_order, **links))
+        return loader.beside(**links), self.open(**in_order, **links)
 
     def check(self, loader, batch, positions, place):
         """Nodes and edges are the graph's, the sample is what its definition gives for the ends, and links are told as they are."""

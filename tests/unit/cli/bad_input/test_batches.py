@@ -13,7 +13,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
 from penstock.errors import BudgetError, InputError, NotSupportedError, StateError, UsageError
-from penstock.feed import NeighborLoader
+from penstock.feed import NeighborLoader, Padding, RecordedStep
 from penstock.feed.setup import drawing
 from penstock.kernels import _triton
 from penstock.order import RandomOrder
@@ -92,6 +92,38 @@ def test_arguments(store):
 class Longer(list):
     def __len__(self):
         return 1
+
+
+def test_padding():
+    data = typed_data()
+
+    def load(error=UsageError, **options):
+        return refused(error, NeighborLoader, data, [2, 2], input_nodes=("paper", "train"), batch_size=25, **options)
+
+    assert "got str" in load(pad="yes")
+    load(pad=True, subgraph_type="induced")
+    load(pad=True, transform_sampler_output=lambda output: output)
+    load(pad=True, sampler=range(10))
+    nodes, edges = dict.fromkeys(data.node_types, (9, 9, 9)), dict.fromkeys(data.edge_types, (9, 9))
+    assert "has sizes for author, and the graph has author, paper, venue" in load(pad=Padding({"author": (9, 9, 9)}, edges))
+    assert "num_nodes of venue must be 3 numbers from 1" in load(pad=Padding(nodes | {"venue": (9, 9)}, edges))
+    assert "num_edges of paper/by/author" in load(pad=Padding(nodes, edges | {("paper", "by", "author"): (9, 0)}))
+    data["paper"].rare = torch.eye(500).to_sparse()
+    with pytest.raises(NotSupportedError) as caught:
+        next(iter(NeighborLoader(data, [2], input_nodes=("paper", "train"), batch_size=25, pad=True)))
+    assert_in_table(str(caught.value))
+    stores = MyFeatureStore(), MyGraphStore()
+    stores[1].put_edge_index(torch.tensor([[0, 1], [1, 0]]), edge_type=None, layout="coo", size=(2, 2))
+    stores[0].put_tensor(torch.ones(2, 1), group_name=None, attr_name="x", index=None)
+    refused(NotSupportedError, NeighborLoader, stores, [2], input_nodes=torch.tensor([0]), pad=True)
+
+
+def test_steps_that_are_recorded():
+    refused(UsageError, RecordedStep, "step")
+    refused(UsageError, RecordedStep, print, warm_up=0)
+    said = "operation not permitted; it may not wait for the device (item(), print), and its optimizer is made with capturable=True"
+    assert_in_table(f"the step cannot be recorded: {said}")
+    assert_in_table("batches have 64 sizes so far, and a step is recorded for one that comes again: give the loader pad=True")
 
 
 def test_a_state_of_another_sequence(store):

@@ -1,0 +1,46 @@
+"""Padded batches without what was added to them."""
+
+import torch
+
+OF_SEEDS = ("input_id", "seed_time", "src_index", "dst_pos_index", "dst_neg_index", "edge_label_index", "edge_label", "edge_label_time")
+
+
+def without_padding(batch):
+    """Take out what was added, in place: the batch is that of a loader without `pad` then, bit for bit. What was added must be zeros, ids
+    of -1 and trees of their own, and have edges among itself only."""
+    masks = {store._key: store.pop("pad_node_mask") for store in batch.node_stores}
+    for store in batch.edge_stores:
+        source, target = (None, None) if store._key is None else (store._key[0], store._key[2])
+        mask, (begins, ends) = store.pop("pad_edge_mask"), store.edge_index
+        num_rows = store.row_ptr.numel() - 1
+        assert torch.equal(store.row_ptr.diff(), torch.bincount(ends, minlength=num_rows))
+        assert not masks[source][begins[~mask]].any()
+        assert not masks[target][ends[~mask]].any()
+        places = [torch.cumsum(masks[node_type].long(), 0) - 1 for node_type in (source, target)]
+        store.edge_index = torch.stack([place[half[mask]] for place, half in zip(places, (begins, ends), strict=True)])
+        counts = torch.bincount(store.edge_index[1], minlength=int(masks[target][:num_rows].sum()))
+        store.row_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        _cut(store, mask, [name for name in store.to_dict() if name == "e_id" or "edge" in name or store._key is not None])
+        store.num_sampled_edges = [int(part.sum()) for part in mask.split(store.num_sampled_edges)]
+    for store in batch.node_stores:
+        mask = masks[store._key]
+        _cut(store, mask, [name for name in store.to_dict() if name != "e_id" and "edge" not in name])
+        if "num_nodes" in store:
+            store.num_nodes = int(mask.sum())
+        store.num_sampled_nodes = [int(part.sum()) for part in mask.split(store.num_sampled_nodes)]
+    return batch
+
+
+def _cut(store, mask, names):
+    for name in names:
+        value = store[name]
+        if name in (*OF_SEEDS, "edge_index", "row_ptr") or not isinstance(value, torch.Tensor) or value.shape[:1] != mask.shape:
+            continue
+        added, kept = value[~mask], value[mask]
+        if name == "batch":
+            assert (added > kept.max()).all() if kept.numel() else True
+        elif name in ("n_id", "e_id"):
+            assert (added == -1).all()
+        else:
+            assert not added.to(torch.complex128).any()
+        store[name] = kept
