@@ -10,6 +10,8 @@ def without_padding(batch):
     of -1 and trees of their own, and have edges among itself only."""
     masks = {store._key: store.pop("pad_node_mask") for store in batch.node_stores}
     for store in batch.edge_stores:
+        if "pad_edge_mask" not in store:  # links of a type of which the graph has no edges
+            continue
         source, target = (None, None) if store._key is None else (store._key[0], store._key[2])
         mask, (begins, ends) = store.pop("pad_edge_mask"), store.edge_index
         num_rows = store.row_ptr.numel() - 1
