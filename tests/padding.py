@@ -27,6 +27,8 @@ def without_padding(batch):
     for store in batch.node_stores:
         mask = masks[store._key]
         _cut(store, mask, [name for name in store.to_dict() if name != "e_id" and "edge" not in name])
+        if "input_id" in store and store.input_id.numel() == mask.numel():  # a field of that name: seeds are fewer
+            store.input_id = store.input_id[mask]
         if "num_nodes" in store:
             store.num_nodes = int(mask.sum())
         store.num_sampled_nodes = [int(part.sum()) for part in mask.split(store.num_sampled_nodes)]
