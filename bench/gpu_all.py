@@ -30,7 +30,7 @@ def steps(folder: str, memory: int | None) -> list[list[str]]:
     recipes = ["gpu_recipes", folder, *room, "--rounds", "1"]  # all configurations once tell more than half of them twice
     return [
         [*recipes, "--dims", "128", "--contenders", "gnnlab", "PyG"],
-        ["gpu_busy", folder, "--recipes", "gnnlab"],
+        ["gpu_busy", folder, "--recipes", "gnnlab", "recorded"],
         [*recipes, "--dims", "128", "--batches", "8000"],
         [*recipes, "--dims", "128", "--batches", "1024"],
         ["gpu_link"],

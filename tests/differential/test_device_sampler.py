@@ -119,8 +119,7 @@ def test_hops_that_find_nothing(fanouts, uncounted, device, monkeypatch):
     compare(ours, sampler, NODE, np.arange(5), ours.workspace())
 
 
-@pytest.mark.parametrize("topology", ["device", "pinned"])
-@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize(("topology", "replace"), [("device", False), ("pinned", True)])
 def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, device):
     """From the third on: one to know how much memory it takes, one to write down what is asked. Smaller ones too, and of other epochs."""
     random = np.random.default_rng()

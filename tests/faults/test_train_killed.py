@@ -68,7 +68,7 @@ def kill_until(store, tmp_path, whole, *, model, kills, **settings):
 
 
 def test_killed_and_resumed(store, undisturbed, tmp_path):
-    assert kill_until(store, tmp_path, undisturbed("sage"), model="sage", kills=6) >= 6
+    assert kill_until(store, tmp_path, undisturbed("sage"), model="sage", kills=4) >= 4
 
 
 def test_killed_in_the_middle_of_a_window(store, undisturbed, tmp_path):

@@ -42,7 +42,7 @@ class Training:
 
 
 def make_loader(device, **options):
-    data = homogeneous_data()
+    data, device = homogeneous_data(), device if _triton.tensor_device(device).type == "cuda" else None
     return penstock.NeighborLoader(data, input_nodes=data.train_mask, device=device, **{**OPTIONS, **options})
 
 

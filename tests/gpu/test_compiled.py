@@ -22,16 +22,14 @@ def run_compiled(folder, *arguments, seconds):
 
 
 def test_kernels(tmp_path):
-    """A few of each kind."""
+    """A few of each kind; others are run by `test_pretended.py`."""
     some = [f"{kind}_of_warps_that_take_turns_by_chance[{seed}]" for kind in ("test_samples", "test_decisions") for seed in (0, 4)]
     some += [
         "test_a_race_is_seen",
         "test_an_address_that_is_not_as_promised_is_seen",
         "test_words_are_no_wider_than_the_place_of_the_result_allows",
     ]
-    kernels = ["test_gpu_sampling.py::test_relabel", "test_gpu_sampling.py::test_sample_neighbors[cuda-15-False]"]
-    kernels += ["test_device_rows.py::test_gather_cached[cuda-131-3-True]", "test_device_rows.py::test_move_rows[cuda-131-3-int64]"]
-    kernels += ["test_device_fifo.py::test_rows_are_counted_anew"]
+    kernels = ["test_gpu_sampling.py::test_relabel", "test_device_rows.py::test_gather_cached[cuda-131-3-True]"]
     files = [*(f"tests/ptx/checks.py::{each}" for each in some), *(f"tests/differential/{each}" for each in kernels)]
     run_compiled(tmp_path, *files, seconds=500)
 

@@ -27,11 +27,13 @@ def run_pretended(folder, *arguments, seconds, device="cuda"):
 
 
 def test_loaders_whose_samples_a_device_draws(tmp_path):
-    """What has to do with streams and with memory that is used again; all of them: `test_all`."""
+    """What has to do with streams, with memory that is used again, and with recordings; all of them: `test_all`."""
     some = ["test_same_batches[cuda-homogeneous]", "test_same_batches[cuda-typed, dynamic cache]", "test_ids_do_not_travel_over_the_host"]
     some += ["test_a_pass_that_is_left_leaves_a_sample_under_way", "test_the_next_sample_is_asked_for_before_rows_are_read"]
     some += ["test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken"]
-    code, said = run_pretended(tmp_path, *(f"tests/feed/test_device_drawing.py::{each}" for each in some), seconds=300)
+    files = [f"tests/feed/test_device_drawing.py::{each}" for each in some]
+    files.append("tests/feed/test_recorded.py::test_it_learns_the_same[cuda-False]")
+    code, said = run_pretended(tmp_path, *files, seconds=300)
     assert code == 0, said
 
 
