@@ -257,7 +257,7 @@ def test_a_round_of_a_slow_contender_ends_after_few_batches(monkeypatch):
 def test_all_benchmarks_in_the_order_of_what_they_tell(tmp_path, monkeypatch, capsys):
     ran, codes = [], iter([0, 3, *[0] * 10])
     monkeypatch.setattr(gpu_all, "run", lambda command, patience_s: ran.append(command[2:]) or next(codes))
-    with pytest.raises(SystemExit, match=f"^failed: gpu_busy {tmp_path} --recipes gnnlab$"):
+    with pytest.raises(SystemExit, match=f"^failed: gpu_busy {tmp_path} --recipes gnnlab recorded$"):
         gpu_all.main([str(tmp_path), "--minutes", "20", "--out", str(tmp_path / "out"), "--memory", "120"])
     assert [command[0] for command in ran[:4]] == ["bench.gpu_recipes", "bench.gpu_busy", "bench.gpu_recipes", "bench.gpu_recipes"]
     assert all(command[-2:] == ["--out", str(tmp_path / "out")] for command in ran)
