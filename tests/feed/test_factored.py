@@ -205,7 +205,7 @@ def test_marks_of_another_content_are_not_looked_at(path, expected):
         assert digests(loader) != expected[1], "nothing is marked here"
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("drop_last", [pytest.param(False, marks=pytest.mark.deep), True])
 def test_trainers_take_what_ranks_take(path, drop_last):
     """Two trainers and a sampler: together exactly the batches of one process; with drop_last, equally many each."""
     options = {**OPTIONS, "input_nodes": np.arange(115), "drop_last": drop_last}
@@ -229,7 +229,7 @@ def test_processes_that_do_each_others_work(path, expected):
     assert sum(map(len, found[0])) > 0, "the sampler never trained"
 
 
-@pytest.mark.parametrize("switching", [False, True])
+@pytest.mark.parametrize("switching", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_a_trainer_waits_for_its_device(path, expected, switching):
     """At every batch, so that what it is behind stays small and its time is that of the device, not of the launches."""
     found = run_factored(
