@@ -6,8 +6,10 @@ OF_SEEDS = ("input_id", "seed_time", "src_index", "dst_pos_index", "dst_neg_inde
 
 
 def without_padding(batch):
-    """Take out what was added, in place: the batch is that of a loader without `pad` then, bit for bit. What was added must be zeros, ids
-    of -1 and trees of their own, and have edges among itself only."""
+    """Take out what was added, in place: it is the batch of a loader without `pad` then, bit for bit. What was added must be zeros, or the
+    first row of floating-point numbers, ids of -1 and one tree of its own, and have edges among itself only."""
+    trees = [store.batch[masks] for store in batch.node_stores if "batch" in store for masks in [store.pad_node_mask]]
+    num_trees = max((int(each.max()) + 1 for each in trees if each.numel()), default=0)
     masks = {store._key: store.pop("pad_node_mask") for store in batch.node_stores}
     for store in batch.edge_stores:
         if "pad_edge_mask" not in store:  # links of a type of which the graph has no edges
@@ -26,7 +28,7 @@ def without_padding(batch):
         store.num_sampled_edges = [int(part.sum()) for part in mask.split(store.num_sampled_edges)]
     for store in batch.node_stores:
         mask = masks[store._key]
-        _cut(store, mask, [name for name in store.to_dict() if name != "e_id" and "edge" not in name])
+        _cut(store, mask, [name for name in store.to_dict() if name != "e_id" and "edge" not in name], num_trees)
         if "input_id" in store and store.input_id.numel() == mask.numel():  # a field of that name: seeds are fewer
             store.input_id = store.input_id[mask]
         if "num_nodes" in store:
@@ -35,16 +37,21 @@ def without_padding(batch):
     return batch
 
 
-def _cut(store, mask, names):
+def _cut(store, mask, names, num_trees=0):
     for name in names:
         value = store[name]
         if name in (*OF_SEEDS, "edge_index", "row_ptr") or not isinstance(value, torch.Tensor) or value.shape[:1] != mask.shape:
             continue
         added, kept = value[~mask], value[mask]
         if name == "batch":
-            assert (added > kept.max()).all() if kept.numel() else True
+            assert (added == num_trees).all()
         elif name in ("n_id", "e_id"):
             assert (added == -1).all()
+        elif kept.numel() and (kept.is_floating_point() or kept.is_complex()):
+            bits = [
+                each.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8) for each in (added, kept[:1].expand_as(added))
+            ]
+            assert torch.equal(*bits)
         else:
             assert not added.to(torch.complex128).any()
         store[name] = kept

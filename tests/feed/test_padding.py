@@ -1,5 +1,7 @@
 """Batches whose hops are filled up: what was sampled is in them, bit for bit, nothing that is added reaches it, and sizes are few."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -9,6 +11,7 @@ from torch_geometric.utils import trim_to_layer
 import penstock
 from penstock.errors import StateError
 from penstock.feed import Padding
+from penstock.feed.subgraph import Subgraph, SubgraphEdges
 from penstock.plan import Plan
 from tests.feed.inputs import digests, homogeneous_data, typed_data
 from tests.padding import without_padding
@@ -138,6 +141,79 @@ def test_larger_batches_have_the_next_sizes():
     assert min(loader.stats().padding_steps) > 1
 
 
+def test_which_sizes_a_batch_has():
+    """Those that it has room in: with a node more in each hop, and just as many edges."""
+    padding = Padding({"node": (10, 20)}, {("node", "to", "node"): (30,)})
+
+    def fit(nodes, edges):
+        step, hops = padding.fit(
+            Subgraph({}, {("node", "to", "node"): SubgraphEdges(None, None, None, None, [edges])}, {"node": nodes}, None)
+        )
+        return step, [hops["node"][:, 1].tolist(), hops["node", "to", "node"][:, 1].tolist()]
+
+    assert fit([9, 19], 30) == (0, [[10, 20], [30]])
+    assert fit([10, 0], 0) == (1, [[13, 25], [38]])
+    assert fit([0, 0], 31) == (1, [[13, 25], [38]])
+    assert fit([0, 26], 0) == (2, [[16, 32], [47]])
+    assert fit([0, 32], 0) == (3, [[20, 40], [59]])
+
+
+def test_measured_sizes_have_room():
+    """Also where an epoch has few batches: those of others are measured then."""
+    loader = make_loader(typed_data(), pad=True, batch_size=100)
+    assert len(loader) == 2
+    for _ in range(6):
+        for _ in loader:
+            pass
+    assert loader.stats().padding_steps == {0: 12}
+
+
+def test_what_is_counted():
+    loader, nodes, edges = make_loader(typed_data(), pad=True), 0, 0
+    for batch in loader:
+        nodes += sum(int((~store.pad_node_mask).sum()) for store in batch.node_stores)
+        edges += sum(int((~store.pad_edge_mask).sum()) for store in batch.edge_stores)
+    assert (loader.stats().padding_nodes, loader.stats().padding_edges) == (nodes, edges)
+
+
+def test_a_loader_beside_of_another_type_has_sizes_of_its_own():
+    loader = make_loader(typed_data(), pad=True)
+    beside = loader.beside("author")
+    assert beside.padding != loader.padding
+    for got, expected in zip(beside, make_loader(typed_data()).beside("author"), strict=True):
+        assert_is(got, expected)
+
+
+def test_models_that_divide_by_what_a_zero_has_none_of():
+    def train(pad):
+        torch.manual_seed(0)
+        first, second = torch.nn.Linear(2, 8, bias=False), SAGEConv(8, 7)
+        for batch in make_loader(homogeneous_data(), pad=pad):
+            x = first(batch.x + 1)
+            logits = second(x / x.norm(dim=1, keepdim=True), batch.edge_index)[: batch.batch_size]
+            torch.nn.functional.cross_entropy(logits, batch.y[: batch.batch_size]).backward()
+        return first.weight.grad
+
+    torch.testing.assert_close(train(True), train(False))
+
+
+def test_fields_along_another_dimension():
+    data = homogeneous_data()
+    data.across_edges = torch.arange(2 * 3000.0).view(2, 3000)  # PyG cuts what is named so along the last one, as an adjacency
+    data.edge_across_index = torch.arange(2 * 3000).view(2, 3000)
+    plain = next(iter(make_loader(data)))
+    padded = next(iter(make_loader(data, pad=True)))
+    assert torch.equal(padded.edge_across_index[:, padded.pad_edge_mask], plain.edge_across_index)
+
+
+def test_a_budget_counts_what_is_added(tmp_path):
+    store = penstock.ingest(homogeneous_data(), tmp_path / "store")
+    large = Padding({"node": (2000, 2000, 2000)}, {("node", "to", "node"): (50, 300)})
+    options = dict(num_neighbors=[4, 3], input_nodes=None, batch_size=25, plan=Plan(host_memory="2GiB"))
+    plain, padded = (penstock.NeighborLoader(store, pad=pad, **options)._caches.fitted for pad in (False, large))
+    assert padded.batch_bytes > 20 * plain.batch_bytes
+
+
 def test_sizes_of_one_loader_are_given_to_another():
     data = homogeneous_data()
     loader = make_loader(data, pad=True)
@@ -160,6 +236,9 @@ def test_states_know_the_sizes():
     assert digests(resumed) == whole[2:]
     with pytest.raises(StateError, match="padding"):
         make_loader(data).load_state_dict(loader.state_dict())
+    for more in ({"num_nodes": {"node": (99, 99, 99)}}, {"num_edges": {("node", "to", "node"): (99, 99)}}):
+        with pytest.raises(StateError, match="padding"):
+            make_loader(data, pad=replace(loader.padding, **more)).load_state_dict(loader.state_dict())
 
 
 def test_links():

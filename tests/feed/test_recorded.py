@@ -1,5 +1,8 @@
 """A step that is recorded does what the step does. In the interpreter it is called: `-m gpu` records it, on a device or a pretended one."""
 
+import copy
+from collections import namedtuple
+
 import pytest
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
@@ -42,7 +45,7 @@ class Training:
 
 
 def make_loader(device, **options):
-    data, device = homogeneous_data(), device if _triton.tensor_device(device).type == "cuda" else None
+    data, device = homogeneous_data(), device if on_cuda(device) else None
     return penstock.NeighborLoader(data, input_nodes=data.train_mask, device=device, **{**OPTIONS, **options})
 
 
@@ -62,7 +65,7 @@ def test_it_learns_the_same(is_whole, device):
     for (loss, logits), (other, others) in zip(got, expected, strict=True):
         torch.testing.assert_close((loss, logits), (other, others), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(recorded.weights(), plain.weights(), rtol=1e-4, atol=1e-5)
-    if _triton.tensor_device(device).type == "cuda":
+    if on_cuda(device):
         assert step.num_graphs == 1
         assert len(recorded.batches) == 4 + 2 * (not is_whole)
 
@@ -75,21 +78,121 @@ def test_other_sizes_are_other_recordings(device):
         for loader in loaders:
             for _, batch in zip(range(3), loader, strict=False):
                 step(batch)
-    if _triton.tensor_device(device).type == "cuda":
+    if on_cuda(device):
         assert step.num_graphs == 2
 
 
-def test_a_step_that_waits_is_refused(device):
+def on_cuda(device):
+    return _triton.tensor_device(device).type == "cuda"
+
+
+@pytest.mark.parametrize("kind", ["item", "data"])
+def test_what_cannot_be_recorded_is_refused(kind, device):
     training = Training(_triton.tensor_device(device))
 
     def step(batch):
-        return training.step(batch)[0].item()
+        loss, _ = training.step(batch)
+        return loss.item() if kind == "item" else batch
 
     recorded, batches = RecordedStep(step, warm_up=1), iter(make_loader(device, pad=True))
-    recorded(next(batches))
-    if _triton.tensor_device(device).type == "cuda":
-        with pytest.raises(UsageError, match="may not wait for the device"):
+    if not on_cuda(device):
+        return
+    message = {"item": "may not wait for the device", "data": "returns tensors"}[kind]
+    if kind == "item":
+        recorded(next(batches))
+    with pytest.raises(UsageError, match=message):
+        recorded(next(batches))
+
+
+def test_errors_of_a_step_are_its_own(device):
+    def step(batch):
+        raise RuntimeError("mat1 and mat2 shapes")
+
+    recorded, batches = RecordedStep(step, warm_up=1), iter(make_loader(device, pad=True))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="mat1 and mat2"):
             recorded(next(batches))
+
+
+def test_a_step_may_do_what_it_likes_with_its_batch(device):
+    """It has a twin; batches that come later, and the user's, are not it."""
+    w = torch.full((2,), 0.5, device=_triton.tensor_device(device))
+    Pair = namedtuple("Pair", "total rest")
+
+    def step(batch):
+        batch.h = batch.x * 2
+        batch.x = torch.relu(batch.x * w)
+        labels = batch.y
+        del batch.y
+        batch.y = labels[: batch.batch_size]
+        return Pair(batch.x.sum() + batch.h.sum() + batch.y.sum(), [7, None])
+
+    recorded = RecordedStep(step, warm_up=1)
+    for got, plain in zip(make_loader(device, pad=True), make_loader(device, pad=True), strict=True):
+        expected = step(plain)
+        x = got.x.clone()
+        found = recorded(got)
+        assert type(found) is Pair
+        torch.testing.assert_close(found.total, expected.total)
+        assert found.rest == [7, None]
+        if on_cuda(device) and recorded.num_graphs:
+            assert torch.equal(got.x, x)
+
+
+def test_weights_of_layers_outlive_larger_batches(device):
+    """`adj_t` without values takes ones that larger batches replace."""
+    loaders = [make_loader(device, pad=True, batch_size=size) for size in (10, 50)]
+
+    def step(batch):
+        first, _ = penstock.layers(batch)
+        return torch.sparse.mm(first.adj_t(), batch.x).sum()
+
+    recorded, small = RecordedStep(step, warm_up=1), list(loaders[0])
+    for batch in [*small[:2], *loaders[1], *small[2:]]:
+        torch.testing.assert_close(recorded(batch), step(batch))
+
+
+def test_links_that_are_counted_are_no_other_size(device):
+    data, there = homogeneous_data(), device if on_cuda(device) else None
+    options = dict(num_neighbors=[3], edge_label_index=data.edge_index[:, :300], batch_size=40, drop_last=True, pad=True, device=there)
+    loader = penstock.LinkNeighborLoader(data, neg_sampling="binary", exclude_links="self", shuffle=True, **options)
+    recorded = RecordedStep(lambda batch: batch.x.sum() + batch.edge_label.sum(), warm_up=1)
+    for batch in loader:
+        torch.testing.assert_close(recorded(batch), batch.x.sum() + batch.edge_label.sum())
+    assert recorded.num_graphs == on_cuda(device)
+
+
+def test_each_size_is_told(device):
+    """What decides a recording: shapes, dtypes, numbers, hops, and whose they are."""
+    if not on_cuda(device):
+        return
+    step, (batch, *_) = RecordedStep(print), make_loader(device, pad=True)
+    forms = {step._form_of(batch)}
+    for change in (
+        dict(batch_size=29),
+        dict(num_sampled_nodes=[1, *batch.num_sampled_nodes[1:]]),
+        dict(x=batch.x.double()),
+        dict(x=batch.x[:-1]),
+        dict(x=batch.x.t().contiguous().t()),
+        dict(title="another"),
+    ):
+        other = copy.copy(batch)
+        for name, value in change.items():
+            other[name] = value
+        forms.add(step._form_of(other))
+    assert len(forms) == 7
+    assert None not in forms
+    same = copy.copy(batch)
+    same.x = batch.x.clone()
+    assert step._form_of(same) in forms
+
+
+def test_what_cannot_be_copied_is_said(device, caplog):
+    step = RecordedStep(lambda batch: None)
+    for batch in make_loader(device, pad=True):
+        batch.kept = {"a": 1}
+        step(batch)
+    assert caplog.text.count("kept of a batch is a dict") == on_cuda(device)
 
 
 def test_many_sizes_are_said(device, caplog, monkeypatch):
@@ -97,7 +200,7 @@ def test_many_sizes_are_said(device, caplog, monkeypatch):
     step = RecordedStep(lambda batch: None)
     for batch in [*make_loader(device), *make_loader(device, seed=4), *make_loader(device, seed=5)]:
         step(batch)
-    if _triton.tensor_device(device).type == "cuda":
+    if on_cuda(device):
         assert caplog.text.count("pad=True") == 1
 
 

@@ -20,7 +20,7 @@ from penstock.feed.fields import ROW_PTR, row_ptr_is_taken, states_of
 from penstock.feed.inputs import Input, RemoteInput
 from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
-from penstock.gather.hops import size_of
+from penstock.gather.hops import repeat_first, size_of
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
 from penstock.sample.seeds import Begun, SeedSet
 from penstock.store.budget import format_bytes, require_room
@@ -111,6 +111,8 @@ class Assembler:
                 found = [None] * len(kinds) if pending is None else pending.wait()
                 for kind, values in zip(kinds, found, strict=True):
                     value = None if values is None else _as_tensor(kind, values)
+                    if value is not None and key in subgraph.hops:
+                        repeat_first(value, subgraph.hops[key])
                     rows.append((None if self._is_homogeneous else key, kind.name, value))
                 ids = None if pending is None else self.ids_of(subgraph, key)
                 num_bytes += 0 if ids is None else ids.numel() * self._tables[key].row_bytes

@@ -16,7 +16,7 @@ from torch_geometric.loader.utils import index_select
 
 from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.gather import RowTable
-from penstock.gather.hops import spread
+from penstock.gather.hops import repeat_first, spread
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType
 from penstock.store.tiers.disk_files import address_of
 
@@ -69,7 +69,10 @@ class TensorRows:
     def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1, hops: np.ndarray | None = None) -> torch.Tensor:
         """Return a tensor [n, *row_shape] in memory from `allocate`."""
         rows = torch.from_numpy(self._table.gather(ids, allocate, num_threads, hops))
-        return rows if self._dtype is None else rows.view(self._dtype)
+        rows = rows if self._dtype is None else rows.view(self._dtype)
+        if hops is not None:
+            repeat_first(rows, hops)
+        return rows
 
     @property
     def kind(self) -> tuple[np.dtype, tuple[int, ...], bool]:
@@ -91,9 +94,12 @@ class SelectedRows:
         rows = index_select(self.value, torch.from_numpy(ids), self._dim)
         if hops is None:
             return rows
-        if not isinstance(rows, torch.Tensor) or rows.layout != torch.strided:
-            raise NotSupportedError(f"pad fills up plain tensors, and not a {type(rows).__name__}: leave this field out, or pad")
-        return spread(rows.movedim(self._dim, 0), hops).movedim(0, self._dim)
+        if not isinstance(rows, torch.Tensor) or rows.layout != torch.strided or rows.is_quantized:
+            kind = f"{'quantized' if rows.is_quantized else 'sparse'} tensor" if isinstance(rows, torch.Tensor) else type(rows).__name__
+            raise NotSupportedError(f"pad fills up plain tensors, and not a {kind}: leave this field out, or do not pad")
+        found = spread(rows.movedim(self._dim, 0), hops)
+        repeat_first(found, hops)
+        return found.movedim(0, self._dim)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,11 @@ class Layer:
         return Layer(self.num_src, self.num_dst, row_ptr, sources, self.edge_index, None).adj_t(weights)
 
 
+def ones_in_use() -> list[torch.Tensor]:
+    """What `Layer.adj_t` takes for weights where it is given none. Larger ones may come in their place: who reads on holds them."""
+    return list(_ones.values())
+
+
 def has_weights(adj_t: torch.Tensor) -> bool:
     """Whether `Layer.adj_t` was given values; without, they are ones, known by their place."""
     address = adj_t.values().data_ptr()

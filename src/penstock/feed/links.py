@@ -22,6 +22,8 @@ from penstock.sample.seeds import Begun
 
 BLOCK = 1 << 22
 """Edges of a store that are looked at at once."""
+COUNTS = FALSE_NEGATIVES, EXCLUDED_EDGES = "num_false_negatives", "num_excluded_edges"
+"""What a batch says it has counted."""
 
 
 class Ends(Protocol):
@@ -170,7 +172,7 @@ class LinkSeeds:
             if not self.is_triplet:
                 sources, of_sources = np.concatenate([sources, more]), of_targets
             if self.negatives.are_exact:
-                notes["num_false_negatives"] = num_positives
+                notes[FALSE_NEGATIVES] = num_positives
         nodes, first, second = self._seeds(sources, targets)
         owners, moments = np.concatenate([of_sources, of_targets]), None
         if times is not None:  # always disjoint
@@ -233,7 +235,7 @@ class LinkSeeds:
             links: dict[EdgeType, list[np.ndarray]] = {}
             for edge_type, is_reversed in self.left_out:
                 links.setdefault(edge_type, []).append(begun.links[::-1] if is_reversed else begun.links)
-            begun.notes["num_excluded_edges"] = sum(_leave_out(sample, e, np.concatenate(each, axis=1)) for e, each in links.items())
+            begun.notes[EXCLUDED_EDGES] = sum(_leave_out(sample, e, np.concatenate(each, axis=1)) for e, each in links.items())
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
         """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""

@@ -275,6 +275,8 @@ class Loader:
         vars(other).update(vars(self))
         seeds = choose(maker.source, maker.times)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(len(seeds)))
+        if maker.padding is not None and set(seeds.node_types) != set(maker.seeds.node_types):
+            other._maker.padding = Padding.measure(other._maker.batches)
         other._num_batches = other._maker.order.num_batches(self.batch_size, False)
         other.rank, other.num_ranks = as_rank(rank, num_ranks)
         other._cache_to_come = None

@@ -22,7 +22,7 @@ from penstock.feed.subgraph import Subgraph, SubgraphEdges
 from penstock.gather.hops import size_of
 from penstock.kernels.pad_hops import cpu
 from penstock.order import GivenOrder
-from penstock.records import Allocator, EdgeType, Graph, NodeType
+from penstock.records import Allocator, EdgeType, Graph, NodeType, Sample
 from penstock.sample.batches import SampledBatches
 from penstock.store.tiers.pinned import to_device
 
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 MEASURED = 16
 """Batches that are sampled to find out sizes."""
 HEADROOM, SPARE, MULTIPLE = 32, 8, 8
-"""Sizes are those of the largest of them, and 1/32 and 8 more, rounded up to a multiple of 8: those of batches scatter by a percent."""
+"""Sizes are those of the largest of them and more, by 1/32 or by half of what they differ by, and by 8, rounded up to a multiple of 8."""
+MASKS = ("pad_node_mask", "pad_edge_mask")
+"""PyG's names, by `assemble`."""
 STEP = 1.25
 """What is larger is padded to so many times these sizes, or to the square of that, and so on: seldom, and compiled once as well."""
 
@@ -51,13 +53,17 @@ class Padding:
 
     @classmethod
     def measure(cls, batches: SampledBatches) -> Padding:
-        """Find sizes that nearly all batches have room in, by some of the first epoch."""
-        graph, workspace, most = batches.sampler.graph, batches.sampler.workspace(), dict[Any, np.ndarray]()
-        for index in np.unique(np.linspace(0, batches.num_batches - 1, MEASURED).astype(int)):
-            sample = batches.draw(0, int(index), workspace)
-            counts = {**sample.num_nodes_per_hop, **{e: edges.num_per_hop for e, edges in sample.edges.items()}}
-            most = {key: np.maximum(most.get(key, 0), count) for key, count in counts.items()}
-        sizes = {key: tuple((-(-(count + count // HEADROOM + SPARE) // MULTIPLE) * MULTIPLE).tolist()) for key, count in most.items()}
+        """Find sizes that most batches have room in, by some of the first epoch, and of those after it where that has few."""
+        graph, workspace, num_batches = batches.sampler.graph, batches.sampler.workspace(), batches.num_batches
+        every = max(1, num_batches // MEASURED)
+        places = [divmod(number * every, num_batches) for number in range(MEASURED)]
+        counted = [_counts_of(batches.draw(epoch, index, workspace)) for epoch, index in places]
+        sizes: dict[Any, tuple[int, ...]] = {}
+        for key in counted[0]:
+            each = np.array([counts[key] for counts in counted])
+            most = each.max(axis=0)
+            size = most + np.maximum(most // HEADROOM, (most - each.min(axis=0)) // 2) + SPARE
+            sizes[key] = tuple((-(-size // MULTIPLE) * MULTIPLE).tolist())
         return cls({t: sizes[t] for t in graph.num_nodes}, {e: sizes[e] for e in graph.adjacency})
 
     def check(self, graph: Graph, num_hops: int) -> None:
@@ -67,13 +73,12 @@ class Padding:
                 raise UsageError(f"pad: {what} has sizes for {_names(sizes)}, and the graph has {_names(wanted)}")
             length = num_hops + (what == "num_nodes")
             for key, each in sizes.items():
-                if len(each) != length or not all(isinstance(size, int) and size > 0 for size in each):
-                    raise UsageError(f"pad: {what} of {_names([key])} must be {length} numbers from 1, one for each hop; got {list(each)}")
+                if np.shape(each) != (length,) or not all(isinstance(size, (int, np.integer)) and size >= 1 for size in each):
+                    raise UsageError(f"pad: {what} of {_names([key])} must be {length} numbers from 1, one for each hop; got {each}")
 
-    def fit(self, subgraph: Subgraph) -> tuple[int, dict[NodeType | EdgeType, np.ndarray]]:
+    def fit(self, sample: Sample | Subgraph) -> tuple[int, dict[NodeType | EdgeType, np.ndarray]]:
         """(which step of sizes a sample has, from 0; its hops: see `Subgraph`). Each hop gets a node at least, for edges that are added."""
-        assert subgraph.num_nodes_per_hop is not None
-        needed = dict(subgraph.num_nodes_per_hop) | {e: subgraph.edges[e].num_per_hop for e in self.num_edges}
+        needed = _counts_of(sample)
         for step, sizes in enumerate(self._steps()):
             hops = {key: np.stack([np.array(needed[key], np.int64), size], axis=1) for key, size in sizes.items()}
             if all((each[:, 0] + isinstance(key, str) <= each[:, 1]).all() for key, each in hops.items()):
@@ -84,17 +89,19 @@ class Padding:
         factor = 1.0
         while True:
             sizes = {**self.num_nodes, **self.num_edges}
-            yield {key: (np.ceil(np.array(size) * factor / MULTIPLE) * MULTIPLE).astype(np.int64) for key, size in sizes.items()}
+            yield {key: np.ceil(np.array(size) * factor).astype(np.int64) for key, size in sizes.items()}
             factor *= STEP
 
     def describe(self) -> dict[str, list[int]]:
         """Plain values, for states."""
-        return {"/".join([key] if isinstance(key, str) else key): list(size) for key, size in {**self.num_nodes, **self.num_edges}.items()}
+        sizes = {**self.num_nodes, **self.num_edges}
+        return {"/".join([key] if isinstance(key, str) else key): [int(each) for each in size] for key, size in sizes.items()}
 
 
 def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
     """What a user's `pad` comes to; None where batches keep their sizes."""
-    if pad is False or pad is None:
+    pad = bool(pad) if isinstance(pad, (bool, np.bool_)) or pad is None else pad
+    if pad is False:
         return None
     if pad is not True and not isinstance(pad, Padding):
         raise UsageError(f"pad must be True, or sizes (the `padding` of another loader), got {type(pad).__name__}")
@@ -102,6 +109,8 @@ def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
         raise UsageError("pad fills up samples hop by hop: take subgraph_type='directional', and no transform_sampler_output")
     if isinstance(maker.source, RemoteInput):
         raise NotSupportedError("pad with a FeatureStore is not supported: its rows come as it gives them; load from the data, or a store")
+    if taken := {field.name for fields in maker.source.fields() for field in fields}.intersection(MASKS):
+        raise UsageError(f"{min(taken)} is what a padded batch says of what was added: rename this field, or do not pad")
     if isinstance(pad, Padding):
         pad.check(maker.sampler.graph, len(next(iter(maker.sampler.fanouts.values()), [])))
         return pad
@@ -128,6 +137,12 @@ def count_added(subgraph: Subgraph) -> tuple[int, int]:
     """How many (nodes, edges) fill up the hops of a sample."""
     of_nodes, of_edges = (sum(int(np.diff(subgraph.hops[key]).sum()) for key in keys) for keys in (subgraph.nodes, subgraph.edges))
     return of_nodes, of_edges
+
+
+def _counts_of(sample: Sample | Subgraph) -> dict[Any, list[int]]:
+    """Node or edge type -> how many there are in each hop."""
+    of_edges = {e: edges.num_per_hop or [] for e, edges in sample.edges.items()}
+    return {**(sample.num_nodes_per_hop or {}), **of_edges}
 
 
 class _Fill:

@@ -17,7 +17,8 @@ import torch
 
 from penstock.errors import UsageError
 from penstock.feed.delivery import record_use
-from penstock.feed.layers import note_edges
+from penstock.feed.layers import note_edges, ones_in_use
+from penstock.feed.links import COUNTS
 
 logger = logging.getLogger("penstock")
 
@@ -26,20 +27,23 @@ MANY = 64
 
 
 class _Recording(NamedTuple):
-    """A CUDA graph, the batch that it reads, and what it writes."""
+    """A CUDA graph, what it reads of a batch, what it writes, and what it reads besides that others might let go."""
 
     graph: torch.cuda.CUDAGraph
-    batch: Any
+    tensors: list[torch.Tensor]
     result: Any
+    held: list[torch.Tensor]
 
 
 class RecordedStep:
     """A step that is recorded, and launched as a whole from then on. On the CPU, and for batches that cannot be copied, it is called.
 
     Args:
-        step: batch -> a tensor, several of them in a tuple, list or dict, or None. All that it does is done by the device, each time in the
-            same way, and nobody waits for it: forward pass, backward pass, an optimizer that was made with `capturable=True` and whose rate
-            is a tensor if it changes. Python in it is run only until it is recorded; what it returns is a copy.
+        step: batch -> a tensor, several of them in a tuple, list or dict, numbers, or None. It is all of a step: `zero_grad`, forward and
+            backward pass, `optimizer.step`. All that it does is done by the device, each time in the same way, and nobody waits for it: no
+            `item`, no boolean masks as indices; an optimizer with a state is made with `capturable=True` (Adam), and a rate that changes is
+            a tensor. Its Python is not run again: what it decides (`train` or `eval`, a rate that is a number) was decided. Weights,
+            gradients and the optimizer's state stay where they are. Tensors that it returns are copies, without gradients.
         warm_up: batches of a size that it is called for before it is recorded; one at least.
         max_graphs: sizes that are recorded; each takes memory for a batch and all that a step makes of it.
     """
@@ -47,12 +51,13 @@ class RecordedStep:
     def __init__(self, step: Callable[[Any], Any], *, warm_up: int = 3, max_graphs: int = 8) -> None:
         if not callable(step):
             raise UsageError(f"step must be a function of a batch, got {type(step).__name__}")
-        if warm_up < 1:
-            raise UsageError(f"warm_up must be a whole number from 1, got {warm_up!r}: what a step makes the first time is not recorded")
+        for name, value in (("warm_up", warm_up), ("max_graphs", max_graphs)):
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} must be a whole number from 1, got {value!r}")
         self._step, self._warm_up, self._max_graphs = step, warm_up, max_graphs
         self._recordings: dict[Any, _Recording] = {}
         self._seen: Counter[Any] = Counter()
-        self._stream: torch.cuda.Stream | None = None
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._is_said = False
 
     @property
@@ -62,12 +67,14 @@ class RecordedStep:
 
     def __call__(self, batch: Any) -> Any:
         """Take the step, on the current stream."""
-        form = _form_of(batch)
+        form = self._form_of(batch)
         if form is None:
             return self._step(batch)
         recording = self._recordings.get(form)
         if recording is not None:
-            _copy(batch, recording.batch)
+            with torch.no_grad():
+                for source, target in zip(_tensors(batch), recording.tensors, strict=True):
+                    target.copy_(source)
             recording.graph.replay()
             return _copied(recording.result)
         self._seen[form] += 1
@@ -80,60 +87,86 @@ class RecordedStep:
 
     def _note_sizes(self) -> None:
         """Say once that there are many, and forget them."""
-        if len(self._seen) < MANY:
-            return
+        if len(self._seen) >= MANY:
+            self._seen.clear()
+            self._say(f"batches have {MANY} sizes so far, and a step is recorded for one that comes again: give the loader pad=True")
+
+    def _say(self, message: str) -> None:
         if not self._is_said:
-            logger.warning("batches have %d sizes so far, and a step is recorded for one that comes again: give the loader pad=True", MANY)
+            logger.warning(message)
         self._is_said = True
-        self._seen.clear()
+
+    def _stream_of(self, batch: Any) -> tuple[torch.device, torch.cuda.Stream]:
+        """A stream of its own: autograd goes on with the streams that it began with, and no step can be recorded on the default one."""
+        device = _tensors(batch)[0].device
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        return device, self._streams[device]
 
     def _call(self, batch: Any) -> Any:
-        """On the stream that it will be recorded on: autograd goes on with the streams that it began with."""
-        device = _tensors(batch)[0].device
-        self._stream, current = self._stream or torch.cuda.Stream(device), torch.cuda.current_stream(device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            result = self._step(batch)
-        current.wait_stream(self._stream)
-        record_use(batch, self._stream)
-        record_use(result, current)
+        """On the stream that it will be recorded on."""
+        device, stream = self._stream_of(batch)
+        current, result = torch.cuda.current_stream(device), None
+        stream.wait_stream(current)
+        record_use(batch, stream)
+        try:
+            with torch.cuda.stream(stream):
+                result = self._step(batch)
+        finally:
+            current.wait_stream(stream)
+            for made in (batch, result):
+                record_use(made, current)
         return _copied(result)
 
     def _record(self, batch: Any) -> _Recording:
-        static, graph = _twin(batch), torch.cuda.CUDAGraph()
+        device, stream = self._stream_of(batch)
+        with torch.no_grad():
+            twin, graph = _twin(batch), torch.cuda.CUDAGraph()
+        tensors, failed = _tensors(twin), None
         try:
-            # loaders' threads take memory and wait meanwhile
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-                result = self._step(static)
-        except RuntimeError as error:
+            here = torch.cuda.stream(torch.cuda.current_stream(device))  # torch leaves its own where it cannot end a recording
+            recording = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")  # loaders' threads go on meanwhile
+            with torch.cuda.device(device), here, recording:
+                try:
+                    result = self._step(twin)
+                except Exception as error:
+                    failed = error
+                    raise
+        except Exception as error:
+            cause = failed or error
+            if "captur" not in str(cause):
+                raise cause from None
             raise UsageError(
-                f"the step cannot be recorded: {str(error).splitlines()[0]}; it may not wait for the device (item(), print), and its "
+                f"the step cannot be recorded: {str(cause).splitlines()[0]}; it may not wait for the device (item(), print), and its "
                 "optimizer is made with capturable=True"
-            ) from error
-        return _Recording(graph, static, result)
+            ) from cause
+        return _Recording(graph, tensors, _detached(result), ones_in_use())
+
+    def _form_of(self, batch: Any) -> Any:
+        """All that a recording of a step over a batch depends on, but the elements of tensors; None where that cannot be told, or no device
+        has it."""
+        form: list[Any] = []
+        for store in getattr(batch, "stores", ()):
+            for name, value in store.items():
+                if isinstance(value, torch.Tensor):
+                    if value.device.type != "cuda":
+                        return None
+                    if value.layout is torch.strided:
+                        form.append((store._key, name, value.shape, value.dtype, value.device, value.stride()))
+                        continue
+                elif value is None or isinstance(value, (bool, int, float, str)):
+                    form += [] if name in COUNTS else [(store._key, name, value)]
+                    continue
+                elif isinstance(value, list) and all(isinstance(each, (int, str)) for each in value):
+                    form.append((store._key, name, tuple(value)))
+                    continue
+                self._say(f"steps are not recorded, for {name} of a batch is a {type(value).__name__} that cannot be copied: take it out")
+                return None
+        return tuple(form) or None
 
 
 def _tensors(batch: Any) -> list[torch.Tensor]:
     return [value for store in batch.stores for value in store.values() if isinstance(value, torch.Tensor)]
-
-
-def _form_of(batch: Any) -> Any:
-    """All that a recording of a step over a batch depends on, but the elements of tensors; None where that cannot be told, or no device
-    has it."""
-    form: list[Any] = []
-    for store in getattr(batch, "stores", ()):
-        for name, value in store.items():
-            if isinstance(value, torch.Tensor):
-                if value.device.type != "cuda" or value.layout is not torch.strided:
-                    return None
-                form.append((store._key, name, value.shape, value.dtype, value.device, value.stride()))
-            elif value is None or isinstance(value, (bool, int, float, str)):
-                form.append((store._key, name, value))
-            elif isinstance(value, list) and all(isinstance(each, int) for each in value):
-                form.append((store._key, name, tuple(value)))
-            else:
-                return None
-    return tuple(form) or None
 
 
 def _twin(batch: Any) -> Any:
@@ -142,20 +175,29 @@ def _twin(batch: Any) -> Any:
     for store in twin.stores:
         for name, value in list(store.items()):
             if isinstance(value, torch.Tensor):
-                store[name] = value.clone()
+                store[name] = value.detach().clone()
     note_edges(twin)
     return twin
 
 
-def _copy(batch: Any, twin: Any) -> None:
-    for source, target in zip(_tensors(batch), _tensors(twin), strict=True):
-        target.copy_(source)
+def _mapped(result: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """What a step returns, with other tensors."""
+    if isinstance(result, torch.Tensor):
+        return change(result)
+    if isinstance(result, dict):
+        return {key: _mapped(value, change) for key, value in result.items()}
+    if isinstance(result, (tuple, list)):
+        values = [_mapped(value, change) for value in result]
+        return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
+    if result is None or isinstance(result, (bool, int, float, str)):
+        return result
+    raise UsageError(f"a step that is recorded returns tensors, in tuples, lists or dicts, numbers or None; got a {type(result).__name__}")
+
+
+def _detached(result: Any) -> Any:
+    return _mapped(result, torch.Tensor.detach)
 
 
 def _copied(result: Any) -> Any:
     """What stays as it is when the step is taken again."""
-    if isinstance(result, torch.Tensor):
-        return result.detach().clone()
-    if isinstance(result, dict):
-        return {key: _copied(value) for key, value in result.items()}
-    return type(result)(map(_copied, result)) if isinstance(result, (tuple, list)) else result
+    return _mapped(result, lambda tensor: tensor.detach().clone())

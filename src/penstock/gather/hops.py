@@ -1,7 +1,8 @@
 """Where rows go in a batch whose hops are filled up to given sizes.
 
 In: `hops`, int64[n, 2], the rows of each hop and the size that it has in the batch (see `penstock.kernels.pad_hops`). Out: places. What
-no row goes to is zero.
+no row goes to is zero; or, of floating-point numbers, the first row: a model divides by what a zero has none of, and its gradients, which
+take all rows, would be NaN.
 """
 
 from __future__ import annotations
@@ -52,6 +53,15 @@ def clear_between(rows: Any, hops: np.ndarray, width: int = 1) -> None:
     """Write zeros to all places that no row goes to; `rows`: an array or tensor, `width` of its elements a place."""
     for _, place, count, size in runs_of(hops):
         rows[(place + count) * width : (place + size) * width] = 0
+
+
+def repeat_first(rows: torch.Tensor, hops: np.ndarray) -> None:
+    """Write the first row of floating-point numbers to all places that none goes to, in place; others stay."""
+    if not rows.is_floating_point() and not rows.is_complex():
+        return
+    first = next((place for _, place, count, _ in runs_of(hops) if count), None)
+    for _, place, count, size in runs_of(hops) if first is not None else ():
+        rows[place + count : place + size] = rows[first]
 
 
 def spread(rows: Any, hops: np.ndarray) -> Any:

@@ -19,6 +19,7 @@ from penstock.errors import UsageError
 from penstock.feed.held import hold
 from penstock.feed.maker import BatchMaker
 from penstock.feed.subgraph import subgraph_of
+from penstock.gather.hops import size_of
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.store.progress import told
 
@@ -105,8 +106,9 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
     profile.num_edges = max(profile.num_edges, sum(one.positions.size for one in sample.edges.values()))
+    hops = {} if maker.padding is None else maker.padding.fit(sample)[1]
     for t, ids in sample.nodes.items():
-        profile.num_nodes[t] = max(profile.num_nodes.get(t, 0), ids.size)
+        profile.num_nodes[t] = max(profile.num_nodes.get(t, 0), size_of(hops.get(t), ids.size))
 
 
 def _count(ids: np.ndarray, visits: np.ndarray) -> None:

@@ -106,12 +106,16 @@ def test_padding():
     load(pad=True, sampler=range(10))
     nodes, edges = dict.fromkeys(data.node_types, (9, 9, 9)), dict.fromkeys(data.edge_types, (9, 9))
     assert "has sizes for author, and the graph has author, paper, venue" in load(pad=Padding({"author": (9, 9, 9)}, edges))
-    assert "num_nodes of venue must be 3 numbers from 1" in load(pad=Padding(nodes | {"venue": (9, 9)}, edges))
+    for venues in ((9, 9), 9, (9, 9, 1.5), (9, 9, 0)):
+        assert "num_nodes of venue must be 3 numbers from 1" in load(pad=Padding(nodes | {"venue": venues}, edges))
     assert "num_edges of paper/by/author" in load(pad=Padding(nodes, edges | {("paper", "by", "author"): (9, 0)}))
     data["paper"].rare = torch.eye(500).to_sparse()
     with pytest.raises(NotSupportedError) as caught:
         next(iter(NeighborLoader(data, [2], input_nodes=("paper", "train"), batch_size=25, pad=True)))
     assert_in_table(str(caught.value))
+    del data["paper"].rare
+    data["paper"].pad_node_mask = torch.ones(500)
+    load(pad=True)
     stores = MyFeatureStore(), MyGraphStore()
     stores[1].put_edge_index(torch.tensor([[0, 1], [1, 0]]), edge_type=None, layout="coo", size=(2, 2))
     stores[0].put_tensor(torch.ones(2, 1), group_name=None, attr_name="x", index=None)
@@ -121,9 +125,15 @@ def test_padding():
 def test_steps_that_are_recorded():
     refused(UsageError, RecordedStep, "step")
     refused(UsageError, RecordedStep, print, warm_up=0)
-    said = "operation not permitted; it may not wait for the device (item(), print), and its optimizer is made with capturable=True"
-    assert_in_table(f"the step cannot be recorded: {said}")
-    assert_in_table("batches have 64 sizes so far, and a step is recorded for one that comes again: give the loader pad=True")
+    refused(UsageError, RecordedStep, print, max_graphs="8")
+    reason = "it may not wait for the device (item(), print), and its optimizer is made with capturable=True"
+    for message in (
+        f"the step cannot be recorded: operation not permitted; {reason}",
+        "a step that is recorded returns tensors, in tuples, lists or dicts, numbers or None; got a Data",
+        "steps are not recorded, for adj_t of a batch is a Tensor that cannot be copied: take it out",
+        "batches have 64 sizes so far, and a step is recorded for one that comes again: give the loader pad=True",
+    ):  # tests/feed/test_recorded.py, on a device
+        assert_in_table(message)
 
 
 def test_a_state_of_another_sequence(store):
