@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 MEASURED = 16
 """Batches that are sampled to find out sizes."""
-HEADROOM, SPARE, MULTIPLE = 32, 8, 8
-"""Sizes are those of the largest of them and more, by 1/32 or by half of what they differ by, and by 8, rounded up to a multiple of 8."""
+HEADROOM, SPARE, MULTIPLE = 1 / 3, 8, 8
+"""Sizes are those of the largest of them, and a third of what they differ by and 8 more, rounded up to a multiple of 8."""
 MASKS = ("pad_node_mask", "pad_edge_mask")
 """PyG's names, by `assemble`."""
 STEP = 1.25
@@ -62,7 +62,7 @@ class Padding:
         for key in counted[0]:
             each = np.array([counts[key] for counts in counted])
             most = each.max(axis=0)
-            size = most + np.maximum(most // HEADROOM, (most - each.min(axis=0)) // 2) + SPARE
+            size = most + (HEADROOM * (most - each.min(axis=0))).astype(np.int64) + SPARE
             sizes[key] = tuple((-(-size // MULTIPLE) * MULTIPLE).tolist())
         return cls({t: sizes[t] for t in graph.num_nodes}, {e: sizes[e] for e in graph.adjacency})
 
