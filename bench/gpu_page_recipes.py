@@ -20,6 +20,8 @@ RECIPES = {
     "lists": "ducati's budget for lists alone, rows over the link",
     "bgl": "threads sample in proximity order; rows on the device, first in, first out",
 }
+VARIANTS = ("recorded",)
+"""Of the recipe before them: what comes next is compared with that."""
 PAPERS = (
     ("PaGraph over DGL, which gathers on the CPU", "pagraph", ("pyg",), "2.4 to 4.8"),
     ("the GPU reads rows itself, over CPU gather and copy", "uva", ("mmap",), "1.16 to 1.44"),
@@ -101,7 +103,8 @@ def recipe_rows(results: Results) -> list[list[str]]:
                 rate, run = found.get(contender), earlier.get(contender)
                 over = f" ({rate / before:.2f}x)" if rate and before and run == run_before else ""
                 cells.append(NOT_RUN if rate is None else f"{rate:,.0f}{over}")
-                before, run_before = rate, run
+                if contender not in VARIANTS:
+                    before, run_before = rate, run
             made.append([f"{name}, {words}", *cells])
     return made
 

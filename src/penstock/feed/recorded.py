@@ -8,9 +8,11 @@ longer than the device does for batches of a thousand seeds.
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -126,7 +128,7 @@ class RecordedStep:
         try:
             here = torch.cuda.stream(torch.cuda.current_stream(device))  # torch leaves its own where it cannot end a recording
             recording = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")  # loaders' threads go on meanwhile
-            with torch.cuda.device(device), here, recording:
+            with _no_collection(), torch.cuda.device(device), here, recording:
                 try:
                     result = self._step(twin)
                 except Exception as error:
@@ -163,6 +165,18 @@ class RecordedStep:
                 self._say(f"steps are not recorded, for {name} of a batch is a {type(value).__name__} that cannot be copied: take it out")
                 return None
         return tuple(form) or None
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Within, no garbage is collected: of a loader's, it might let go of what the driver knows of, which ends a recording."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _tensors(batch: Any) -> list[torch.Tensor]:
