@@ -127,7 +127,7 @@ def test_a_step_may_do_what_it_likes_with_its_batch(device):
         batch.y = labels[: batch.batch_size]
         return Pair(batch.x.sum() + batch.h.sum() + batch.y.sum(), [7, None])
 
-    recorded = RecordedStep(step, warm_up=1)
+    recorded, kept = RecordedStep(step, warm_up=1), []
     for got, plain in zip(make_loader(device, pad=True), make_loader(device, pad=True), strict=True):
         expected = step(plain)
         x = got.x.clone()
@@ -136,7 +136,9 @@ def test_a_step_may_do_what_it_likes_with_its_batch(device):
         torch.testing.assert_close(found.total, expected.total)
         assert found.rest == [7, None]
         if on_cuda(device) and recorded.num_graphs:
-            assert torch.equal(got.x, x)
+            kept.append((got, x))
+    assert len(kept) == 2 * on_cuda(device)
+    assert all(torch.equal(batch.x, x) for batch, x in kept), "a batch of the user's was written to"
 
 
 def test_weights_of_layers_outlive_larger_batches(device):

@@ -61,8 +61,8 @@ class NeighborLoader(Loader):
         shards: this rank's seat (`penstock.gather.shard_seats`), where several processes have a device each: what the plan keeps on devices
             is shared, a disjoint part on each, read by all; its size is that of each part. All ranks make their loaders at the same point.
         pad: True: hops are filled up, so that nearly all batches have the same size, for models that are compiled or recorded; or sizes,
-            those of another loader (`loader.padding`). Nodes that are added have zeros, -1 as `n_id`, and edges among themselves only;
-            `pad_node_mask` and `pad_edge_mask` are False there. See `penstock.feed.Padding`.
+            those of another loader (`loader.padding`). Nodes that are added have edges among themselves only, zeros or (floating-point) the
+            first row, and -1 as `n_id`; `pad_node_mask` and `pad_edge_mask` are False there. See `penstock.feed.Padding`.
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
