@@ -35,6 +35,8 @@ SHARE = 0.2
 """Of the multiprocessors, for a gather over the link."""
 AT_MOST, UNORDERED = f"{SHARE:.1%}", "as they stand"
 """Entries of a result: by programs on so many of them; rows that are not read region by region."""
+ALONE, RECORDED = "alone", "recorded, "
+"""Entries of a result: a step with nothing beside it; before the name of a step, that it is launched as a CUDA graph."""
 WAYS = {"": (1, 1), ", two under way": (1, 2), ", four under way": (1, 4), ", two threads": (2, 1)}
 """How a sampler on a device is given its batches: by so many threads, each of which has so many under way."""
 KERNEL, COPY = "kernel", "copy"

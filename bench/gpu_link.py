@@ -5,8 +5,8 @@
 link: bytes a second of a tier of pinned memory, rows of many sizes, over those of one large copy of pinned memory; by the number of
 programs, and as rows stand in place of region by region. registered: the same out of ordinary memory and of a mapped file that were
 registered, which is what a loader reads. step: a step of training, of so many seeds that the device is busy with it, alone and beside such
-reads. device: `gather_rows` out of the device's own memory over a copy within it. cache: `gather_cached` by the share of hits, over a read
-of all rows over the link.
+reads; and the same as a CUDA graph ("recorded"). device: `gather_rows` out of the device's own memory over a copy within it. cache:
+`gather_cached` by the share of hits, over a read of all rows over the link.
 
 Times are the device's own (events), of several launches, all that a read asks for included; rows are distinct and at random over a table
 that no cache holds; contenders alternate, medians count. The bytes of a gather are those of its rows; of a copy within the device, those
@@ -28,7 +28,9 @@ import numpy as np
 import torch
 
 from bench.gpu_common import (
+    ALONE,
     AT_MOST,
+    RECORDED,
     SHARE,
     UNORDERED,
     ResultFile,
@@ -263,30 +265,31 @@ class Bench:
         return torch.cat(taken)[torch.randperm(count, device=self.device, generator=random)]
 
     def step(self) -> dict[str, Any]:
-        """A step of GraphSAGE on one batch, alone and while rows of 512 bytes are read beside it without end."""
-        sizes, device = self.sizes, self.device
-        learn = partial(penstock_step("sage", sizes.dim, len(sizes.fanouts), device), make_batch(sizes, device))
+        """A step of GraphSAGE on one batch, kernel by kernel and as one launch, alone and while rows of 512 bytes are read beside it."""
+        sizes, device, batch = self.sizes, self.device, make_batch(self.sizes, self.device)
         programs = {name: count for name, count in self.programs().items() if count <= max(1, int(SHARE * self.processors))}
+        contenders: dict[Any, Callable[[], float]] = {}
+        rates: dict[str, list[float]] = {}
+        alone: dict[str, str] = {}
 
-        def steps() -> None:
-            for _ in range(sizes.steps):
-                learn()
-
-        alone_s = min(seconds(steps, device) for _ in range(2))
-        rates: dict[str, list[float]] = {name: [] for name in programs}
-
-        def beside(name: str) -> float:
-            took, rate = self.beside(steps, programs[name], alone_s)
-            rates[name].append(rate)
+        def beside(name: str, steps: Callable[[], None], count: int, alone_s: float) -> float:
+            took, rate = self.beside(steps, count, alone_s)
+            rates.setdefault(name, []).append(rate)
             return took
 
-        contenders: dict[Any, Callable[[], float]] = {"alone": partial(seconds, steps, device)}
-        contenders |= {name: partial(beside, name) for name in programs}
+        for is_recorded, prefix in ((False, ""), (True, RECORDED)):
+            learn = partial(penstock_step("sage", sizes.dim, len(sizes.fanouts), device, is_recorded=is_recorded), batch)
+            steps = partial(repeat, learn, sizes.steps)
+            alone_s = min(seconds(steps, device) for _ in range(2))
+            contenders[prefix + ALONE] = partial(seconds, steps, device)
+            for name, count in programs.items():
+                contenders[prefix + name] = partial(beside, prefix + name, steps, count, alone_s)
+                alone[prefix + name] = prefix + ALONE
         times = alternate(contenders, sizes.rounds)
         return {
             "step_ms": spread_of({name: [1e3 * one / sizes.steps for one in each] for name, each in times.items()}),
             "over_alone": spread_of({
-                name: [a / b for a, b in zip(times[name], times["alone"], strict=True)] for name in programs
+                name: [a / b for a, b in zip(times[name], times[one], strict=True)] for name, one in alone.items()
             }),
             "gather_gb_per_s_beside": spread_of(rates),
             "programs": programs,
@@ -323,6 +326,12 @@ class Bench:
                 done = sum(1 for mark in marks[1:] if begin.elapsed_time(mark) >= 0 and mark.elapsed_time(end) >= 0)
                 return took, out.numel() * done / 1e9 / took
             num_launches *= 2
+
+
+def repeat(work: Callable[[], object], times: int) -> None:
+    """Do it so often."""
+    for _ in range(times):
+        work()
 
 
 def tier_of(table: np.ndarray, row_bytes: int, device: torch.device, programs: int) -> PinnedTier:
