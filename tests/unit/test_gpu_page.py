@@ -5,7 +5,7 @@ import re
 
 import pytest
 from bench import common, gpu_cells, gpu_page, gpu_page_recipes, tables
-from bench.gpu_common import AT_MOST
+from bench.gpu_common import ALONE, AT_MOST, RECORDED
 
 
 def spread(median):
@@ -32,7 +32,12 @@ def made_up():
         "link": {"programs": {AT_MOST: 20, "chosen": 16}, "rows": {"256": low, "512": row, "600": low}},
         "device": {"rows": {"512": {"gb_per_s": dict.fromkeys(("copy", "gather"), spread(900.0)), "over_copy": spread(0.85)}}},
         "cache": {"512": {"90": cached}},
-        "step": {"over_alone": {AT_MOST: spread(1.2)}},
+        "step": {
+            "programs": {AT_MOST: 20},
+            "step_ms": {ALONE: spread(5.0), AT_MOST: spread(6.0), RECORDED + ALONE: spread(4.0), RECORDED + AT_MOST: spread(4.08)},
+            "over_alone": {AT_MOST: spread(1.2), RECORDED + AT_MOST: spread(1.02)},
+            "gather_gb_per_s_beside": {AT_MOST: spread(40.0), RECORDED + AT_MOST: spread(41.0)},
+        },
     }
     over_cpu = {"device memory": 9.0, "device memory, two threads": 12.0, "pinned memory": 12.0}
     contenders = {way: {"m_edges_per_s": spread(100 * over), "over_cpu": spread(over)} for way, over in over_cpu.items()}
@@ -82,7 +87,9 @@ def test_the_page_of_made_up_results(results):
     for line in (
         "| 0.93 | UVA: 0.95 | 0.95 (0.95 to 0.95) | yes |",
         "| 0.90 | UVA: 0.88 to 0.93 | 0.8 (0.8 to 0.8), 600 bytes | **no** |",
-        "| at most 1.05 | UVA: 8 to 20 % of the GPU saturate the link | 1.2 (1.2 to 1.2) | **no** |",
+        "| at most 1.05 | UVA: 8 to 20 % of the GPU saturate the link | 1.02 (1.02 to 1.02) (recorded) | yes |",
+        "| kernel by kernel | 20.0% (20) | 6 (6 to 6) | 1.2 (1.2 to 1.2) | 40 (40 to 40) |",
+        "| one launch | alone | 4 (4 to 4) | - | - |",
         "| 3x | - | 5x (5 to 5) | yes |",
         "| 0.80 | - | 0.85 (0.85 to 0.85) | yes |",
         "without the model | 10x | - | 20.00x (bgl) | yes |",
