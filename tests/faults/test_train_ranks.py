@@ -46,6 +46,11 @@ def folder(tmp_path_factory):
     return path
 
 
+def shared(one):
+    """What a process says, but for its own messages and random numbers."""
+    return {**one, "notes": [], "random": 0}
+
+
 def start(command, num_ranks=NUM_RANKS, cwd=None):
     """Start the processes; of each its output, its errors and its exit code."""
     with socket.create_server(("127.0.0.1", 0)) as door:
@@ -93,7 +98,7 @@ def said(folder, killed):
 
 def test_all_end_with_the_same(said):
     for what in ("whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split"):
-        first, second = ({**one, "notes": [], "random": 0} for one in said[what])
+        first, second = map(shared, said[what])
         assert first == second, what
         assert first["evaluation"] == "sampled"
         assert first["val"] > 0
@@ -178,7 +183,7 @@ def test_on_a_device(folder, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     said = start_and_ask(folder, "ahead", "interrupted_ahead", "resumed_ahead")
     for first, second in said.values():
-        assert {**second, "notes": []} == {**first, "notes": []}
+        assert shared(second) == shared(first)
     assert said["interrupted_ahead"][0]["error"] == "KeyboardInterrupt"
     assert said["resumed_ahead"][0]["losses"] == pytest.approx(said["ahead"][0]["losses"], rel=1e-3)
 
