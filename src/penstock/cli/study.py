@@ -57,7 +57,7 @@ def cache(
     from penstock.study.text import as_text
 
     settings = CacheStudy(
-        num_neighbors=fanouts, batch_size=batch_size, orders=_names(orders), policies=_names(policies), capacities=_names(capacities),
+        num_neighbors=fanouts, batch_size=batch_size, orders=names(orders), policies=names(policies), capacities=names(capacities),
         windows=num_batches, epochs=epochs, train_fraction=train_fraction, split=split, seed_type=seed_type, node_type=node_type,
         row_bytes=row_bytes, weight=weight, memory=memory, seed=seed,
     )  # fmt: skip
@@ -93,14 +93,14 @@ def make_folder(folder: Path) -> None:
 def parse_windows(text: str) -> tuple[int, ...]:
     """Read '1,16,all'."""
     try:
-        windows = tuple(0 if part == "all" else int(part) for part in _names(text))
+        windows = tuple(0 if part == "all" else int(part) for part in names(text))
     except ValueError:
         windows = (-1,)
-    if any(window < 1 and part != "all" for window, part in zip(windows, _names(text), strict=False)):
+    if any(window < 1 and part != "all" for window, part in zip(windows, names(text), strict=False)):
         raise UsageError(f"--windows takes numbers of batches, at least 1, or all, with commas; got {text!r}")
     return windows
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names(text: str) -> tuple[str, ...]:
     """Parts between commas, each once, in their order."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.report import words
@@ -57,3 +58,44 @@ def align(rows: list[list[str]]) -> list[str]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
+
+
+def plan_lines(result: dict[str, Any], name: Callable[[dict[str, Any]], str]) -> list[str]:
+    """Return the table of plans that were tried, and what is foretold by the one that was chosen. `name`: spells what a plan changes."""
+    settings, trials, again = result["settings"], result["trials"], result["again"]
+    chosen = trials[result["chosen"]]
+    fanouts = ",".join(map(str, settings["num_neighbors"]))
+    where = (
+        "fits memory, and was read once" if result["is_in_memory"] else f"beside {words.num_bytes(result['machine']['free_bytes'])} free"
+    )
+    lines = [
+        f"{result['store']}: {words.num_bytes(result['read_bytes'])} of features and lists, {where}; fanouts {fanouts}, batches of "
+        f"{settings['batch_size']:,}, {result['machine']['cores']} cores",
+        "",
+    ]
+    head = ["plan", "threads", "seeds/s", "an epoch", "a batch", "memory", "from disk/batch", "from the cache", "ready after"]
+    lines += align([head, *([name(one["changes"]), f"{one['num_workers']}", *_plan_cells(one, result)] for one in trials)])
+    lines += [f"{name(one['changes'])}: {one['failed']}" for one in trials if "failed" in one]
+    lines += ["", f"Use {name(chosen['changes'])}, {chosen['num_workers']} threads: {words.count(chosen['seeds_per_s'])} seeds/s."]
+    if result["error"] is None:
+        return [*lines, f"Run again over other batches, it failed: {again['failed']}"]
+    return [
+        *lines,
+        f"Run again over other batches: {words.count(again['seeds_per_s'])} seeds/s, {100 * result['error']:+.0f}% of what was foretold, "
+        f"{words.num_bytes(again['memory_bytes'])} of memory.",
+    ]
+
+
+def _plan_cells(trial: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    if "failed" in trial:
+        return ["-"] * 7
+    read, hits = trial["read_bytes_per_batch"], trial["hit_rate"]
+    return [
+        words.count(trial["seeds_per_s"]),
+        words.seconds(result["num_batches"] * trial["batch_ms"] / 1e3),
+        words.seconds(trial["batch_ms"] / 1e3),
+        words.num_bytes(trial["memory_bytes"]),
+        "-" if read is None else words.num_bytes(read),
+        "-" if hits is None else _percent(hits),
+        words.seconds(trial["ready_s"]),
+    ]

@@ -1,0 +1,86 @@
+"""`penstock plan STORE`: which plan feeds a model fastest on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.console import AsJson, as_typed, make_progress, show
+from penstock.cli.study import names
+from penstock.cli.train import parse_fanouts
+
+
+def plan(
+    store: Annotated[Path, typer.Argument(help="Folder of the store.")],
+    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
+    batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
+    num_workers: Annotated[int | None, typer.Option(help="Sampling threads. (default: the fewest that are as fast as all cores)")] = None,
+    host_memory: Annotated[
+        str | None, typer.Option(help="A budget for the whole process, 2GiB: only plans that keep it. (default: what is free)")
+    ] = None,
+    spool: Annotated[str | None, typer.Option(help="8GiB of the disk: plans that spool rows there are tried too.")] = None,
+    spool_folder: Annotated[str | None, typer.Option(help="Where. (default: beside the features)")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda: batches are wanted there. (default: on the CPU)")] = None,
+    recipes: Annotated[
+        str | None,
+        typer.Option(help="Those that are tried, with commas: pyg, mmap, uva, gnnlab, ... (default: those that can be the fastest)"),
+    ] = None,
+    order: Annotated[str | None, typer.Option(help="Of the train nodes, as in training. (default: random, or the recipe's)")] = None,
+    weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
+    split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
+    seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
+    seconds: Annotated[float, typer.Option(help="That each plan is measured for, after as many that do not count.")] = 3.0,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Try plans on this machine, each for some seconds, and say which feeds a model fastest. Nothing is trained."""
+    fanouts = parse_fanouts(num_neighbors, None)
+    from penstock.store import Store
+    from penstock.study import PlanStudy, study_plans
+
+    settings = PlanStudy(
+        num_neighbors=fanouts, batch_size=batch_size, num_workers=num_workers, host_memory=host_memory, spool=spool,
+        spool_folder=spool_folder, device=device, recipes=None if recipes is None else names(recipes), order=order, weight=weight,
+        split=split, seed_type=seed_type, seconds=seconds, seed=seed,
+    )  # fmt: skip
+    result = study_plans(Store.open(store), settings, progress=make_progress())
+    show(result, lambda: as_text(result), as_json)
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """Return what was found, and what to type."""
+    from penstock.report import words
+    from penstock.study.text import plan_lines
+
+    chosen = result["trials"][result["chosen"]]
+    typed, python = typed_options(options(result["settings"], chosen)), plan_in_python(chosen["changes"])
+    lines = [
+        *plan_lines(result, typed_options),
+        "",
+        f"penstock train {words.printable(result['store'])} {typed}",
+        f"NeighborLoader(..., plan={python}, num_workers={chosen['num_workers']})",
+    ]
+    return "\n".join(lines)
+
+
+def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+    """Options of `penstock train` that stand for a plan that was tried."""
+    given = {name: settings[name] for name in ("num_neighbors", "batch_size", "order", "weight", "split", "device")}
+    given["target"] = settings["seed_type"]
+    given = {name: value for name, value in given.items() if value is not None}
+    return {**given, **chosen["changes"], "num_workers": chosen["num_workers"]}
+
+
+def typed_options(values: dict[str, Any]) -> str:
+    """Spell options with their values, as they are typed."""
+    return " ".join(as_typed(name, repr(value)) for name, value in values.items())
+
+
+def plan_in_python(changes: dict[str, Any]) -> str:
+    """Spell a plan as an argument of a loader."""
+    if list(changes) == ["recipe"]:
+        return repr(changes["recipe"])
+    made = ", ".join(f"{name}={value!r}" for name, value in changes.items() if name != "recipe")
+    return f"penstock.plan.make_plan({changes['recipe']!r}, {made})" if "recipe" in changes else f"penstock.Plan({made})"

@@ -1,0 +1,295 @@
+"""Which plan feeds a model fastest on this machine: each is tried for some seconds, in a process of its own.
+
+In: a store and settings. Out: plain data: what each plan took, the one to use, and how well what was seen of it foretold another run of it.
+Nothing is modelled: what is tried is the loader that will feed the model, with the plan that it will have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import penstock
+from penstock.errors import PenstockError, UsageError, argument
+from penstock.feed import NeighborLoader
+from penstock.plan import RECIPES, Plan, make_plan
+from penstock.plan.settings import check_positive, settle, show
+from penstock.records import NodeType
+from penstock.store import Progress, Quiet, Store
+from penstock.store.process_memory import free_bytes, usable_cores
+from penstock.store.progress import stage
+
+Changes = dict[str, Any]
+"""A plan as what it changes: of Plan's settings, and `recipe` first, which they overrule. What is typed, or given to `make_plan`."""
+
+ON_DEVICE = ("uva", "pagraph", "gnnlab", "ducati")
+NEAR = 0.05
+"""Rates that differ by less are alike: then memory counts, and threads."""
+MUCH_SLOWER = 0.2
+"""Than with more threads: fewer still are not tried."""
+FREE_SHARE = 0.8
+"""Of the memory that is free, that a store may take and still count as one that fits."""
+BUDGET_SHARE = 0.5
+"""Of it, for plans that need a budget, where none was given."""
+PATIENCE_S = 300.0
+"""For one plan, beside the seconds that are measured: to find out what is hot, and to fill caches."""
+CHUNK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStudy:
+    """What is to be fed, and what may be taken for it.
+
+    Attributes:
+        num_neighbors: fanouts, next to the seeds first.
+        batch_size: seeds per batch.
+        num_workers: threads; None: the fewest that are as fast as all cores.
+        host_memory: a budget for the whole process ("2GiB"): only plans that keep it are tried. None: what is free.
+        spool, spool_folder: as in a plan; with it, plans that spool are tried too.
+        device: "cuda": batches are wanted there. None: on the CPU.
+        recipes: that are tried; None: those that can be the fastest.
+        order, weight: of the seeds; edge field to draw neighbours by.
+        split, seed_type: whose train nodes; None where there is only one.
+        seconds: that each plan is measured for, after as many that do not count.
+        seed: of everything random.
+    """
+
+    num_neighbors: tuple[int, ...] = (15, 10)
+    batch_size: int = 1024
+    num_workers: int | None = None
+    host_memory: str | int | None = None
+    spool: str | int | None = None
+    spool_folder: str | None = None
+    device: str | None = None
+    recipes: tuple[str, ...] | None = None
+    order: str | None = None
+    weight: str | None = None
+    split: str | None = None
+    seed_type: str | None = None
+    seconds: float = 3.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        settle(self)
+        check_positive(self, "num_workers")
+        if not 0 < self.seconds < 3600:
+            raise UsageError(f"{argument('seconds')} must lie above 0 and below 3600, got {self.seconds}")
+        for name in self.recipes or ():
+            if name not in RECIPES:
+                raise UsageError(f"{argument('recipes')} must be of {', '.join(RECIPES)}; got {name!r}")
+
+    __repr__ = show
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def study_plans(store: Store | str | os.PathLike[str], settings: PlanStudy, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Try plans, and say which to use.
+
+    Args:
+        store: open, or its path.
+        progress: told of each plan.
+    Returns:
+        plain data. `trials`: of each plan its `changes` and `num_workers`, and either `failed`, why it cannot be, or seeds_per_s, batch_ms,
+        memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (of a disk; None where the system does not say),
+        hit_rate (of the rows, by a cache; None without one), ready_s, stage_ms. `chosen`: the place of the one to use; `again`: the same,
+        run once more over other batches; `error`: by how much its rate differs from the forecast, as a share of that.
+    Raises:
+        UsageError, InputError, StoreError: as of a loader with these settings. PenstockError: no plan works.
+    """
+    progress, store = progress or Quiet(), store if isinstance(store, Store) else Store(store)
+    loader = make_loader(store, settings, Plan(huge_pages=False), num_workers=0)  # refuses what no plan can do
+    num_batches, num_bytes, free, cores = len(loader), bytes_read(store), free_bytes(), usable_cores()
+    del loader
+    plans = list(candidates(settings, num_bytes, free))
+    is_small = num_bytes <= FREE_SHARE * free and settings.host_memory is None
+    if is_small:
+        _read_once(store, progress)
+    trials: list[dict[str, Any]] = []
+
+    def attempt(changes: Changes, num_workers: int, label: str = "") -> dict[str, Any]:
+        found = _try(store, settings, changes, num_workers, epoch=len(trials))
+        progress.note(f"{label}{_name_of(changes)}, {num_workers} threads: {_said(found)}")
+        progress.advance(1)
+        return {"changes": changes, "num_workers": num_workers, **found}
+
+    with stage(progress, "trying plans", len(plans), "plans"):
+        for changes in plans:
+            trials.append(attempt(changes, settings.num_workers or cores))
+    best = choose(trials)
+    if settings.num_workers is None and cores > 1:
+        with stage(progress, "trying fewer threads", None, "plans"):
+            for count in _halves(cores):
+                trials.append(attempt(trials[best]["changes"], count))
+                if trials[-1].get("seeds_per_s", 0.0) < (1 - MUCH_SLOWER) * trials[best]["seeds_per_s"]:
+                    break
+        best = choose(trials, changes=trials[best]["changes"])
+    with stage(progress, "trying the one that was chosen again, over other batches", 1, "plan"):
+        again = attempt(trials[best]["changes"], trials[best]["num_workers"])
+    foretold = trials[best]["seeds_per_s"]
+    return {
+        "penstock": penstock.__version__,
+        "store": str(store.path),
+        "settings": settings.as_dict(),
+        "machine": {"cores": cores, "free_bytes": free},
+        "read_bytes": num_bytes,
+        "is_in_memory": is_small,
+        "num_batches": num_batches,
+        "trials": trials,
+        "chosen": best,
+        "again": again,
+        "error": None if "failed" in again else again["seeds_per_s"] / foretold - 1,
+    }
+
+
+def candidates(settings: PlanStudy, num_bytes: int, free: int) -> Iterator[Changes]:
+    """Yield the plans that are tried, those that take least first.
+
+    Args:
+        num_bytes: of the features and lists that training reads. free: bytes of memory.
+    """
+    budget = settings.host_memory or f"{int(BUDGET_SHARE * free) >> 20}MiB"
+    if settings.recipes is not None:
+        yield from ({"recipe": name, **_given(settings)} for name in settings.recipes)
+        return
+    if settings.device is not None and settings.host_memory is None and num_bytes <= FREE_SHARE * free:
+        yield from ({"recipe": name} for name in ON_DEVICE)
+        return
+    if settings.host_memory is None:
+        yield {"recipe": "mmap"}
+        if num_bytes <= FREE_SHARE * free:
+            yield from ({"recipe": name} for name in ("uva", "pyg"))
+            return
+        yield {"recipe": "mmap", "map_threads": 64}
+    yield {"host_memory": budget}
+    yield {"host_memory": budget, "features": "disk", "policy": "presample"}
+    yield {"host_memory": budget, "features": "disk", "policy": "belady"}
+    yield {"host_memory": budget, "policy": "presample"}
+    if settings.spool is not None:
+        yield {"host_memory": budget, **_spool(settings)}
+
+
+def choose(trials: list[dict[str, Any]], *, changes: Changes | None = None) -> int:
+    """Return the place of the one to use: of those that are as fast as the fastest, the one with the least memory; where only threads
+    differ (`changes`: of this plan), the one with the fewest.
+
+    Raises:
+        PenstockError: none of them works.
+    """
+    able = [place for place, trial in enumerate(trials) if "failed" not in trial and changes in (None, trial["changes"])]
+    if not able:
+        raise PenstockError(f"none of {len(trials)} plans works here: {trials[0]['failed']}")
+    fastest = max(trials[place]["seeds_per_s"] for place in able)
+    alike = [place for place in able if trials[place]["seeds_per_s"] >= (1 - NEAR) * fastest]
+    return min(alike, key=lambda place: trials[place]["memory_bytes" if changes is None else "num_workers"])
+
+
+def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int) -> NeighborLoader:
+    """Return the loader that is tried."""
+    node_type = _seed_type(store, settings)
+    return NeighborLoader(
+        store, list(settings.num_neighbors), (node_type, "train") if not store.is_homogeneous else "train", batch_size=settings.batch_size,
+        shuffle=settings.order is None, order=settings.order, weight_attr=settings.weight, split=settings.split, seed=settings.seed,
+        num_workers=num_workers, plan=plan, device=settings.device,
+    )  # fmt: skip
+
+
+def plan_of(changes: Changes) -> Plan:
+    """Return the plan that changes make."""
+    return make_plan(changes.get("recipe"), **{name: value for name, value in changes.items() if name != "recipe"})
+
+
+def bytes_read(store: Store) -> int:
+    """Bytes of all that training may read of a store: neighbour lists, and features of nodes."""
+    return sum(spec.data_bytes for spec in _read_arrays(store))
+
+
+def _read_arrays(store: Store) -> list[Any]:
+    nodes, edges = store.manifest.nodes.values(), store.manifest.edges.values()
+    features = [entry.fields["x"] for entry in nodes if "x" in entry.fields]
+    return [*features, *(spec for entry in edges for spec in (entry.indptr, entry.indices))]
+
+
+def _read_once(store: Store, progress: Progress) -> None:
+    """Read files through, as the first epoch would: what is tried first shall not be what brings them into memory."""
+    buffer = bytearray(CHUNK_BYTES)
+    with stage(progress, "reading the store once", bytes_read(store) >> 20, "MiB"):
+        for spec in _read_arrays(store):
+            with open(store.path / spec.file, "rb", buffering=0) as file:
+                while count := file.readinto(buffer):
+                    progress.advance(count >> 20)
+
+
+def _seed_type(store: Store, settings: PlanStudy) -> NodeType:
+    if settings.seed_type is not None:
+        store.node_entry(settings.seed_type)
+        return settings.seed_type
+    with_splits = [name for name in store.node_types if store.split_names(name)] or store.node_types
+    if len(with_splits) > 1:
+        raise UsageError(
+            f"{store.path} has several node types to train on, choose one with {argument('seed_type')}: {', '.join(with_splits)}"
+        )
+    return with_splits[0]
+
+
+def _given(settings: PlanStudy) -> Changes:
+    budget = {} if settings.host_memory is None else {"host_memory": settings.host_memory}
+    return {**budget, **_spool(settings)}
+
+
+def _spool(settings: PlanStudy) -> Changes:
+    given = {"spool": settings.spool, "spool_folder": settings.spool_folder}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _halves(count: int) -> Iterator[int]:
+    while count > 1:
+        count //= 2
+        yield count
+
+
+def _try(store: Store, settings: PlanStudy, changes: Changes, num_workers: int, epoch: int) -> dict[str, Any]:
+    """Run `penstock.study.trial`; returns what it says, or `failed`."""
+    asked = {"store": str(store.path), "settings": settings.as_dict(), "changes": changes, "num_workers": num_workers, "epoch": epoch}
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.study.trial"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
+        )
+        with process:
+            try:
+                answer, _ = process.communicate(json.dumps(asked).encode(), PATIENCE_S + 3 * settings.seconds)
+            except subprocess.TimeoutExpired:
+                return {"failed": f"was not done after {PATIENCE_S + 3 * settings.seconds:.0f} s"}
+            finally:
+                process.kill()  # nothing where it has ended
+        if process.returncode == 0:
+            return json.loads(answer)
+        errors.seek(0)
+        last = errors.read().decode(errors="replace").strip().rsplit("\n", 1)[-1]
+    if process.returncode < 0:
+        name = signal.Signals(-process.returncode).name
+        return {"failed": f"was ended by {name}" + (": there was not enough memory, probably" if name == "SIGKILL" else "")}
+    return {"failed": last or f"ended with code {process.returncode}"}
+
+
+def _name_of(changes: Changes) -> str:
+    return ", ".join(str(value) if name == "recipe" else f"{name} {value}" for name, value in changes.items())
+
+
+def _said(found: dict[str, Any]) -> str:
+    return found["failed"] if "failed" in found else f"{found['seeds_per_s']:,.0f} seeds/s"
+
+
+def settings_of(values: dict[str, Any]) -> PlanStudy:
+    """Read settings back from plain data."""
+    return replace(PlanStudy(), **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

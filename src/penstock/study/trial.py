@@ -1,0 +1,90 @@
+"""One plan, tried: the process that `study_plans` starts for each, so that none finds what another has left in memory.
+
+In: JSON on standard input. Out: JSON on standard output: what was measured, or `failed` and why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+
+from penstock.errors import PenstockError
+from penstock.feed import NeighborLoader
+from penstock.store import Store
+from penstock.store.process_memory import resident_bytes_outside
+from penstock.study.plans import make_loader, plan_of, settings_of
+
+LEAST_BATCHES = 3
+
+
+def measure(loader: NeighborLoader, seconds: float, device: str | None) -> dict[str, Any]:
+    """Take batches for a while, and then those that count for as long, epoch after epoch."""
+    batches = chain.from_iterable(iter(lambda: loader, None))
+    least = LEAST_BATCHES + loader.num_workers
+    _take(batches, seconds, least, device)
+    before, read_before = loader.stats(), _read_bytes()
+    took = _take(batches, seconds, least, device)
+    after, read_after = loader.stats(), _read_bytes()
+    count = after.num_batches - before.num_batches
+    rows = {name: tier["num_rows"] - before.tiers.get(name, {"num_rows": 0})["num_rows"] for name, tier in after.tiers.items()}
+    hits = [each for name, each in rows.items() if name.endswith("cache")]
+    return {
+        "seeds_per_s": (after.num_seeds - before.num_seeds) / took,
+        "batch_ms": 1e3 * took / count,
+        "batches": count,
+        "nodes_per_batch": (after.num_nodes - before.num_nodes) / count,
+        "edges_per_batch": (after.num_edges - before.num_edges) / count,
+        "stage_ms": {name: 1e3 * (value - before.stage_s.get(name, 0.0)) / count for name, value in after.stage_s.items()},
+        "hit_rate": sum(hits) / max(1, sum(rows.values())) if hits else None,
+        "read_bytes_per_batch": None if read_before is None or read_after is None else (read_after - read_before) / count,
+        "memory_bytes": resident_bytes_outside(".npy"),
+        "device_bytes": after.device_bytes,
+        "budget": after.memory,
+    }
+
+
+def _take(batches: Iterator[Any], seconds: float, least: int, device: str | None) -> float:
+    """Seconds that it took, to when a device has done what it was asked for."""
+    started = time.perf_counter()
+    for count, _ in enumerate(batches, 1):
+        if count >= least and time.perf_counter() - started >= seconds:
+            break
+    if device is not None and torch.cuda.is_available():  # else in Triton's interpreter
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
+
+
+def _read_bytes() -> int | None:
+    """That this process has had from disks; None where the system does not say."""
+    try:
+        with open("/proc/self/io") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("read_bytes"))
+    except (OSError, StopIteration):
+        return None
+
+
+def main() -> None:
+    """Answer once."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    asked = json.load(sys.stdin)
+    try:
+        settings, started = settings_of(asked["settings"]), time.perf_counter()
+        loader = make_loader(Store(asked["store"]), settings, plan_of(asked["changes"]), asked["num_workers"])
+        loader.load_state_dict({**loader.state_dict(), "epoch": asked["epoch"]})
+        ready_s = time.perf_counter() - started
+        answer = {"ready_s": ready_s, **measure(loader, settings.seconds, settings.device)}
+    except PenstockError as error:
+        answer = {"failed": str(error)}
+    print(json.dumps(answer), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()
