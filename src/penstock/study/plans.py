@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -92,12 +92,19 @@ class PlanStudy:
         return asdict(self)
 
 
-def study_plans(store: Store | str | os.PathLike[str], settings: PlanStudy, *, progress: Progress | None = None) -> dict[str, Any]:
+def study_plans(
+    store: Store | str | os.PathLike[str],
+    settings: PlanStudy,
+    *,
+    progress: Progress | None = None,
+    say: Callable[[PenstockError], str] = str,
+) -> dict[str, Any]:
     """Try plans, and say which to use.
 
     Args:
         store: open, or its path.
         progress: told of each plan.
+        say: spells why a plan cannot be.
     Returns:
         plain data. `trials`: of each plan its `changes` and `num_workers`, and either `failed`, why it cannot be, or seeds_per_s, batch_ms,
         memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (of a disk; None where the system does not say),
@@ -117,7 +124,7 @@ def study_plans(store: Store | str | os.PathLike[str], settings: PlanStudy, *, p
     trials: list[dict[str, Any]] = []
 
     def attempt(changes: Changes, num_workers: int, label: str = "") -> dict[str, Any]:
-        found = _try(store, settings, changes, num_workers, epoch=len(trials))
+        found = _try(store, settings, changes, num_workers, epoch=len(trials), say=say)
         progress.note(f"{label}{_name_of(changes)}, {num_workers} threads: {_said(found)}")
         progress.advance(1)
         return {"changes": changes, "num_workers": num_workers, **found}
@@ -257,7 +264,9 @@ def _halves(count: int) -> Iterator[int]:
         yield count
 
 
-def _try(store: Store, settings: PlanStudy, changes: Changes, num_workers: int, epoch: int) -> dict[str, Any]:
+def _try(
+    store: Store, settings: PlanStudy, changes: Changes, num_workers: int, *, epoch: int, say: Callable[[PenstockError], str]
+) -> dict[str, Any]:
     """Run `penstock.study.trial`; returns what it says, or `failed`."""
     asked = {"store": str(store.path), "settings": settings.as_dict(), "changes": changes, "num_workers": num_workers, "epoch": epoch}
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
@@ -273,7 +282,8 @@ def _try(store: Store, settings: PlanStudy, changes: Changes, num_workers: int, 
             finally:
                 process.kill()  # nothing where it has ended
         if process.returncode == 0:
-            return json.loads(answer)
+            found = json.loads(answer)
+            return {"failed": say(PenstockError(found["failed"]))} if "failed" in found else found
         errors.seek(0)
         last = errors.read().decode(errors="replace").strip().rsplit("\n", 1)[-1]
     if process.returncode < 0:

@@ -1,6 +1,6 @@
 """One plan, tried: the process that `study_plans` starts for each, so that none finds what another has left in memory.
 
-In: JSON on standard input. Out: JSON on standard output: what was measured, or `failed` and why.
+In: JSON on standard input. Out: JSON on standard output: what was measured, or `failed`, the message of an error with its marks.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main() -> None:
         ready_s = time.perf_counter() - started
         answer = {"ready_s": ready_s, **measure(loader, settings.seconds, settings.device)}
     except PenstockError as error:
-        answer = {"failed": str(error)}
+        answer = {"failed": error.args[0] if len(error.args) == 1 else str(error)}
     print(json.dumps(answer), file=out, flush=True)
 
 

@@ -1,0 +1,187 @@
+"""Plans are tried as they are, in processes of their own; what cannot be is a line of the result."""
+
+import json
+import stat
+import sys
+
+import pytest
+
+from penstock.cli import run
+from penstock.cli.plan import as_text, plan_in_python
+from penstock.errors import PenstockError, UsageError, argument
+from penstock.plan import RECIPES, Plan
+from penstock.store import Store
+from penstock.study import PlanStudy, plans, study_plans
+from penstock.study import trial as trial_process
+from tests.train.stores import make_store, make_typed_store
+
+GIB = 1 << 30
+QUICK = dict(num_neighbors=(3, 2), batch_size=32, seconds=0.05)
+
+
+def trial(rate, memory=100, threads=2, **changes):
+    return {"changes": changes, "num_workers": threads, "seeds_per_s": rate, "memory_bytes": memory}
+
+
+def names(settings, num_bytes, free):
+    return list(plans.candidates(PlanStudy(**settings), num_bytes, free))
+
+
+def test_what_is_tried_depends_on_what_fits():
+    assert names({}, GIB, 10 * GIB) == [{"recipe": "mmap"}, {"recipe": "uva"}, {"recipe": "pyg"}]
+    beyond = names({}, 10 * GIB, 2 * GIB)
+    assert beyond[:2] == [{"recipe": "mmap"}, {"recipe": "mmap", "map_threads": 64}]
+    assert {one["host_memory"] for one in beyond[2:]} == {"1024MiB"}, "half of what is free"
+    within = names({"host_memory": "2GiB"}, GIB, 10 * GIB)
+    assert within == [{**one, "host_memory": "2GiB"} for one in beyond[2:]], "a budget was given, and others do not keep it"
+    assert names({"host_memory": "2GiB", "spool": "8GiB"}, GIB, 10 * GIB) == [*within, {"host_memory": "2GiB", "spool": "8GiB"}]
+    assert [one["recipe"] for one in names({"device": "cuda"}, GIB, 10 * GIB)] == list(plans.ON_DEVICE)
+    assert names({"device": "cuda"}, 10 * GIB, 2 * GIB) == beyond
+    chosen = {"recipes": ("ginex", "gnnlab"), "host_memory": "2GiB"}
+    assert names(chosen, GIB, GIB) == [{"recipe": name, "host_memory": "2GiB"} for name in ("ginex", "gnnlab")]
+
+
+def test_all_that_is_tried_is_a_plan():
+    for settings in ({}, {"host_memory": "2GiB", "spool": "8GiB"}, {"device": "cuda"}):
+        for num_bytes in (1, 10 * GIB):
+            for changes in names(settings, num_bytes, GIB):
+                assert eval(f"make({plan_in_python(changes)})", {"make": plans.make_plan, "penstock": sys.modules["penstock"]}) == (
+                    plans.plan_of(changes)
+                )
+
+
+def test_of_plans_that_are_alike_the_one_with_least_memory():
+    trials = [trial(100.0, 300, recipe="uva"), trial(97.0, 200, recipe="pyg"), trial(90.0, 100, recipe="mmap"), {"failed": "x"}]
+    assert plans.choose(trials) == 1
+    assert plans.choose([{"failed": "x"}, trial(1.0)]) == 1
+
+
+def test_of_threads_that_are_alike_the_fewest():
+    """Of the plan that was chosen, whatever others took."""
+    changes = {"recipe": "uva"}
+    trials = [trial(100.0, 1, 4, **changes), trial(500.0, 1, 1, recipe="pyg"), trial(97.0, 1, 2, **changes), trial(50.0, 1, 1, **changes)]
+    assert plans.choose(trials, changes=changes) == 2
+
+
+def test_nothing_works():
+    with pytest.raises(PenstockError, match=r"none of 2 plans works here: no room"):
+        plans.choose([{"failed": "no room"}, {"failed": "x"}])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("plans") / "store")
+
+
+@pytest.fixture(scope="module")
+def result(store):
+    return study_plans(store, PlanStudy(**QUICK, num_workers=1, recipes=("ginex",)))
+
+
+def test_a_study(result, store):
+    assert [one["changes"] for one in result["trials"]] == [{"recipe": "ginex"}]
+    for one in (*result["trials"], result["again"]):
+        assert 0 <= one["hit_rate"] <= 1
+        assert one["batch_ms"] == pytest.approx(1e3 * 32 / one["seeds_per_s"], rel=0.5)
+        assert one["memory_bytes"] > 50 << 20
+        assert {"order", "sample", "gather", "assemble"} <= one["stage_ms"].keys()
+    assert result["chosen"] == 0
+    assert result["error"] == pytest.approx(result["again"]["seeds_per_s"] / result["trials"][0]["seeds_per_s"] - 1)
+    features, lists = store.node_field("x").nbytes, store.csc()
+    assert result["read_bytes"] == features + lists.indptr.nbytes + lists.indices.nbytes
+    assert json.loads(json.dumps(result))["chosen"] == result["chosen"]
+
+
+def test_a_study_as_text(result):
+    text = as_text(
+        {**result, "chosen": 1, "trials": [{"changes": {"recipe": "pyg"}, "num_workers": 1, "failed": "no room"}, result["trials"][0]]}
+    )
+    assert "--recipe pyg: no room" in text
+    assert "--num-neighbors 3,2 --batch-size 32 --recipe ginex --num-workers 1" in text.splitlines()[-2]
+    assert text.splitlines()[-1] == "NeighborLoader(..., plan='ginex', num_workers=1)"
+    failed = as_text({**result, "error": None, "again": {"failed": "the disk is gone"}})
+    assert "it failed: the disk is gone" in failed
+
+
+def test_fewer_threads_are_tried_until_they_are_much_slower(store, capfd, monkeypatch):
+    """Each over an epoch of its own; what is chosen then is run again."""
+    rates, epochs = {16: 100.0, 8: 99.0, 4: 60.0, 2: 50.0}, []
+
+    def pretend(store, settings, changes, num_workers, *, epoch, say):
+        epochs.append(epoch)
+        if changes == {"recipe": "pyg"}:
+            return {"failed": say(PenstockError(f"{argument('cache', '5')} is too much"))}
+        return {**dict.fromkeys(("memory_bytes", "batch_ms", "ready_s"), 1.0), "seeds_per_s": rates[num_workers] + epoch / 100,
+                "read_bytes_per_batch": None, "hit_rate": None}  # fmt: skip
+
+    monkeypatch.setattr(plans, "_try", pretend)
+    monkeypatch.setattr(plans, "usable_cores", lambda: 16)
+    assert run(["plan", str(store.path), "--recipes", "uva,pyg", "--json"]) == 0
+    said = json.loads(capfd.readouterr().out)
+    assert [one["num_workers"] for one in said["trials"]] == [16, 16, 8, 4], "2 would be slower still"
+    assert said["trials"][said["chosen"]]["num_workers"] == said["again"]["num_workers"] == 8
+    assert epochs == [0, 1, 2, 3, 4]
+    assert said["trials"][1]["failed"] == "--cache 5 is too much"
+
+
+def test_a_trial_of_a_typed_store(tmp_path):
+    settings = PlanStudy(**QUICK, seed_type="paper")
+    loader = plans.make_loader(make_typed_store(tmp_path / "typed"), settings, Plan(), num_workers=1)
+    found = trial_process.measure(loader, settings.seconds, None)
+    assert found["batches"] >= trial_process.LEAST_BATCHES
+    assert found["hit_rate"] is None
+    with pytest.raises(PenstockError, match="person"):
+        plans.make_loader(make_typed_store(tmp_path / "typed2"), PlanStudy(seed_type="person"), Plan(), num_workers=1)
+
+
+@pytest.mark.parametrize(
+    ("script", "failed"),
+    [
+        ("kill -9 $$", "was ended by SIGKILL: there was not enough memory, probably"),
+        ("kill -15 $$", "was ended by SIGTERM"),
+        ("echo one >&2; echo two >&2; exit 3", "two"),
+        ("exit 3", "ended with code 3"),
+        ("exec sleep 60", "was not done after 0 s"),
+    ],
+    ids=["killed", "terminated", "said", "silent", "late"],
+)
+def test_a_plan_that_cannot_be(store, tmp_path, monkeypatch, script, failed):
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(plans.sys, "executable", str(path))
+    monkeypatch.setattr(plans, "PATIENCE_S", 0.3 if "sleep" in script else 30.0)
+    assert plans._try(store, PlanStudy(**QUICK), {"recipe": "uva"}, 1, epoch=0, say=str) == {"failed": failed}
+
+
+def test_a_budget_that_is_too_small_is_said(store):
+    with pytest.raises(PenstockError, match=r"none of 1 plans works here: host_memory of 1.0 MiB does not hold one batch"):
+        study_plans(store, PlanStudy(**QUICK, host_memory="1MiB", num_workers=1, recipes=("ginex",)))
+
+
+def test_settings_come_back_from_plain_data():
+    settings = PlanStudy(num_neighbors=(4, 3), recipes=("uva",), host_memory="2GiB")
+    assert plans.settings_of(json.loads(json.dumps(settings.as_dict()))) == settings
+    assert repr(settings) == "PlanStudy(num_neighbors=(4, 3), host_memory='2GiB', recipes=('uva',))"
+
+
+def test_plans_by_changes():
+    assert plans.plan_of({"recipe": "gnnlab"}) == RECIPES["gnnlab"]
+    assert plans.plan_of({"features": "disk", "policy": "presample", "host_memory": "2GiB"}) == Plan(
+        features="disk", policy="presample", host_memory="2GiB"
+    )
+
+
+def test_settings_that_cannot_be():
+    for settings, message in (
+        ({"recipes": ("uva", "arc")}, "'arc'"), ({"seconds": 0.0}, "above 0"), ({"num_workers": 0}, "at least 1"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            PlanStudy(**settings)
+
+
+def test_reading_a_store_once_touches_what_training_reads(store, monkeypatch):
+    seen = []
+    progress = type("Seen", (), {"begin": lambda *_: None, "end": lambda *_: None, "advance": lambda _, n: seen.append(n)})()
+    plans._read_once(Store(store.path), progress)
+    assert len(seen) == 3, "features, pointers and neighbours of one type each"
