@@ -111,7 +111,7 @@ def study_plans(
         hit_rate (of the rows, by a cache; None without one), ready_s, stage_ms. `chosen`: the place of the one to use; `again`: the same,
         run once more over other batches; `error`: by how much its rate differs from the forecast, as a share of that.
     Raises:
-        UsageError, InputError, StoreError: as of a loader with these settings. PenstockError: no plan works.
+        UsageError, InputError, StoreError: as of a loader with these settings; UsageError: no plan works.
     """
     progress, store = progress or Quiet(), store if isinstance(store, Store) else Store(store)
     loader = make_loader(store, settings, Plan(huge_pages=False), num_workers=0)  # refuses what no plan can do
@@ -190,11 +190,11 @@ def choose(trials: list[dict[str, Any]], *, changes: Changes | None = None) -> i
     differ (`changes`: of this plan), the one with the fewest.
 
     Raises:
-        PenstockError: none of them works.
+        UsageError: none of them works.
     """
     able = [place for place, trial in enumerate(trials) if "failed" not in trial and changes in (None, trial["changes"])]
     if not able:
-        raise PenstockError(f"none of {len(trials)} plans works here: {trials[0]['failed']}")
+        raise UsageError(f"none of {len(trials)} plans works here: {trials[0]['failed']}")
     fastest = max(trials[place]["seeds_per_s"] for place in able)
     alike = [place for place in able if trials[place]["seeds_per_s"] >= (1 - NEAR) * fastest]
     return min(alike, key=lambda place: trials[place]["memory_bytes" if changes is None else "num_workers"])

@@ -19,7 +19,7 @@ from penstock.errors import UsageError, argument
 from penstock.plan import Plan
 from penstock.sources.generate import KINDS
 from penstock.store import parse_bytes
-from penstock.study import CacheStudy, LayoutSettings
+from penstock.study import CacheStudy, LayoutSettings, PlanStudy
 from penstock.train import TrainConfig, train
 from tests.train.stores import make_store
 
@@ -54,6 +54,7 @@ def test_every_argument_that_a_message_names_is_an_option():
         ("train", TrainConfig, {"out", "predictions", "resume", "layers"}),
         ("layout", LayoutSettings, {"drop"}),
         ("study cache", CacheStudy, {"out"}),
+        ("plan", PlanStudy, set()),
         ("ingest", penstock.ingest, None),
         *((f"generate {kind}", penstock.ingest, None) for kind in KINDS),
     ],

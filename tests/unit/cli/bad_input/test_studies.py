@@ -1,7 +1,7 @@
 """What cannot be studied or laid out."""
 
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from penstock.store import ingest
 from tests.refusals import said
@@ -15,6 +15,17 @@ def test_layouts_that_cannot_be(tmp_path, store, capfd):
     ingest(tmp_path / "edges.csv", tmp_path / "bare", memory="4GiB")
     said(capfd, "layout", tmp_path / "bare", "--train-fraction", "0.5")
     assert sorted(path.name for path in (store / "nodes" / "node").glob("*packed*")) == []
+
+
+def test_plans_to_try(tmp_path, store, capfd):
+    assert "got 'arc'" in said(capfd, "plan", store, "--recipes", "uva,arc")
+    assert "got 0.0" in said(capfd, "plan", store, "--seconds", "0")
+    data = HeteroData({kind: {"x": torch.zeros(4, 2), "train_mask": torch.ones(4, dtype=torch.bool)} for kind in ("a", "b")})
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    ingest(data, tmp_path / "typed")
+    assert "--seed-type: a, b" in said(capfd, "plan", tmp_path / "typed")
+    small = ("--recipes", "ginex", "--num-workers", "1", "--host-memory", "1MiB")
+    assert "--host-memory of 1.0 MiB does not hold one batch" in said(capfd, "plan", store, *small)
 
 
 def test_studies(tmp_path, capfd):
