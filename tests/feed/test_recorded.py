@@ -6,7 +6,7 @@ from collections import namedtuple
 import pytest
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import GATConv, SAGEConv
 
 import penstock
 from penstock.errors import UsageError
@@ -20,9 +20,9 @@ OPTIONS = dict(num_neighbors=[4, 3], batch_size=30, shuffle=True, seed=3, drop_l
 class Training:
     """A model, and a step of it. Attributes: batches, those that Python was run for."""
 
-    def __init__(self, device):
+    def __init__(self, device, make=SAGEConv):
         torch.manual_seed(0)
-        self.model = torch.nn.ModuleList([SAGEConv(2, 8), SAGEConv(8, 7)]).to(device)
+        self.model = torch.nn.ModuleList([make(2, 8), make(8, 7)]).to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True, capturable=device.type == "cuda")
         self.batches = []
 
@@ -30,7 +30,7 @@ class Training:
         self.batches.append(batch)
         x = batch.x / 300
         for number, (conv, layer) in enumerate(zip(self.model, penstock.layers(batch), strict=True)):
-            x = conv((x, x[: layer.num_dst]), layer.edge_index)
+            x = conv((x, x[: layer.num_dst]), layer.edge_index, size=(layer.num_src, layer.num_dst))
             x = x.relu() if number == 0 else x
         x = x[: batch.batch_size]
         loss = torch.nn.functional.cross_entropy(x, batch.y[: batch.batch_size])
@@ -49,8 +49,8 @@ def make_loader(device, **options):
     return penstock.NeighborLoader(data, input_nodes=data.train_mask, device=device, **{**OPTIONS, **options})
 
 
-def train(device, *, is_recorded, num_epochs=2, **options):
-    training, results = Training(_triton.tensor_device(device)), []
+def train(device, *, is_recorded, num_epochs=2, make=SAGEConv, **options):
+    training, results = Training(_triton.tensor_device(device), make), []
     step = RecordedStep(training.step) if is_recorded else training.step
     loader = make_loader(device, pad=True, **options)
     for _ in range(num_epochs):
@@ -68,6 +68,19 @@ def test_it_learns_the_same(is_whole, device):
     if on_cuda(device):
         assert step.num_graphs == 1
         assert len(recorded.batches) == 4 + 2 * (not is_whole)
+
+
+def attention(num_in, num_out):
+    """PyG's, which by itself adds loops."""
+    return GATConv(num_in, num_out, add_self_loops=False)
+
+
+def test_layers_with_attention_are_recorded(device):
+    """A softmax over the edges of each node, and many short kernels."""
+    (plain, _, expected), (recorded, step, got) = (train(device, is_recorded=each, make=attention) for each in (False, True))
+    torch.testing.assert_close([loss for loss, _ in got], [loss for loss, _ in expected], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(recorded.weights(), plain.weights(), rtol=1e-4, atol=1e-5)
+    assert step.num_graphs == on_cuda(device)
 
 
 def test_other_sizes_are_other_recordings(device):

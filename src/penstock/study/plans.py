@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import penstock
@@ -124,7 +125,8 @@ def study_plans(
     trials: list[dict[str, Any]] = []
 
     def attempt(changes: Changes, num_workers: int, label: str = "") -> dict[str, Any]:
-        found = _try(store, settings, changes, num_workers, epoch=len(trials), say=say)
+        best = max((one.get("seeds_per_s", 0.0) for one in trials), default=0.0)
+        found = _try(store, settings, changes, num_workers, epoch=len(trials), to_beat=best, say=say)
         progress.note(f"{label}{_name_of(changes)}, {num_workers} threads: {_said(found)}")
         progress.advance(1)
         return {"changes": changes, "num_workers": num_workers, **found}
@@ -159,7 +161,7 @@ def study_plans(
 
 
 def candidates(settings: PlanStudy, num_bytes: int, free: int) -> Iterator[Changes]:
-    """Yield the plans that are tried, those that take least first.
+    """Yield the plans that are tried; last, those that are slowest where pages of maps must come from a disk.
 
     Args:
         num_bytes: of the features and lists that training reads. free: bytes of memory.
@@ -171,18 +173,19 @@ def candidates(settings: PlanStudy, num_bytes: int, free: int) -> Iterator[Chang
     if settings.device is not None and settings.host_memory is None and num_bytes <= FREE_SHARE * free:
         yield from ({"recipe": name} for name in ON_DEVICE)
         return
-    if settings.host_memory is None:
-        yield {"recipe": "mmap"}
-        if num_bytes <= FREE_SHARE * free:
-            yield from ({"recipe": name} for name in ("uva", "pyg"))
-            return
-        yield {"recipe": "mmap", "map_threads": 64}
+    if settings.host_memory is None and num_bytes <= FREE_SHARE * free:
+        yield from ({"recipe": name} for name in ("mmap", "uva", "pyg"))
+        return
+    if settings.spool is not None:
+        yield {"host_memory": budget, **_spool(settings)}
     yield {"host_memory": budget}
     yield {"host_memory": budget, "features": "disk", "policy": "presample"}
     yield {"host_memory": budget, "features": "disk", "policy": "belady"}
+    if settings.host_memory is None:
+        yield {"recipe": "mmap", "map_threads": 64}
     yield {"host_memory": budget, "policy": "presample"}
-    if settings.spool is not None:
-        yield {"host_memory": budget, **_spool(settings)}
+    if settings.host_memory is None:
+        yield {"recipe": "mmap"}
 
 
 def choose(trials: list[dict[str, Any]], *, changes: Changes | None = None) -> int:
@@ -265,11 +268,16 @@ def _halves(count: int) -> Iterator[int]:
 
 
 def _try(
-    store: Store, settings: PlanStudy, changes: Changes, num_workers: int, *, epoch: int, say: Callable[[PenstockError], str]
-) -> dict[str, Any]:
+    store: Store, settings: PlanStudy, changes: Changes, num_workers: int, *, epoch: int, to_beat: float,
+    say: Callable[[PenstockError], str],
+) -> dict[str, Any]:  # fmt: skip
     """Run `penstock.study.trial`; returns what it says, or `failed`."""
-    asked = {"store": str(store.path), "settings": settings.as_dict(), "changes": changes, "num_workers": num_workers, "epoch": epoch}
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    asked = {
+        "store": str(store.path), "settings": settings.as_dict(), "changes": changes, "num_workers": num_workers, "epoch": epoch,
+        "to_beat": to_beat,
+    }  # fmt: skip
+    paths = [str(Path(penstock.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(paths)}
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock.study.trial"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -22,15 +21,26 @@ from penstock.store.process_memory import resident_bytes_outside
 from penstock.study.plans import make_loader, plan_of, settings_of
 
 LEAST_BATCHES = 3
+HOPELESS = 5
+"""Times as fast is another plan."""
 
 
-def measure(loader: NeighborLoader, seconds: float, device: str | None) -> dict[str, Any]:
-    """Take batches for a while, and then those that count for as long, epoch after epoch."""
+def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat: float = 0.0) -> dict[str, Any]:
+    """Take batches for a while, and then those that count for as long, epoch after epoch; the first ones count where they are hopelessly
+    slower than `to_beat`, in seeds a second."""
     batches = chain.from_iterable(iter(lambda: loader, None))
-    least = LEAST_BATCHES + loader.num_workers
-    _take(batches, seconds, least, device)
-    before, read_before = loader.stats(), _read_bytes()
-    took = _take(batches, seconds, least, device)
+    for is_warm in (False, True):
+        before, read_before, started = loader.stats(), _read_bytes(), time.perf_counter()
+        for count, _ in enumerate(batches, 1):
+            took = time.perf_counter() - started
+            is_hopeless = not is_warm and HOPELESS * count * loader.batch_size / took < to_beat
+            if took >= seconds and (is_hopeless or count >= LEAST_BATCHES + loader.num_workers):
+                break
+        if device is not None and torch.cuda.is_available():  # else in Triton's interpreter
+            torch.cuda.synchronize(device)
+        took = time.perf_counter() - started
+        if is_hopeless:
+            break
     after, read_after = loader.stats(), _read_bytes()
     count = after.num_batches - before.num_batches
     rows = {name: tier["num_rows"] - before.tiers.get(name, {"num_rows": 0})["num_rows"] for name, tier in after.tiers.items()}
@@ -48,17 +58,6 @@ def measure(loader: NeighborLoader, seconds: float, device: str | None) -> dict[
         "device_bytes": after.device_bytes,
         "budget": after.memory,
     }
-
-
-def _take(batches: Iterator[Any], seconds: float, least: int, device: str | None) -> float:
-    """Seconds that it took, to when a device has done what it was asked for."""
-    started = time.perf_counter()
-    for count, _ in enumerate(batches, 1):
-        if count >= least and time.perf_counter() - started >= seconds:
-            break
-    if device is not None and torch.cuda.is_available():  # else in Triton's interpreter
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - started
 
 
 def _read_bytes() -> int | None:
@@ -80,7 +79,7 @@ def main() -> None:
         loader = make_loader(Store(asked["store"]), settings, plan_of(asked["changes"]), asked["num_workers"])
         loader.load_state_dict({**loader.state_dict(), "epoch": asked["epoch"]})
         ready_s = time.perf_counter() - started
-        answer = {"ready_s": ready_s, **measure(loader, settings.seconds, settings.device)}
+        answer = {"ready_s": ready_s, **measure(loader, settings.seconds, settings.device, asked["to_beat"])}
     except PenstockError as error:
         answer = {"failed": error.args[0] if len(error.args) == 1 else str(error)}
     print(json.dumps(answer), file=out, flush=True)
