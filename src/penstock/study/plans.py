@@ -109,7 +109,8 @@ def study_plans(
     Returns:
         plain data. `trials`: of each plan its `changes` and `num_workers`, and either `failed`, why it cannot be, or seeds_per_s, batch_ms,
         memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (of a disk; None where the system does not say),
-        hit_rate (of the rows, by a cache; None without one), ready_s, stage_ms. `chosen`: the place of the one to use; `again`: the same,
+        hit_rate (of the rows, by a cache; None without one), ready_s, stage_ms, is_hopeless (much slower than another, and measured for
+        its first batches only). `chosen`: the place of the one to use; `again`: the same,
         run once more over other batches; `error`: by how much its rate differs from the forecast, as a share of that.
     Raises:
         UsageError, InputError, StoreError: as of a loader with these settings; UsageError: no plan works.

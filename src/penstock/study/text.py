@@ -91,7 +91,7 @@ def _plan_cells(trial: dict[str, Any], result: dict[str, Any]) -> list[str]:
         return ["-"] * 7
     read, hits = trial["read_bytes_per_batch"], trial["hit_rate"]
     return [
-        words.count(trial["seeds_per_s"]),
+        "~" * trial["is_hopeless"] + words.count(trial["seeds_per_s"]),
         words.seconds(result["num_batches"] * trial["batch_ms"] / 1e3),
         words.seconds(trial["batch_ms"] / 1e3),
         words.num_bytes(trial["memory_bytes"]),

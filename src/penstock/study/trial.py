@@ -29,12 +29,14 @@ def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat:
     """Take batches for a while, and then those that count for as long, epoch after epoch; the first ones count where they are hopelessly
     slower than `to_beat`, in seeds a second."""
     batches = chain.from_iterable(iter(lambda: loader, None))
+    first = 0.0
     for is_warm in (False, True):
         before, read_before, started = loader.stats(), _read_bytes(), time.perf_counter()
         for count, _ in enumerate(batches, 1):
             took = time.perf_counter() - started
-            is_hopeless = not is_warm and HOPELESS * count * loader.batch_size / took < to_beat
-            if took >= seconds and (is_hopeless or count >= LEAST_BATCHES + loader.num_workers):
+            first = took if count == 1 else first  # what looks ahead is late with that, and not with others
+            is_hopeless = not is_warm and HOPELESS * (count - 1) * loader.batch_size < to_beat * (took - first)
+            if took >= seconds and count >= LEAST_BATCHES + (0 if is_hopeless else loader.num_workers):
                 break
         if device is not None and torch.cuda.is_available():  # else in Triton's interpreter
             torch.cuda.synchronize(device)
@@ -57,6 +59,7 @@ def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat:
         "memory_bytes": resident_bytes_outside(".npy"),
         "device_bytes": after.device_bytes,
         "budget": after.memory,
+        "is_hopeless": is_hopeless,
     }
 
 

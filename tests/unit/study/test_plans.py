@@ -114,7 +114,7 @@ def test_fewer_threads_are_tried_until_they_are_much_slower(store, capfd, monkey
         if changes == {"recipe": "pyg"}:
             return {"failed": say(PenstockError(f"{argument('cache', '5')} is too much"))}
         return {**dict.fromkeys(("memory_bytes", "batch_ms", "ready_s"), 1.0), "seeds_per_s": rates[num_workers],
-                "read_bytes_per_batch": None, "hit_rate": None}  # fmt: skip
+                "read_bytes_per_batch": None, "hit_rate": None, "is_hopeless": False}  # fmt: skip
 
     monkeypatch.setattr(plans, "_try", pretend)
     monkeypatch.setattr(plans, "usable_cores", lambda: 16)
@@ -126,14 +126,15 @@ def test_fewer_threads_are_tried_until_they_are_much_slower(store, capfd, monkey
     assert said["trials"][1]["failed"] == "--cache 5 is too much"
 
 
-def test_a_trial_of_a_typed_store(tmp_path, monkeypatch):
+def test_a_trial_of_a_typed_store(tmp_path):
     settings = PlanStudy(**QUICK, seed_type="paper")
     loader = plans.make_loader(make_typed_store(tmp_path / "typed"), settings, Plan(), num_workers=1)
     found = trial_process.measure(loader, settings.seconds, None)
     assert found["batches"] >= trial_process.LEAST_BATCHES
     assert found["hit_rate"] is None
-    monkeypatch.setattr(trial_process, "LEAST_BATCHES", 10_000)
-    assert trial_process.measure(loader, 1e-6, None, to_beat=1e12)["batches"] == 1, "nothing is waited for that is hopeless"
+    assert not found["is_hopeless"]
+    late = trial_process.measure(loader, 1e-6, None, to_beat=1e12)
+    assert (late["batches"], late["is_hopeless"]) == (trial_process.LEAST_BATCHES, True)
     with pytest.raises(PenstockError, match="person"):
         plans.make_loader(make_typed_store(tmp_path / "typed2"), PlanStudy(seed_type="person"), Plan(), num_workers=1)
 
