@@ -20,7 +20,9 @@ def plan(
     host_memory: Annotated[
         str | None, typer.Option(help="A budget for the whole process, 2GiB: only plans that keep it. (default: what is free)")
     ] = None,
-    spool: Annotated[str | None, typer.Option(help="8GiB of the disk: plans that spool rows there are tried too.")] = None,
+    spool: Annotated[
+        str | None, typer.Option(help="8GiB of the disk, for plans that spool rows there. (default: a quarter of what is free)")
+    ] = None,
     spool_folder: Annotated[str | None, typer.Option(help="Where. (default: beside the features)")] = None,
     device: Annotated[str | None, typer.Option(help="cuda: batches are wanted there. (default: on the CPU)")] = None,
     recipes: Annotated[

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,8 @@ FREE_SHARE = 0.8
 """Of the memory that is free, that a store may take and still count as one that fits."""
 BUDGET_SHARE = 0.5
 """Of it, for plans that need a budget, where none was given."""
+SPOOL_SHARE = 0.25
+"""Of the disk that is free, for a spool, where none was given."""
 PATIENCE_S = 300.0
 """For one plan, beside the seconds that are measured: to find out what is hot, and to fill caches."""
 CHUNK_BYTES = 16 << 20
@@ -53,7 +56,7 @@ class PlanStudy:
         batch_size: seeds per batch.
         num_workers: threads; None: the fewest that are as fast as all cores.
         host_memory: a budget for the whole process ("2GiB"): only plans that keep it are tried. None: what is free.
-        spool, spool_folder: as in a plan; with it, plans that spool are tried too.
+        spool, spool_folder: as in a plan; None: as much as training reads of the store, at most a quarter of what is free.
         device: "cuda": batches are wanted there. None: on the CPU.
         recipes: that are tried; None: those that can be the fastest.
         order, weight: of the seeds; edge field to draw neighbours by.
@@ -119,7 +122,7 @@ def study_plans(
     loader = make_loader(store, settings, Plan(huge_pages=False), num_workers=0)  # refuses what no plan can do
     num_batches, num_bytes, free, cores = len(loader), bytes_read(store), free_bytes(), usable_cores()
     del loader
-    plans = list(candidates(settings, num_bytes, free))
+    plans = list(candidates(settings, num_bytes, free, _free_on_disk(settings.spool_folder or store.path)))
     is_small = num_bytes <= FREE_SHARE * free and settings.host_memory is None
     if is_small:
         _read_once(store, progress)
@@ -161,11 +164,11 @@ def study_plans(
     }
 
 
-def candidates(settings: PlanStudy, num_bytes: int, free: int) -> Iterator[Changes]:
+def candidates(settings: PlanStudy, num_bytes: int, free: int, disk: int) -> Iterator[Changes]:
     """Yield the plans that are tried; last, those that are slowest where pages of maps must come from a disk.
 
     Args:
-        num_bytes: of the features and lists that training reads. free: bytes of memory.
+        num_bytes: of the features and lists that training reads. free, disk: bytes of memory, and where a spool would be.
     """
     budget = settings.host_memory or f"{int(BUDGET_SHARE * free) >> 20}MiB"
     if settings.recipes is not None:
@@ -177,8 +180,8 @@ def candidates(settings: PlanStudy, num_bytes: int, free: int) -> Iterator[Chang
     if settings.host_memory is None and num_bytes <= FREE_SHARE * free:
         yield from ({"recipe": name} for name in ("mmap", "uva", "pyg"))
         return
-    if settings.spool is not None:
-        yield {"host_memory": budget, **_spool(settings)}
+    spool = settings.spool or f"{int(min(num_bytes, SPOOL_SHARE * disk)) >> 20}MiB"
+    yield {"host_memory": budget, **_spool(settings), "spool": spool}
     yield {"host_memory": budget}
     yield {"host_memory": budget, "features": "disk", "policy": "presample"}
     yield {"host_memory": budget, "features": "disk", "policy": "belady"}
@@ -238,6 +241,14 @@ def _read_once(store: Store, progress: Progress) -> None:
             with open(store.path / spec.file, "rb", buffering=0) as file:
                 while count := file.readinto(buffer):
                     progress.advance(count >> 20)
+
+
+def _free_on_disk(folder: str | Path) -> int:
+    """Bytes; 0 where the folder cannot be looked at, which a loader that spools there says."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
 
 
 def _seed_type(store: Store, settings: PlanStudy) -> NodeType:

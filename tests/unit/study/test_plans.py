@@ -23,8 +23,8 @@ def trial(rate, memory=100, threads=2, **changes):
     return {"changes": changes, "num_workers": threads, "seeds_per_s": rate, "memory_bytes": memory}
 
 
-def names(settings, num_bytes, free):
-    return list(plans.candidates(PlanStudy(**settings), num_bytes, free))
+def names(settings, num_bytes, free, disk=1000 * GIB):
+    return list(plans.candidates(PlanStudy(**settings), num_bytes, free, disk))
 
 
 def test_what_is_tried_depends_on_what_fits():
@@ -34,8 +34,12 @@ def test_what_is_tried_depends_on_what_fits():
     assert [one for one in beyond if "host_memory" not in one] == maps
     assert {one["host_memory"] for one in beyond if one not in maps} == {"1024MiB"}, "half of what is free"
     within = names({"host_memory": "2GiB"}, GIB, 10 * GIB)
-    assert within == [{**one, "host_memory": "2GiB"} for one in beyond if one not in maps], "a budget was given, and others do not keep it"
-    assert names({"host_memory": "2GiB", "spool": "8GiB"}, GIB, 10 * GIB) == [{"host_memory": "2GiB", "spool": "8GiB"}, *within]
+    kept = [{**one, "host_memory": "2GiB"} for one in beyond if one not in maps]
+    assert within == [{**kept[0], "spool": "1024MiB"}, *kept[1:]], "a budget was given, and others do not keep it"
+    assert within[0]["spool"] == beyond[0]["spool"].replace("10240", "1024") == "1024MiB", "as much as is read"
+    assert names({"host_memory": "2GiB"}, GIB, 10 * GIB, disk=2 * GIB)[0]["spool"] == "512MiB"
+    spool = {"spool": "8GiB", "spool_folder": "fast"}
+    assert names({"host_memory": "2GiB", **spool}, GIB, 10 * GIB) == [{"host_memory": "2GiB", **spool}, *within[1:]]
     assert [one["recipe"] for one in names({"device": "cuda"}, GIB, 10 * GIB)] == list(plans.ON_DEVICE)
     assert names({"device": "cuda"}, 10 * GIB, 2 * GIB) == beyond
     chosen = {"recipes": ("ginex", "gnnlab"), "host_memory": "2GiB"}
