@@ -47,7 +47,7 @@ def plan(
         spool_folder=spool_folder, device=device, recipes=None if recipes is None else names(recipes), order=order, weight=weight,
         split=split, seed_type=seed_type, seconds=seconds, seed=seed,
     )  # fmt: skip
-    result = study_plans(Store.open(store), settings, progress=make_progress(), say=lambda error: error.spelled(as_typed))
+    result = study_plans(Store.open(store), settings, progress=make_progress(), spell=as_typed)
     show(result, lambda: as_text(result), as_json)
 
 

@@ -29,6 +29,11 @@ def count(value: float) -> str:
     return f"{value:.0f}"
 
 
+def several(number: int, noun: str) -> str:
+    """(1, 'thread') -> '1 thread', (2000, 'thread') -> '2,000 threads'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def num_bytes(value: float) -> str:
     """1610612736 -> '1.5 GiB'."""
     for limit, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

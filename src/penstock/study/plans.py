@@ -24,10 +24,12 @@ from penstock.feed import NeighborLoader
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.plan.settings import check_positive, settle, show
 from penstock.records import NodeType
+from penstock.report.words import several
 from penstock.store import Progress, Quiet, Store
 from penstock.store.process_memory import free_bytes, usable_cores
 from penstock.store.progress import stage
 
+Spell = Callable[[str, str | None], str]
 Changes = dict[str, Any]
 """A plan as what it changes: of Plan's settings, and `recipe` first, which they overrule. What is typed, or given to `make_plan`."""
 
@@ -96,19 +98,24 @@ class PlanStudy:
         return asdict(self)
 
 
+def as_python(name: str, value: str | None) -> str:
+    """Spell a setting as an argument."""
+    return name if value is None else f"{name}={value}"
+
+
 def study_plans(
     store: Store | str | os.PathLike[str],
     settings: PlanStudy,
     *,
     progress: Progress | None = None,
-    say: Callable[[PenstockError], str] = str,
+    spell: Spell = as_python,
 ) -> dict[str, Any]:
     """Try plans, and say which to use.
 
     Args:
         store: open, or its path.
         progress: told of each plan.
-        say: spells why a plan cannot be.
+        spell: name and value (as Python has it, or None) of a setting -> how it is written where plans and failures are told.
     Returns:
         plain data. `trials`: of each plan its `changes` and `num_workers`, and either `failed`, why it cannot be, or seeds_per_s, batch_ms,
         memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (of a disk; None where the system does not say),
@@ -128,10 +135,11 @@ def study_plans(
         _read_once(store, progress)
     trials: list[dict[str, Any]] = []
 
-    def attempt(changes: Changes, num_workers: int, label: str = "") -> dict[str, Any]:
+    def attempt(changes: Changes, num_workers: int) -> dict[str, Any]:
         best = max((one.get("seeds_per_s", 0.0) for one in trials), default=0.0)
-        found = _try(store, settings, changes, num_workers, epoch=len(trials), to_beat=best, say=say)
-        progress.note(f"{label}{_name_of(changes)}, {num_workers} threads: {_said(found)}")
+        found = _try(store, settings, changes, num_workers, epoch=len(trials), to_beat=best, spell=spell)
+        rate = found.get("failed") or f"{'about ' * found['is_hopeless']}{found['seeds_per_s']:,.0f} seeds/s"
+        progress.note(f"{' '.join(spell(name, repr(value)) for name, value in changes.items())}, {several(num_workers, 'thread')}: {rate}")
         progress.advance(1)
         return {"changes": changes, "num_workers": num_workers, **found}
 
@@ -280,8 +288,7 @@ def _halves(count: int) -> Iterator[int]:
 
 
 def _try(
-    store: Store, settings: PlanStudy, changes: Changes, num_workers: int, *, epoch: int, to_beat: float,
-    say: Callable[[PenstockError], str],
+    store: Store, settings: PlanStudy, changes: Changes, num_workers: int, *, epoch: int, to_beat: float, spell: Spell
 ) -> dict[str, Any]:  # fmt: skip
     """Run `penstock.study.trial`; returns what it says, or `failed`."""
     asked = {
@@ -303,21 +310,13 @@ def _try(
                 process.kill()  # nothing where it has ended
         if process.returncode == 0:
             found = json.loads(answer)
-            return {"failed": say(PenstockError(found["failed"]))} if "failed" in found else found
+            return {"failed": PenstockError(found["failed"]).spelled(spell)} if "failed" in found else found
         errors.seek(0)
         last = errors.read().decode(errors="replace").strip().rsplit("\n", 1)[-1]
     if process.returncode < 0:
         name = signal.Signals(-process.returncode).name
         return {"failed": f"was ended by {name}" + (": there was not enough memory, probably" if name == "SIGKILL" else "")}
     return {"failed": last or f"ended with code {process.returncode}"}
-
-
-def _name_of(changes: Changes) -> str:
-    return ", ".join(str(value) if name == "recipe" else f"{name} {value}" for name, value in changes.items())
-
-
-def _said(found: dict[str, Any]) -> str:
-    return found["failed"] if "failed" in found else f"{found['seeds_per_s']:,.0f} seeds/s"
 
 
 def settings_of(values: dict[str, Any]) -> PlanStudy:

@@ -76,7 +76,10 @@ def plan_lines(result: dict[str, Any], name: Callable[[dict[str, Any]], str]) ->
     head = ["plan", "threads", "seeds/s", "an epoch", "a batch", "memory", "from disk/batch", "from the cache", "ready after"]
     lines += align([head, *([name(one["changes"]), f"{one['num_workers']}", *_plan_cells(one, result)] for one in trials)])
     lines += [f"{name(one['changes'])}: {one['failed']}" for one in trials if "failed" in one]
-    lines += ["", f"Use {name(chosen['changes'])}, {chosen['num_workers']} threads: {words.count(chosen['seeds_per_s'])} seeds/s."]
+    lines += [
+        "",
+        f"Use {name(chosen['changes'])}, {words.several(chosen['num_workers'], 'thread')}: {words.count(chosen['seeds_per_s'])} seeds/s.",
+    ]
     if result["error"] is None:
         return [*lines, f"Run again over other batches, it failed: {again['failed']}"]
     return [

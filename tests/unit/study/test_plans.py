@@ -112,11 +112,11 @@ def test_fewer_threads_are_tried_until_they_are_much_slower(store, capfd, monkey
     """Each over an epoch of its own; what is chosen then is run again."""
     rates, epochs = {16: 100.0, 8: 99.0, 4: 60.0, 2: 50.0}, []
 
-    def pretend(store, settings, changes, num_workers, *, epoch, to_beat, say):
+    def pretend(store, settings, changes, num_workers, *, epoch, to_beat, spell):
         epochs.append(epoch)
         assert to_beat == (100.0 if epoch else 0.0)
         if changes == {"recipe": "pyg"}:
-            return {"failed": say(PenstockError(f"{argument('cache', '5')} is too much"))}
+            return {"failed": PenstockError(f"{argument('cache', '5')} is too much").spelled(spell)}
         return {**dict.fromkeys(("memory_bytes", "batch_ms", "ready_s"), 1.0), "seeds_per_s": rates[num_workers],
                 "read_bytes_per_batch": None, "hit_rate": None, "is_hopeless": False}  # fmt: skip
 
@@ -160,7 +160,7 @@ def test_a_plan_that_cannot_be(store, tmp_path, monkeypatch, script, failed):
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(plans.sys, "executable", str(path))
     monkeypatch.setattr(plans, "PATIENCE_S", 0.3 if "sleep" in script else 30.0)
-    assert plans._try(store, PlanStudy(**QUICK), {"recipe": "uva"}, 1, epoch=0, to_beat=0.0, say=str) == {"failed": failed}
+    assert plans._try(store, PlanStudy(**QUICK), {"recipe": "uva"}, 1, epoch=0, to_beat=0.0, spell=plans.as_python) == {"failed": failed}
 
 
 def test_a_budget_that_is_too_small_is_said(store):
