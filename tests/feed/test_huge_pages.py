@@ -110,6 +110,19 @@ def test_same_batches_while_maps_are_moved(store):
     assert settle(loader) >= 2 * 4 * huge_pages.HUGE  # neighbours and features; row pointers are too small
 
 
+@needs_huge_pages
+def test_it_is_said_that_maps_are_being_moved(store, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr(feeding, "move_to_huge_pages", lambda array, goes_on: gate.wait(60) and 1)
+    loader = make_loader(store)
+    assert loader.is_settled
+    digests(loader)
+    assert not loader.is_settled
+    gate.set()
+    settle(loader)
+    assert loader.is_settled
+
+
 @pytest.mark.parametrize("plan", [Plan(features="memory", topology="memory"), Plan(policy="fifo", cache="10%", topology="memory"), "mmap"])
 def test_nothing_is_moved_that_is_not_read_as_it_is(store, plan):
     loader = make_loader(store, plan=plan)

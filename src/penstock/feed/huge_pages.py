@@ -32,10 +32,11 @@ class HugePages:
         owner: the loader.
     Attributes:
         num_bytes: moved so far.
+        is_moving: some are being moved.
     """
 
     def __init__(self, arrays: Callable[[], Iterable[np.ndarray]], owner: object) -> None:
-        self.num_bytes, self._num_batches, self._arrays = 0, 0, arrays
+        self.num_bytes, self.is_moving, self._num_batches, self._arrays = 0, False, 0, arrays
         self._is_over = threading.Event()
         weakref.finalize(owner, self._is_over.set)
 
@@ -45,14 +46,18 @@ class HugePages:
         if self._num_batches == AFTER_BATCHES and are_available():
             arrays = [array for array in self._arrays() if can_move(array)]
             if arrays:
+                self.is_moving = True
                 threading.Thread(target=self._move, args=(arrays,), name="penstock-huge-pages", daemon=True).start()
 
     def _move(self, arrays: list[np.ndarray]) -> None:
-        left = free_bytes() * SHARE
-        for array in arrays:
-            if array.nbytes <= left:
-                left -= array.nbytes
-                self.num_bytes += move_to_huge_pages(array, lambda: not self._is_over.is_set())
+        try:
+            left = free_bytes() * SHARE
+            for array in arrays:
+                if array.nbytes <= left:
+                    left -= array.nbytes
+                    self.num_bytes += move_to_huge_pages(array, lambda: not self._is_over.is_set())
+        finally:
+            self.is_moving = False
 
 
 def read_at_random(plan: Plan, maker: BatchMaker) -> list[np.ndarray]:

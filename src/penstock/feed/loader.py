@@ -284,6 +284,11 @@ class Loader:
         other._at = Position()
         return other
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is being moved into huge pages beside the batches, which takes time from them for some seconds of the first epoch."""
+        return not self._huge_pages.is_moving
+
     def timeline(self) -> dict[str, Any] | None:
         """Return what overlapped with what in the middle of the latest epoch, see `penstock.feed.timeline`; None before that."""
         return None if self._recording is None else self._recording.as_dict()

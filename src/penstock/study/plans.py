@@ -154,7 +154,7 @@ def study_plans(
                 if trials[-1].get("seeds_per_s", 0.0) < (1 - MUCH_SLOWER) * trials[best]["seeds_per_s"]:
                     break
         best = choose(trials, changes=trials[best]["changes"])
-    with stage(progress, "trying the one that was chosen again, over other batches", 1, "plan"):
+    with stage(progress, "running it again", 1, "plan"):
         again = attempt(trials[best]["changes"], trials[best]["num_workers"])
     foretold = trials[best]["seeds_per_s"]
     return {

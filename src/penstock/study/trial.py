@@ -36,7 +36,8 @@ def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat:
             took = time.perf_counter() - started
             first = took if count == 1 else first  # what looks ahead is late with that, and not with others
             is_hopeless = not is_warm and HOPELESS * (count - 1) * loader.batch_size < to_beat * (took - first)
-            if took >= seconds and count >= LEAST_BATCHES + (0 if is_hopeless else loader.num_workers):
+            is_enough = count >= LEAST_BATCHES + loader.num_workers and (is_warm or loader.is_settled)
+            if took >= seconds and (is_enough or (is_hopeless and count >= LEAST_BATCHES)):
                 break
         if device is not None and torch.cuda.is_available():  # else in Triton's interpreter
             torch.cuda.synchronize(device)

@@ -9,6 +9,7 @@ import pytest
 from penstock.cli import run
 from penstock.cli.plan import as_text, plan_in_python
 from penstock.errors import PenstockError, UsageError, argument
+from penstock.feed import NeighborLoader
 from penstock.plan import RECIPES, Plan
 from penstock.store import Store
 from penstock.study import PlanStudy, plans, study_plans
@@ -166,6 +167,15 @@ def test_a_plan_that_cannot_be(store, tmp_path, monkeypatch, script, failed):
 def test_a_budget_that_is_too_small_is_said(store):
     with pytest.raises(PenstockError, match=r"none of 1 plans works here: host_memory of 1.0 MiB does not hold one batch"):
         study_plans(store, PlanStudy(**QUICK, host_memory="1MiB", num_workers=1, recipes=("ginex",)))
+
+
+def test_what_counts_begins_when_maps_are_where_they_stay(store, monkeypatch):
+    asked = []
+    monkeypatch.setattr(NeighborLoader, "is_settled", property(lambda loader: len(asked) > 50 or asked.append(0)))
+    loader = plans.make_loader(store, PlanStudy(**QUICK), Plan(), num_workers=1)
+    found = trial_process.measure(loader, 1e-6, None)
+    assert len(asked) == 51
+    assert found["batches"] == trial_process.LEAST_BATCHES + 1, "those before do not count"
 
 
 def test_settings_come_back_from_plain_data():
