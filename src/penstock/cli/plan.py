@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +62,7 @@ def as_text(result: dict[str, Any]) -> str:
     lines = [
         *plan_lines(result, typed_options),
         "",
-        f"penstock train {words.printable(result['store'])} {typed}",
+        f"penstock train {words.printable(shlex.quote(result['store']))} {typed}",
         f"NeighborLoader(..., plan={python}, num_workers={chosen['num_workers']})",
     ]
     return "\n".join(lines)
@@ -70,14 +71,19 @@ def as_text(result: dict[str, Any]) -> str:
 def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """Options of `penstock train` that stand for a plan that was tried."""
     given = {name: settings[name] for name in ("num_neighbors", "batch_size", "order", "weight", "split", "device")}
+    given |= {"seed": settings["seed"] or None}
     given["target"] = settings["seed_type"]
     given = {name: value for name, value in given.items() if value is not None}
     return {**given, **chosen["changes"], "num_workers": chosen["num_workers"]}
 
 
 def typed_options(values: dict[str, Any]) -> str:
-    """Spell options with their values, as they are typed."""
-    return " ".join(as_typed(name, repr(value)) for name, value in values.items())
+    """Spell options with their values, as they are typed in a shell."""
+    return " ".join(f"{as_typed(name, None)} {shlex.quote(_typed(value))}" for name, value in values.items())
+
+
+def _typed(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 def plan_in_python(changes: dict[str, Any]) -> str:

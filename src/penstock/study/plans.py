@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,11 +22,12 @@ from typing import Any
 import penstock
 from penstock.errors import PenstockError, UsageError, argument
 from penstock.feed import NeighborLoader
+from penstock.feed.delivery import choose_device
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.plan.settings import check_positive, settle, show
 from penstock.records import NodeType
 from penstock.report.words import several
-from penstock.store import Progress, Quiet, Store
+from penstock.store import Progress, Quiet, Store, parse_bytes
 from penstock.store.process_memory import free_bytes, usable_cores
 from penstock.store.progress import stage
 
@@ -85,11 +87,18 @@ class PlanStudy:
     def __post_init__(self) -> None:
         settle(self)
         check_positive(self, "num_workers")
+        for amount in (self.host_memory, self.spool):
+            if amount is not None:
+                parse_bytes(amount)
         if not 0 < self.seconds < 3600:
             raise UsageError(f"{argument('seconds')} must lie above 0 and below 3600, got {self.seconds}")
-        for name in self.recipes or ():
-            if name not in RECIPES:
-                raise UsageError(f"{argument('recipes')} must be of {', '.join(RECIPES)}; got {name!r}")
+        unknown = [name for name in self.recipes or () if name not in RECIPES]
+        if unknown or self.recipes == ():
+            raise UsageError(f"{argument('recipes')} must be of {', '.join(RECIPES)}; got {unknown[0] if unknown else 'none'!r}")
+        if self.spool_folder is not None and not os.path.isdir(self.spool_folder):
+            raise UsageError(f"{argument('spool_folder', self.spool_folder)} is no folder: name one on the disk that shall be used")
+        if self.recipes is not None and (self.spool is not None or self.spool_folder is not None):
+            raise UsageError(f"no recipe spools rows: leave {argument('recipes')} out, or {argument('spool')}")
 
     __repr__ = show
 
@@ -120,19 +129,23 @@ def study_plans(
         plain data. `trials`: of each plan its `changes` and `num_workers`, and either `failed`, why it cannot be, or seeds_per_s, batch_ms,
         memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (of a disk; None where the system does not say),
         hit_rate (of the rows, by a cache; None without one), ready_s, stage_ms, is_hopeless (much slower than another, and measured for
-        its first batches only). `chosen`: the place of the one to use; `again`: the same,
-        run once more over other batches; `error`: by how much its rate differs from the forecast, as a share of that.
+        its first batches only). `chosen`: the place of the one to use; `again`: the same, run once more over other batches; `error`: by
+        how much its rate differs from the forecast, as a share of that.
     Raises:
         UsageError, InputError, StoreError: as of a loader with these settings; UsageError: no plan works.
     """
     progress, store = progress or Quiet(), store if isinstance(store, Store) else Store(store)
-    loader = make_loader(store, settings, Plan(huge_pages=False), num_workers=0)  # refuses what no plan can do
-    num_batches, num_bytes, free, cores = len(loader), bytes_read(store), free_bytes(), usable_cores()
+    choose_device(settings.device, Plan())
+    loader = make_loader(store, replace(settings, device=None), Plan(huge_pages=False), num_workers=0)  # refuses what no plan can do
+    next(iter(loader))  # kernels are compiled once on a machine, and take memory then
+    num_batches, num_bytes, free, cores = len(loader), bytes_read(store, settings.weight), free_bytes(), usable_cores()
     del loader
-    plans = list(candidates(settings, num_bytes, free, _free_on_disk(settings.spool_folder or store.path)))
+    plans = list(candidates(settings, num_bytes, free, shutil.disk_usage(settings.spool_folder or store.path).free))
+    if settings.spool is not None and not any("spool" in changes for changes in plans):
+        progress.note(f"{spell('spool', repr(settings.spool))} is for stores that memory does not hold: no plan with it is tried")
     is_small = num_bytes <= FREE_SHARE * free and settings.host_memory is None
     if is_small:
-        _read_once(store, progress)
+        _read_once(store, settings.weight, progress)
     trials: list[dict[str, Any]] = []
 
     def attempt(changes: Changes, num_workers: int) -> dict[str, Any]:
@@ -180,7 +193,8 @@ def candidates(settings: PlanStudy, num_bytes: int, free: int, disk: int) -> Ite
     """
     budget = settings.host_memory or f"{int(BUDGET_SHARE * free) >> 20}MiB"
     if settings.recipes is not None:
-        yield from ({"recipe": name, **_given(settings)} for name in settings.recipes)
+        within = {} if settings.host_memory is None else {"host_memory": settings.host_memory}
+        yield from ({"recipe": name, **within} for name in settings.recipes)
         return
     if settings.device is not None and settings.host_memory is None and num_bytes <= FREE_SHARE * free:
         yield from ({"recipe": name} for name in ON_DEVICE)
@@ -188,8 +202,10 @@ def candidates(settings: PlanStudy, num_bytes: int, free: int, disk: int) -> Ite
     if settings.host_memory is None and num_bytes <= FREE_SHARE * free:
         yield from ({"recipe": name} for name in ("mmap", "uva", "pyg"))
         return
-    spool = settings.spool or f"{int(min(num_bytes, SPOOL_SHARE * disk)) >> 20}MiB"
-    yield {"host_memory": budget, **_spool(settings), "spool": spool}
+    size = int(min(num_bytes, SPOOL_SHARE * disk)) >> 20
+    folder = {} if settings.spool_folder is None else {"spool_folder": settings.spool_folder}
+    if settings.spool is not None or size:
+        yield {"host_memory": budget, "spool": settings.spool or f"{size}MiB", **folder}
     yield {"host_memory": budget}
     yield {"host_memory": budget, "features": "disk", "policy": "presample"}
     yield {"host_memory": budget, "features": "disk", "policy": "belady"}
@@ -230,33 +246,26 @@ def plan_of(changes: Changes) -> Plan:
     return make_plan(changes.get("recipe"), **{name: value for name, value in changes.items() if name != "recipe"})
 
 
-def bytes_read(store: Store) -> int:
-    """Bytes of all that training may read of a store: neighbour lists, and features of nodes."""
-    return sum(spec.data_bytes for spec in _read_arrays(store))
+def bytes_read(store: Store, weight: str | None) -> int:
+    """Bytes of all that training may read of a store: neighbour lists with their weights, and features of nodes."""
+    return sum(spec.data_bytes for spec in _read_arrays(store, weight))
 
 
-def _read_arrays(store: Store) -> list[Any]:
+def _read_arrays(store: Store, weight: str | None) -> list[Any]:
     nodes, edges = store.manifest.nodes.values(), store.manifest.edges.values()
     features = [entry.fields["x"] for entry in nodes if "x" in entry.fields]
-    return [*features, *(spec for entry in edges for spec in (entry.indptr, entry.indices))]
+    weights = [entry.fields[weight] for entry in edges if weight in entry.fields]
+    return [*features, *weights, *(spec for entry in edges for spec in (entry.indptr, entry.indices))]
 
 
-def _read_once(store: Store, progress: Progress) -> None:
+def _read_once(store: Store, weight: str | None, progress: Progress) -> None:
     """Read files through, as the first epoch would: what is tried first shall not be what brings them into memory."""
     buffer = bytearray(CHUNK_BYTES)
-    with stage(progress, "reading the store once", bytes_read(store) >> 20, "MiB"):
-        for spec in _read_arrays(store):
+    with stage(progress, "reading the store once", bytes_read(store, weight) >> 20, "MiB"):
+        for spec in _read_arrays(store, weight):
             with open(store.path / spec.file, "rb", buffering=0) as file:
                 while count := file.readinto(buffer):
                     progress.advance(count >> 20)
-
-
-def _free_on_disk(folder: str | Path) -> int:
-    """Bytes; 0 where the folder cannot be looked at, which a loader that spools there says."""
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return 0
 
 
 def _seed_type(store: Store, settings: PlanStudy) -> NodeType:
@@ -269,16 +278,6 @@ def _seed_type(store: Store, settings: PlanStudy) -> NodeType:
             f"{store.path} has several node types to train on, choose one with {argument('seed_type')}: {', '.join(with_splits)}"
         )
     return with_splits[0]
-
-
-def _given(settings: PlanStudy) -> Changes:
-    budget = {} if settings.host_memory is None else {"host_memory": settings.host_memory}
-    return {**budget, **_spool(settings)}
-
-
-def _spool(settings: PlanStudy) -> Changes:
-    given = {"spool": settings.spool, "spool_folder": settings.spool_folder}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _halves(count: int) -> Iterator[int]:
@@ -295,19 +294,24 @@ def _try(
         "store": str(store.path), "settings": settings.as_dict(), "changes": changes, "num_workers": num_workers, "epoch": epoch,
         "to_beat": to_beat,
     }  # fmt: skip
-    paths = [str(Path(penstock.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [*filter(None, sys.path), str(Path(penstock.__file__).parents[1])]
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-P", "-m", "penstock.study.trial", json.dumps(asked)]
+    patience_s, is_late = PATIENCE_S + 3 * settings.seconds, threading.Event()
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.study.trial"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment)
+        timer = threading.Timer(patience_s, lambda: (is_late.set(), process.kill()))
         with process:
+            timer.start()
             try:
-                answer, _ = process.communicate(json.dumps(asked).encode(), PATIENCE_S + 3 * settings.seconds)
-            except subprocess.TimeoutExpired:
-                return {"failed": f"was not done after {PATIENCE_S + 3 * settings.seconds:.0f} s"}
+                assert process.stdout is not None
+                answer = process.stdout.read()
+                process.wait()
             finally:
+                timer.cancel()
                 process.kill()  # nothing where it has ended
+        if is_late.is_set():
+            return {"failed": f"was not done after {patience_s:.0f} s"}
         if process.returncode == 0:
             found = json.loads(answer)
             return {"failed": PenstockError(found["failed"]).spelled(spell)} if "failed" in found else found
@@ -315,7 +319,7 @@ def _try(
         last = errors.read().decode(errors="replace").strip().rsplit("\n", 1)[-1]
     if process.returncode < 0:
         name = signal.Signals(-process.returncode).name
-        return {"failed": f"was ended by {name}" + (": there was not enough memory, probably" if name == "SIGKILL" else "")}
+        return {"failed": f"was ended by {name}" + (", as the system does where memory is short" if name == "SIGKILL" else "")}
     return {"failed": last or f"ended with code {process.returncode}"}
 
 

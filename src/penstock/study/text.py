@@ -7,6 +7,9 @@ from typing import Any
 
 from penstock.report import words
 
+UNSURE = 0.2
+"""Error of a forecast from which on it tells little."""
+
 
 def as_text(result: dict[str, Any]) -> str:
     """Return the tables of a study: missed rows (and hit rate) per epoch, by policy and capacity."""
@@ -82,10 +85,11 @@ def plan_lines(result: dict[str, Any], name: Callable[[dict[str, Any]], str]) ->
     ]
     if result["error"] is None:
         return [*lines, f"Run again over other batches, it failed: {again['failed']}"]
+    is_known = abs(result["error"]) <= UNSURE
     return [
         *lines,
         f"Run again over other batches: {words.count(again['seeds_per_s'])} seeds/s, {100 * result['error']:+.0f}% of what was foretold, "
-        f"{words.num_bytes(again['memory_bytes'])} of memory.",
+        f"{words.num_bytes(again['memory_bytes'])} of memory." + ("" if is_known else " That is not known well: give --seconds more."),
     ]
 
 

@@ -1,6 +1,7 @@
 """One plan, tried: the process that `study_plans` starts for each, so that none finds what another has left in memory.
 
-In: JSON on standard input. Out: JSON on standard output: what was measured, or `failed`, the message of an error with its marks.
+In: JSON as an argument; standard input stays open as long as somebody waits for the answer. Out: JSON on standard output: what was
+measured, or `failed`, the message of an error with its marks.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from itertools import chain
 from typing import Any
@@ -22,7 +24,7 @@ from penstock.study.plans import make_loader, plan_of, settings_of
 
 LEAST_BATCHES = 3
 HOPELESS = 5
-"""Times as fast is another plan."""
+"""Times as fast is another plan, after so many times the seconds that all have to warm up."""
 
 
 def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat: float = 0.0) -> dict[str, Any]:
@@ -35,9 +37,10 @@ def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat:
         for count, _ in enumerate(batches, 1):
             took = time.perf_counter() - started
             first = took if count == 1 else first  # what looks ahead is late with that, and not with others
-            is_hopeless = not is_warm and HOPELESS * (count - 1) * loader.batch_size < to_beat * (took - first)
+            is_slow = HOPELESS * (count - 1) * loader.batch_size < to_beat * (took - first)
+            is_hopeless = is_slow and not is_warm and count >= LEAST_BATCHES and took >= HOPELESS * seconds
             is_enough = count >= LEAST_BATCHES + loader.num_workers and (is_warm or loader.is_settled)
-            if took >= seconds and (is_enough or (is_hopeless and count >= LEAST_BATCHES)):
+            if is_hopeless or (is_enough and took >= seconds):
                 break
         if device is not None and torch.cuda.is_available():  # else in Triton's interpreter
             torch.cuda.synchronize(device)
@@ -73,11 +76,18 @@ def _read_bytes() -> int | None:
         return None
 
 
+def _end_with_who_waits() -> None:
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
 def main() -> None:
     """Answer once."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    asked = json.load(sys.stdin)
+    asked = json.loads(sys.argv[1])
+    threading.Thread(target=_end_with_who_waits, daemon=True).start()
     try:
         settings, started = settings_of(asked["settings"]), time.perf_counter()
         loader = make_loader(Store(asked["store"]), settings, plan_of(asked["changes"]), asked["num_workers"])

@@ -19,7 +19,12 @@ def test_layouts_that_cannot_be(tmp_path, store, capfd):
 
 def test_plans_to_try(tmp_path, store, capfd):
     assert "got 'arc'" in said(capfd, "plan", store, "--recipes", "uva,arc")
+    assert "got 'none'" in said(capfd, "plan", store, "--recipes", ",")
     assert "got 0.0" in said(capfd, "plan", store, "--seconds", "0")
+    assert "'lots'" in said(capfd, "plan", store, "--host-memory", "lots")
+    assert "'lots'" in said(capfd, "plan", store, "--spool", "lots")
+    assert "--recipes" in said(capfd, "plan", store, "--spool", "1GiB", "--recipes", "ginex")
+    assert "nowhere" in said(capfd, "plan", store, "--host-memory", "1GiB", "--spool-folder", tmp_path / "nowhere")
     data = HeteroData({kind: {"x": torch.zeros(4, 2), "train_mask": torch.ones(4, dtype=torch.bool)} for kind in ("a", "b")})
     data["a", "to", "b"].edge_index = torch.tensor([[0, 1], [1, 2]])
     ingest(data, tmp_path / "typed")
