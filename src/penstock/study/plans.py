@@ -137,7 +137,7 @@ def study_plans(
     progress, store = progress or Quiet(), store if isinstance(store, Store) else Store(store)
     choose_device(settings.device, Plan())
     loader = make_loader(store, replace(settings, device=None), Plan(huge_pages=False), num_workers=0)  # refuses what no plan can do
-    next(iter(loader))  # kernels are compiled once on a machine, and take memory then
+    loader([0])  # kernels are compiled once on a machine, and take memory then
     num_batches, num_bytes, free, cores = len(loader), bytes_read(store, settings.weight), free_bytes(), usable_cores()
     del loader
     plans = list(candidates(settings, num_bytes, free, shutil.disk_usage(settings.spool_folder or store.path).free))
