@@ -64,6 +64,7 @@ class Sampled:
         event: behind the sample on the device that has drawn it, see `Delivery.record`.
         loan: the memory of its rows, once they are read.
         padding_step: see `Padding.fit`.
+        whole: the subgraph with its hops filled up, where the device that has drawn it did so at once.
     """
 
     index: int
@@ -74,6 +75,7 @@ class Sampled:
     event: Any = None
     loan: Loan | None = None
     padding_step: int = 0
+    whole: Subgraph | None = None
 
 
 class HeldSample(NamedTuple):
@@ -152,9 +154,13 @@ class BatchMaker:
             with self.delivery.drawing():
                 subgraph = subgraph_on_device(run.finish(), number_edges)
                 subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
-                event = self.delivery.record()
+                sampled = self._sampled(index, subgraph, begun, clock)
+                if self.padding is not None:  # here, beside the reads of batches before: where it is needed, they would wait for it
+                    sampled.padding_step, subgraph.hops = self.padding.fit(subgraph)
+                    sampled.whole = padded(subgraph, self.pool.empty)
+                sampled.event = self.delivery.record()
             clock.rest()
-            return self._sampled(index, subgraph, begun, clock, event)
+            return sampled
 
         return wait
 
@@ -187,7 +193,7 @@ class BatchMaker:
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
         """Begin to read the rows that live in tiers: batches in order."""
         sampled.clock.enter("gather")
-        if self.padding is not None:
+        if self.padding is not None and sampled.whole is None:
             sampled.padding_step, sampled.subgraph.hops = self.padding.fit(sampled.subgraph)
         sampled.loan = Loan(self.pool)
         with located(sampled.clock, sampled.index), self.working_on(sampled):
@@ -197,7 +203,8 @@ class BatchMaker:
     def working_on(self, sampled: Sampled) -> Iterator[None]:
         """Within, a sample is there for what this thread asks of a device."""
         with self.delivery.working():
-            self.delivery.hand_over(sampled.subgraph.tensors(), sampled.event)
+            of_whole = [] if sampled.whole is None else sampled.whole.tensors()
+            self.delivery.hand_over([*sampled.subgraph.tensors(), *of_whole], sampled.event)
             yield
 
     def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay, num_threads: int = 1) -> tuple[Any, BatchStats]:
@@ -206,7 +213,9 @@ class BatchMaker:
         with located(clock, sampled.index), self.delivery.working():
             rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans, num_threads)
             clock.enter("assemble")
-            whole = padded(subgraph, self.pool.empty) if subgraph.hops else subgraph
+            whole = sampled.whole
+            if whole is None:
+                whole = padded(subgraph, self.pool.empty) if subgraph.hops else subgraph
             batch = assembler.assemble(whole, rows, self.seeds, sampled.begun)
             if self.delivery.device is not None:
                 clock.enter("move")
@@ -294,11 +303,11 @@ class BatchMaker:
         begun.metadata = tuple(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in begun.metadata)
         return begun
 
-    def _sampled(self, index: int, subgraph: Subgraph, begun: Begun, clock: StageClock, event: Any = None) -> Sampled:
+    def _sampled(self, index: int, subgraph: Subgraph, begun: Begun, clock: StageClock) -> Sampled:
         is_plain = not self.sampler.disjoint and self.transform_output is None
         is_plain = is_plain and all(are_distinct(ids) for ids in begun.nodes.values())
         begun.metadata = begun.metadata if subgraph.metadata is None else subgraph.metadata
-        return Sampled(index, subgraph, begun, is_plain, clock, event)
+        return Sampled(index, subgraph, begun, is_plain, clock)
 
     def _draw(self, begun: Begun, epoch: int, index: int, workspace: Any) -> Subgraph:
         """What the CPU samples."""
