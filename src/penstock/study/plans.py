@@ -25,11 +25,11 @@ from penstock.feed import NeighborLoader
 from penstock.feed.delivery import choose_device
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.plan.settings import check_positive, settle, show
-from penstock.records import NodeType
 from penstock.report.words import several
 from penstock.store import Progress, Quiet, Store, parse_bytes
 from penstock.store.process_memory import free_bytes, usable_cores
 from penstock.store.progress import stage
+from penstock.study.run import choose_seed_type
 
 Spell = Callable[[str, str | None], str]
 Changes = dict[str, Any]
@@ -233,7 +233,7 @@ def choose(trials: list[dict[str, Any]], *, changes: Changes | None = None) -> i
 
 def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int) -> NeighborLoader:
     """Return the loader that is tried."""
-    node_type = _seed_type(store, settings)
+    node_type = choose_seed_type(store, settings.seed_type)
     return NeighborLoader(
         store, list(settings.num_neighbors), (node_type, "train") if not store.is_homogeneous else "train", batch_size=settings.batch_size,
         shuffle=settings.order is None, order=settings.order, weight_attr=settings.weight, split=settings.split, seed=settings.seed,
@@ -266,18 +266,6 @@ def _read_once(store: Store, weight: str | None, progress: Progress) -> None:
             with open(store.path / spec.file, "rb", buffering=0) as file:
                 while count := file.readinto(buffer):
                     progress.advance(count >> 20)
-
-
-def _seed_type(store: Store, settings: PlanStudy) -> NodeType:
-    if settings.seed_type is not None:
-        store.node_entry(settings.seed_type)
-        return settings.seed_type
-    with_splits = [name for name in store.node_types if store.split_names(name)] or store.node_types
-    if len(with_splits) > 1:
-        raise UsageError(
-            f"{store.path} has several node types to train on, choose one with {argument('seed_type')}: {', '.join(with_splits)}"
-        )
-    return with_splits[0]
 
 
 def _halves(count: int) -> Iterator[int]:

@@ -74,11 +74,8 @@ def study_cache(
     }
 
 
-def choose_seeds(store: Store, settings: CacheStudy, ids: np.ndarray | None = None) -> Seeds:
-    """Return the given nodes, the train nodes of a split, or a random share of all nodes, ascending."""
-    graph, node_type = store.graph(), settings.seed_type
-    if node_type is not None and node_type not in graph.num_nodes:
-        raise UsageError(f"'{node_type}' is not a node type of {store.path}; it has {', '.join(store.node_types)}")
+def choose_seed_type(store: Store, node_type: NodeType | None) -> NodeType:
+    """Return the node type that is named, or the one to train on."""
     if node_type is None:
         with_splits = [name for name in store.node_types if store.split_names(name)]
         candidates = with_splits or store.node_types
@@ -86,7 +83,15 @@ def choose_seeds(store: Store, settings: CacheStudy, ids: np.ndarray | None = No
             raise UsageError(
                 f"{store.path} has several node types to train on, choose one with {argument('seed_type')}: {', '.join(candidates)}"
             )
-        node_type = candidates[0]
+        return candidates[0]
+    if node_type not in store.num_nodes:
+        raise UsageError(f"'{node_type}' is not a node type of {store.path}; it has {', '.join(store.node_types)}")
+    return node_type
+
+
+def choose_seeds(store: Store, settings: CacheStudy, ids: np.ndarray | None = None) -> Seeds:
+    """Return the given nodes, the train nodes of a split, or a random share of all nodes, ascending."""
+    graph, node_type = store.graph(), choose_seed_type(store, settings.seed_type)
     if ids is not None:
         ids = np.sort(np.asarray(ids, dtype=np.int64))
     elif settings.train_fraction is not None:
