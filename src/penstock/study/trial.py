@@ -24,7 +24,7 @@ from penstock.study.plans import make_loader, plan_of, settings_of
 
 LEAST_BATCHES = 3
 HOPELESS = 5
-"""Times as fast is another plan, after so many times the seconds that all have to warm up."""
+"""A plan is given up when another is so many times as fast, once it has had so many times the seconds to warm up."""
 
 
 def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat: float = 0.0) -> dict[str, Any]:
