@@ -19,10 +19,16 @@ def plan(
     batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
     num_workers: Annotated[int | None, typer.Option(help="Sampling threads. (default: the fewest that are as fast as all cores)")] = None,
     host_memory: Annotated[
-        str | None, typer.Option(help="A budget for the whole process, 2GiB: only plans that keep it. (default: what is free)")
+        str | None,
+        typer.Option(
+            help="A budget for the whole process, 2GiB: only plans that keep it. (default: half of what is free, if the store is larger)"
+        ),
     ] = None,
     spool: Annotated[
-        str | None, typer.Option(help="8GiB of the disk, for plans that spool rows there. (default: a quarter of what is free)")
+        str | None,
+        typer.Option(
+            help="8GiB of the disk, for plans that spool rows there. (default: as much as the store, at most a quarter of what is free)"
+        ),
     ] = None,
     spool_folder: Annotated[str | None, typer.Option(help="Where. (default: beside the features)")] = None,
     device: Annotated[str | None, typer.Option(help="cuda: batches are wanted there. (default: on the CPU)")] = None,

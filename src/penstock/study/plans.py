@@ -23,8 +23,9 @@ import penstock
 from penstock.errors import PenstockError, UsageError, argument
 from penstock.feed import NeighborLoader
 from penstock.feed.delivery import choose_device
+from penstock.order import ORDERS
 from penstock.plan import RECIPES, Plan, make_plan
-from penstock.plan.settings import check_positive, settle, show
+from penstock.plan.settings import check_choice, check_positive, settle, show
 from penstock.report.words import several
 from penstock.store import Progress, Quiet, Store, parse_bytes
 from penstock.store.process_memory import free_bytes, usable_cores
@@ -59,7 +60,8 @@ class PlanStudy:
         num_neighbors: fanouts, next to the seeds first.
         batch_size: seeds per batch.
         num_workers: threads; None: the fewest that are as fast as all cores.
-        host_memory: a budget for the whole process ("2GiB"): only plans that keep it are tried. None: what is free.
+        host_memory: a budget for the whole process ("2GiB"): only plans that keep it are tried. None: where the store does not fit what
+            is free, half of that for those that need one.
         spool, spool_folder: as in a plan; None: as much as training reads of the store, at most a quarter of what is free.
         device: "cuda": batches are wanted there. None: on the CPU.
         recipes: that are tried; None: those that can be the fastest.
@@ -87,6 +89,7 @@ class PlanStudy:
     def __post_init__(self) -> None:
         settle(self)
         check_positive(self, "num_workers")
+        check_choice(self, "order", (None, *ORDERS))
         for amount in (self.host_memory, self.spool):
             if amount is not None:
                 parse_bytes(amount)
@@ -231,14 +234,17 @@ def choose(trials: list[dict[str, Any]], *, changes: Changes | None = None) -> i
     return min(alike, key=lambda place: trials[place]["memory_bytes" if changes is None else "num_workers"])
 
 
-def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int) -> NeighborLoader:
-    """Return the loader that is tried."""
+def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int, epoch: int = 0) -> NeighborLoader:
+    """Return the loader that is tried, about to begin an epoch."""
     node_type = choose_seed_type(store, settings.seed_type)
-    return NeighborLoader(
+    loader = NeighborLoader(
         store, list(settings.num_neighbors), (node_type, "train") if not store.is_homogeneous else "train", batch_size=settings.batch_size,
         shuffle=settings.order is None, order=settings.order, weight_attr=settings.weight, split=settings.split, seed=settings.seed,
         num_workers=num_workers, plan=plan, device=settings.device,
     )  # fmt: skip
+    if epoch:
+        loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
+    return loader
 
 
 def plan_of(changes: Changes) -> Plan:

@@ -90,8 +90,7 @@ def main() -> None:
     threading.Thread(target=_end_with_who_waits, daemon=True).start()
     try:
         settings, started = settings_of(asked["settings"]), time.perf_counter()
-        loader = make_loader(Store(asked["store"]), settings, plan_of(asked["changes"]), asked["num_workers"])
-        loader.load_state_dict({**loader.state_dict(), "epoch": asked["epoch"]})
+        loader = make_loader(Store(asked["store"]), settings, plan_of(asked["changes"]), asked["num_workers"], asked["epoch"])
         ready_s = time.perf_counter() - started
         answer = {"ready_s": ready_s, **measure(loader, settings.seconds, settings.device, asked["to_beat"])}
     except PenstockError as error:

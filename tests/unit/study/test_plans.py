@@ -259,6 +259,13 @@ def test_the_loader_is_that_of_the_training(store, monkeypatch):
     )
 
 
+def test_each_trial_has_an_epoch_of_its_own(store):
+    loaders = [plans.make_loader(store, PlanStudy(**QUICK), Plan(), num_workers=0, epoch=epoch) for epoch in (0, 3)]
+    seeds = [next(iter(loader)).input_id.tolist() for loader in loaders]
+    assert [loader.epoch for loader in loaders] == [0, 3]
+    assert seeds[0] != seeds[1]
+
+
 def test_what_is_printed_can_be_typed():
     """And means the same."""
     settings = PlanStudy(

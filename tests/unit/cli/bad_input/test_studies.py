@@ -20,6 +20,7 @@ def test_layouts_that_cannot_be(tmp_path, store, capfd):
 def test_plans_to_try(tmp_path, store, capfd):
     assert "got 'arc'" in said(capfd, "plan", store, "--recipes", "uva,arc")
     assert "got 'none'" in said(capfd, "plan", store, "--recipes", ",")
+    assert "--order must be one of" in said(capfd, "plan", store, "--order", "sorted")
     assert "got 0.0" in said(capfd, "plan", store, "--seconds", "0")
     assert "'lots'" in said(capfd, "plan", store, "--host-memory", "lots")
     assert "'lots'" in said(capfd, "plan", store, "--spool", "lots")
