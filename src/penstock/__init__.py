@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.inference import infer
     from penstock.plan import Plan
     from penstock.store import Store, generate, ingest, open
+    from penstock.train import aggregate
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ _HOMES = {
     "Plan": "penstock.plan",
     "PenstockError": "penstock.errors",
     "Store": "penstock.store",
+    "aggregate": "penstock.train",
     "digest": "penstock.feed",
     "generate": "penstock.store",
     "infer": "penstock.inference",
@@ -63,7 +65,8 @@ _MODULES = (
 )
 
 __all__ = [
-    "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "digest", "generate", "infer", "ingest", "layers", "open",
+    "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "aggregate", "digest", "generate", "infer", "ingest",
+    "layers", "open",
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from penstock.feed import Layer
 from penstock.kernels import _triton
 from penstock.report.live import introduction
 from penstock.store import ingest
-from penstock.train import DivergedError, EpochRecord, TrainConfig, checkpoint, models, train
+from penstock.train import DivergedError, EpochRecord, TrainConfig, checkpoint, convs, train
 from penstock.train import run as running
 from tests.train.stores import make_bare_store, make_data, make_store, make_typed_store
 
@@ -143,10 +143,10 @@ def test_nothing_of_a_model_is_made_elsewhere_than_its_batch():
     edges = torch.empty(2, 24, dtype=torch.int64, device="meta")
     layer = Layer(30, 12, torch.empty(13, dtype=torch.int64, device="meta"), edges[0], edges, None)
     for made in (
-        models._scale(layer, torch.ones(30, device="meta")),
-        models._normalized(layer, torch.ones(30, device="meta")),
+        convs.scale(layer, torch.ones(30, device="meta")),
+        convs.gcn_matrix(layer, torch.ones(30, device="meta")),
         layer.adj_t(),
     ):
         assert made.device.type == "meta"
     with pytest.raises(RuntimeError, match="not on the expected device"):
-        models._normalized(layer, torch.ones(30))
+        convs.gcn_matrix(layer, torch.ones(30))

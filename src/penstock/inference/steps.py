@@ -159,8 +159,8 @@ def run(
             passed = num_there = shelf.num_rows(number, node_type)
             advance(num_there)
             ids = nodes[num_there:] if is_last else np.arange(num_there, count)
-            size = _batch_size(source, node_type) if batch_size is None else batch_size
-            for made, num_seeds in _outputs(source, step, number, (node_type, ids), device, batch_size=size, **loading):
+            size = num_nodes_of_batch(source, node_type) if batch_size is None else batch_size
+            for made, num_seeds in outputs(source, step, number, (node_type, ids), device, batch_size=size, **loading):
                 if made is not None:
                     shelf.append(number, node_type, made, count)
                 passed += num_seeds
@@ -177,10 +177,11 @@ def run(
     return rows[target]
 
 
-def _outputs(
+def outputs(
     source: WithRows, step: Step, number: int, wanted: tuple[NodeType, np.ndarray], device: torch.device | None, **loading: Any
 ) -> Iterator[tuple[np.ndarray | None, int]]:
-    """Yield what a step gives for nodes of a type, None for nothing, and how many they are, batch after batch."""
+    """Yield what a step gives for nodes of a type (NumPy, C-contiguous), None for nothing, and how many they are, batch after batch, in the
+    order of the nodes. Arguments as of `run`; `loading`: of the loader."""
     node_type, ids = wanted
     if not ids.size:
         return
@@ -217,7 +218,7 @@ def _rows_of(given: Any, node_type: NodeType, count: int, number: int) -> np.nda
     return np.ascontiguousarray(given[:count])
 
 
-def _batch_size(source: WithRows, node_type: NodeType) -> int:
+def num_nodes_of_batch(source: WithRows, node_type: NodeType) -> int:
     """Nodes per batch, as many as read `BATCH_BYTES` with their neighbours if they have the mean degree and share none."""
     graph = source.graph
     of_nodes, _ = source.fields()

@@ -59,7 +59,8 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     """What is about to happen: the model and the batches, and lines for what is kept where."""
     fanouts, batch_size = description["config"]["num_neighbors"], description["config"]["batch_size"]
     together = "" if description["num_ranks"] == 1 else f" by each of {description['num_ranks']} processes"
-    batches = f"fanouts {','.join(map(str, fanouts))}, batches of {batch_size:,}{together}"
+    above = f" above features aggregated by {description['aggregated']}" if description["aggregated"] else ""
+    batches = f"fanouts {','.join(map(str, fanouts))}{above}, batches of {batch_size:,}{together}"
     epochs = f"{num_epochs} epoch" + ("" if num_epochs == 1 else "s")
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
     names = " and ".join(words.scored_parts(description))

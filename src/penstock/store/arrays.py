@@ -6,6 +6,7 @@ rows may be known only at the end: the header has room for any.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -149,6 +150,16 @@ class ArrayFile:
                 f"{self._store}: the header of {spec.file} is not that of {spec.dtype} {list(spec.shape)} in the manifest; "
                 f"first difference at byte {at}; {MAKE_AGAIN}"
             )
+
+    def link(self, path: Path) -> bool:
+        """Give the file a second name; False where the file system has none such, or they would lie on two."""
+        try:
+            os.link(self.spec.file, path, src_dir_fd=self._folder)
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+                return False
+            raise
+        return True
 
     def map(self) -> np.ndarray:
         """Map the whole array, read-only."""

@@ -122,7 +122,8 @@ class Store:
         were made."""
         lines = [f"{spec.file} {spec.dtype} {spec.shape} {' '.join(spec.checksums)}" for spec in self.manifest.arrays()]
         lines += [f"{t}: {entry.num_nodes}" for t, entry in self.manifest.nodes.items() if not entry.fields and entry.ids is None]
-        lines += [f"{spec.file}: {names}" for spec in self.manifest.arrays() if (names := spec.properties.get("class_names"))]
+        for name in ("class_names", "aggregated"):
+            lines += [f"{spec.file}: {said}" for spec in self.manifest.arrays() if (said := spec.properties.get(name))]
         return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
     def array_file(self, spec: ArraySpec) -> ArrayFile:

@@ -18,10 +18,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from penstock.errors import CorruptStoreError, FormatVersionError, NotAStoreError, StoreBusyError, StoreError, UsageError, argument
+from penstock.errors import (
+    MAKE_AGAIN,
+    CorruptStoreError,
+    FormatVersionError,
+    NotAStoreError,
+    StoreBusyError,
+    StoreError,
+    UsageError,
+    argument,
+)
 from penstock.store.arrays import ArrayWriter
 from penstock.store.files import Scratch, exchange, explained, lock_file, sync_folder
-from penstock.store.format import MANIFEST
+from penstock.store.format import BLOCK_BYTES, MANIFEST, ArraySpec
 from penstock.store.opened import Store
 
 PARTIAL = f".{MANIFEST}.partial"
@@ -163,6 +172,18 @@ class StoreWriter:
         writer = ArrayWriter(self.folder, file, dtype, row_shape)
         self._open_arrays.append(writer)
         return writer
+
+    def adopt(self, store: Store, spec: ArraySpec) -> None:
+        """Have an array of another store in this one too: its file by a second name, or, where the file system has none, a copy."""
+        path, source = self.folder / spec.file, store.array_file(spec)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if source.link(path):
+            return
+        copy = self.array(spec.file, spec.dtype, spec.shape[1:])
+        for _, rows in source.blocks(BLOCK_BYTES):
+            copy.append(rows)
+        if copy.finish().checksums != spec.checksums:
+            raise CorruptStoreError(f"{store.path}: {spec.file} is damaged: its checksums are not those in the manifest; {MAKE_AGAIN}")
 
     def commit(self, manifest: Serialised) -> None:
         """Write the manifest, make everything last, and put the store in its place."""

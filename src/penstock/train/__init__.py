@@ -1,6 +1,7 @@
 """Training: the reference loop over the loader, on PyG layers."""
 
 from penstock.store.process_memory import keep_freed_memory
+from penstock.train.aggregate import aggregate, of_aggregated
 from penstock.train.config import METRICS, MODELS, TrainConfig
 from penstock.train.finished import infer_run
 from penstock.train.observer import EpochRecord, Observer, Result
@@ -15,8 +16,10 @@ __all__ = [
     "Observer",
     "Result",
     "TrainConfig",
+    "aggregate",
     "infer_run",
     "keep_freed_memory",
+    "of_aggregated",
     "started_together",
     "train",
 ]

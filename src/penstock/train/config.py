@@ -35,7 +35,8 @@ class TrainConfig:
         store: path of the store.
         model: one of MODELS; "auto" takes sage, or rgcn for typed graphs.
         target: node type to classify; None: the one that has labels.
-        num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all.
+        num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all. Where features are aggregated (see `penstock.aggregate`)
+            there is one layer more.
         weight: edge field to draw neighbours by in training; None draws uniformly. Evaluation takes all neighbours.
         batch_size, epochs: seeds per batch, passes over the train nodes. lr, weight_decay: of Adam. hidden: width of the hidden layers.
             heads: of gat and hgt, a divisor of `hidden`.
@@ -152,7 +153,7 @@ class TrainConfig:
 
     @property
     def num_layers(self) -> int:
-        """Layers of the model: one per fanout."""
+        """Layers of the model that sample: one per fanout."""
         return len(self.num_neighbors)
 
     def as_dict(self) -> dict[str, Any]:

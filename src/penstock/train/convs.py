@@ -18,7 +18,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, SAGEConv
 from torch_geometric.typing import Adj, OptPairTensor
 from torch_geometric.utils import softmax, spmm
 
-from penstock.feed.layers import has_weights
+from penstock.feed.layers import Layer, has_weights
 
 
 class Sage(SAGEConv):
@@ -145,3 +145,17 @@ def sums_by_column(adj_t: Tensor, rows: Tensor) -> Tensor:
     if has_weights(adj_t):
         messages *= adj_t.values().unsqueeze(1)
     return rows.new_zeros(adj_t.shape[1], rows.shape[1]).index_add_(0, ends[1], messages)
+
+
+def scale(layer: Layer, degree: Tensor) -> Tensor:
+    """float[num_dst]: degree / number drawn."""
+    return degree[: layer.num_dst] / layer.row_ptr.diff().clamp(min=1)
+
+
+def gcn_matrix(layer: Layer, degree: Tensor) -> Tensor:
+    """GCN's matrix, D^-1/2 (A + I) D^-1/2, as sparse CSR [num_dst, num_src]: the sampled rows, with self-loops at their ends. Self-loops
+    that A has count beside I, where PyG's GCNConv keeps one in all."""
+    inverse_root = (degree + 1).rsqrt()
+    sources, targets = layer.edge_index
+    values = (inverse_root[: layer.num_dst] * scale(layer, degree))[targets] * inverse_root[sources]
+    return layer.adj_t_with_loops(values, 1 / (degree[: layer.num_dst] + 1))

@@ -16,6 +16,7 @@ from penstock.feed.inputs import ArrayInput
 from penstock.records import NODE, EdgeType, Graph, NodeType
 from penstock.sample.weights import Weights, store_weights, with_weights
 from penstock.store import ArraySpec, Store
+from penstock.train.aggregate import MODEL_OF
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
 from penstock.train.parts import PartsStore
@@ -45,6 +46,7 @@ class TrainingData:
         bfloat16: node types whose features are bfloat16, kept as uint16.
         split: name of the split, or None.
         normalize: how features are normalised.
+        aggregated: how they were aggregated (see `penstock.aggregate`); None: they were not.
         store: that it was read from, which may have copies of fields that are packed for a disk; or a partition.
     """
 
@@ -59,6 +61,7 @@ class TrainingData:
     bfloat16: frozenset[NodeType]
     split: str | None
     normalize: str
+    aggregated: str | None = None
     store: Store | PartsStore | None = None
 
     def source(self) -> ArrayInput:
@@ -84,18 +87,29 @@ class TrainingData:
 
     def make_model(self, config: TrainConfig) -> GNN | TypedGNN:
         """Build the model; weights follow torch's seed."""
-        kind = config.model if config.model != "auto" else "sage" if self.graph.is_homogeneous else "rgcn"
+        usual = "rgcn" if not self.graph.is_homogeneous else "sage" if self.aggregated is None else MODEL_OF[self.aggregated]
+        kind = config.model if config.model != "auto" else usual
         if self.graph.is_homogeneous != (kind not in ("rgcn", "hgt")):
             suited = "sage, gcn, gat or gin" if self.graph.is_homogeneous else "rgcn or hgt"
             graph = f"this graph of {len(self.graph.num_nodes)} node and {len(self.graph.adjacency)} edge types"
             raise UsageError(f"{argument('model', kind)} does not suit {graph}: take {suited}")
+        if self.aggregated is not None and kind != usual:
+            raise UsageError(
+                f"{argument('model', kind)} does not suit features that are aggregated by {self.aggregated}: take {usual}, or the store "
+                "that they were aggregated from"
+            )
         widths = {t: self.x[t].shape[1] if t in self.x else None for t in self.graph.num_nodes}
         self._check_embeddings([t for t, width in widths.items() if width is None], config.hidden)
         outputs = self.task.num_outputs
         if self.graph.is_homogeneous:
-            sizes = [widths[NODE] or config.hidden, *[config.hidden] * (config.num_layers - 1), outputs]
+            is_aggregated, width = self.aggregated is not None, widths[NODE] or config.hidden
+            width = width // 2 if self.aggregated in ("mean", "sum") else width
+            sizes = [width, *[config.hidden] * (config.num_layers - 1 + is_aggregated), outputs]
             embedded = None if widths[NODE] else self.graph.num_nodes[NODE]
-            return GNN(kind, sizes, num_embedded=embedded, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads)
+            return GNN(
+                kind, sizes, num_embedded=embedded, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
+                is_aggregated=is_aggregated,
+            )  # fmt: skip
         return TypedGNN(
             kind, widths, self.graph.num_nodes, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
             num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
@@ -124,6 +138,11 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
     specs = _features(store)
     if not specs and config.normalize != "none":
         raise UsageError(f"{argument('normalize', config.normalize)} is for features, and {store.path} has none: leave it out")
+    aggregated = specs[NODE].properties.get("aggregated") if NODE in specs else None
+    if aggregated is not None and config.normalize != "none":
+        raise UsageError(
+            f"{argument('normalize', config.normalize)} comes too late for the features of {store.path}, which are aggregated: leave it out"
+        )
     split, names = config.split, store.split_names(target)
     if split is not None and split not in names:
         raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names) or 'none'}")
@@ -148,6 +167,7 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
         bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
         split=split,
         normalize=config.normalize,
+        aggregated=aggregated,
         store=store,
     )
 

@@ -82,7 +82,8 @@ def _steps(model: GNN, graph: Graph, prepare: Features, finish: Finish) -> list[
         rows = model.layer(i, prepare(batch.x) if i == 0 else batch.x, layer, degree)
         return finish(rows.cpu().numpy()) if i == model.num_layers - 1 else rows
 
-    return [lambda batch, i=i: step(i, batch) for i in range(model.num_layers)]
+    steps: list[Step] = [lambda batch, i=i: step(i, batch) for i in range(model.num_layers)]
+    return [OfRows(lambda batch: model.first(prepare(batch.x))), *steps[1:]] if model.is_aggregated else steps
 
 
 def _typed_steps(model: TypedGNN, prepare: Features, finish: Finish) -> list[Step]:

@@ -16,7 +16,8 @@ from torch_geometric.nn import GINConv
 
 from penstock.errors import UsageError
 from penstock.feed import Layer
-from penstock.train.convs import Gat, Gcn, Gin, Sage
+from penstock.train.aggregate import of_aggregated
+from penstock.train.convs import Gat, Gcn, Gin, Sage, gcn_matrix, scale
 from penstock.train.rows import LearntRows
 
 
@@ -29,13 +30,22 @@ class GNN(nn.Module):
         num_embedded: nodes that have a learnt row in place of features; None: features are given.
         dropout, input_dropout: on the input of every layer but the first, and of the first.
         heads: of attention.
+        is_aggregated: features are those of `penstock.aggregate`, and the first layer has no edges: there is a hop less than layers.
     """
 
     def __init__(
-        self, kind: str, sizes: list[int], *, dropout: float, input_dropout: float, heads: int, num_embedded: int | None = None
+        self,
+        kind: str,
+        sizes: list[int],
+        *,
+        dropout: float,
+        input_dropout: float,
+        heads: int,
+        num_embedded: int | None = None,
+        is_aggregated: bool = False,
     ) -> None:
         super().__init__()
-        self.kind, self.num_layers = kind, len(sizes) - 1
+        self.kind, self.num_layers, self.is_aggregated = kind, len(sizes) - 1, is_aggregated
         self.dropouts = [input_dropout] + [dropout] * (self.num_layers - 1)
         self.rows: LearntRows | None = None if num_embedded is None else LearntRows(num_embedded, sizes[0])
         pairs = list(pairwise(sizes))
@@ -70,16 +80,21 @@ class GNN(nn.Module):
         elif degree is None:
             raise UsageError(f"{self.kind} needs the degrees in the whole graph")
         elif self.kind == "gin":
-            x = conv((x, targets), layer.adj_t(_scale(layer, degree)[layer.edge_index[1]]))
+            x = conv((x, targets), layer.adj_t(scale(layer, degree)[layer.edge_index[1]]))
         else:
-            x = conv(x, _normalized(layer, degree))
+            x = conv(x, gcn_matrix(layer, degree))
         if i == self.num_layers - 1:
             return x
         return F.elu(x) if self.kind == "gat" else x.relu_()
 
+    def first(self, x: Tensor) -> Tensor:
+        """Apply layer 0, which is not the last, to aggregated features float[n, ...]; returns float[n, width of layer 0]."""
+        return of_aggregated(self.convs[0], F.dropout(x, self.dropouts[0], self.training)).relu_()
+
     def forward(self, x: Tensor, layers: list[Layer], degree: Tensor | None = None) -> Tensor:
         """Apply all layers; returns float[num_seeds, outputs]."""
-        for i, layer in enumerate(layers):
+        x = self.first(x) if self.is_aggregated else x
+        for i, layer in enumerate(layers, start=int(self.is_aggregated)):
             x = self.layer(i, x, layer, None if degree is None else degree[: layer.num_src])
         return x
 
@@ -98,17 +113,3 @@ def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, dropout:
 
 def _out_channels(conv: nn.Module) -> int:
     return conv.nn[-1].out_features if isinstance(conv, GINConv) else conv.out_channels  # type: ignore[return-value]
-
-
-def _scale(layer: Layer, degree: Tensor) -> Tensor:
-    """float[num_dst]: degree / number drawn."""
-    return degree[: layer.num_dst] / layer.row_ptr.diff().clamp(min=1)
-
-
-def _normalized(layer: Layer, degree: Tensor) -> Tensor:
-    """GCN's matrix, D^-1/2 (A + I) D^-1/2, as sparse CSR [num_dst, num_src]: the sampled rows, with self-loops at their ends. Self-loops
-    that A has count beside I, where PyG's GCNConv keeps one in all."""
-    inverse_root = (degree + 1).rsqrt()
-    sources, targets = layer.edge_index
-    values = (inverse_root[: layer.num_dst] * _scale(layer, degree))[targets] * inverse_root[sources]
-    return layer.adj_t_with_loops(values, 1 / (degree[: layer.num_dst] + 1))

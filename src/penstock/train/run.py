@@ -273,6 +273,7 @@ class _Run:
             "nodes": dict(data.graph.num_nodes),
             "edges": {"/".join(e): csc.num_edges for e, csc in data.graph.adjacency.items()},
             "features": {t: list(rows.shape) for t, rows in data.x.items()},
+            "aggregated": data.aggregated,
             "target": data.target,
             "split": data.split,
             "parts": {part: int(ids.size) for part, ids in data.parts.items()},

@@ -1,0 +1,46 @@
+"""`penstock aggregate STORE DEST`: a store whose features are aggregated once, so that batches need one hop less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.console import AsJson, make_progress, show
+
+
+def aggregate(
+    store: Annotated[Path, typer.Argument(help="Folder of the store, of one node type; it stays as it is.")],
+    dest: Annotated[Path, typer.Argument(help="Folder of the new store.")],
+    by: Annotated[str, typer.Option(help="mean, for sage; sum, for gin; gcn.")] = "mean",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Nodes per batch. (default: by the width of the rows)")] = None,
+    host_memory: Annotated[
+        str | None, typer.Option(help="A budget for the whole process, 2GiB; rows and neighbour lists then come from the disk.")
+    ] = None,
+    spool: Annotated[
+        str | None, typer.Option(help="With --host-memory: 16GiB of the disk, where the rows of many batches, read at once, wait.")
+    ] = None,
+    num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Make a store whose features are aggregated over all neighbours: a model's first layer then samples nothing."""
+    from penstock.kernels.bus_error import explain_bus_errors
+    from penstock.train import aggregate as make
+
+    explain_bus_errors()
+    made = make(
+        store, dest, by=by, overwrite=overwrite, batch_size=batch_size, host_memory=host_memory, spool=spool, num_workers=num_workers,
+        progress=make_progress(),
+    )  # fmt: skip
+    show(made, lambda: as_text(made), as_json)
+
+
+def as_text(made: dict[str, Any]) -> str:
+    """Return what was made as a line for people."""
+    num_nodes, width = made["x"]
+    return (
+        f"{made['store']}: x is {made['dtype']} [{num_nodes:,}, {width}] now, by {made['by']}; "
+        f"train --model {made['model']} on it with one fanout less"
+    )
