@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.console import AsJson, as_typed, make_progress, show
 from penstock.cli.study import names
-from penstock.cli.train import parse_fanouts
+from penstock.cli.train import OF_A_STUDY, parse_fanouts
 
 
 def plan(
@@ -72,6 +72,28 @@ def as_text(result: dict[str, Any]) -> str:
         f"NeighborLoader(..., plan={python}, num_workers={chosen['num_workers']})",
     ]
     return "\n".join(lines)
+
+
+def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, Any]:
+    """Try plans for a run of `penstock train`, and say what was found; returns the settings of the fastest, its threads too.
+
+    Args:
+        settings: of the run, all of them.
+        num_workers: None: to be chosen.
+    """
+    from penstock.report import words
+    from penstock.study import PlanStudy, study_plans
+    from penstock.study.text import plan_lines
+
+    study = PlanStudy(
+        **{name: settings[name] for name in ("num_neighbors", "batch_size", "weight", "split", "seed", *OF_A_STUDY)},
+        num_workers=num_workers, device=None if settings["device"] == "cpu" else settings["device"], seed_type=settings["target"],
+    )  # fmt: skip
+    result = study_plans(settings["store"], study, progress=make_progress(), spell=as_typed)
+    for line in plan_lines(result, typed_options):
+        words.say(line)
+    chosen = result["trials"][result["chosen"]]
+    return {**chosen["changes"], "num_workers": chosen["num_workers"]}
 
 
 def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,11 @@ from penstock.errors import StateError, UsageError, argument
 
 if TYPE_CHECKING:
     from penstock.train import Result
+
+AUTO = "auto"
+"""In the place of a recipe: the plan that `penstock plan` would choose."""
+OF_A_STUDY = ("order", "host_memory", "spool", "spool_folder")
+"""Settings of a plan that such a study is told; it decides all others."""
 
 
 def _the_run(
@@ -80,7 +86,8 @@ def _rows(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: settings below in one word; those given beside it count."
+            help="pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: settings below in one word; those given beside it count. "
+            "auto: the fastest, tried before (penstock plan)."
         ),
     ] = None,
     host_memory: Annotated[
@@ -201,6 +208,8 @@ def _train(
         if saved:
             settings = {**saved, **{name: settings[name] for name in settings if is_given(context, name)}}
         settings.pop("layers", None)
+        if settings.get("recipe") == AUTO:
+            settings = ranks.agree(lambda: with_fastest(settings, ranks.num_ranks, partial(is_given, context)))
         config = ranks.agree(lambda: TrainConfig.from_dict(settings))
         with ranks.entered(claimed(folder) if ranks.is_first and not out and not resume else nullcontext(folder)) as folder:
             with choose_observer() if ranks.is_first else Observer() as observer:
@@ -224,6 +233,25 @@ train = with_groups(
         _device: "GPU",
     },
 )
+
+
+def with_fastest(settings: dict[str, Any], num_ranks: int, is_given: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the settings of a run with the plan that feeds it fastest in the place of its own. `is_given`: whether a setting was typed."""
+    from penstock.cli.plan import chosen_for
+    from penstock.train import TrainConfig
+    from penstock.train.config import PLAN_SETTINGS
+
+    decided = [name for name in PLAN_SETTINGS if name not in OF_A_STUDY]
+    for name in decided:
+        if is_given(name):
+            raise UsageError(f"{argument('recipe', AUTO)} chooses {argument(name)}: give one of the two")
+    settings = {**settings, "recipe": None, **dict.fromkeys(decided)}  # a run that is gone on with has those of before
+    TrainConfig.from_dict(settings)  # what it refuses needs no trial
+    if num_ranks > 1:
+        raise UsageError(
+            f"{argument('recipe', AUTO)} is for one process, and these are {num_ranks}: give the plan that `penstock plan` chooses"
+        )
+    return {**settings, **chosen_for(settings, settings["num_workers"] if is_given("num_workers") else None)}
 
 
 def saved_settings(folder: Path) -> dict[str, Any]:

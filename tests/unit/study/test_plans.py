@@ -320,3 +320,31 @@ def test_reading_a_store_once_touches_what_training_reads(store, monkeypatch):
     progress = type("Seen", (), {"begin": lambda *_: None, "end": lambda *_: None, "advance": lambda _, n: seen.append(n)})()
     plans._read_once(Store(store.path), None, progress)
     assert len(seen) == 3, "features, pointers and neighbours of one type each"
+
+
+def test_a_training_by_the_plan_that_is_fastest(result, store, tmp_path, monkeypatch, capfd):
+    """It is told what the training is, and the run goes on by what it chose."""
+    told = []
+
+    def study(path, settings, **_):
+        told.append((str(path), settings))
+        trials = [trial(50.0, recipe="uva"), trial(90.0, host_memory="4GiB", policy="presample", threads=3)]
+        shown = {name: result["trials"][0][name] for name in result["trials"][0].keys() - trials[0].keys()}
+        trials = [{**shown, **one} for one in trials]
+        return {**result, "trials": trials, "chosen": 1, "again": trials[1], "error": 0.0}
+
+    monkeypatch.setattr("penstock.study.study_plans", study)
+    given = ["--num-neighbors", "4,3", "--batch-size", "50", "--host-memory", "4GiB", "--seed", "7", "--order", "sequential"]
+    command = ["train", str(store.path), *given, "--recipe", "auto", "--epochs", "1", "--out", str(tmp_path / "run")]
+    assert run(command) == 0
+    assert "Use --host-memory 4GiB --policy presample, 3 threads: 90 seeds/s." in capfd.readouterr().err
+    [(path, settings)] = told
+    assert path == str(store.path)
+    wanted = {"num_neighbors": (4, 3), "batch_size": 50, "host_memory": "4GiB", "seed": 7, "order": "sequential", "num_workers": None}
+    assert settings == PlanStudy(**wanted)
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert {name: saved[name] for name in ("recipe", "host_memory", "policy", "num_workers", "order")} == {
+        "recipe": None, "host_memory": "4GiB", "policy": "presample", "num_workers": 3, "order": "sequential",
+    }  # fmt: skip
+    assert run([*command, "--resume", "--num-workers", "1"]) == 0
+    assert told[1][1].num_workers == 1

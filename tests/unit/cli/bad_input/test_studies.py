@@ -3,8 +3,10 @@
 import torch
 from torch_geometric.data import Data, HeteroData
 
+from penstock.cli.train import with_fastest
+from penstock.errors import UsageError
 from penstock.store import ingest
-from tests.refusals import said
+from tests.refusals import TRAIN, refused, said
 
 
 def test_layouts_that_cannot_be(tmp_path, store, capfd):
@@ -30,6 +32,9 @@ def test_plans_to_try(tmp_path, store, capfd):
     data["a", "to", "b"].edge_index = torch.tensor([[0, 1], [1, 2]])
     ingest(data, tmp_path / "typed")
     assert "--seed-type: a, b" in said(capfd, "plan", tmp_path / "typed")
+    assert "chooses --policy" in said(capfd, "train", store, *TRAIN, "--recipe", "auto", "--policy", "lru", "--cache", "10%")
+    assert "--epochs must be" in said(capfd, "train", store, *TRAIN, "--recipe", "auto", "--epochs", "0")
+    assert "these are 2" in refused(UsageError, with_fastest, {"store": str(store)}, 2, lambda name: False)
     small = ("--recipes", "ginex", "--num-workers", "1", "--host-memory", "1MiB")
     assert "--host-memory of 1.0 MiB does not hold one batch" in said(capfd, "plan", store, *small)
 
