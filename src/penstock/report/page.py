@@ -1,4 +1,5 @@
-"""The report of a run: `report.html`, one page that needs no network and fits a phone, and `report.json` with the same numbers."""
+"""The report of a run: `report.html`, one page that needs no network and fits a phone, `report.json` with the same numbers, and
+`report.trace.json`, its timeline for a viewer of traces."""
 
 from __future__ import annotations
 
@@ -38,9 +39,11 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wi
 
 
 def write_report(result: Result, folder: Path) -> Path:
-    """Write `report.html` and `report.json` into a folder; returns the page's path."""
+    """Write `report.html`, `report.json` and, where there is a timeline, `report.trace.json` into a folder; returns the page's path."""
     values = {**asdict(result), "history": [record.as_dict() for record in result.history], "penstock": penstock.__version__}
     _write(folder / "report.json", json.dumps(values, indent=2) + "\n")
+    if result.timeline:
+        _write(folder / "report.trace.json", json.dumps(timeline.as_trace(result.timeline)) + "\n")
     page = folder / "report.html"
     _write(page, render(result))
     return page
@@ -93,9 +96,10 @@ def _epochs(result: Result) -> str:
 
 def _timeline(result: Result) -> str:
     shown = result.timeline or {}
-    return timeline.draw_timeline(shown) + f"<p>{_text(timeline.describe(shown, result.history))}</p>"
+    return timeline.draw_timeline(shown) + f"<p>{_text(timeline.describe(shown, result.history) + TRACE)}</p>"
 
 
+TRACE = " Perfetto and chrome://tracing show the same span by span: report.trace.json."
 OF_THE_FIRST = "times, memory, and what was read, are those of the first"
 """What a report says where several trained together."""
 

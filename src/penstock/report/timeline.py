@@ -1,6 +1,6 @@
 """What overlapped with what, as a picture and in words: some batches from the middle of an epoch, a lane for each kind of work.
 
-In: a timeline (`penstock.feed.timeline`) and the history of the run. Out: SVG text, and sentences with the sums.
+In: a timeline (`penstock.feed.timeline`) and the history of the run. Out: SVG text, trace events, and sentences with the sums.
 """
 
 from __future__ import annotations
@@ -54,6 +54,23 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
     axes.grid(axis="x", alpha=0.25)
     axes.spines[["top", "right", "left"]].set_visible(False)
     return plots.as_svg(figure)
+
+
+def as_trace(timeline: dict[str, Any]) -> dict[str, Any]:
+    """The same as a file of trace events, which Perfetto and chrome://tracing show: a row for each thread, a bar for each span.
+
+    Source: Trace Event Format, "complete events".
+    """
+    named = [
+        {"name": LANES[stage][0], "cat": stage, "ph": "X", "ts": 1e6 * begin, "dur": 1e6 * (end - begin), "pid": 0, "tid": thread,
+         "args": {"batch": batch}}
+        for stage, batch, begin, end, thread in timeline["spans"]
+    ]  # fmt: skip
+    callers = {thread for stage, _, _, _, thread in timeline["spans"] if stage in ("train", "stall")}
+    threads = sorted({thread for *_, thread in timeline["spans"]})
+    names = {thread: "training" if thread in callers else f"loader {thread}" for thread in threads}
+    told = [{"name": "thread_name", "ph": "M", "pid": 0, "tid": thread, "args": {"name": name}} for thread, name in names.items()]
+    return {"traceEvents": told + named, "displayTimeUnit": "ms"}
 
 
 def describe(timeline: dict[str, Any], history: list[EpochRecord]) -> str:

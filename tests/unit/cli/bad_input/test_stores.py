@@ -274,7 +274,7 @@ def test_a_pipe_in_place_of_a_file(tmp_path, capfd):
 def test_links_in_the_folder_of_a_run_are_not_written_through(finished, store, tmp_path, capfd):
     folder, precious = shutil.copytree(finished, tmp_path / "run"), tmp_path / "precious"
     precious.write_text("diary")
-    for name in ("checkpoint.pt", "config.json", "report.html", "report.json"):
+    for name in ("checkpoint.pt", "config.json", "report.html", "report.json", "report.trace.json"):
         (folder / f".{name}.partial").symlink_to(precious)
     assert run(["train", str(store), "--out", str(folder), "--resume", "--epochs", "2"]) == 0
     (folder / ".lock").unlink()
