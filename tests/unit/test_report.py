@@ -112,7 +112,9 @@ def test_what_overlapped_is_a_picture_and_words(tmp_path):
         assert re.search(said, text), said
     traced = json.loads((tmp_path / "run" / "report.trace.json").read_text())["traceEvents"]
     spans = [(e["cat"], e["args"]["batch"], e["ts"], e["dur"], e["tid"]) for e in traced if e["ph"] == "X"]
-    assert spans == [(stage, batch, 1e6 * begin, 1e6 * (end - begin), thread) for stage, batch, begin, end, thread in timeline["spans"]]
+    assert spans == [
+        (stage, batch, round(1e6 * begin), round(1e6 * (end - begin)), thread) for stage, batch, begin, end, thread in timeline["spans"]
+    ]
     names = {e["tid"]: e["args"]["name"] for e in traced if e["ph"] == "M"}
     assert sorted(names.values())[-1] == "training"
     assert {names[thread] for stage, *_, thread in spans if stage in ("train", "stall")} == {"training"}

@@ -62,8 +62,8 @@ def as_trace(timeline: dict[str, Any]) -> dict[str, Any]:
     Source: Trace Event Format, "complete events".
     """
     named = [
-        {"name": LANES[stage][0], "cat": stage, "ph": "X", "ts": 1e6 * begin, "dur": 1e6 * (end - begin), "pid": 0, "tid": thread,
-         "args": {"batch": batch}}
+        {"name": LANES[stage][0], "cat": stage, "ph": "X", "pid": 0, "tid": thread, "ts": round(1e6 * begin),
+         "dur": round(1e6 * (end - begin)), "args": {"batch": batch}}
         for stage, batch, begin, end, thread in timeline["spans"]
     ]  # fmt: skip
     callers = {thread for stage, _, _, _, thread in timeline["spans"] if stage in ("train", "stall")}
