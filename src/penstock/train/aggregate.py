@@ -155,6 +155,8 @@ def of_aggregated(conv: nn.Module, x: Tensor) -> Tensor:
         return conv.nn(neighbors + (1 + conv.eps) * own)
     if not isinstance(conv, SAGEConv) or conv.aggr != "mean" or conv.project:
         raise NotSupportedError(f"{conv} does not begin by the mean or the sum of its neighbours' rows: of_aggregated takes none such")
-    out = conv.lin_l(neighbors)
-    out = out + conv.lin_r(own) if conv.root_weight else out
+    if conv.root_weight:  # one product in place of two, and no sum of them
+        out = F.linear(x, torch.cat([conv.lin_r.weight, conv.lin_l.weight], dim=1), conv.lin_l.bias)
+    else:
+        out = conv.lin_l(neighbors)
     return F.normalize(out, dim=-1) if conv.normalize else out
