@@ -25,7 +25,6 @@ from penstock.errors import (
     CorruptStoreError,
     DivergedError,
     MissingFieldError,
-    NotSupportedError,
     PipelineError,
     StateError,
     StoreError,
@@ -33,15 +32,12 @@ from penstock.errors import (
     argument,
 )
 from penstock.feed import NeighborLoader
-from penstock.inference.shelves import MemoryShelf
-from penstock.inference.steps import num_rows, run
 from penstock.inference.whole_graph import weights_digest
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
 from penstock.order.by_name import SPLIT
 from penstock.plan import Plan
 from penstock.store import Store
-from penstock.store.device_memory import peak_device_bytes
 from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.progress import hearing
 from penstock.store.results import refuse_in_store
@@ -49,8 +45,9 @@ from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.data import TrainingData, read_training_data
+from penstock.train.description import describe_data, describe_run
+from penstock.train.evaluation import Evaluation
 from penstock.train.folder import interrupts_wait, lock_folder, write_json
-from penstock.train.inference import Finish, infer_sampled, source_of, steps_of
 from penstock.train.learner import Learner, Outcome
 from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.parts import PartsStore, joined
@@ -60,12 +57,6 @@ from penstock.train.ranks import SAVE, STOP, Ranks
 CHECKPOINT = "checkpoint.pt"
 OF_EACH_PROCESS = {"num_workers", "torch_threads", "store", "recipe", "device", "checkpoint_every_s", *PLAN_SETTINGS} - {"order"}
 """Settings that may differ among processes that train together."""
-
-FROM_STATS = (
-    "cache_bytes", "list_bytes", "loaded_bytes", "weight_bytes", "disks", "memory", "device_bytes", "devices", "sampling",
-    "device_cache",
-)  # fmt: skip
-"""What a description says of the loader."""
 
 
 def train(
@@ -149,11 +140,6 @@ class _Run:
         ):  # torch counts cores, whatever time a container has on them
             torch.set_num_threads(config.torch_threads or cores)
         self.config, self.store, self.folder, self.observer, self.ranks = config, store, folder, observer, ranks
-        if ranks.num_ranks > 1 and config.evaluation == "full":
-            raise NotSupportedError(
-                f"{argument('evaluation', 'full')} is for one process, and these are {ranks.num_ranks}: leave it out; of a run that is "
-                f"done, one process predicts by all neighbours ({argument('resume', True)}, {argument('predictions', ...)})"
-            )
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
         plan = config.plan()
         if config.order is None and plan.order == "random" and isinstance(store, PartsStore):
@@ -165,14 +151,11 @@ class _Run:
         self._setup_s = 0.0  # before the first batch: finding out what is hot, filling caches
         self.data: TrainingData = read_training_data(store, config)
         self.learner = Learner(config, self.data, device, ranks)
+        self.evaluation = Evaluation(config, self.plan, self.learner, ranks, folder, observer.evaluating)
         self.history: list[EpochRecord] = []
         self.record = EpochRecord(0)
         self._under_way: deque[Outcome] = deque()
         self.best: dict[str, Any] = {"epoch": -1, "val": None, "test": None, "model": {}}
-
-    @property
-    def _is_sampled_evaluation(self) -> bool:
-        return self.config.is_sampled_evaluation or self.ranks.num_ranks > 1
 
     def _make_loader(self) -> NeighborLoader:
         config, device = self.config, self.learner.device
@@ -200,7 +183,7 @@ class _Run:
                 self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label: its score leaves them out")
         settings = self.folder / "config.json"
         is_new, before = self.ranks.from_first(lambda: self._begin(settings, resume))
-        self.observer.opened(self._describe_data())
+        self.observer.opened(describe_data(self.store, self.data))
         began = time.perf_counter()
         try:
             self.loader = self.ranks.agree(self._make_loader)
@@ -251,33 +234,12 @@ class _Run:
 
     def describe(self) -> dict[str, Any]:
         """What is trained on what, as plain values."""
-        model, stats = self.learner.model, self.loader.stats()
         return {
-            **self._describe_data(),
-            "model": f"{model.kind} ({type(model).__name__}, {sum(p.numel() for p in model.parameters()):,} weights)",
-            "num_workers": self.loader.num_workers,
-            "torch_threads": torch.get_num_threads(),
+            **describe_data(self.store, self.data),
+            **describe_run(self.config, self.plan, self.learner, self.loader),
             "setup_s": self._setup_s,
-            "plan": None if self.plan.is_plain and self.plan.device_policy is None else self.plan.as_dict(),
-            **{name: getattr(stats, name) for name in FROM_STATS},
-            "device_peak_bytes": peak_device_bytes(self.learner.device),
-            "evaluation": "sampled" if self._is_sampled_evaluation else "full",
+            "evaluation": "sampled" if self.evaluation.is_sampled else "full",
             "num_ranks": self.ranks.num_ranks,
-            "config": self.config.as_dict(),
-        }
-
-    def _describe_data(self) -> dict[str, Any]:
-        data = self.data
-        return {
-            "store": str(self.store.path),
-            "nodes": dict(data.graph.num_nodes),
-            "edges": {"/".join(e): csc.num_edges for e, csc in data.graph.adjacency.items()},
-            "features": {t: list(rows.shape) for t, rows in data.x.items()},
-            "aggregated": data.aggregated,
-            "target": data.target,
-            "split": data.split,
-            "parts": {part: int(ids.size) for part, ids in data.parts.items()},
-            "metric": data.task.metric,
         }
 
     def _train_epoch(self) -> None:
@@ -382,15 +344,9 @@ class _Run:
 
     def _evaluate(self) -> bool:
         """Compute val and test. Returns whether this is the best epoch so far."""
-        record, parts = self.record, self.data.parts
-        task, num_val, labels_of = self.data.task, parts["val"].size, self.data.labels_of
-        started = time.perf_counter()
+        record, started = self.record, time.perf_counter()
         self._save()  # all nodes' neighbours may take longer than the epoch did
-        digests = self._infer(np.concatenate([parts["val"], parts["test"]]), finish=task.digest)
-        if num_val:
-            record.val = _known(task.score_digest(digests[:num_val], labels_of(parts["val"])))
-        if parts["test"].size:
-            record.test = _known(task.score_digest(digests[num_val:], labels_of(parts["test"])))
+        record.val, record.test = self.evaluation.scores(self.loader)
         record.eval_s = time.perf_counter() - started
         if self.best["val"] is not None and (record.val is None or not record.val > self.best["val"]):
             return False
@@ -401,30 +357,8 @@ class _Run:
         """Return the class of every node of the target, see `Task.decide`; the weights are then the best by val, or the last."""
         if self.best["model"]:
             self.learner.model.load_state_dict(self.best["model"])
-        return self._infer(np.arange(self.data.graph.num_nodes[self.data.target]), finish=self.data.task.decide)
-
-    def _infer(self, nodes: np.ndarray, finish: Finish) -> np.ndarray:
-        data, model, done, ranks = self.data, self.learner.model, 0, self.ranks
-        is_sampled, steps = self._is_sampled_evaluation, []
-        if not is_sampled:
-            steps = steps_of(model, data.graph, data.prepare, finish)
-        total = nodes.size if is_sampled else num_rows(data.graph, steps, nodes.size)
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count * ranks.num_ranks
-            self.observer.evaluating(min(done, total), total)
-
-        model.eval()
-        if is_sampled:
-            beside = self.loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
-            return ranks.merge(infer_sampled(self.learner.forward, beside, advance=advance, finish=finish))
-        plan = Plan(huge_pages=self.plan.huge_pages and self.plan.host_memory is None)
-        with torch.no_grad():
-            return run(
-                source_of(model, data), steps, (data.target, nodes), MemoryShelf(self.folder), plan=plan,
-                num_workers=self.config.num_workers, device=self.learner.device, advance=advance,
-            )  # fmt: skip
+        data = self.data
+        return self.evaluation.rows(self.loader, np.arange(data.graph.num_nodes[data.target]), finish=data.task.decide)
 
     def _is_over(self) -> bool:
         """Whether early stopping says so."""
@@ -512,11 +446,6 @@ class _Loader(NeighborLoader):
     """Of a process that takes part in steps for which only others have a batch."""
 
     _ranks_wait = False
-
-
-def _known(score: float) -> float | None:
-    """None for what cannot be said, such as auc over one class."""
-    return None if math.isnan(score) else score
 
 
 def _score(value: Any) -> float | None:

@@ -1,0 +1,84 @@
+"""What a model gives for nodes in the middle of a run: over all neighbours, or over sampled ones, and scores of it.
+
+In: a learner, and the loader that it learns from. Out: a row per node, or val and test. Invariant: the loader and the state of the run stay
+what they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from penstock.errors import NotSupportedError, argument
+from penstock.feed import NeighborLoader
+from penstock.inference.shelves import MemoryShelf
+from penstock.inference.steps import num_rows, run
+from penstock.plan import Plan
+from penstock.train.config import TrainConfig
+from penstock.train.inference import Finish, infer_sampled, source_of, steps_of
+from penstock.train.learner import Learner
+from penstock.train.ranks import Ranks
+
+
+class Evaluation:
+    """See above.
+
+    Args:
+        config, plan: of the run; learner: what learns.
+        ranks: the processes that learn together: several share sampled batches out.
+        folder: for rows of layers that memory should not hold.
+        advance: told (rows done, rows in all).
+    Attributes:
+        is_sampled: over neighbourhoods as in training, with memory that does not grow with the graph.
+    """
+
+    def __init__(
+        self, config: TrainConfig, plan: Plan, learner: Learner, ranks: Ranks, folder: Path, advance: Callable[[int, int], None]
+    ) -> None:
+        if ranks.num_ranks > 1 and config.evaluation == "full":
+            raise NotSupportedError(
+                f"{argument('evaluation', 'full')} is for one process, and these are {ranks.num_ranks}: leave it out; of a run that is "
+                f"done, one process predicts by all neighbours ({argument('resume', True)}, {argument('predictions', ...)})"
+            )
+        self.is_sampled = config.is_sampled_evaluation or ranks.num_ranks > 1
+        self._learner, self._ranks, self._folder, self._advance = learner, ranks, folder, advance
+        self._num_workers = config.num_workers
+        self._plan = Plan(huge_pages=plan.huge_pages and plan.host_memory is None)
+
+    def scores(self, loader: NeighborLoader) -> tuple[float | None, float | None]:
+        """Return (val, test); None without such nodes, and for what cannot be said, such as auc over one class."""
+        data = self._learner.data
+        parts = [data.parts[part] for part in ("val", "test")]
+        digests = self.rows(loader, np.concatenate(parts), finish=data.task.digest)
+        of_parts = zip(np.split(digests, [parts[0].size]), parts, strict=True)
+        val, test = (data.task.score_digest(ours, data.labels_of(ids)) for ours, ids in of_parts)
+        return _known(val), _known(test)
+
+    def rows(self, loader: NeighborLoader, nodes: np.ndarray, finish: Finish) -> np.ndarray:
+        """Return what `finish` makes of the logits of nodes of the target, in their order; each process has all."""
+        data, model, ranks, done = self._learner.data, self._learner.model, self._ranks, 0
+        steps = [] if self.is_sampled else steps_of(model, data.graph, data.prepare, finish)
+        total = nodes.size if self.is_sampled else num_rows(data.graph, steps, nodes.size)
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count * ranks.num_ranks
+            self._advance(min(done, total), total)
+
+        model.eval()
+        if self.is_sampled:
+            beside = loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
+            return ranks.merge(infer_sampled(self._learner.forward, beside, advance=advance, finish=finish))
+        with torch.no_grad():
+            return run(
+                source_of(model, data), steps, (data.target, nodes), MemoryShelf(self._folder), plan=self._plan,
+                num_workers=self._num_workers, device=self._learner.device, advance=advance,
+            )  # fmt: skip
+
+
+def _known(score: float) -> float | None:
+    return None if math.isnan(score) else score
