@@ -58,7 +58,7 @@ class Sizes:
     Attributes:
         table, copied: bytes of the table of rows, of a copy. read: bytes of a launch. launches: in a timing.
         rows: sizes of rows, in bytes. shares: of the multiprocessors, tried for `shared_rows`. hits: in percent.
-        nodes, edges, dim, fanouts, batch, steps: of the graph that the step is of; steps in a timing.
+        nodes, edges, dim, fanouts, batch, steps: of the graph that the step is of; steps in a timing. slices: bytes, see `Bench.in_slices`.
     """
 
     table: int = 8 * GIB
@@ -77,11 +77,13 @@ class Sizes:
     fanouts: tuple[int, ...] = (15, 10, 5)
     batch: int = 8000
     steps: int = 20
+    slices: tuple[int, ...] = (1 << 20, 4 << 20, 16 << 20)
 
 
 TOY = Sizes(
     table=1 << 16, copied=1 << 14, read=1 << 12, launches=2, rounds=1, rows=(64, 258, 512), shared_rows=(512,), shares=(SHARE, 1.0),
     cached_rows=(512,), hits=(0, 90, 100), nodes=200, edges=800, dim=8, fanouts=(2, 2), batch=8, steps=2,
+    slices=(1 << 11,),
 )  # fmt: skip
 PIECES = ("link", "registered", "device", "cache", "step")
 
@@ -272,8 +274,11 @@ class Bench:
         rates: dict[str, list[float]] = {}
         alone: dict[str, str] = {}
 
+        slices = {f"{AT_MOST}, {size / 2**20:.3g} MiB at a time": size for size in sizes.slices}
+        programs |= dict.fromkeys(slices, programs[AT_MOST])
+
         def beside(name: str, steps: Callable[[], None], count: int, alone_s: float) -> float:
-            took, rate = self.beside(steps, count, alone_s)
+            took, rate = self.beside(steps, count, alone_s, slices.get(name.removeprefix(RECORDED)))
             rates.setdefault(name, []).append(rate)
             return took
 
@@ -295,15 +300,17 @@ class Bench:
             "programs": programs,
         }  # fmt: skip
 
-    def beside(self, steps: Callable[[], None], programs: int, alone_s: float) -> tuple[float, float]:
-        """(seconds of the steps, gigabytes a second of what was read in that time) with a gather on another stream all the time."""
+    def beside(self, steps: Callable[[], None], programs: int, alone_s: float, size: int | None) -> tuple[float, float]:
+        """(seconds of the steps, gigabytes a second of what was read in that time) with a gather on another stream all the time; `size`:
+        bytes that its programs read before others take their places, None: all."""
         row_bytes, device = 512, self.device
         tier = self.tier(row_bytes, programs)
         sets = id_sets(tier.num_rows, self.sizes.read // row_bytes, self.sizes.launches, device)
         out = torch.empty(sets[0].numel() * row_bytes, dtype=torch.uint8, device=device)
+        reads = [partial(tier.submit, ids, [out], None) if size is None else self.in_slices(tier, ids, out, size) for ids in sets]
         synchronize(device)
         if device.type == "cpu":
-            tier.submit(sets[0], [out], None)
+            reads[0]()
             return seconds(steps, device), 1.0
         stream, per_launch = torch.cuda.Stream(device), max(1e-3, out.numel() / 20e9)  # tiny ones, at toy size, would be thousands
         num_launches = 2 + int(1.5 * alone_s / per_launch)
@@ -312,7 +319,7 @@ class Bench:
             with torch.cuda.stream(stream):
                 marks[0].record()
                 for number in range(num_launches):
-                    tier.submit(sets[number % len(sets)], [out], None)
+                    reads[number % len(reads)]()
                     marks[number + 1].record()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
@@ -326,6 +333,25 @@ class Bench:
                 done = sum(1 for mark in marks[1:] if begin.elapsed_time(mark) >= 0 and mark.elapsed_time(end) >= 0)
                 return took, out.numel() * done / 1e9 / took
             num_launches *= 2
+
+    def in_slices(self, tier: PinnedTier, ids: torch.Tensor, out: torch.Tensor, size: int) -> Callable[[], None]:
+        """A read by a launch for each so many bytes, all of them one graph: between two of them the multiprocessors that read are free for
+        blocks of others that wait for them, such as those of a product that fills the device exactly once."""
+        (row_bytes,), order = tier.row_bytes, tier.order_of(ids)
+        order = torch.arange(ids.numel(), dtype=torch.int32, device=self.device) if order is None else order
+
+        def read() -> None:
+            for some in order.split(max(1, size // row_bytes)):
+                gather_rows(tier.buffers[0], row_bytes, ids, out, order=some, max_programs=tier.max_programs)
+
+        read()
+        self.check(tier.buffers[0], row_bytes, ids, out)
+        if self.device.type == "cpu":
+            return read
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            read()
+        return graph.replay
 
 
 def repeat(work: Callable[[], object], times: int) -> None:

@@ -131,6 +131,10 @@ def test_rows_come_in_any_order(count, device):
 
     for read in (gathered, moved, lambda how: fused(how, False), lambda how: fused(how, True)):
         assert torch.equal(read({}), read({"order": order}))
+    out = poisoned_on(device, count * row_bytes)
+    for some in order.split(70):  # a part of them at a time
+        gather_rows.gather_rows(there["table"], row_bytes, there["ids"], out, order=some, max_programs=3)
+    assert torch.equal(out, gathered({}))
     assert int(num_hits) == 4 * np.count_nonzero(slots[ids] >= 0)
     again = torch.zeros_like(order)  # no permutation: one row is read again and again, and no other
     for read in (gathered, moved, lambda how: fused(how, False), lambda how: fused(how, True)):

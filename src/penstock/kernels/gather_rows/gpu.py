@@ -48,15 +48,15 @@ def gather_rows(
         row_bytes: bytes of a row.
         ids: int64[n] or int32[n] on the device, in range.
         out: uint8[n * row_bytes] on the device, contiguous.
-        order: int32[n] on the device, a permutation: which of the ids is read first, and so on; None: as they stand.
+        order: int32[m] on the device, distinct numbers from 0 to n - 1: which of the ids are read, the first one first; None: all, as they
+            stand.
         max_programs: that copy at the same time, over the link; each goes over several pieces. None: the table is in the device's own
             memory, and any number may.
     """
-    if ids.numel() == 0 or row_bytes == 0:
+    num_rows = ids.numel() if order is None else order.numel()
+    if num_rows == 0 or row_bytes == 0:
         return
     addresses = addresses_of(out.device, table, ids, out, ids if order is None else order)
     layout = layout_of(row_bytes, addresses[0], addresses[2], is_far=max_programs is not None)
-    num_programs = min(MAX_PROGRAMS if max_programs is None else max_programs, cdiv(ids.numel(), layout["ROWS"]))
-    launch(
-        _gather_rows, num_programs, out.device, *addresses, ids.numel(), HAS_ORDER=order is not None, INTEGER=integer_of(ids), **layout
-    )  # fmt: skip
+    num_programs = min(MAX_PROGRAMS if max_programs is None else max_programs, cdiv(num_rows, layout["ROWS"]))
+    launch(_gather_rows, num_programs, out.device, *addresses, num_rows, HAS_ORDER=order is not None, INTEGER=integer_of(ids), **layout)
