@@ -53,7 +53,8 @@ class CSC:
         times: int32 or int64[num_edges], when edges came, in that order within each list (see `penstock.sample.times`); None: always.
         by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None where they lie in it.
         told: of a partition, the fingerprint of the `indices`, which are elsewhere: those here are all -1, and `lists` reads them.
-        numbers: of a partition, the tier whose rows are the `edge_ids`; None where there are none.
+        numbers: of a partition, the `edge_ids`, which are elsewhere (`penstock.store.tiers.Elements`); None where there are none.
+        are_edges: of a partition, (int64[n] sources, int64[n] targets) -> bool[n], whether they are edges; None elsewhere.
     """
 
     indptr: np.ndarray
@@ -66,6 +67,7 @@ class CSC:
     by_time: np.ndarray | None = None
     told: str | None = None
     numbers: Any = None
+    are_edges: Any = None
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
         """int64[n]: lengths of the lists of some nodes."""

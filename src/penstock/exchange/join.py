@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,11 +26,12 @@ from penstock.exchange import wire
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.remote import RemoteTier
 from penstock.exchange.server import Server
-from penstock.exchange.tables import NEIGHBORS, NUMBERS, Table, tables_of
+from penstock.exchange.tables import NEIGHBORS, NUMBERS, PAIRS, Table, tables_of
 from penstock.partition import Book, Part
 from penstock.partition.part import num_parts_at
-from penstock.records import Graph, NodeType
+from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.lists import TierLists
+from penstock.store.tiers import Elements
 
 logger = logging.getLogger("penstock")
 
@@ -74,11 +76,20 @@ class PartitionedGraph:
 
     def graph(self) -> Graph:
         """The topology: row pointers here, neighbours with their owners."""
-        graph, tiers = self.part.graph(), self.tiers
-        adjacency = {
-            e: replace(csc, lists=TierLists(tiers[NEIGHBORS, e]), numbers=tiers.get((NUMBERS, e))) for e, csc in graph.adjacency.items()
-        }
+        graph, adjacency = self.part.graph(), {}
+        for e, csc in graph.adjacency.items():
+            numbers = self.elements(NUMBERS, e) if (NUMBERS, e) in self.tiers else None
+            are_edges = partial(self._are_edges, e) if (PAIRS, e) in self.tiers else None
+            adjacency[e] = replace(csc, lists=TierLists(self.tiers[NEIGHBORS, e]), numbers=numbers, are_edges=are_edges)
         return replace(graph, adjacency=adjacency)
+
+    def elements(self, what: str, key: NodeType | EdgeType) -> Elements:
+        """A table of single numbers as a vector."""
+        return Elements(self.tiers[what, key], self.tables[what, key].arrays[0].dtype)
+
+    def _are_edges(self, edge_type: EdgeType, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """bool[n]: whether pairs of nodes are edges of a type."""
+        return Elements(self.tiers[PAIRS, edge_type], np.bool_)[targets * self.num_nodes[edge_type[0]] + sources]
 
     def close(self, *, wait: bool = True) -> None:
         """Ask for nothing more; `wait` until nobody asks this process, then end. Harmless when repeated.

@@ -1,7 +1,7 @@
 """What a part gives to the others: tables of rows, numbered as in the whole graph.
 
-In: a part. Out: a table for each type that has fields, and for the neighbours of each edge type. Invariant: every part of a partition has
-the same tables in the same order, so that a number says which is meant.
+In: a part. Out: a table for each type that has fields, for the neighbours of each edge type, and for which pairs of nodes it joins.
+Invariant: every part of a partition has the same tables in the same order, so that a number says which is meant.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import numpy as np
 
 from penstock.errors import UsageError
 from penstock.exchange import wire
+from penstock.exchange.pairs import MOST_PAIRS, PairShares, PairTier, PartLists
 from penstock.partition import Part, Shares
 from penstock.records import EdgeType, NodeType, index_dtype
 from penstock.store.format import ArraySpec
 from penstock.store.tiers import MappedTier, Tier
 
-NEIGHBORS, NUMBERS, FIELDS = "neighbors", "numbers", "fields"
+NEIGHBORS, NUMBERS, FIELDS, PAIRS = "neighbors", "numbers", "fields", "pairs"
 
 Key = tuple[str, NodeType | EdgeType]
 """(FIELDS, type): the fields of its nodes or edges; (NEIGHBORS, edge type): the sources of its edges; (NUMBERS, edge type): the user's
-numbers of them. Edges are rows by their positions."""
+numbers of them; (PAIRS, edge type): which pairs of nodes are edges. Edges are rows by their positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,14 @@ class Table:
         key: which.
         arrays: this part's rows, per field. shares: whose the rows of the whole graph are.
         fields: name -> what is known of it, in the order of the arrays; empty for lists.
+        lists: of (PAIRS, ...), this part's, from which rows are made in place of arrays.
     """
 
     key: Key
     arrays: list[np.ndarray]
     shares: Shares
     fields: dict[str, ArraySpec]
+    lists: PartLists | None = None
 
     @property
     def id_dtype(self) -> np.dtype[Any]:
@@ -48,7 +51,7 @@ class Table:
 
     def tier(self) -> Tier:
         """This part's rows, by their numbers in it; with counts of its own."""
-        return MappedTier(self.arrays, "own part")
+        return MappedTier(self.arrays, "own part") if self.lists is None else PairTier(self.lists)
 
     def answer(self, rows: np.ndarray, part: int) -> Iterator[list[np.ndarray]]:
         """Yield rows of this part, by their numbers in the whole graph, in pieces (see `wire`): per field uint8[n * row_bytes], memory that
@@ -71,8 +74,11 @@ def tables_of(part: Part) -> list[Table]:
         if nodes.fields:
             tables.append(Table((FIELDS, node_type), part.rows(nodes.fields), part.books[node_type], nodes.fields))
     for edge_type, edges in part.manifest.edges.items():
-        shares = part.shares(edge_type)
-        tables.append(Table((NEIGHBORS, edge_type), [part.map(edges.indices)], shares, {}))
+        shares, neighbors = part.shares(edge_type), part.map(edges.indices)
+        tables.append(Table((NEIGHBORS, edge_type), [neighbors], shares, {}))
+        pairs = PairShares(shares.book, part.manifest.nodes[edge_type[0]].num_nodes)
+        if pairs.num_rows < MOST_PAIRS:
+            tables.append(Table((PAIRS, edge_type), [], pairs, {}, PartLists(shares.list_ptr, neighbors, pairs.num_sources)))
         if edges.edge_id is not None:
             tables.append(Table((NUMBERS, edge_type), [part.map(edges.edge_id)], shares, {}))
         if edges.fields:

@@ -5,22 +5,25 @@ In: a `PartitionedGraph`. Out: a graph whose lists, and tables whose rows, lie w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import numpy as np
+import torch
 
 from penstock.errors import NotSupportedError
 from penstock.exchange import PartitionedGraph
-from penstock.exchange.tables import FIELDS
+from penstock.exchange.tables import FIELDS, NEIGHBORS
 from penstock.feed.inputs.arrays import PYG_EDGE_NAMES, ArrayInput
-from penstock.feed.links import Ends
+from penstock.feed.inputs.base import no_such_label
+from penstock.feed.links import EdgeEnds, Ends
 from penstock.gather import RowKind, TieredTable
 from penstock.partition import Book
 from penstock.records import EdgeType, NodeType
 from penstock.sample.times import Timestamps
 from penstock.sample.weights import Weights
 from penstock.store.format import BFLOAT16
+from penstock.store.tiers import Elements
 
 
 class PartsInput(ArrayInput):
@@ -48,9 +51,24 @@ class PartsInput(ArrayInput):
                 found[key] = TieredTable(self.parts.tiers[what, key], kinds)
         return found
 
-    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
-        """Not here."""
-        self._refuse("links", "load them from a store")
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, Elements | None]:
+        """In CSC order; ends and numbers are read from their owners, for the links of a batch when it begins."""
+        csc = self.graph.adjacency[edge_type]
+        return EdgeEnds(edge_type, csc, self.graph.num_nodes[edge_type[0]], self.parts.elements(NEIGHBORS, edge_type)), csc.numbers
+
+    def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
+        """Read with the other fields of the edges."""
+        table = self.tables().get(edge_type)
+        kinds = {} if table is None else {kind.name: number for number, kind in enumerate(table.kinds)}
+        if table is None or name not in kinds:
+            raise no_such_label(edge_type, name, kinds)
+        number = kinds[name]
+
+        def read(numbers: np.ndarray) -> torch.Tensor:
+            rows = torch.from_numpy(table.submit(numbers, are_distinct=False).wait()[number])
+            return rows.view(torch.bfloat16) if table.kinds[number].is_bfloat16 else rows
+
+        return read
 
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """Not here."""
