@@ -54,6 +54,7 @@ class CSC:
         by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None where they lie in it.
         told: of a partition, the fingerprint of the `indices`, which are elsewhere: those here are all -1, and `lists` reads them.
         numbers: of a partition, the `edge_ids`, which are elsewhere (`penstock.store.tiers.Elements`); None where there are none.
+        draws: of a partition whose lists are drawn of by weight, by who has them: see `penstock.exchange.draws`; None elsewhere.
         are_edges: of a partition, (int64[n] sources, int64[n] targets) -> bool[n], whether they are edges; None elsewhere.
     """
 
@@ -68,6 +69,7 @@ class CSC:
     told: str | None = None
     numbers: Any = None
     are_edges: Any = None
+    draws: Any = None
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
         """int64[n]: lengths of the lists of some nodes."""
