@@ -11,6 +11,7 @@ from penstock.errors import InputError, MissingFieldError, NotSupportedError, Ti
 from penstock.exchange import pairs, tables
 from penstock.exchange.pairs import PairShares, PairTier, PartLists
 from penstock.exchange.tables import NEIGHBORS, NUMBERS, PAIRS
+from penstock.feed import link_arguments
 from penstock.partition import EdgesByPlace, make_book
 from penstock.records import EDGE
 from penstock.sample import negatives
@@ -129,6 +130,14 @@ def test_a_state_goes_either_way(stores, parts):
     assert [rest(stores["plain"], state) for state in states] == [expected] * 3
     state = half(stores["plain"])
     assert on_all(parts["plain", 2], 2, lambda graph: rest(graph, state)) == [expected] * 2
+
+
+def test_a_warning_of_answers_among_the_edges(parts, caplog):
+    for given, is_said in ((GIVEN, False), (homogeneous_data().edge_index[:, :50], True), (None, True)):
+        caplog.clear()
+        link_arguments._warn_of_leaks.cache_clear()
+        on_all(parts["plain", 2], 2, lambda graph, given=given: make(graph, edge_label_index=given))
+        assert ("exclude_links='reverse' leaves them" in caplog.text) == is_said
 
 
 def test_negatives_that_take_many_attempts(stores, parts, monkeypatch):

@@ -23,13 +23,14 @@ import xxhash
 
 from penstock.errors import StoreError, TierError, UsageError, reason_of
 from penstock.exchange import wire
+from penstock.exchange.draws import DrawTable, RemoteDraws
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.remote import RemoteTier
 from penstock.exchange.server import Server
-from penstock.exchange.tables import NEIGHBORS, NUMBERS, PAIRS, Table, tables_of
+from penstock.exchange.tables import NEIGHBORS, NUMBERS, PAIRS, Key, Table, draws_by, sums_of, tables_of
 from penstock.partition import Book, Part
 from penstock.partition.part import num_parts_at
-from penstock.records import EdgeType, Graph, NodeType
+from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.sample.lists import TierLists
 from penstock.store.tiers import Elements
 
@@ -49,11 +50,15 @@ class PartitionedGraph:
         tables, tiers: by key (see `penstock.exchange.tables`), what is known of rows, and what reads them, whoever has them.
     """
 
-    def __init__(self, part: Part, tables: list[Table], rank: int, peers: Sequence[Peer], server: Server) -> None:
+    def __init__(self, part: Part, tables: Sequence[Table | DrawTable], rank: int, peers: Sequence[Peer], server: Server) -> None:
         self.part, self.rank, self.num_ranks, self._peers, self._server = part, rank, len(peers), peers, server
         nearest = [self._ask_for(p) for p in range(part.num_parts)]
-        self.tiers = {table.key: RemoteTier(table, number, part.number, nearest) for number, table in enumerate(tables)}
-        self.tables = {table.key: table for table in tables}
+        self.tables, self.tiers, self._draws = dict[Key, Table](), dict[Key, RemoteTier](), dict[Key, RemoteDraws]()
+        for number, table in enumerate(tables):
+            if isinstance(table, DrawTable):
+                self._draws[table.key] = RemoteDraws(table.lists, number, nearest)
+            else:
+                self.tables[table.key], self.tiers[table.key] = table, RemoteTier(table, number, part.number, nearest)
         self._pid = os.getpid()
         self._finalizer = weakref.finalize(self, _end, server, peers, self._pid)
 
@@ -86,6 +91,14 @@ class PartitionedGraph:
     def elements(self, what: str, key: NodeType | EdgeType) -> Elements:
         """A table of single numbers as a vector."""
         return Elements(self.tiers[what, key], self.tables[what, key].arrays[0].dtype)
+
+    def weighed(self, edge_type: EdgeType, csc: CSC, name: str) -> CSC:
+        """The lists of an edge type, drawn of by a field of their edges; TierError, or InputError of this part's, where these are none."""
+        sums, book = Elements(self.tiers[sums_of(name), edge_type], np.int64), self.books[edge_type[2]]
+        nodes = np.flatnonzero(np.diff(csc.indptr))
+        _, firsts = np.unique(book.owners(nodes), return_index=True)
+        _ = sums[csc.indptr[nodes[firsts]]]  # now, not in a batch: one of each part, which makes them all
+        return replace(csc, sums=sums, draws=self._draws[draws_by(name), edge_type])
 
     def _are_edges(self, edge_type: EdgeType, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """bool[n]: whether pairs of nodes are edges of a type."""

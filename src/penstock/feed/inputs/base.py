@@ -20,7 +20,7 @@ from penstock.gather import TieredTable
 from penstock.records import EDGE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps
-from penstock.sample.weights import Weights
+from penstock.sample.weights import Weights, with_weights
 
 if TYPE_CHECKING:
     from penstock.partition import Book
@@ -113,6 +113,10 @@ class Input(ABC):
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """The weights of edges of that name, by edge type."""
         raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
+
+    def weighted(self, name: str) -> Graph:
+        """The topology, with lists drawn of by weight."""
+        return with_weights(self.graph, self.weights(name))
 
     @abstractmethod
     def times(self, name: str) -> Timestamps:

@@ -6,6 +6,7 @@ In: a `PartitionedGraph`. Out: a graph whose lists, and tables whose rows, lie w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
@@ -19,9 +20,9 @@ from penstock.feed.inputs.base import no_such_label
 from penstock.feed.links import EdgeEnds, Ends
 from penstock.gather import RowKind, TieredTable
 from penstock.partition import Book
-from penstock.records import EdgeType, NodeType
+from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.times import Timestamps
-from penstock.sample.weights import Weights
+from penstock.sample.weights import choose_weights, label_of, weights_are_none
 from penstock.store.format import BFLOAT16
 from penstock.store.tiers import Elements
 
@@ -70,9 +71,18 @@ class PartsInput(ArrayInput):
 
         return read
 
-    def weights(self, name: str) -> dict[EdgeType, Weights]:
-        """Not here."""
-        self._refuse(f"weight_attr={name!r}", "leave it out")
+    def weighted(self, name: str) -> Graph:
+        """Those who have the lists draw of them."""
+        fields = {e: edges.fields for e, edges in self.parts.part.manifest.edges.items()}
+        adjacency = dict(self.graph.adjacency)
+        for edge_type, stored in choose_weights(
+            {e: {each: each for each in of} for e, of in fields.items()}, name, str(self.parts.part.path)
+        ).items():
+            spec, csc = fields[edge_type][stored], adjacency[edge_type]
+            if len(spec.shape) > 1:
+                raise weights_are_none(label_of(name, edge_type), csc.num_edges, spec.storage_dtype, (csc.num_edges, *spec.shape[1:]))
+            adjacency[edge_type] = self.parts.weighed(edge_type, csc, stored)
+        return replace(self.graph, adjacency=adjacency)
 
     def times(self, name: str) -> Timestamps:
         """Not here."""
