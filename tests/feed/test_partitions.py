@@ -185,7 +185,6 @@ def test_what_reads_all_edges_is_refused(stores, parts):
         for options, match in (
             (dict(order="proximity"), "an order by proximity or community reads all neighbour lists"),
             (dict(plan=Plan(policy="inclusion", cache="10%")), "inclusion probability reads all neighbour lists"),
-            (dict(time_attr="time"), "time_attr='time': each process of a partition has a part of the edges only"),
         ):
             with pytest.raises(NotSupportedError, match=match):
                 make(graph, "plain", **options)

@@ -1,5 +1,8 @@
 """Loaders by weight over the parts of a partition: whoever has a list draws of it, and the batches are those of the whole store."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,12 +11,12 @@ import penstock
 from penstock import LinkNeighborLoader, NeighborLoader, Plan
 from penstock.errors import CorruptStoreError, InputError, MissingFieldError, TierError
 from penstock.exchange import draws, wire
-from penstock.exchange.draws import SumsTier, WeighedLists
+from penstock.exchange.draws import OwnLists, SumsTier
 from penstock.exchange.tables import sums_of
 from penstock.partition import EdgeShares, make_book
 from penstock.records import EDGE
 from penstock.sample.draws import Draw, Frontier
-from penstock.sample.weights import Weights
+from penstock.sample.weights import Weights, weigh
 from tests.feed.inputs import homogeneous_data, typed_data
 from tests.feed.links import WRITES
 from tests.partitions import cut, on_all, random_owners
@@ -141,7 +144,7 @@ def test_what_are_no_weights(stores, tmp_path):
     data = weighed_data()
     data.edge_weight[data.edge_index[1] == 8] = -1.5
     data.pairs = torch.zeros(3500, 2)
-    owners = {"node": (np.arange(300) < 20).astype(np.int16)}
+    owners = {"node": np.isin(np.arange(300), np.arange(5, 20)).astype(np.int16)}
     store = penstock.ingest(data, tmp_path / "store")
     with pytest.raises(InputError) as of_store:
         make(store)
@@ -168,7 +171,7 @@ def lists_of(part):
     """Of nodes 0 to 3, of which 1 and 3 are in part 1, with 2 edges each."""
     indptr, book = np.arange(5) * 2, make_book(np.array([0, 1, 0, 1]), 2)
     shares, weights = EdgeShares(indptr, np.array([0, 2, 4]), book), Weights(np.array([1.0, 2.0, 0.0, 4.0]), by_position=True)
-    return WeighedLists(EDGE, 9, shares, part, np.arange(4, dtype=np.int32), lambda: weights)
+    return OwnLists(EDGE, 9, shares, part, np.arange(4, dtype=np.int32), lambda csc: weigh(EDGE, csc, weights))
 
 
 HOW = Draw(-1, False, False, np.array([3, 2**64 - 1], np.uint64), 7, 1, 2)
@@ -183,14 +186,17 @@ def test_lists_of_others_are_not_drawn_of():
 
 
 def test_questions():
-    for copies in (None, np.array([2, 0, 9])):
-        how, lists = draws.from_numbers(draws.to_numbers(HOW, Frontier(np.array([4, 5, 6]), copies)))
-        assert lists.nodes.tolist() == [4, 5, 6]
-        assert (None if copies is None else copies.tolist()) == (None if lists.copies is None else lists.copies.tolist())
+    def as_list(numbers):
+        return None if numbers is None else numbers.tolist()
+
+    nodes, other = np.array([4, 5, 6]), np.array([2, 0, 9])
+    for copies, until in itertools.product((None, other), (None, other - 7)):
+        how, lists = draws.from_numbers(draws.to_numbers(replace(HOW, takes_last=until is None), Frontier(nodes, copies, until)))
+        assert [*map(as_list, (lists.nodes, lists.copies, lists.until))] == [*map(as_list, (nodes, copies, until))]
         assert how.key.tolist() == HOW.key.tolist()
-        assert (how.fanout, how.replace, how.batch, how.hop, how.number) == (-1, False, 7, 1, 2)
-    for numbers in (np.arange(7), np.arange(9)):
-        with pytest.raises(InputError, match=r"a question of \d numbers: are all processes of one version"):
+        assert (how.fanout, how.replace, how.takes_last, how.batch, how.hop, how.number) == (-1, False, until is None, 7, 1, 2)
+    for numbers in (np.arange(9), np.arange(2, 14)):
+        with pytest.raises(InputError, match=r"a question of \d+ numbers: are all processes of one version"):
             draws.from_numbers(numbers)
 
 

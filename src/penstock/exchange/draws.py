@@ -1,11 +1,11 @@
-"""Draws by weight among lists of other parts: whoever has a list draws of it.
+"""Draws by weight or by time among lists of other parts: whoever has a list draws of it.
 
 In: nodes, and what is drawn of each. Out: positions. Invariant: those of the whole graph, for a draw depends on its list and a counter, and
-nobody's order of work. So a list costs 8 bytes to ask for and 4 an edge drawn, however long it is, and each process keeps the running sums
-of its own part. Source: DistDGLv2 5.5.1, which has all draws made so.
+nobody's order of work. So a list costs 8 bytes to ask for (16 with its tree's number, 24 by time) and 4 an edge drawn, however long it is,
+and each process keeps the running sums, or the order of time, of its own part. Source: DistDGLv2 5.5.1, which has all draws made so.
 
-A question is int64 numbers: fanout, replace, key (2), batch, hop, number of the edge type, whether copies follow; nodes; copies. The answer
-is a slot for each edge that a list may give, node after node: which of its edges was drawn, or NONE.
+A question is int64 numbers: fanout, replace, takes_last, key (2), batch, hop, number of the edge type, whether copies follow, and times;
+nodes; these. The answer is a slot for each edge that a list may give, node after node: which of its edges was drawn, or NONE.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ from penstock.kernels.sample_weighted import cpu as weighted
 from penstock.partition import EdgeShares
 from penstock.records import CSC, EdgeType, index_dtype
 from penstock.sample.draws import Draw, Frontier, MakeRoom, draw_positions
-from penstock.sample.weights import Weights, weigh
 from penstock.sample.workspace import Scratch
 from penstock.store.tiers import Deferred, Read, TierStats
 from penstock.store.tiers.tier import check_rows
 from penstock.threads import Guard
 
 NONE = -1
-_HEADER = 8
+_HEADER = 10
 
 
 def to_numbers(how: Draw, lists: Frontier) -> np.ndarray:
     """int64[...]: a question."""
-    header = [how.fanout, how.replace, *how.key.view(np.int64), how.batch, how.hop, how.number, lists.copies is not None]
-    copies = [] if lists.copies is None else [lists.copies]
-    return np.concatenate([np.array(header, np.int64), lists.nodes, *copies]).astype("<i8", copy=False)
+    place = how.batch, how.hop, how.number, lists.copies is not None, lists.until is not None
+    header = np.array([how.fanout, how.replace, how.takes_last, *how.key.view(np.int64), *place], np.int64)
+    given = [each for each in (lists.nodes, lists.copies, lists.until) if each is not None]
+    return np.concatenate([header, *given]).astype("<i8", copy=False)
 
 
 def from_numbers(numbers: np.ndarray) -> tuple[Draw, Frontier]:
     """What `to_numbers` was given; InputError where it was given nothing such."""
     header, rest = numbers[:_HEADER], numbers[_HEADER:]
-    has_copies = bool(header[-1:].any())
-    if header.size < _HEADER or (has_copies and rest.size % 2):
+    num_given = 1 + int(np.count_nonzero(header[-2:]))
+    if header.size < _HEADER or rest.size % num_given:
         raise InputError(f"a question of {numbers.size} numbers: are all processes of one version?")
-    fanout, replace, _, _, batch, hop, number, _ = header.tolist()
-    nodes, copies = (rest[: rest.size // 2], rest[rest.size // 2 :]) if has_copies else (rest, None)
-    return Draw(fanout, bool(replace), False, header[2:4].view(np.uint64), batch, hop, number), Frontier(nodes, copies)
+    fanout, replace, takes_last, _, _, batch, hop, number, has_copies, has_until = header.tolist()
+    given = iter(rest.reshape(num_given, -1))
+    lists = Frontier(next(given), next(given) if has_copies else None, next(given) if has_until else None)
+    return Draw(fanout, bool(replace), bool(takes_last), header[3:5].view(np.uint64), batch, hop, number), lists
 
 
 def most_drawn(how: Draw, degrees: np.ndarray) -> np.ndarray:
@@ -68,7 +69,7 @@ class DrawTable:
     """
 
     key: tuple[str, EdgeType]
-    lists: WeighedLists
+    lists: OwnLists
 
     id_dtype: ClassVar[np.dtype[Any]] = np.dtype("<i8")
 
@@ -80,21 +81,21 @@ class DrawTable:
             yield [slots[first : first + step].view(np.uint8)]
 
 
-class WeighedLists:
-    """This part's lists of an edge type with the running sums of a field of their edges, made when somebody first asks.
+class OwnLists:
+    """This part's lists of an edge type with what draws by a field look at, made when somebody first asks.
 
     Args:
         edge_type: which. num_src: nodes that its edges may come from.
         shares: whose the edges are. part: this one.
         neighbors: int[edges of this part].
-        weights: gives those of these edges.
+        prepare: gives the lists with it.
     """
 
     def __init__(
-        self, edge_type: EdgeType, num_src: int, shares: EdgeShares, part: int, neighbors: np.ndarray, weights: Callable[[], Weights]
+        self, edge_type: EdgeType, num_src: int, shares: EdgeShares, part: int, neighbors: np.ndarray, prepare: Callable[[CSC], CSC]
     ) -> None:
         self.edge_type, self.shares, self.part, self._num_src = edge_type, shares, part, num_src
-        self._neighbors, self._weights, self._guard = neighbors, weights, Guard()
+        self._neighbors, self._prepare, self._guard = neighbors, prepare, Guard()
         self._csc: CSC | None = None
 
     @property
@@ -106,7 +107,11 @@ class WeighedLists:
     def resident_bytes(self) -> int:
         """Memory of what was made."""
         csc = self._csc
-        return 0 if csc is None else sum(array.nbytes for array in (csc.indptr, csc.sums, csc.guide) if array is not None)
+        return (
+            0
+            if csc is None
+            else sum(array.nbytes for array in (csc.indptr, csc.sums, csc.guide, csc.times, csc.by_time) if array is not None)
+        )
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -114,13 +119,13 @@ class WeighedLists:
         return np.dtype(index_dtype(self.shares.num_rows)).newbyteorder("<")
 
     def csc(self) -> CSC:
-        """Those lists, of all nodes: lists of others are empty. 8.5 bytes an edge of this part and 8 a node."""
+        """Those lists, of all nodes: lists of others are empty. 8 bytes a node, beside what is prepared."""
         with self._guard.lock:
             if self._csc is None:
                 shares = self.shares
                 is_own = shares.book.owners(np.arange(shares.indptr.size - 1)) == self.part
                 indptr = np.concatenate([[0], np.cumsum(np.where(is_own, np.diff(shares.indptr), 0))])
-                self._csc = weigh(self.edge_type, CSC(indptr, self._neighbors), self._weights())
+                self._csc = self._prepare(CSC(indptr, self._neighbors))
             return self._csc
 
     def draw(self, how: Draw, lists: Frontier) -> np.ndarray:
@@ -146,7 +151,7 @@ class SumsTier:
 
     device, name, resident_bytes, row_bytes = "cpu", "own part", 0, (8,)
 
-    def __init__(self, lists: WeighedLists) -> None:
+    def __init__(self, lists: OwnLists) -> None:
         self._lists, self.num_rows, self.stats = lists, lists.num_edges, TierStats()
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
@@ -163,20 +168,25 @@ class SumsTier:
 
 
 class RemoteDraws:
-    """Draws by weight among the lists of all parts.
+    """Draws among the lists of all parts.
 
     Args:
         own: the lists of this part. number: of the table of draws.
         peers: part -> whom this process asks; None for its own.
     """
 
-    def __init__(self, own: WeighedLists, number: int, peers: Sequence[Peer | None]) -> None:
+    def __init__(self, own: OwnLists, number: int, peers: Sequence[Peer | None]) -> None:
         self._own, self._number, self._peers = own, number, peers
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the sums of this part."""
+        """Memory of what this part was prepared with."""
         return self._own.resident_bytes
+
+    def prepare(self, nodes: np.ndarray) -> None:
+        """Have the parts that own these nodes make what they look at: by an edge of each, which nobody needs."""
+        how = Draw(1, False, False, np.zeros(2, np.uint64), 0, 0, 0)
+        self._ask(how, Frontier(nodes, until=np.zeros(nodes.size, np.int64)), np.ones(nodes.size, np.int64))
 
     def draw(self, how: Draw, lists: Frontier, offsets: np.ndarray, make_room: MakeRoom) -> np.ndarray:
         """int64[m] positions, list after list; sets `offsets`, see `penstock.sample.draws.draw_positions`."""
@@ -217,7 +227,8 @@ class RemoteDraws:
 
 
 def _some(lists: Frontier, at: np.ndarray) -> Frontier:
-    return Frontier(lists.nodes[at], None if lists.copies is None else lists.copies[at])
+    copies, until = (None if each is None else each[at] for each in (lists.copies, lists.until))
+    return Frontier(lists.nodes[at], copies, until)
 
 
 def _places(ends: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -27,10 +27,10 @@ from penstock.exchange.draws import DrawTable, RemoteDraws
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.remote import RemoteTier
 from penstock.exchange.server import Server
-from penstock.exchange.tables import NEIGHBORS, NUMBERS, PAIRS, Key, Table, draws_by, sums_of, tables_of
+from penstock.exchange.tables import NEIGHBORS, NUMBERS, PAIRS, Key, Table, tables_of
 from penstock.partition import Book, Part
 from penstock.partition.part import num_parts_at
-from penstock.records import CSC, EdgeType, Graph, NodeType
+from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.lists import TierLists
 from penstock.store.tiers import Elements
 
@@ -44,23 +44,26 @@ class PartitionedGraph:
     """A graph of which this process has a part; from `join`. A context manager: at the end of the block it waits until no other process
     needs this one's rows, unless the block failed.
 
-    Attributes:
+    Args:
         part: this process's, open.
+        us: what it says to others. peers: by rank, itself among them.
+        door: where others come in, from now on.
+    Attributes:
         rank, num_ranks: this process's place, for loaders: those of part p are the ranks r with r mod num_parts = p.
         tables, tiers: by key (see `penstock.exchange.tables`), what is known of rows, and what reads them, whoever has them.
     """
 
-    def __init__(self, part: Part, tables: Sequence[Table | DrawTable], rank: int, peers: Sequence[Peer], server: Server) -> None:
-        self.part, self.rank, self.num_ranks, self._peers, self._server = part, rank, len(peers), peers, server
-        nearest = [self._ask_for(p) for p in range(part.num_parts)]
+    def __init__(self, part: Part, us: wire.Hello, peers: Sequence[Peer], door: socket.socket) -> None:
+        self.part, self.rank, self.num_ranks, self._peers = part, us.rank, len(peers), peers
         self.tables, self.tiers, self._draws = dict[Key, Table](), dict[Key, RemoteTier](), dict[Key, RemoteDraws]()
+        nearest, tables = [self._ask_for(p) for p in range(part.num_parts)], tables_of(part, self.tiers)
         for number, table in enumerate(tables):
             if isinstance(table, DrawTable):
                 self._draws[table.key] = RemoteDraws(table.lists, number, nearest)
             else:
                 self.tables[table.key], self.tiers[table.key] = table, RemoteTier(table, number, part.number, nearest)
-        self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _end, server, peers, self._pid)
+        self._server, self._pid = Server(door, us, tables), os.getpid()
+        self._finalizer = weakref.finalize(self, _end, self._server, peers, self._pid)
 
     def _ask_for(self, part: int) -> Peer | None:
         """Whom this process asks for the rows of a part: of those that have it, each serves as many."""
@@ -92,13 +95,13 @@ class PartitionedGraph:
         """A table of single numbers as a vector."""
         return Elements(self.tiers[what, key], self.tables[what, key].arrays[0].dtype)
 
-    def weighed(self, edge_type: EdgeType, csc: CSC, name: str) -> CSC:
-        """The lists of an edge type, drawn of by a field of their edges; TierError, or InputError of this part's, where these are none."""
-        sums, book = Elements(self.tiers[sums_of(name), edge_type], np.int64), self.books[edge_type[2]]
-        nodes = np.flatnonzero(np.diff(csc.indptr))
-        _, firsts = np.unique(book.owners(nodes), return_index=True)
-        _ = sums[csc.indptr[nodes[firsts]]]  # now, not in a batch: one of each part, which makes them all
-        return replace(csc, sums=sums, draws=self._draws[draws_by(name), edge_type])
+    def draws(self, what: str, edge_type: EdgeType) -> RemoteDraws:
+        """Who draws of the lists of an edge type, by a table of draws. All of them prepare now, not in a batch: TierError, or InputError of
+        this part's, where weights are none."""
+        found, nodes = self._draws[what, edge_type], np.flatnonzero(np.diff(self.part.map(self.part.manifest.edges[edge_type].indptr)))
+        _, firsts = np.unique(self.books[edge_type[2]].owners(nodes), return_index=True)  # one of each part
+        found.prepare(nodes[firsts])
+        return found
 
     def _are_edges(self, edge_type: EdgeType, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """bool[n]: whether pairs of nodes are edges of a type."""
@@ -222,18 +225,17 @@ def _enter_group(part: Part, door: socket.socket, said: Sequence[Any], ours: int
 def _enter(
     part: Part, door: socket.socket, places: Sequence[Address], parts: Sequence[int], rank: int, token: bytes, timeout_s: float
 ) -> PartitionedGraph:
-    us, tables = wire.Hello(token, rank, part.number, part.manifest.digest), tables_of(part)
-    server = Server(door, us, tables)
+    us = wire.Hello(token, rank, part.number, part.manifest.digest)
     peers = [Peer(place, us, r, parts[r], timeout_s) for r, place in enumerate(places)]
-    deadline = time.monotonic() + timeout_s
+    graph, deadline = PartitionedGraph(part, us, peers, door), time.monotonic() + timeout_s
     try:
         for peer in peers:
             if peer.rank != rank:
                 peer.connect(deadline)
     except BaseException:
-        _end(server, peers, os.getpid())
+        graph.close(wait=False)
         raise
-    return PartitionedGraph(part, tables, rank, peers, server)
+    return graph
 
 
 def _open_part(path: Any, number: int | None) -> Part:

@@ -19,6 +19,7 @@ from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.kernels.links import cpu
 from penstock.records import NodeType, index_dtype
 from penstock.store.budget import require_room
+from penstock.store.tiers import Elements
 
 ATTEMPTS = 64
 """To find a pair that no edge joins. Where fewer than half of all pairs are edges, all of them fail for one in 2**64."""
@@ -95,12 +96,12 @@ class Candidates:
         return np.searchsorted(self.times, until, side="right")
 
 
-def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | None, times: np.ndarray | None) -> Candidates:
+def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | None, times: np.ndarray | Elements | None) -> Candidates:
     """Make those of a node type.
 
     Args:
         weight: float[num_nodes], 0 or more, in proportion to which each is drawn; None: all are as likely.
-        times: int[num_nodes], when each came; None: all are always there.
+        times: int[num_nodes], when each came, wherever that is; None: all are always there.
     Raises:
         UsageError: there is no node. InputError: weights that are none. NotSupportedError: more than 2**32 nodes.
     Cost: 16 bytes a node with times, 8 with weights.
@@ -109,6 +110,7 @@ def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | No
         raise UsageError(f"there are no nodes of type '{node_type}' to draw negative links from")
     if num_nodes > 1 << 32:
         raise NotSupportedError(f"negative links are drawn of at most 2**32 nodes, and '{node_type}' has {num_nodes:,}")
+    times = None if times is None else times[:]
     order = _NO_IDS if times is None else np.argsort(times, kind="stable")
     moments = _NO_IDS if times is None else times[order].astype(np.int64)
     if weight is None:

@@ -48,7 +48,7 @@ class NeighborSampler:
         takes_last: bool = False,
         seed: int = 0,
     ) -> None:
-        self.is_temporal = any(csc.times is not None for csc in graph.adjacency.values())
+        self.is_temporal = any(csc.timed is not None for csc in graph.adjacency.values())
         if induced and self.is_temporal:
             raise UsageError("sampling by time has no induced subgraphs, which would hold later edges: take subgraph_type='directional'")
         if disjoint and induced:
@@ -194,8 +194,7 @@ class _Run:
     def _draw(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
         """Draw neighbours of a frontier. Returns (scratch with their ids, how many); fills row offsets and positions."""
         sampler, num_src, (hop, number, copies) = self.sampler, self.graph.num_nodes[edge_type[0]], place
-        assert csc.times is None or self._times is not None
-        lists = Frontier(frontier, copies, None if csc.times is None else self._times[copies])
+        lists = Frontier(frontier, copies, None if csc.timed is None else self._times[copies])
         how = Draw(fanout, sampler.replace, sampler.takes_last, self.key, self.batch, hop, number)
         if csc.draws is not None:
             positions, taken = csc.draws.draw(how, lists, offsets, make_room), 0

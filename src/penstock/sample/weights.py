@@ -104,11 +104,11 @@ def declare_weights(weights: Mapping[EdgeType, Weights]) -> int:
 
 def weight_bytes(graph: Graph) -> int:
     """Memory that the running sums of a graph take, with the guide to them."""
-    found = 0
-    for csc in graph.adjacency.values():
-        kept = [array.nbytes for array in (csc.sums, csc.guide) if array is not None] if csc.draws is None else [csc.draws.resident_bytes]
-        found += sum(kept)
-    return found
+    weighed = [csc for csc in graph.adjacency.values() if csc.sums is not None]
+    of_others = [csc.draws.resident_bytes for csc in weighed if csc.draws is not None]
+    return sum(of_others) + sum(
+        array.nbytes for csc in weighed if csc.draws is None for array in (csc.sums, csc.guide) if array is not None
+    )
 
 
 def sum_up(edge_type: EdgeType, csc: CSC, weights: Weights) -> np.ndarray:

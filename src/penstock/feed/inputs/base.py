@@ -19,7 +19,7 @@ from penstock.feed.links import Ends, GivenEnds
 from penstock.gather import TieredTable
 from penstock.records import EDGE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
-from penstock.sample.times import Timestamps
+from penstock.sample.times import Timestamps, with_times
 from penstock.sample.weights import Weights, with_weights
 
 if TYPE_CHECKING:
@@ -121,6 +121,10 @@ class Input(ABC):
     @abstractmethod
     def times(self, name: str) -> Timestamps:
         """When nodes or edges came, by the attribute of that name."""
+
+    def timed(self, graph: Graph, times: Timestamps) -> Graph:
+        """The same graph, with lists in the order of these times."""
+        return with_times(graph, times)
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
         """Copies of node fields whose rows are packed for reads by the page; None where there are none."""

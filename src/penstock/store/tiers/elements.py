@@ -11,6 +11,9 @@ import numpy as np
 
 from penstock.store.tiers.tier import Tier
 
+PIECE = 1 << 20
+"""Elements of a slice that are read at once."""
+
 
 class Elements:
     """See above.
@@ -28,7 +31,16 @@ class Elements:
         return self.size
 
     def __getitem__(self, at: slice | np.ndarray) -> np.ndarray:
-        rows = np.arange(*at.indices(self.size)) if isinstance(at, slice) else at
+        if isinstance(at, np.ndarray):
+            return self._read(at)
+        rows = range(self.size)[at]
+        found = np.empty(len(rows), self.dtype)
+        for first in range(0, len(rows), PIECE):
+            piece = rows[first : first + PIECE]
+            found[first : first + PIECE] = self._read(np.arange(piece.start, piece.stop, piece.step))
+        return found
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
         found = np.empty(rows.size, self.dtype)
         self._tier.submit(rows, [found.view(np.uint8)], np.arange(rows.size)).wait()
         return found

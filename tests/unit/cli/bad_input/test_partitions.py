@@ -188,7 +188,6 @@ def test_loaders_over_parts(store, parts):
     with join(path, addresses=free_addresses(1), rank=0) as graph:
         refused(MissingFieldError, penstock.LinkNeighborLoader, graph, [2], edge_label="grade")
         for options in (
-            dict(time_attr="t"),
             dict(order="proximity"),
             dict(plan=Plan(policy="inclusion", cache="10%")),
             dict(plan=Plan(host_memory="1GiB")),
