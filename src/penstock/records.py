@@ -52,8 +52,11 @@ class CSC:
         guide: uint32[num_edges // 8 + 1], where searches in the sums of long lists begin; there where the sums are.
         times: int32 or int64[num_edges], when edges came, in that order within each list (see `penstock.sample.times`); None: always.
         by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None where they lie in it.
+        timed: fingerprint of the times that were given, where edges have some; None where they are there always.
         told: of a partition, the fingerprint of the `indices`, which are elsewhere: those here are all -1, and `lists` reads them.
-        numbers: of a partition, the tier whose rows are the `edge_ids`; None where there are none.
+        numbers: of a partition, the `edge_ids`, which are elsewhere (`penstock.store.tiers.Elements`); None where there are none.
+        draws: of a partition whose lists are drawn of by weight or by time, by who has them: see `penstock.exchange.draws`; None elsewhere.
+        are_edges: of a partition, (int64[n] sources, int64[n] targets) -> bool[n], whether they are edges; None elsewhere.
     """
 
     indptr: np.ndarray
@@ -64,8 +67,11 @@ class CSC:
     guide: np.ndarray | None = None
     times: np.ndarray | None = None
     by_time: np.ndarray | None = None
+    timed: str | None = None
     told: str | None = None
     numbers: Any = None
+    are_edges: Any = None
+    draws: Any = None
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
         """int64[n]: lengths of the lists of some nodes."""

@@ -48,10 +48,11 @@ def test_negatives(seed):
         rng.derive_key(seed, 3, rng.NEGATIVE), seed % 11, given, sources.most(count, until[:count]), sources.order, sources.sums,
         targets.most(count, until[:count]), targets.order, targets.sums,
     )  # fmt: skip
-    ours = poisoned(count), poisoned(count)
-    left = cpu.draw_negatives(*how, edges, given_links, 5, *ours)
+    ours, is_positive, middle = (poisoned(count), poisoned(count)), np.ones(count, np.uint8), int(random.integers(0, 6))
+    for first, end in ((0, middle), (middle, 5)):
+        cpu.draw_negatives(*how, edges, given_links, first, end, is_positive, *ours)
     *theirs, expected = reference.draw_negatives(*how, positives, 5)
-    assert left == expected
+    assert is_positive.sum() == expected
     for one, other in zip(ours, theirs, strict=True):
         assert_same_bytes(one, np.ascontiguousarray(other))
 
@@ -62,9 +63,19 @@ def test_weights_that_round_up_to_their_sum_draw_the_last_that_has_any():
     for word in (0, 2**32 - 1):
         expected = reference.draw_node(word, word, 5, np.empty(0, np.int64), sums)
         assert expected == (0 if word == 0 else 3)
-    nothing, out = np.empty(0, np.int64), (poisoned(1), poisoned(1))
-    cpu.draw_negatives(np.zeros(2, np.uint64), 0, nothing, np.array([0]), nothing, sums, most, nothing, sums, NOTHING, NOTHING, 1, *out)
-    assert out[0][0] == 0  # none is in time: the first of all that have a weight
+    nothing, out = np.empty(0, np.int64), (np.ones(1, np.uint8), poisoned(1), poisoned(1))
+    how = np.zeros(2, np.uint64), 0, nothing, np.array([0]), nothing, sums, most, nothing, sums, NOTHING, NOTHING
+    cpu.draw_negatives(*how, 0, 1, *out)
+    assert out[1][0] == 0  # none is in time: the first of all that have a weight
+
+
+@given(SEEDS)
+def test_pairs_that_are_links(seed):
+    random = np.random.default_rng(seed)
+    csc = random_csc(random, 12, 9, int(random.integers(0, 60)))
+    pairs, found = np.stack([random.integers(0, 12, 20), random.integers(0, 9, 20)]), poisoned(20, np.uint8)
+    cpu.are_links(make_adjacency(csc.indptr, csc.indices, int(random.choice([0, 3, 1000]))), *pairs, found)
+    assert found.tolist() == [reference.has_edge([(csc.indptr, csc.indices)], *pair) for pair in pairs.T]
 
 
 @given(SEEDS)

@@ -28,6 +28,17 @@ def digests(graph):
     return {"rank": graph.rank, "part": graph.part.number, "digests": [penstock.digest(batch) for batch in load(graph)]}
 
 
+def load_links(graph, **options):
+    """All edges, with negatives that are looked up where their targets' lists are."""
+    settings = dict(batch_size=100, shuffle=True, seed=5, neg_sampling="binary", exclude_links="reverse") | options
+    return penstock.LinkNeighborLoader(graph, [4, 3], rank=graph.rank, num_ranks=graph.num_ranks, **settings)
+
+
+def links(graph):
+    """Of an epoch of links."""
+    return {"digests": [penstock.digest(batch) for batch in load_links(graph, num_workers=2)]}
+
+
 def train(graph):
     """Train on seeds of the own part, with gradients from all; gives the weights."""
     torch.manual_seed(0)
@@ -42,9 +53,9 @@ def train(graph):
     return {"weights": [parameter.flatten().tolist() for parameter in model.parameters()]}
 
 
-def be_killed(graph):
+def be_killed(graph, make=load):
     """Rank 1 is killed in the middle of an epoch; the others go on until they are told, and say what."""
-    loader = load(graph)
+    loader = make(graph)
     try:
         while True:
             for number, _ in enumerate(loader):
@@ -52,6 +63,11 @@ def be_killed(graph):
                     os.kill(os.getpid(), signal.SIGKILL)
     except TierError as error:
         return {"error": str(error)}
+
+
+def be_killed_among_links(graph):
+    """The same of links."""
+    return be_killed(graph, load_links)
 
 
 def leave_early(graph):
@@ -69,7 +85,7 @@ def main():
     for what in whats:
         with join(parts, timeout_s=20) as graph:
             print(json.dumps(globals()[what](graph)), flush=True)
-    if "be_killed" not in whats:
+    if not any(what.startswith("be_killed") for what in whats):
         dist.destroy_process_group()
     else:
         os._exit(0)

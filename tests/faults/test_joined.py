@@ -12,7 +12,7 @@ from tests.feed.inputs import homogeneous_data
 from tests.partitions import cut
 
 import penstock
-from penstock import NeighborLoader
+from penstock import LinkNeighborLoader, NeighborLoader
 
 NUM_PARTS = 2
 
@@ -48,7 +48,7 @@ def start(parts, *whats):
 @pytest.fixture(scope="module")
 def ended_well(parts):
     """What each of the processes printed, who joined several times, by what they did."""
-    whats = "digests", "train", "leave_early"
+    whats = "digests", "links", "train", "leave_early"
     ended = start(parts, *whats)
     assert [code for _, code in ended] == [0] * NUM_PARTS
     said = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output, _ in ended]
@@ -62,6 +62,12 @@ def test_the_same_batches(store, ended_well):
         assert one == {"rank": process, "part": process, "digests": expected[process::NUM_PARTS]}
 
 
+def test_the_same_links(store, ended_well):
+    whole = LinkNeighborLoader(store, [4, 3], batch_size=100, shuffle=True, seed=5, neg_sampling="binary", exclude_links="reverse")
+    expected = [penstock.digest(batch) for batch in whole]
+    assert [one["digests"] for one in ended_well["links"]] == [expected[process::NUM_PARTS] for process in range(NUM_PARTS)]
+
+
 def test_training_together(ended_well):
     first, second = ended_well["train"]
     assert first == second
@@ -71,8 +77,9 @@ def test_one_that_leaves_early_goes_on_giving(ended_well):
     assert [one["batches"] for one in ended_well["leave_early"]] == [1, 1 + 3]
 
 
-def test_one_that_is_killed(parts):
-    (output, code), (_, killed) = start(parts, "be_killed")
+@pytest.mark.parametrize("what", ["be_killed", "be_killed_among_links"])
+def test_one_that_is_killed(what, parts):
+    (output, code), (_, killed) = start(parts, what)
     assert (code, killed) == (0, -signal.SIGKILL)
     error = json.loads(output.splitlines()[-1])["error"]
     assert error.startswith("rank 1 (127.0.0.1:")

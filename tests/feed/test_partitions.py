@@ -22,7 +22,6 @@ from tests.feed.inputs import homogeneous_data, typed_data
 from tests.partitions import cut, free_addresses, on_all, random_owners, together
 
 FANOUTS = [4, 3]
-LINKS = torch.arange(40).reshape(2, 20)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +169,7 @@ class TestSplit:
 
     def test_it_depends_on_the_partition_alone(self):
         book = make_book(np.array([1, 0, 2, 1, 0, 2, 2]), 3)
-        order = SplitOrder(book.places[np.array([2, 4, 6, 1, 0])], 3, seed=1)
+        order = SplitOrder(book.sort(np.array([2, 4, 6, 1, 0])), 3, book.digest, seed=1)
         batches = [order.batch(0, index, 1) for index in range(order.num_batches(1, False))]
         assert sorted(np.concatenate(batches)) == [0, 1, 2, 3, 4]
         assert {int(batches[0][0]), int(batches[3][0])} == {1, 3}  # of part 0
@@ -186,8 +185,6 @@ def test_what_reads_all_edges_is_refused(stores, parts):
         for options, match in (
             (dict(order="proximity"), "an order by proximity or community reads all neighbour lists"),
             (dict(plan=Plan(policy="inclusion", cache="10%")), "inclusion probability reads all neighbour lists"),
-            (dict(weight_attr="weight"), "weight_attr='weight': each process of a partition has a part of the edges only"),
-            (dict(time_attr="time"), "time_attr='time'"),
         ):
             with pytest.raises(NotSupportedError, match=match):
                 make(graph, "plain", **options)
@@ -205,10 +202,6 @@ def test_what_reads_all_edges_is_refused(stores, parts):
         for plan in (Plan(slow="1GB/s,1us"), Plan(slow_topology="1GB/s,1us"), "ginex", "pyg"):
             with pytest.raises(NotSupportedError, match="of a partition are with its processes, in mapped files: leave it out"):
                 make(graph, "plain", plan=plan)
-        with pytest.raises(NotSupportedError, match="links"):
-            penstock.LinkNeighborLoader(graph, FANOUTS, batch_size=4)
-        with pytest.raises(NotSupportedError, match="neg_sampling without exclude_positives=False reads all neighbour lists"):
-            penstock.LinkNeighborLoader(graph, FANOUTS, LINKS, neg_sampling="binary")
 
     on_all(parts["plain", 2], 2, work)
 
@@ -306,18 +299,6 @@ def test_forked_processes(stores, parts):
 
 def test_rows_of_no_bytes(tmp_path):
     assert_the_same(Data(x=torch.empty(5, 0), edge_index=homogeneous_data(5, 12).edge_index), tmp_path, [3])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [dict(), dict(neg_sampling="binary", exclude_positives=False), dict(exclude_links="reverse")],
-    ids=lambda options: "-".join(options),
-)
-def test_links_that_are_given(options, stores, parts):
-    def work(data):
-        return digests(penstock.LinkNeighborLoader(data, FANOUTS, LINKS, batch_size=8, **options))
-
-    assert on_all(parts["plain", 2], 2, work) == [work(stores["plain"])] * 2
 
 
 def test_features_of_one_type_only(stores, parts):

@@ -152,6 +152,8 @@ def random_link_case(dice, folder):
     options["edge_label_time"] = moments = None if case.moments is None else dice.moments(count)
     options["neg_sampling"] = sampling = random_sampling(dice, graph, edge_type)
     options["edge_label"], labels = random_labels(dice, count, sampling)
+    if chosen is None and labels is not None and dice.chance(0.5):
+        options["edge_label"], labels = labels_by_name(dice, graph, edge_type, sampling)
     options["exclude_positives"], options["exclude_links"] = dice.chance(0.7), dice.choice([None, None, "self", "reverse"])
     try:
         choose_left_out(graph_of(types), edge_type, options["exclude_links"])
@@ -209,3 +211,13 @@ def random_labels(dice, count, sampling):
     shape, dtype = dice.choice([(), (3,)]), dice.choice([torch.int64, torch.float32, torch.int32, torch.bfloat16])
     labels = dice.below(4, count * math.prod(shape)).view(count, *shape).to(dtype) + dice.randrange(2)
     return labels, labels + 1 if sampling is not None and labels.min() == 0 else labels
+
+
+def labels_by_name(dice, graph, edge_type, sampling):
+    """The same of a field of the edges, in the order of the links that are all of them."""
+    rows, order = graph.rows[edge_type], graph.edge_index[edge_type][1].argsort(stable=True)
+    if not rows:
+        return None, None
+    name = dice.choice(sorted(rows))
+    labels = rows[name][order] if graph.is_for_store else rows[name]
+    return name, labels if sampling is None else labels + 1

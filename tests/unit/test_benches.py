@@ -32,6 +32,7 @@ from bench import (
     partition_page,
     peers,
     policies,
+    questions,
     slow_lists,
     tables,
     weighted,
@@ -96,6 +97,15 @@ def test_caching(toy, monkeypatch):
         assert f"## {claim.title}\n" in page
     caching_pictures.draw(result, toy)
     assert all((toy / f"caching-{name}.png").stat().st_size > 10_000 for name in ("static", "dynamic", "windows"))
+
+
+def test_questions(toy, monkeypatch):
+    for name, value in dict(NUM_NODES=300, NUM_EDGES=9000, BATCH=50, BATCHES=2).items():
+        monkeypatch.setattr(questions, name, value)
+    monkeypatch.setattr(sys, "argv", ["questions", str(toy)])
+    questions.main()
+    result = json.loads((toy / "results" / "questions.json").read_text())
+    assert all(one["lists"] > 0 and 0 < one["bytes"] < one["whole_bytes"] for one in result["a_batch"].values())
 
 
 def test_weighted(toy, monkeypatch):

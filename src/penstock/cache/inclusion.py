@@ -61,4 +61,4 @@ def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray]
 
 def draws_uniformly(sampler: NeighborSampler) -> bool:
     """Whether every edge of a list is as likely as another."""
-    return all(csc.sums is None and csc.times is None for csc in sampler.graph.adjacency.values())
+    return all(csc.sums is None and csc.timed is None for csc in sampler.graph.adjacency.values())

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,14 +23,16 @@ import xxhash
 
 from penstock.errors import StoreError, TierError, UsageError, reason_of
 from penstock.exchange import wire
+from penstock.exchange.draws import DrawTable, RemoteDraws
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.remote import RemoteTier
 from penstock.exchange.server import Server
-from penstock.exchange.tables import NEIGHBORS, NUMBERS, Table, tables_of
+from penstock.exchange.tables import NEIGHBORS, NUMBERS, PAIRS, Key, Table, tables_of
 from penstock.partition import Book, Part
 from penstock.partition.part import num_parts_at
-from penstock.records import Graph, NodeType
+from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.lists import TierLists
+from penstock.store.tiers import Elements
 
 logger = logging.getLogger("penstock")
 
@@ -41,19 +44,26 @@ class PartitionedGraph:
     """A graph of which this process has a part; from `join`. A context manager: at the end of the block it waits until no other process
     needs this one's rows, unless the block failed.
 
-    Attributes:
+    Args:
         part: this process's, open.
+        us: what it says to others. peers: by rank, itself among them.
+        door: where others come in, from now on.
+    Attributes:
         rank, num_ranks: this process's place, for loaders: those of part p are the ranks r with r mod num_parts = p.
         tables, tiers: by key (see `penstock.exchange.tables`), what is known of rows, and what reads them, whoever has them.
     """
 
-    def __init__(self, part: Part, tables: list[Table], rank: int, peers: Sequence[Peer], server: Server) -> None:
-        self.part, self.rank, self.num_ranks, self._peers, self._server = part, rank, len(peers), peers, server
-        nearest = [self._ask_for(p) for p in range(part.num_parts)]
-        self.tiers = {table.key: RemoteTier(table, number, part.number, nearest) for number, table in enumerate(tables)}
-        self.tables = {table.key: table for table in tables}
-        self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _end, server, peers, self._pid)
+    def __init__(self, part: Part, us: wire.Hello, peers: Sequence[Peer], door: socket.socket) -> None:
+        self.part, self.rank, self.num_ranks, self._peers = part, us.rank, len(peers), peers
+        self.tables, self.tiers, self._draws = dict[Key, Table](), dict[Key, RemoteTier](), dict[Key, RemoteDraws]()
+        nearest, tables = [self._ask_for(p) for p in range(part.num_parts)], tables_of(part, self.tiers)
+        for number, table in enumerate(tables):
+            if isinstance(table, DrawTable):
+                self._draws[table.key] = RemoteDraws(table.lists, number, nearest)
+            else:
+                self.tables[table.key], self.tiers[table.key] = table, RemoteTier(table, number, part.number, nearest)
+        self._server, self._pid = Server(door, us, tables), os.getpid()
+        self._finalizer = weakref.finalize(self, _end, self._server, peers, self._pid)
 
     def _ask_for(self, part: int) -> Peer | None:
         """Whom this process asks for the rows of a part: of those that have it, each serves as many."""
@@ -74,11 +84,28 @@ class PartitionedGraph:
 
     def graph(self) -> Graph:
         """The topology: row pointers here, neighbours with their owners."""
-        graph, tiers = self.part.graph(), self.tiers
-        adjacency = {
-            e: replace(csc, lists=TierLists(tiers[NEIGHBORS, e]), numbers=tiers.get((NUMBERS, e))) for e, csc in graph.adjacency.items()
-        }
+        graph, adjacency = self.part.graph(), {}
+        for e, csc in graph.adjacency.items():
+            numbers = self.elements(NUMBERS, e) if (NUMBERS, e) in self.tiers else None
+            are_edges = partial(self._are_edges, e) if (PAIRS, e) in self.tiers else None
+            adjacency[e] = replace(csc, lists=TierLists(self.tiers[NEIGHBORS, e]), numbers=numbers, are_edges=are_edges)
         return replace(graph, adjacency=adjacency)
+
+    def elements(self, what: str, key: NodeType | EdgeType) -> Elements:
+        """A table of single numbers as a vector."""
+        return Elements(self.tiers[what, key], self.tables[what, key].arrays[0].dtype)
+
+    def draws(self, what: str, edge_type: EdgeType) -> RemoteDraws:
+        """Who draws of the lists of an edge type, by a table of draws. All of them prepare now, not in a batch: TierError, or InputError of
+        this part's, where weights are none."""
+        found, nodes = self._draws[what, edge_type], np.flatnonzero(np.diff(self.part.map(self.part.manifest.edges[edge_type].indptr)))
+        _, firsts = np.unique(self.books[edge_type[2]].owners(nodes), return_index=True)  # one of each part
+        found.prepare(nodes[firsts])
+        return found
+
+    def _are_edges(self, edge_type: EdgeType, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """bool[n]: whether pairs of nodes are edges of a type."""
+        return Elements(self.tiers[PAIRS, edge_type], np.bool_)[targets * self.num_nodes[edge_type[0]] + sources]
 
     def close(self, *, wait: bool = True) -> None:
         """Ask for nothing more; `wait` until nobody asks this process, then end. Harmless when repeated.
@@ -198,18 +225,17 @@ def _enter_group(part: Part, door: socket.socket, said: Sequence[Any], ours: int
 def _enter(
     part: Part, door: socket.socket, places: Sequence[Address], parts: Sequence[int], rank: int, token: bytes, timeout_s: float
 ) -> PartitionedGraph:
-    us, tables = wire.Hello(token, rank, part.number, part.manifest.digest), tables_of(part)
-    server = Server(door, us, tables)
+    us = wire.Hello(token, rank, part.number, part.manifest.digest)
     peers = [Peer(place, us, r, parts[r], timeout_s) for r, place in enumerate(places)]
-    deadline = time.monotonic() + timeout_s
+    graph, deadline = PartitionedGraph(part, us, peers, door), time.monotonic() + timeout_s
     try:
         for peer in peers:
             if peer.rank != rank:
                 peer.connect(deadline)
     except BaseException:
-        _end(server, peers, os.getpid())
+        graph.close(wait=False)
         raise
-    return PartitionedGraph(part, tables, rank, peers, server)
+    return graph
 
 
 def _open_part(path: Any, number: int | None) -> Part:

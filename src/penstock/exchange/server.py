@@ -11,13 +11,14 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import numpy as np
 
 from penstock.errors import TierError
 from penstock.exchange import wire
+from penstock.exchange.draws import DrawTable
 from penstock.exchange.tables import Table
 
 logger = logging.getLogger("penstock")
@@ -38,7 +39,7 @@ class Server:
         tables: of this part.
     """
 
-    def __init__(self, door: socket.socket, us: wire.Hello, tables: list[Table]) -> None:
+    def __init__(self, door: socket.socket, us: wire.Hello, tables: Sequence[Table | DrawTable]) -> None:
         self._door, self._us, self._tables = door, us, tables
         self._ends: set[socket.socket] = set()
         self._lock, self._is_over = threading.Lock(), False

@@ -1,29 +1,36 @@
 """What a part gives to the others: tables of rows, numbered as in the whole graph.
 
-In: a part. Out: a table for each type that has fields, and for the neighbours of each edge type. Invariant: every part of a partition has
-the same tables in the same order, so that a number says which is meant.
+In: a part. Out: a table for each type that has fields, for the neighbours of each edge type, and for which pairs of nodes it joins; and of
+each field of edges that is one number, the running sums, and draws by it.
+Invariant: every part of a partition has the same tables in the same order, so that a number says which is meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import UsageError
 from penstock.exchange import wire
+from penstock.exchange.draws import DrawTable, OwnLists, SumsTier
+from penstock.exchange.pairs import MOST_PAIRS, PairShares, PairTier, PartLists
 from penstock.partition import Part, Shares
-from penstock.records import EdgeType, NodeType, index_dtype
+from penstock.records import CSC, EdgeType, Graph, NodeType, index_dtype
+from penstock.sample.times import Timestamps, with_times
+from penstock.sample.weights import Weights, decoded, weigh
 from penstock.store.format import ArraySpec
-from penstock.store.tiers import MappedTier, Tier
+from penstock.store.tiers import Elements, MappedTier, Tier
 
-NEIGHBORS, NUMBERS, FIELDS = "neighbors", "numbers", "fields"
+NEIGHBORS, NUMBERS, FIELDS, PAIRS = "neighbors", "numbers", "fields", "pairs"
 
 Key = tuple[str, NodeType | EdgeType]
 """(FIELDS, type): the fields of its nodes or edges; (NEIGHBORS, edge type): the sources of its edges; (NUMBERS, edge type): the user's
-numbers of them. Edges are rows by their positions."""
+numbers of them; (PAIRS, edge type): which pairs of nodes are edges; (`sums_of`, edge type): running sums of a field within each list. Edges
+are rows by their positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +41,14 @@ class Table:
         key: which.
         arrays: this part's rows, per field. shares: whose the rows of the whole graph are.
         fields: name -> what is known of it, in the order of the arrays; empty for lists.
+        make_tier: of rows that are worked out, from no array.
     """
 
     key: Key
     arrays: list[np.ndarray]
     shares: Shares
     fields: dict[str, ArraySpec]
+    make_tier: Callable[[], Tier] | None = None
 
     @property
     def id_dtype(self) -> np.dtype[Any]:
@@ -48,7 +57,7 @@ class Table:
 
     def tier(self) -> Tier:
         """This part's rows, by their numbers in it; with counts of its own."""
-        return MappedTier(self.arrays, "own part")
+        return MappedTier(self.arrays, "own part") if self.make_tier is None else self.make_tier()
 
     def answer(self, rows: np.ndarray, part: int) -> Iterator[list[np.ndarray]]:
         """Yield rows of this part, by their numbers in the whole graph, in pieces (see `wire`): per field uint8[n * row_bytes], memory that
@@ -64,17 +73,88 @@ class Table:
             yield [out[: piece.size * width] for out, width in zip(outs, tier.row_bytes, strict=True)]
 
 
-def tables_of(part: Part) -> list[Table]:
-    """Make the tables of a part."""
-    tables = []
-    for node_type, nodes in part.manifest.nodes.items():
+def tables_of(part: Part, tiers: Mapping[Key, Tier]) -> list[Table | DrawTable]:
+    """Make the tables of a part. `tiers`: what reads them from all parts; looked into when somebody asks for draws."""
+    tables, all_nodes = list[Table | DrawTable](), part.manifest.nodes
+    for node_type, nodes in all_nodes.items():
         if nodes.fields:
             tables.append(Table((FIELDS, node_type), part.rows(nodes.fields), part.books[node_type], nodes.fields))
+        for name in _whole_numbers(nodes.fields):
+            tables.append(Table((numbers_in(name), node_type), [part.map(nodes.fields[name])], part.books[node_type], {}))
     for edge_type, edges in part.manifest.edges.items():
-        shares = part.shares(edge_type)
-        tables.append(Table((NEIGHBORS, edge_type), [part.map(edges.indices)], shares, {}))
+        shares, neighbors = part.shares(edge_type), part.map(edges.indices)
+        tables.append(Table((NEIGHBORS, edge_type), [neighbors], shares, {}))
+        pairs = PairShares(shares.book, all_nodes[edge_type[0]].num_nodes)
+        if pairs.num_rows < MOST_PAIRS:
+            lists = PartLists(shares.list_ptr, neighbors, pairs.num_sources)
+            tables.append(Table((PAIRS, edge_type), [], pairs, {}, partial(PairTier, lists)))
         if edges.edge_id is not None:
             tables.append(Table((NUMBERS, edge_type), [part.map(edges.edge_id)], shares, {}))
         if edges.fields:
             tables.append(Table((FIELDS, edge_type), part.rows(edges.fields), shares, edges.fields))
+        own = partial(OwnLists, edge_type, pairs.num_sources, shares, part.number, neighbors)
+        for name in (name for name, spec in edges.fields.items() if len(spec.shape) == 1):
+            weighed = own(partial(_weigh, part, edge_type, name))
+            tables.append(Table((sums_of(name), edge_type), [], shares, {}, partial(SumsTier, weighed)))
+            tables.append(DrawTable((draws_by(name), edge_type), weighed))
+        for name in _whole_numbers(edges.fields):
+            tables.append(Table((numbers_in(name), edge_type), [part.map(edges.fields[name])], shares, {}))
+            tables.append(DrawTable((draws_in_time(name), edge_type), own(partial(_put_in_order, part, edge_type, name))))
+        for name, spec in _whole_numbers(all_nodes[edge_type[0]].fields).items():
+            prepare = partial(_put_in_order_of_sources, part, edge_type, name, spec.storage_dtype, tiers)
+            tables.append(DrawTable((draws_in_time_of_sources(name), edge_type), own(prepare)))
     return tables
+
+
+def _whole_numbers(fields: dict[str, ArraySpec]) -> dict[str, ArraySpec]:
+    """Fields that may be times."""
+    return {name: spec for name, spec in fields.items() if len(spec.shape) == 1 and np.dtype(spec.storage_dtype).kind in "iu"}
+
+
+def _weigh(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
+    """Lists of a part with the sums of a field of their edges."""
+    edges = part.manifest.edges[edge_type]
+    values = decoded(edges.fields[name], part.map(edges.fields[name]))
+    return weigh(edge_type, csc, Weights(values, name, by_position=True, indptr=part.map(edges.indptr)))
+
+
+def _put_in_order(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
+    """The same with a field of their edges as times."""
+    values = part.map(part.manifest.edges[edge_type].fields[name])
+    return _with_times(part, edge_type, csc, Timestamps({}, {edge_type: values}, name, by_position=True))
+
+
+def _put_in_order_of_sources(part: Part, edge_type: EdgeType, name: str, dtype: Any, tiers: Mapping[Key, Tier], csc: CSC) -> CSC:
+    """The same with a field of their sources, which are read from all parts."""
+    values = Elements(tiers[numbers_in(name), edge_type[0]], dtype)[:]
+    return _with_times(part, edge_type, csc, Timestamps({edge_type[0]: values}, {}, name))
+
+
+def _with_times(part: Part, edge_type: EdgeType, csc: CSC, times: Timestamps) -> CSC:
+    num_nodes = {t: nodes.num_nodes for t, nodes in part.manifest.nodes.items()}
+    return with_times(Graph(num_nodes, {edge_type: csc}, part.manifest.is_homogeneous), times).adjacency[edge_type]
+
+
+def numbers_in(name: str) -> str:
+    """What a table of a field of whole numbers alone is called."""
+    return f"numbers in {name}"
+
+
+def sums_of(name: str) -> str:
+    """What a table of running sums of a field of edges is called."""
+    return f"sums of {name}"
+
+
+def draws_by(name: str) -> str:
+    """What a table of draws by weight is called, of a field of edges."""
+    return f"draws by {name}"
+
+
+def draws_in_time(name: str) -> str:
+    """What a table of draws by time is called, of a field of edges."""
+    return f"draws in time by {name}"
+
+
+def draws_in_time_of_sources(name: str) -> str:
+    """What a table of draws by time is called, of a field of their sources."""
+    return f"draws in time by {name} of sources"

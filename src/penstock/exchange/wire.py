@@ -15,7 +15,7 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
-MAGIC = b"penstk01"
+MAGIC = b"penstk02"
 TOKEN_BYTES = 32
 BYE = -1
 """In place of a table: this process will ask for nothing more."""

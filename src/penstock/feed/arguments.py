@@ -40,11 +40,10 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
     if order is not None and (options.sampler is not None or options.batch_sampler is not None):
         raise UsageError("order excludes sampler and batch_sampler: each says which seeds come when")
     if order == SPLIT:
-        node_type, ids = seeds.nodes()
-        if node_type not in source.books:
+        if not source.books:
             raise UsageError(f"{argument('order', SPLIT)} gives each process seeds of its part, and this graph has none: join a partition")
-        book = source.books[node_type]
-        return SplitOrder(book.places[ids], book.num_parts, seed)
+        positions, book = seeds.by_place(source.books)
+        return SplitOrder(positions, book.num_parts, book.digest, seed)
     if isinstance(order, str):
         nodes = seeds.nodes() if order in NEAR else ("", range(num_seeds))
         return order_by_name(order, source.order_from, nodes, seed=seed, batch_size=options.batch_size)

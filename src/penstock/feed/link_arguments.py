@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch_geometric.sampler import NegativeSampling
 from penstock.errors import InputError, NodeIdError, UsageError
 from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids
-from penstock.feed.links import Ends, GivenEnds, LinkSeeds
+from penstock.feed.links import Ends, FieldLabels, GivenEnds, LinkSeeds
 from penstock.records import EdgeType, Graph
 from penstock.sample.negatives import Candidates, Negatives, adjacency_of, make_adjacency, make_candidates
 from penstock.sample.times import Timestamps, as_moments
@@ -74,7 +75,7 @@ def choose_links(
         edge_type=edge_type,
         ends=ends,
         disjoint=disjoint or times is not None,
-        labels=_labels(edge_label, len(ends), neg_sampling),
+        labels=_labels(edge_label, len(ends), neg_sampling, partial(source.edge_field, edge_type) if are_all else None),
         input_ids=numbers if input_id is None else _input_ids(input_id, len(ends)),
         times=_moments(edge_label_time, len(ends), times),
         negatives=negatives,
@@ -151,8 +152,11 @@ def _are_edges(graph: Graph, edge_type: EdgeType, ends: Ends) -> bool:
     csc = graph.adjacency.get(edge_type)
     if csc is None:
         return False
-    links = zip(*ends.at(np.linspace(0, len(ends) - 1, min(LOOKED_AT, len(ends)), dtype=np.int64)), strict=True)
-    found = [source in csc.indices[csc.indptr[target] : csc.indptr[target + 1]] for source, target in links]
+    links = ends.at(np.linspace(0, len(ends) - 1, min(LOOKED_AT, len(ends)), dtype=np.int64))
+    if csc.are_edges is not None:
+        found = csc.are_edges(*links)
+    else:
+        found = [source in csc.indices[csc.indptr[target] : csc.indptr[target + 1]] for source, target in zip(*links, strict=True)]
     return 2 * sum(found) > len(found)
 
 
@@ -175,22 +179,35 @@ def _check_ends(graph: Graph, edge_type: EdgeType, ends: GivenEnds) -> None:
             )
 
 
-def _labels(edge_label: Any, num_links: int, neg_sampling: NegativeSampling | None) -> torch.Tensor | None:
-    """Labels, from 1 on where 0 says negative, as in PyG."""
+def _labels(
+    edge_label: Any, num_links: int, neg_sampling: NegativeSampling | None, field: Callable[[str], Any] | None
+) -> torch.Tensor | FieldLabels | None:
+    """Labels, from 1 on where 0 says negative, as in PyG. `field`: gives what reads a field of the links, where these are all edges."""
     if edge_label is None:
         return None
     if neg_sampling is not None and neg_sampling.is_triplet():
         raise UsageError("edge_label has no place in triplets, whose index tells links from negatives: leave it out")
+    if isinstance(edge_label, str):
+        if field is None:
+            raise UsageError(f"edge_label={edge_label!r} is a field of edges, and the links are not all edges of a type: give a tensor")
+        labels = FieldLabels(edge_label, field(edge_label), leave_room=neg_sampling is not None)
+        _check_labels(labels[torch.zeros(1, dtype=torch.int64, device="cpu")])
+        return labels
     try:
         labels = torch.as_tensor(edge_label, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"edge_label is no tensor: {error}") from None
-    if labels.layout != torch.strided or labels.dtype not in LABELS:
-        what = str(labels.layout if labels.layout != torch.strided else labels.dtype)
-        raise InputError(f"edge_label is {what}: labels are dense, of bool, of integers with a sign or uint8, or of floating point")
+    _check_labels(labels)
     if labels.dim() == 0 or labels.shape[0] != num_links:
         raise InputError(f"edge_label must have an entry for each of the {num_links} links, got {list(labels.shape)}")
     return labels + 1 if neg_sampling is not None and labels.numel() and labels.min() == 0 else labels
+
+
+def _check_labels(labels: Any) -> None:
+    is_tensor = isinstance(labels, torch.Tensor)
+    if not is_tensor or labels.layout != torch.strided or labels.dtype not in LABELS:
+        what = type(labels).__name__ if not is_tensor else labels.dtype if labels.layout == torch.strided else labels.layout
+        raise InputError(f"edge_label is {what}: labels are dense, of bool, of integers with a sign or uint8, or of floating point")
 
 
 def _input_ids(input_id: Any, num_links: int) -> np.ndarray:
@@ -226,12 +243,14 @@ def _negatives(
     sources = None if how.is_triplet() else targets
     if sources is not None and not (edge_type[0] == edge_type[2] and how.src_weight is how.dst_weight):
         sources = candidates(edge_type[0], how.src_weight)
-    edges = links = None
+    edges = links = are_edges = None
     if exclude_positives:
         if edge_type in graph.adjacency:
-            graph.check_lists()
             csc = graph.adjacency[edge_type]
-            edges = make_adjacency(csc.indptr, csc.all_indices("neg_sampling without exclude_positives=False"))
+            are_edges = csc.are_edges
+            if are_edges is None:
+                graph.check_lists()
+                edges = make_adjacency(csc.indptr, csc.all_indices("neg_sampling without exclude_positives=False"))
         if given is not None:
             links = adjacency_of(given.sources, given.targets, graph.num_nodes[edge_type[0]], graph.num_nodes[edge_type[2]])
-    return Negatives(how.amount, sources, targets, edges, links)
+    return Negatives(how.amount, sources, targets, edges, links, are_edges)

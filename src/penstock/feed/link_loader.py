@@ -30,7 +30,8 @@ class LinkNeighborLoader(Loader):
     Args:
         data, num_neighbors: as of `NeighborLoader`, and so is all that is not named here; `batch_size` counts links.
         edge_label_index: the links: int[2, n]; None for all edges. For typed graphs an edge type (all its edges), or (edge type, links).
-        edge_label: [n, ...], what the batch's `edge_label` says of each.
+        edge_label: [n, ...], what the batch's `edge_label` says of each; or, of all edges, the name of a field of theirs, as in a batch. It
+            is read for the links of a batch; with binary negatives it goes up by 1, whatever it is.
         edge_label_time: int64[n], when each looks at the graph; goes with `time_attr`.
         neg_sampling: PyG's `NegativeSampling`, or a mode, a dict or a tuple for one. "binary": `amount` pairs of random nodes a link, of
             label 0 in the batch. "triplet": `amount` random targets for the source of each link.
@@ -50,7 +51,7 @@ class LinkNeighborLoader(Loader):
         data: Any,
         num_neighbors: Sequence[int] | Mapping[tuple[str, str, str], Sequence[int]],
         edge_label_index: Any = None,
-        edge_label: torch.Tensor | None = None,
+        edge_label: torch.Tensor | str | None = None,
         edge_label_time: torch.Tensor | None = None,
         replace: bool = False,
         subgraph_type: SubgraphType | str = "directional",
@@ -124,7 +125,7 @@ class LinkNeighborLoader(Loader):
     def beside(
         self,
         edge_label_index: Any,
-        edge_label: torch.Tensor | None = None,
+        edge_label: torch.Tensor | str | None = None,
         edge_label_time: torch.Tensor | None = None,
         neg_sampling: Any = None,
     ) -> LinkNeighborLoader:

@@ -16,9 +16,11 @@ import torch
 from penstock.errors import damaged_list, damaged_neighbor
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.kernels.links import cpu
+from penstock.partition import Book, EdgesByPlace
 from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges
 from penstock.sample.negatives import Candidates, Negatives
 from penstock.sample.seeds import Begun
+from penstock.store.tiers import Elements
 
 BLOCK = 1 << 22
 """Edges of a store that are looked at at once."""
@@ -33,6 +35,14 @@ class Ends(Protocol):
 
     def at(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """int64[n] sources and int64[n] targets of the links of these numbers."""
+        ...
+
+    def targets_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The latter alone."""
+        ...
+
+    def by_place(self, book: Book) -> Any:
+        """int[len]: their numbers in the order of their targets' places."""
         ...
 
     def count(self, sources: np.ndarray, targets: np.ndarray) -> None:
@@ -56,7 +66,15 @@ class GivenEnds:
 
     def at(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Ends`."""
-        return self.sources[numbers].astype(np.int64), self.targets[numbers].astype(np.int64)
+        return self.sources[numbers].astype(np.int64), self.targets_of(numbers)
+
+    def targets_of(self, numbers: np.ndarray) -> np.ndarray:
+        """See `Ends`."""
+        return self.targets[numbers].astype(np.int64)
+
+    def by_place(self, book: Book) -> np.ndarray:
+        """See `Ends`."""
+        return book.sort(self.targets)
 
     def count(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """See `Ends`."""
@@ -70,21 +88,37 @@ class GivenEnds:
 
 @dataclass(frozen=True, slots=True)
 class EdgeEnds:
-    """All edges of a type of a graph, by their position in it: nothing is copied."""
+    """All edges of a type of a graph, by their position in it: nothing is copied.
+
+    Attributes:
+        edge_type, csc: theirs.
+        num_sources: nodes of the type that they begin at.
+        sources: int[num_edges], the neighbours of the lists, which may be elsewhere.
+    """
 
     edge_type: EdgeType
     csc: CSC
     num_sources: int
+    sources: np.ndarray | Elements
 
     def __len__(self) -> int:
         return self.csc.num_edges
 
     def at(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Ends`; CorruptStoreError where the lists are damaged."""
+        targets = self.targets_of(numbers)
+        return self._sources(numbers), targets
+
+    def targets_of(self, numbers: np.ndarray) -> np.ndarray:
+        """See `Ends`; CorruptStoreError where the lists are damaged."""
         targets = np.searchsorted(self.csc.indptr, numbers, side="right") - 1
         if targets.size and not 0 <= targets.min() <= targets.max() < self.csc.num_dst:
             raise damaged_list(self.edge_type, max(0, int(targets.min())), len(self))
-        return self._sources(numbers), targets
+        return targets
+
+    def by_place(self, book: Book) -> EdgesByPlace:
+        """See `Ends`."""
+        return EdgesByPlace(self.csc.indptr, book)
 
     def count(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """See `Ends`; CorruptStoreError where the lists are damaged."""
@@ -93,7 +127,7 @@ class EdgeEnds:
         targets += np.diff(self.csc.indptr)
 
     def _sources(self, numbers: np.ndarray) -> np.ndarray:
-        sources = self.csc.indices[numbers].astype(np.int64)
+        sources = self.sources[numbers].astype(np.int64)
         if sources.size and not 0 <= sources.min() <= sources.max() < self.num_sources:
             bad = np.flatnonzero((sources < 0) | (sources >= self.num_sources))[0]
             raise damaged_neighbor(self.edge_type, self.num_sources, int(numbers[bad]), int(sources[bad]))
@@ -102,6 +136,25 @@ class EdgeEnds:
     def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
         """See `Ends`."""
         return "all"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldLabels:
+    """Labels that are a field of the edges that the links are, read for the links of a batch.
+
+    Attributes:
+        name: of the field.
+        read: int64[n] numbers of links -> [n, ...].
+        leave_room: they go up by 1, whatever they are, for 0 says negative.
+    """
+
+    name: str
+    read: Callable[[np.ndarray], torch.Tensor]
+    leave_room: bool
+
+    def __getitem__(self, numbers: torch.Tensor) -> torch.Tensor:
+        rows = self.read(numbers.numpy())
+        return rows + 1 if self.leave_room else rows
 
 
 @dataclass(slots=True)
@@ -125,8 +178,8 @@ class LinkSeeds:
         edge_type: theirs; it need not be one of the graph.
         ends: theirs.
         disjoint: every end gets a tree of its own.
-        labels: [n, ...] or None.
-        input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
+        labels: [n, ...], or a field of the edges that the links are, or None.
+        input_ids: int[n] or None: what the batch's `input_id` says; None for the position in the set.
         times: int64[n], when each looks at the graph, where samples are by time; else None.
         negatives: how negative links are drawn, if they are.
         left_out: (edge type, whether its edges run the other way): edges like those links are taken out of the sample.
@@ -135,8 +188,8 @@ class LinkSeeds:
     edge_type: EdgeType
     ends: Ends
     disjoint: bool
-    labels: torch.Tensor | None = None
-    input_ids: np.ndarray | None = None
+    labels: torch.Tensor | FieldLabels | None = None
+    input_ids: np.ndarray | Elements | None = None
     times: np.ndarray | None = None
     negatives: Negatives | None = None
     left_out: Sequence[tuple[EdgeType, bool]] = ()
@@ -211,7 +264,12 @@ class LinkSeeds:
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
         """The targets."""
-        return self.edge_type[2], self.ends.at(np.arange(len(self)))[1]
+        return self.edge_type[2], self.ends.targets_of(np.arange(len(self)))
+
+    def by_place(self, books: Mapping[NodeType, Book]) -> tuple[Any, Book]:
+        """Of the targets."""
+        book = books[self.edge_type[2]]
+        return self.ends.by_place(book), book
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
         """By how many links a node has, and how likely negatives are to hit it."""
@@ -257,7 +315,9 @@ class LinkSeeds:
         told = {"edge_label_index": f"{'/'.join(self.edge_type)} {self.ends.fingerprint(fingerprint)}"}
         given = {"input_id": self.input_ids, "edge_label_time": self.times, "edge_label": self.labels}
         for name, values in given.items():
-            if isinstance(values, torch.Tensor):
+            if isinstance(values, FieldLabels):
+                told[name] = f"field {values.name}"
+            elif isinstance(values, torch.Tensor):
                 bits = values.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
                 told[name] = f"{values.dtype} {list(values.shape)} {fingerprint(bits)}"
             elif values is not None:

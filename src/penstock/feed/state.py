@@ -24,8 +24,7 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
 
     def of(csc: CSC) -> str:
         weights = "" if csc.sums is None else f" by weight {fingerprint(csc.sums)}"
-        times = "" if csc.times is None else f" by time {fingerprint(csc.times)}"
-        times += "" if csc.by_time is None else f" {fingerprint(csc.by_time)}"  # whose they are
+        times = "" if csc.timed is None else f" by time {csc.timed}"
         return f"{csc.num_edges} edges {fingerprint(csc.indptr)} {csc.told or fingerprint(csc.indices)}{weights}{times}"
 
     return {

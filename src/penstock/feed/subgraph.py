@@ -15,7 +15,6 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.records import EDGE, NODE, Allocator, EdgeType, Graph, NodeType, Sample
-from penstock.store.tiers import Tier
 from penstock.store.tiers.pinned import to_host
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
         csc = graph.adjacency[edge_type]
         table, elsewhere = csc.edge_ids, csc.numbers
         if edges.positions is not None and elsewhere is not None:
-            edges.edge_ids = _read_numbers(elsewhere, edges.positions.numpy())
+            edges.edge_ids = torch.from_numpy(elsewhere[edges.positions.numpy()].astype(np.int64))
             continue
         if edges.positions is None or table is None:
             edges.edge_ids = edges.positions
@@ -111,14 +110,6 @@ def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
         numbers[:] = edges.positions.numpy()
         edge_kernels.translate(table, numbers)
         edges.edge_ids = torch.from_numpy(numbers)
-
-
-def _read_numbers(tier: Tier, positions: np.ndarray) -> torch.Tensor:
-    """int64[n]: the user's numbers of edges, read from where they are."""
-    (width,) = tier.row_bytes
-    found = np.empty(positions.size * width, np.uint8)
-    tier.submit(positions, [found], np.arange(positions.size)).wait()
-    return torch.from_numpy(found.view(f"<i{width}").astype(np.int64))
 
 
 def through_pyg(

@@ -24,6 +24,7 @@ from penstock.plan import Plan
 from penstock.records import CSC, NODE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps
+from penstock.store.tiers import Elements
 
 BATCH_BYTES = 128 << 20
 """Rows that a batch of all neighbours reads, about; several batches are under way."""
@@ -71,7 +72,7 @@ class WithRows(Input):
         """Those of the base."""
         return self._base.seeds(input_nodes, input_id)
 
-    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | Elements | None]:
         """Those of the base."""
         return self._base.all_links(edge_type)
 

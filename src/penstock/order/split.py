@@ -6,11 +6,11 @@ the partition and the seed alone: one process that takes all batches gets the sa
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import xxhash
 
 from penstock.order.orders import LocalOrder
-from penstock.records import index_dtype
 
 
 class SplitOrder(LocalOrder):
@@ -18,17 +18,19 @@ class SplitOrder(LocalOrder):
     seed at most, so that all processes have work: where parts have unequally many seeds, some of a share are those of a neighbouring part.
 
     Args:
-        places: int[num_seeds], the place of each seed (see `penstock.partition.Book`).
+        positions: int[num_seeds], those of the seeds in the order of their places (see `penstock.partition.Book`); an array, or what gives
+            elements as one does.
         num_parts: shares; batch i is of share i mod num_parts.
+        partition: what tells it from others.
         seed: of the shuffling.
     """
 
-    def __init__(self, places: np.ndarray, num_parts: int, seed: int) -> None:
-        sizes = np.full(num_parts, places.size // num_parts)
-        sizes[: places.size % num_parts] += 1
+    def __init__(self, positions: Any, num_parts: int, partition: str, seed: int) -> None:
+        sizes = np.full(num_parts, positions.size // num_parts)
+        sizes[: positions.size % num_parts] += 1
         super().__init__(sizes.tolist(), seed)
-        self._positions = np.argsort(places, kind="stable").astype(index_dtype(places.size))
-        self.name = f"split over {num_parts} parts {xxhash.xxh3_64_hexdigest(self._positions.data)}, seed {seed}"
+        self._positions = positions
+        self.name = f"split over {num_parts} parts {partition}, seed {seed}"
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
         """Positions of batch `index`."""

@@ -1,6 +1,6 @@
 """Graphs in parts, one for each machine: which part owns each node, how good that is, and what is written for each."""
 
-from penstock.partition.book import Book, EdgeShares, Shares, make_book
+from penstock.partition.book import Book, EdgesByPlace, EdgeShares, Shares, make_book
 from penstock.partition.checking import check_partition
 from penstock.partition.methods import MAX_PARTS, METHODS, assign
 from penstock.partition.part import Part, describe_partition, is_partition
@@ -13,6 +13,7 @@ __all__ = [
     "METHODS",
     "Book",
     "EdgeShares",
+    "EdgesByPlace",
     "Part",
     "Quality",
     "Shares",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import xxhash
 
 from penstock.errors import InputError
 from penstock.kernels.find_lists import cpu
@@ -65,10 +66,21 @@ class Book:
             raise InputError(f"rows were asked for that part {part} does not own")
         return found
 
+    def sort(self, nodes: np.ndarray) -> np.ndarray:
+        """int[n]: what puts int64[n] nodes in the order of their places; equal ones stay in theirs."""
+        return np.argsort(self.places[nodes], kind="stable").astype(index_dtype(nodes.size))
+
     @property
     def num_parts(self) -> int:
         """Parts."""
         return self.starts.size - 1
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits, which tell it from others."""
+        digest = xxhash.xxh3_64(self.places.data)
+        digest.update(self.starts.data)
+        return digest.hexdigest()
 
     def size_of(self, part: int) -> int:
         """Nodes of a part."""
@@ -107,6 +119,25 @@ class EdgeShares:
         nodes = np.empty(positions.size, np.int64)
         cpu.find_lists(self.indptr, positions, nodes)
         return nodes
+
+
+class EdgesByPlace:
+    """Positions of all edges of a type in the order of the places of their destinations, as `Book.sort` would give them: each is worked out
+    when it is asked for. 12 bytes a node, in place of 4 to 8 an edge.
+
+    Args:
+        indptr: int64[num_dst + 1], of the whole graph. book: of the destinations.
+    """
+
+    def __init__(self, indptr: np.ndarray, book: Book) -> None:
+        self._indptr, self._nodes = indptr, np.empty_like(book.places)
+        self._nodes[book.places] = np.arange(book.num_rows, dtype=book.places.dtype)
+        self._ends = np.cumsum(np.diff(indptr)[self._nodes])
+        self.size = int(indptr[-1])
+
+    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
+        at = np.searchsorted(self._ends, numbers, side="right")
+        return self._indptr[self._nodes[at] + 1] - (self._ends[at] - numbers)
 
 
 def make_book(owners: np.ndarray, num_parts: int) -> Book:

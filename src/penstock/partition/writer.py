@@ -68,8 +68,7 @@ def write_parts(
     books = {t: make_book(owners[t], num_parts) for t in store.node_types}
     digest = xxhash.xxh3_64(store.digest.encode())
     for book in books.values():
-        digest.update(book.places.data)
-        digest.update(book.starts.data)
+        digest.update(book.digest.encode())
     with StoreWriter(destination) as writer:
         degrees = {t: np.zeros(book.num_rows, _degree_dtype(store, t)) for t, book in books.items()}
         edges = {e: _write_edges(store, e, books[e[2]], degrees[e[0]], writer, progress) for e in store.edge_types}

@@ -7,8 +7,9 @@ the links); no candidate of a link is later than the link; a pair that an edge j
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.kernels.links import cpu
 from penstock.records import NodeType, index_dtype
 from penstock.store.budget import require_room
+from penstock.store.tiers import Elements
 
 ATTEMPTS = 64
 """To find a pair that no edge joins. Where fewer than half of all pairs are edges, all of them fail for one in 2**64."""
@@ -94,12 +96,12 @@ class Candidates:
         return np.searchsorted(self.times, until, side="right")
 
 
-def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | None, times: np.ndarray | None) -> Candidates:
+def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | None, times: np.ndarray | Elements | None) -> Candidates:
     """Make those of a node type.
 
     Args:
         weight: float[num_nodes], 0 or more, in proportion to which each is drawn; None: all are as likely.
-        times: int[num_nodes], when each came; None: all are always there.
+        times: int[num_nodes], when each came, wherever that is; None: all are always there.
     Raises:
         UsageError: there is no node. InputError: weights that are none. NotSupportedError: more than 2**32 nodes.
     Cost: 16 bytes a node with times, 8 with weights.
@@ -108,6 +110,7 @@ def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | No
         raise UsageError(f"there are no nodes of type '{node_type}' to draw negative links from")
     if num_nodes > 1 << 32:
         raise NotSupportedError(f"negative links are drawn of at most 2**32 nodes, and '{node_type}' has {num_nodes:,}")
+    times = None if times is None else times[:]
     order = _NO_IDS if times is None else np.argsort(times, kind="stable")
     moments = _NO_IDS if times is None else times[order].astype(np.int64)
     if weight is None:
@@ -130,6 +133,7 @@ class Negatives:
         amount: of them, for each link.
         sources, targets: who the ends may be. Without sources, a negative keeps the source of its link.
         edges, given: links that are no negatives, of the graph, and of the loader where these are others; None: any pair may be drawn.
+        are_edges: of a partition in place of `edges`, (int64[n] sources, int64[n] targets) -> bool[n], whether they are edges.
     """
 
     amount: float
@@ -137,11 +141,12 @@ class Negatives:
     targets: Candidates
     edges: Adjacency | None = None
     given: Adjacency | None = None
+    are_edges: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
 
     @property
     def are_exact(self) -> bool:
         """Whether pairs are looked up."""
-        return self.edges is not None or self.given is not None
+        return any(known is not None for known in (self.edges, self.given, self.are_edges))
 
     def count(self, num_links: int) -> int:
         """Negatives of so many links."""
@@ -163,10 +168,31 @@ class Negatives:
         kept = sources[links] if self.sources is None else _NO_IDS
         drawn = np.empty(count, np.int64), np.empty(count, np.int64)
         of_sources = self.sources or self.targets
-        num_positives = cpu.draw_negatives(
+        how = (
             rng.derive_key(seed, epoch, rng.NEGATIVE), batch, np.ascontiguousarray(kept),
             of_sources.most(count, until), of_sources.order, of_sources.sums,
             self.targets.most(count, until), self.targets.order, self.targets.sums,
-            self.edges or NOTHING, self.given or NOTHING, ATTEMPTS, *drawn,
+            self.edges or NOTHING, self.given or NOTHING,
         )  # fmt: skip
-        return *drawn, num_positives
+        is_positive = np.ones(count, np.uint8)
+        if self.are_edges is None:
+            cpu.draw_negatives(*how, 0, ATTEMPTS, is_positive, *drawn)
+        else:
+            self._draw_in_rounds(how, self.are_edges, is_positive, drawn)
+        return *drawn, int(is_positive.sum())
+
+    def _draw_in_rounds(
+        self,
+        how: tuple[Any, ...],
+        are_edges: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        is_positive: np.ndarray,
+        drawn: tuple[np.ndarray, np.ndarray],
+    ) -> None:
+        """The same, an attempt of all after the other: others are asked once for each, of the pairs that are left."""
+        for attempt in range(ATTEMPTS):
+            left = np.flatnonzero(is_positive)
+            if not left.size:
+                return
+            cpu.draw_negatives(*how, attempt, attempt + 1, is_positive, *drawn)
+            asked = left[is_positive[left] == 0]  # the others are among those given
+            is_positive[asked] = are_edges(drawn[0][asked], drawn[1][asked])

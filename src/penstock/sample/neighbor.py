@@ -15,12 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from penstock import rng
-from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, damaged_list, damaged_neighbor
+from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
-from penstock.kernels.sample_neighbors import cpu as draw
-from penstock.kernels.sample_weighted import cpu as weighted
-from penstock.kernels.time_windows import cpu as time_windows
 from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
+from penstock.sample.draws import Draw, Frontier, draw_positions
 from penstock.sample.fanouts import check_fanouts
 from penstock.sample.workspace import Growing, Workspace
 
@@ -50,7 +48,7 @@ class NeighborSampler:
         takes_last: bool = False,
         seed: int = 0,
     ) -> None:
-        self.is_temporal = any(csc.times is not None for csc in graph.adjacency.values())
+        self.is_temporal = any(csc.timed is not None for csc in graph.adjacency.values())
         if induced and self.is_temporal:
             raise UsageError("sampling by time has no induced subgraphs, which would hold later edges: take subgraph_type='directional'")
         if disjoint and induced:
@@ -194,60 +192,22 @@ class _Run:
         self.edges_per_hop[edge_type].append(count)
 
     def _draw(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
-        """Draw neighbours of a frontier, among those in time where edges have times. Returns (scratch with their ids, how many); fills row
-        offsets and positions."""
-        if csc.sums is not None:
-            return self._draw_weighted(edge_type, csc, frontier, fanout, place, offsets, make_room)
-        replace, num_src, windows = self.sampler.replace, self.graph.num_nodes[edge_type[0]], None
-        hop, number, copies = place
-        if csc.times is None:
-            count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
+        """Draw neighbours of a frontier. Returns (scratch with their ids, how many); fills row offsets and positions."""
+        sampler, num_src, (hop, number, copies) = self.sampler, self.graph.num_nodes[edge_type[0]], place
+        lists = Frontier(frontier, copies, None if csc.timed is None else self._times[copies])
+        how = Draw(fanout, sampler.replace, sampler.takes_last, self.key, self.batch, hop, number)
+        if csc.draws is not None:
+            positions, taken = csc.draws.draw(how, lists, offsets, make_room), 0
+            neighbors = self.workspace.neighbors(positions.size, csc.indices.dtype)[: positions.size]
         else:
-            assert self._times is not None
-            until, last, windows = self._times[copies], fanout if self.sampler.takes_last else -1, self.workspace.windows(frontier.size)
-            count, longest = time_windows.find_windows(csc.indptr, csc.times, frontier, until, last, fanout, replace, windows)
-        if count < 0:
-            raise damaged_list(edge_type, frontier[longest], csc.num_edges)
-        if longest > rng.MAX_DEGREE and fanout > 0:
-            raise NotSupportedError(
-                f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {rng.MAX_DEGREE:,}: take all of them (-1)"
+            positions, neighbors, taken = draw_positions(
+                edge_type, csc, num_src, how, lists, self.workspace, offsets, make_room, are_read=csc.lists is None
             )
-        bitmap = self.workspace.bitmap(longest if fanout > draw.TILE_FANOUT and not replace else 0)
-        neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
-        taken = draw.sample_neighbors(
-            csc.indptr, csc.indices if csc.lists is None and csc.by_time is None else None, num_src, frontier, fanout, replace, self.key,
-            self.batch, hop, number, copies, *self.workspace.tile, bitmap, offsets, positions, neighbors, windows,
-        )  # fmt: skip
-        if csc.by_time is not None:
-            edge_kernels.translate(csc.by_time, positions[:count])
-            if csc.lists is None:
-                taken = draw.look_up(csc.indices, num_src, positions[:count], neighbors)
-        self._look_up(edge_type, csc, frontier, offsets, positions[:count], neighbors[:count], taken)
-        return neighbors, count
-
-    def _draw_weighted(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
-        """The same by weight. How many come is known afterwards: edges of weight 0 do not."""
-        replace, num_src = self.sampler.replace, self.graph.num_nodes[edge_type[0]]
-        most, bad = weighted.bound_neighbors(csc.indptr, csc.num_edges, frontier, fanout, replace)
-        if most < 0:
-            raise damaged_list(edge_type, frontier[bad], csc.num_edges)
-        neighbors, positions = self.workspace.neighbors(most, csc.indices.dtype), make_room(most)
-        hop, number, copies = place
-        taken = weighted.sample_neighbors(
-            csc.indptr, csc.indices if csc.lists is None else None, csc.sums, csc.guide, num_src, frontier, fanout, replace, self.key,
-            self.batch, hop, number, copies, *self.workspace.weighted_scratch(fanout), offsets, positions, neighbors,
-        )  # fmt: skip
-        count = int(offsets[frontier.size] - offsets[0])
-        self._look_up(edge_type, csc, frontier, offsets, positions[:count], neighbors[:count], taken)
-        return neighbors, count
-
-    def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
-        """Read the neighbours at positions that were drawn, where drawing did not (`csc.lists`), and refuse those that are no nodes."""
-        num_src = self.graph.num_nodes[edge_type[0]]
         if csc.lists is not None:
             taken = _read_lists(csc, frontier, offsets, positions, neighbors, num_src)
         if taken < 0:
             raise _outside(edge_type, num_src, positions, neighbors)
+        return neighbors, positions.size
 
     def finish(self) -> Sample:
         """Put the result together."""
@@ -283,7 +243,7 @@ class _Run:
             drawn.append(np.empty(count, np.int64))
             return drawn[0]
 
-        whole = replace(csc, sums=None, guide=None)  # edges of weight 0 are edges among the nodes too
+        whole = replace(csc, sums=None, guide=None, draws=None)  # edges of weight 0 are edges among the nodes too
         neighbors, count = self._draw(edge_type, whole, nodes, -1, (0, 0, None), row_ptr, make_room)
         (positions,), sources = drawn, np.empty(count, np.int64)
         self.workspace.tables[edge_type[0]].lookup(neighbors, count, sources)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.partition import Book
 from penstock.records import EdgeType, NodeType, Sample
 
 
@@ -54,6 +55,10 @@ class SeedSet(Protocol):
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
         """One node for each seed, for orders that look at the graph: a type, and int64[len] ids."""
+        ...
+
+    def by_place(self, books: Mapping[NodeType, Book]) -> tuple[Any, Book]:
+        """int[len] positions in the order of the places of those nodes, an array or what gives elements as one does; and their book."""
         ...
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
@@ -111,6 +116,11 @@ class NodeSeeds:
     def nodes(self) -> tuple[NodeType, np.ndarray]:
         """All of them."""
         return self.node_type, self.ids
+
+    def by_place(self, books: Mapping[NodeType, Book]) -> tuple[np.ndarray, Book]:
+        """An array."""
+        book = books[self.node_type]
+        return book.sort(self.ids), book
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
         """As often as batches are drawn of the set; ids are distinct."""

@@ -17,6 +17,8 @@ from penstock.kernels.time_windows import cpu
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
 from penstock.store import Store
 from penstock.store.budget import require_room
+from penstock.store.fingerprint import fingerprint
+from penstock.store.tiers import Elements
 
 PYG_NAMES = {"edge_time": "time"}
 """What PyG calls a field of a store."""
@@ -32,14 +34,14 @@ class Timestamps:
     """When nodes or edges came, by type. Edges of types that are not there are in time for every seed.
 
     Attributes:
-        of_nodes: node type -> int[num_nodes]. An edge is as late as its source.
-        of_edges: edge type -> int[num_edges].
+        of_nodes: node type -> int[num_nodes], which may be elsewhere. An edge is as late as its source.
+        of_edges: edge type -> int[num_edges], likewise.
         name: what the user calls them, for messages.
         by_position: those of edges are in CSC order; else by the user's numbers of the edges.
     """
 
-    of_nodes: Mapping[NodeType, np.ndarray] = field(default_factory=dict)
-    of_edges: Mapping[EdgeType, np.ndarray] = field(default_factory=dict)
+    of_nodes: Mapping[NodeType, np.ndarray | Elements] = field(default_factory=dict)
+    of_edges: Mapping[EdgeType, np.ndarray | Elements] = field(default_factory=dict)
     name: str = "time"
     by_position: bool = False
 
@@ -106,7 +108,7 @@ def with_times(graph: Graph, times: Timestamps) -> Graph:
     """
     check_times(graph, times)
     graph.check_lists()
-    given = {e: times.of_edges.get(e, times.of_nodes.get(e[0])) for e in graph.adjacency}
+    given: dict[EdgeType, Any] = {e: times.of_edges.get(e, times.of_nodes.get(e[0])) for e in graph.adjacency}
     dtypes = {e: _narrowest(values) for e, values in given.items() if values is not None}
     sizes = {e: graph.adjacency[e].num_edges for e in dtypes}
     most = sum(sizes[e] * (dtype.itemsize + np.dtype(index_dtype(sizes[e])).itemsize) for e, dtype in dtypes.items())
@@ -133,20 +135,21 @@ def as_moments(values: np.ndarray, num_seeds: int, name: str = "input_time", own
     return values.astype(np.int64)
 
 
-def _fault(values: np.ndarray, count: int, owner: str) -> str:
+def _fault(values: np.ndarray | Elements, count: int, owner: str) -> str:
     """What is wrong with times; empty for nothing."""
     if values.shape != (count,) or values.dtype.kind not in "iu":
         hint = ": count seconds, or smaller units" if values.dtype.kind == "f" else ""
         return f"must be one whole number per {owner}, int [{count}]; got {values.dtype} {list(values.shape)}{hint}"
-    if values.dtype == np.uint64 and values.size and int(values.max()) > np.iinfo(np.int64).max:
-        return f"goes up to {values.max()}, beyond int64: subtract where it begins"
+    if values.dtype == np.uint64 and values.size and int(values[:].max()) > np.iinfo(np.int64).max:
+        return f"goes up to {values[:].max()}, beyond int64: subtract where it begins"
     return ""
 
 
 def time_bytes(graph: Graph) -> int:
     """Memory that the times of a graph take, with the order of its lists."""
+    of_others = [csc.draws.resident_bytes for csc in graph.adjacency.values() if csc.timed is not None and csc.draws is not None]
     arrays = [array for csc in graph.adjacency.values() for array in (csc.times, csc.by_time) if array is not None]
-    return sum(array.nbytes for array in arrays)
+    return sum(of_others) + sum(array.nbytes for array in arrays)
 
 
 def _narrowest(values: np.ndarray) -> np.dtype:
@@ -163,11 +166,12 @@ def _in_order(edge_type: EdgeType, graph: Graph, times: Timestamps, given: Any, 
         piece = slice(first, min(first + PIECE, csc.num_edges))
         found[piece] = given[_owners(edge_type, csc, graph, times, piece)]
     is_disordered, longest = cpu.look_for_disorder(csc.indptr, found)
+    timed = fingerprint(given)
     if not is_disordered:
-        return replace(csc, times=found)
+        return replace(csc, times=found, timed=timed)
     order = np.arange(csc.num_edges, dtype=index_dtype(csc.num_edges))
     cpu.order_by_time(csc.indptr, found, order, np.empty(longest, found.dtype), np.empty(longest, order.dtype))
-    return replace(csc, times=found, by_time=order)
+    return replace(csc, times=found, by_time=order, timed=timed)
 
 
 def _owners(edge_type: EdgeType, csc: CSC, graph: Graph, times: Timestamps, piece: slice) -> np.ndarray | slice:

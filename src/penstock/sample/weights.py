@@ -6,7 +6,7 @@ integers follow from the weights alone (see `penstock.kernels.running_sums.refer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from penstock.kernels.running_sums.reference import STEP_BITS
 from penstock.records import CSC, EDGE, EdgeType, Graph
 from penstock.store import Store
 from penstock.store.budget import require_room
+from penstock.store.format import BFLOAT16, ArraySpec
 
 PYG_NAMES = {"edge_weight": "weight"}
 """What PyG calls a field of a store."""
@@ -34,11 +35,13 @@ class Weights:
         values: number[num_edges].
         name: what the user calls them, for messages.
         by_position: in CSC order; else by the user's numbers of the edges.
+        indptr: of the whole graph, where these are of a part of it, for messages.
     """
 
     values: np.ndarray
     name: str = "weight"
     by_position: bool = False
+    indptr: np.ndarray | None = None
 
 
 def with_weights(graph: Graph, weights: Mapping[EdgeType, Weights]) -> Graph:
@@ -84,11 +87,13 @@ def store_weights(store: Store, name: str) -> dict[EdgeType, Weights]:
     chosen = choose_weights({e: store.edge_fields(e) for e in store.edge_types}, name, str(store.path))
     found = {}
     for edge_type, spec in chosen.items():
-        values = store.map(spec)
-        if spec.dtype == "bfloat16":
-            values = (values.astype(np.uint32) << 16).view(np.float32)
-        found[edge_type] = Weights(values, name, by_position=True)
+        found[edge_type] = Weights(decoded(spec, store.map(spec)), name, by_position=True)
     return found
+
+
+def decoded(spec: ArraySpec, values: np.ndarray) -> np.ndarray:
+    """The values of a field, with bfloat16 as float32."""
+    return (values.astype(np.uint32) << 16).view(np.float32) if spec.dtype == BFLOAT16 else values
 
 
 def declare_weights(weights: Mapping[EdgeType, Weights]) -> int:
@@ -99,15 +104,18 @@ def declare_weights(weights: Mapping[EdgeType, Weights]) -> int:
 
 def weight_bytes(graph: Graph) -> int:
     """Memory that the running sums of a graph take, with the guide to them."""
-    arrays = [array for csc in graph.adjacency.values() for array in (csc.sums, csc.guide) if array is not None]
-    return sum(array.nbytes for array in arrays)
+    weighed = [csc for csc in graph.adjacency.values() if csc.sums is not None]
+    of_others = [csc.draws.resident_bytes for csc in weighed if csc.draws is not None]
+    return sum(of_others) + sum(
+        array.nbytes for csc in weighed if csc.draws is None for array in (csc.sums, csc.guide) if array is not None
+    )
 
 
 def sum_up(edge_type: EdgeType, csc: CSC, weights: Weights) -> np.ndarray:
     """Return int64[num_edges]: the running sums of one edge type."""
-    values, label = weights.values, weights.name if edge_type == EDGE else f"{weights.name} of {edge_type}"
+    values, label = weights.values, label_of(weights.name, edge_type)
     if values.shape != (csc.num_edges,) or values.dtype.kind not in "buif":
-        raise InputError(f"{label} must be one number per edge, [{csc.num_edges}]; got {values.dtype} {list(values.shape)}")
+        raise weights_are_none(label, csc.num_edges, values.dtype, values.shape)
     numbers = None if weights.by_position else csc.edge_ids
     sums = np.empty(csc.num_edges, dtype=np.int64)
     for first, last in _pieces(csc.indptr):
@@ -118,11 +126,23 @@ def sum_up(edge_type: EdgeType, csc: CSC, weights: Weights) -> np.ndarray:
             raise damaged_list(edge_type, damaged, csc.num_edges)
         if bad >= 0:
             number = bad if numbers is None else int(numbers[bad])
-            ends = f"from {csc.indices[bad]} to {np.searchsorted(csc.indptr, bad, side='right') - 1}"
+            target = int(np.searchsorted(csc.indptr, bad, side="right")) - 1
+            number += 0 if weights.indptr is None else int(weights.indptr[target] - csc.indptr[target])
+            ends = f"from {csc.indices[bad]} to {target}"
             raise InputError(
                 f"{label} is {piece[bad - start]:g} at edge {number} ({ends}): weights are finite, and 0 (never drawn) or more"
             )
     return sums
+
+
+def weights_are_none(label: str, num_edges: int, dtype: object, shape: Sequence[int]) -> InputError:
+    """What to raise where weights are not one number for each edge."""
+    return InputError(f"{label} must be one number per edge, [{num_edges}]; got {dtype} {list(shape)}")
+
+
+def label_of(name: str, edge_type: EdgeType) -> str:
+    """What messages call the weights of a type."""
+    return name if edge_type == EDGE else f"{name} of {edge_type}"
 
 
 def _pieces(indptr: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -47,13 +47,10 @@ class Growing:
         return self.values
 
 
-class Workspace:
-    """Scratch memory of one sampling thread: compaction tables and buffers that never leave it."""
+class Scratch:
+    """What draws of lists work with."""
 
-    def __init__(self, graph: Graph, *, disjoint: bool) -> None:
-        spare = any(csc.lists is not None for csc in graph.adjacency.values())
-        self.tables = {t: make_table(count, wide_keys=disjoint, spare=spare) for t, count in graph.num_nodes.items()}
-        self.hints: dict[object, int] = {}
+    def __init__(self) -> None:
         self._neighbors: dict[np.dtype, np.ndarray] = {}
         self._bitmap = np.empty(0, np.uint64)
         self.tile = np.empty(draw.SCRATCH_OFFSETS, np.int64), np.empty(draw.SCRATCH_WORDS, np.uint32)
@@ -82,8 +79,7 @@ class Workspace:
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, self._windows, self._bitmap)
-        return sum(table.num_bytes for table in self.tables.values()) + sum(array.nbytes for array in scratch)
+        return sum(array.nbytes for array in (*self._neighbors.values(), *self.tile, *self._weighted, self._windows, self._bitmap))
 
     def bitmap(self, longest: int) -> np.ndarray:
         """Return a zeroed bitmap over a neighbour list of `longest` slots, empty for 0; kernels leave it zeroed."""
@@ -91,3 +87,18 @@ class Workspace:
         if self._bitmap.size < words:
             self._bitmap = np.zeros(words, dtype=np.uint64)
         return self._bitmap[:words]
+
+
+class Workspace(Scratch):
+    """Scratch memory of one sampling thread: compaction tables and buffers that never leave it."""
+
+    def __init__(self, graph: Graph, *, disjoint: bool) -> None:
+        super().__init__()
+        spare = any(csc.lists is not None for csc in graph.adjacency.values())
+        self.tables = {t: make_table(count, wide_keys=disjoint, spare=spare) for t, count in graph.num_nodes.items()}
+        self.hints: dict[object, int] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return super().num_bytes + sum(table.num_bytes for table in self.tables.values())

@@ -117,7 +117,7 @@ class ArrayInput(Input):
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
         """In CSC order; numbered as `e_id` says."""
         csc = self.graph.adjacency[edge_type]
-        return EdgeEnds(edge_type, csc, self.graph.num_nodes[edge_type[0]]), csc.edge_ids
+        return EdgeEnds(edge_type, csc, self.graph.num_nodes[edge_type[0]], csc.indices), csc.edge_ids
 
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Every array, under the name PyG gives it."""

@@ -6,25 +6,26 @@ In: the user's object. Out: a `Graph`, the fields of a batch, an empty batch, an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.errors import InputError, NotSupportedError, UsageError
+from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
 from penstock.feed.fields import Field
 from penstock.feed.links import Ends, GivenEnds
 from penstock.gather import TieredTable
 from penstock.records import EDGE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
-from penstock.sample.times import Timestamps
-from penstock.sample.weights import Weights
+from penstock.sample.times import Timestamps, with_times
+from penstock.sample.weights import Weights, with_weights
 
 if TYPE_CHECKING:
     from penstock.partition import Book
     from penstock.store.packing import Packed
+    from penstock.store.tiers import Elements
 
 PARTS = ("train", "val", "test")
 IDS_GIVEN = "input_id must be a vector of whole numbers"
@@ -49,7 +50,7 @@ class Input(ABC):
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
         """Resolve the user's choice of seeds."""
 
-    def links(self, edge_label_index: Any) -> tuple[EdgeType, Ends, np.ndarray | None, bool]:
+    def links(self, edge_label_index: Any) -> tuple[EdgeType, Ends, np.ndarray | Elements | None, bool]:
         """Resolve the user's choice of links: their type, themselves, what the batch's `input_id` says of each (None: its position), and
         whether they are all edges of their type."""
         edge_type, values = self._choose_links(edge_label_index)
@@ -63,8 +64,15 @@ class Input(ABC):
         return edge_type, *self.all_links(edge_type), True
 
     @abstractmethod
-    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | Elements | None]:
         """All edges of a type, and their numbers."""
+
+    def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], Any]:
+        """What reads the rows of a field of edges, by int64[n] numbers of `all_links`; `name`: as in a batch."""
+        found = {one.name: one.source for one in self.fields()[1] if (one.key or EDGE) == edge_type}
+        if name not in found:
+            raise no_such_label(edge_type, name, found)
+        return lambda numbers: found[name].gather(numbers, np.empty)
 
     def _choose_links(self, chosen: Any) -> tuple[EdgeType, Any]:
         """(edge type, ends that were given; None: all edges)."""
@@ -106,9 +114,17 @@ class Input(ABC):
         """The weights of edges of that name, by edge type."""
         raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
 
+    def weighted(self, name: str) -> Graph:
+        """The topology, with lists drawn of by weight."""
+        return with_weights(self.graph, self.weights(name))
+
     @abstractmethod
     def times(self, name: str) -> Timestamps:
         """When nodes or edges came, by the attribute of that name."""
+
+    def timed(self, graph: Graph, times: Timestamps) -> Graph:
+        """The same graph, with lists in the order of these times."""
+        return with_times(graph, times)
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:
         """Copies of node fields whose rows are packed for reads by the page; None where there are none."""
@@ -127,6 +143,12 @@ class Input(ABC):
     def order_from(self) -> Any:
         """What an order that looks at the graph is made from: the graph, or a store, which has labels too."""
         return self.graph
+
+
+def no_such_label(edge_type: EdgeType, name: str, known: Iterable[str]) -> MissingFieldError:
+    """What to raise where edges have no field of that name."""
+    fields = ", ".join(map(repr, known)) or "none"
+    return MissingFieldError(f"edge_label={name!r}: edges {'/'.join(edge_type)} have no such field; they have {fields}")
 
 
 def _is_name(value: Any) -> bool:

@@ -5,22 +5,25 @@ In: a `PartitionedGraph`. Out: a graph whose lists, and tables whose rows, lie w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
+import torch
 
-from penstock.errors import NotSupportedError
 from penstock.exchange import PartitionedGraph
-from penstock.exchange.tables import FIELDS
+from penstock.exchange.tables import FIELDS, NEIGHBORS, draws_by, draws_in_time, draws_in_time_of_sources, numbers_in, sums_of
 from penstock.feed.inputs.arrays import PYG_EDGE_NAMES, ArrayInput
-from penstock.feed.links import Ends
+from penstock.feed.inputs.base import no_such_label
+from penstock.feed.links import EdgeEnds, Ends
 from penstock.gather import RowKind, TieredTable
 from penstock.partition import Book
-from penstock.records import EdgeType, NodeType
-from penstock.sample.times import Timestamps
-from penstock.sample.weights import Weights
-from penstock.store.format import BFLOAT16
+from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.times import PYG_NAMES, Timestamps, choose_times, times_are_bfloat16
+from penstock.sample.weights import choose_weights, label_of, weights_are_none
+from penstock.store.fingerprint import fingerprint
+from penstock.store.format import BFLOAT16, ArraySpec
+from penstock.store.tiers import Elements
 
 
 class PartsInput(ArrayInput):
@@ -48,17 +51,72 @@ class PartsInput(ArrayInput):
                 found[key] = TieredTable(self.parts.tiers[what, key], kinds)
         return found
 
-    def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
-        """Not here."""
-        self._refuse("links", "load them from a store")
+    def all_links(self, edge_type: EdgeType) -> tuple[Ends, Elements | None]:
+        """In CSC order; ends and numbers are read from their owners, for the links of a batch when it begins."""
+        csc = self.graph.adjacency[edge_type]
+        return EdgeEnds(edge_type, csc, self.graph.num_nodes[edge_type[0]], self.parts.elements(NEIGHBORS, edge_type)), csc.numbers
 
-    def weights(self, name: str) -> dict[EdgeType, Weights]:
-        """Not here."""
-        self._refuse(f"weight_attr={name!r}", "leave it out")
+    def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
+        """Read with the other fields of the edges."""
+        table = self.tables().get(edge_type)
+        kinds = {} if table is None else {kind.name: number for number, kind in enumerate(table.kinds)}
+        if table is None or name not in kinds:
+            raise no_such_label(edge_type, name, kinds)
+        number = kinds[name]
+
+        def read(numbers: np.ndarray) -> torch.Tensor:
+            rows = torch.from_numpy(table.submit(numbers, are_distinct=False).wait()[number])
+            return rows.view(torch.bfloat16) if table.kinds[number].is_bfloat16 else rows
+
+        return read
+
+    def weighted(self, name: str) -> Graph:
+        """Those who have the lists draw of them."""
+        fields = {e: edges.fields for e, edges in self.parts.part.manifest.edges.items()}
+        adjacency = dict(self.graph.adjacency)
+        for edge_type, stored in choose_weights(
+            {e: {each: each for each in of} for e, of in fields.items()}, name, str(self.parts.part.path)
+        ).items():
+            spec, csc = fields[edge_type][stored], adjacency[edge_type]
+            if len(spec.shape) > 1:
+                raise weights_are_none(label_of(name, edge_type), csc.num_edges, spec.storage_dtype, (csc.num_edges, *spec.shape[1:]))
+            sums = Elements(self.parts.tiers[sums_of(stored), edge_type], np.int64)
+            adjacency[edge_type] = replace(csc, sums=sums, draws=self.parts.draws(draws_by(stored), edge_type))
+        return replace(self.graph, adjacency=adjacency)
 
     def times(self, name: str) -> Timestamps:
-        """Not here."""
-        self._refuse(f"time_attr={name!r}", "leave it out")
+        """The times of that name, of nodes or of edges, the latter in CSC order; read where they are asked for."""
+        (of_nodes, of_edges), manifest = self._choose_times(name), self.parts.part.manifest
+        nodes = {t: self._numbers(t, manifest.nodes[t].fields[name], name, manifest.nodes[t].num_nodes) for t in of_nodes}
+        edges = {e: self._numbers(e, manifest.edges[e].fields[each], each, manifest.edges[e].num_edges) for e, each in of_edges.items()}
+        return Timestamps(nodes, edges, name, by_position=True)
 
-    def _refuse(self, what: str, advice: str) -> NoReturn:
-        raise NotSupportedError(f"{what}: each process of a partition has a part of the edges only; {advice}")
+    def timed(self, graph: Graph, times: Timestamps) -> Graph:
+        """Those who have the lists draw of them."""
+        (of_nodes, of_edges), adjacency = self._choose_times(times.name), dict(graph.adjacency)
+        for edge_type, csc in graph.adjacency.items():
+            if edge_type in of_edges:
+                what, given = draws_in_time(of_edges[edge_type]), times.of_edges[edge_type]
+            elif edge_type[0] in of_nodes:
+                what, given = draws_in_time_of_sources(times.name), times.of_nodes[edge_type[0]]
+            else:
+                continue
+            adjacency[edge_type] = replace(csc, timed=fingerprint(given), draws=self.parts.draws(what, edge_type))
+        return replace(graph, adjacency=adjacency)
+
+    def _choose_times(self, name: str) -> tuple[list[NodeType], dict[EdgeType, str]]:
+        """Who has times of that name, and what they are called."""
+        part = self.parts.part
+        nodes = {node_type: each.fields for node_type, each in part.manifest.nodes.items()}
+        edges = {edge_type: each.fields for edge_type, each in part.manifest.edges.items()}
+        of_nodes, of_edges = choose_times(nodes, edges, name, str(part.path), PYG_NAMES)
+        specs = [*(nodes[t][name] for t in of_nodes), *(edges[e][stored] for e, stored in of_edges.items())]
+        if any(spec.dtype == BFLOAT16 for spec in specs):
+            raise times_are_bfloat16(part.path, name)
+        return of_nodes, of_edges
+
+    def _numbers(self, key: NodeType | EdgeType, spec: ArraySpec, stored: str, count: int) -> np.ndarray | Elements:
+        """The values of a field of whole numbers; of others what has their shape and dtype, by which they are refused."""
+        if (numbers_in(stored), key) in self.parts.tiers:
+            return self.parts.elements(numbers_in(stored), key)
+        return np.broadcast_to(np.zeros((), spec.storage_dtype), (count, *spec.shape[1:]))

@@ -30,8 +30,7 @@ from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
-from penstock.sample.times import check_times, with_times
-from penstock.sample.weights import with_weights
+from penstock.sample.times import check_times
 from penstock.store.process_memory import give_back_freed_memory
 
 
@@ -60,9 +59,9 @@ def make_maker(
     if times is not None:
         check_times(source.graph, times)
     seeds = choose(source, times)
-    graph = source.graph if weight_attr is None else with_weights(source.graph, source.weights(weight_attr))
+    graph = source.graph if weight_attr is None else source.weighted(weight_attr)
     sampler = NeighborSampler(
-        graph if times is None else with_times(graph, times),
+        graph if times is None else source.timed(graph, times),
         as_fanouts(num_neighbors, source.graph.edge_types),
         replace=replace,
         disjoint=disjoint or times is not None,

@@ -63,22 +63,31 @@ def _has_edge(links, source, target):
 
 
 @kernel
+def are_links(links, sources, targets, found):
+    """Write to uint8[n] `found` whether each pair of int64[n] `sources` and `targets` is one of `links`, see
+    `penstock.sample.negatives.Adjacency`."""
+    for number in range(sources.size):
+        store(found, number, np.uint8(_has_edge(links, load(sources, number), load(targets, number))))
+
+
+@kernel
 def draw_negatives(
-    key, batch, sources, source_most, source_order, source_sums, target_most, target_order, target_sums, edges, given, attempts,
-    drawn_sources, drawn_targets,
+    key, batch, sources, source_most, source_order, source_sums, target_most, target_order, target_sums, edges, given, first, end,
+    is_positive, drawn_sources, drawn_targets,
 ):  # fmt: skip
     """Draw links that are not there; see `reference.draw_negatives`, which has two positive adjacencies here: `edges` and `given`, each
     `penstock.sample.negatives.Adjacency`.
 
     Args:
+        first, end: attempts, all of them or some: of those that were positive after the attempts before.
+        is_positive: uint8[n], whether each is one, before and afterwards; 1 before the first attempt.
         drawn_sources, drawn_targets: int64[n], the result.
-    Returns:
-        how many of them are positives.
     """
-    num_positives, zero = 0, np.uint64(0)
+    zero = np.uint64(0)
     for number in range(target_most.size):
-        is_positive = True
-        for attempt in range(attempts):
+        for attempt in range(first, end):
+            if not load(is_positive, number):
+                break
             w0, w1, w2, w3 = philox(np.uint64(number), np.uint64(attempt), np.uint64(batch), zero, key[0], key[1])
             if sources.size:
                 source = load(sources, number)
@@ -87,11 +96,7 @@ def draw_negatives(
             target = _draw_node(w2, w3, load(target_most, number), target_order, target_sums)
             store(drawn_sources, number, source)
             store(drawn_targets, number, target)
-            is_positive = _has_edge(edges, source, target) or _has_edge(given, source, target)
-            if not is_positive:
-                break
-        num_positives += is_positive
-    return num_positives
+            store(is_positive, number, np.uint8(_has_edge(edges, source, target) or _has_edge(given, source, target)))
 
 
 @helper

@@ -3,6 +3,7 @@
 from penstock.store.tiers.device import DeviceTier
 from penstock.store.tiers.disk import DiskOptions, DiskStats, DiskTier
 from penstock.store.tiers.disk_files import RowFile
+from penstock.store.tiers.elements import Elements
 from penstock.store.tiers.host import HostTier, MappedTier, advise_in_order, advise_random
 from penstock.store.tiers.packed import PackedTier
 from penstock.store.tiers.pinned import PinnedTier
@@ -16,6 +17,7 @@ __all__ = [
     "DiskOptions",
     "DiskStats",
     "DiskTier",
+    "Elements",
     "HostTier",
     "Link",
     "MappedTier",

@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
-from penstock.errors import BudgetError, CorruptStoreError, InputError, NodeIdError, NotSupportedError, UsageError
+from penstock.errors import BudgetError, CorruptStoreError, InputError, MissingFieldError, NodeIdError, NotSupportedError, UsageError
 from penstock.feed import LinkNeighborLoader
 from penstock.sample.negatives import make_candidates
 from penstock.store import Store, ingest
@@ -63,6 +63,8 @@ def test_labels_and_negatives():
     for labels in (torch.zeros(3, dtype=torch.complex64), torch.zeros(3, dtype=torch.uint16), torch.zeros(3).to_sparse()):
         assert "labels are dense" in load(InputError, edge_label=labels)
     assert "is no tensor" in load(InputError, edge_label=["a", "b", "c"])
+    assert "not all edges of a type" in load(edge_label="w")
+    assert "have no such field" in load(MissingFieldError, None, edge_label="grade")
     LinkNeighborLoader(make_data(), [2], edge_label_index=LINKS, edge_label=torch.empty(3, 0), neg_sampling="binary")
     for weight, what in (
         (torch.ones(3), "one number for each of the 400"),

@@ -186,12 +186,8 @@ def test_parts_that_are_damaged(parts):
 def test_loaders_over_parts(store, parts):
     path = cut(penstock.open(store), parts.parent / "one", 1)
     with join(path, addresses=free_addresses(1), rank=0) as graph:
-        refused(NotSupportedError, penstock.LinkNeighborLoader, graph, [2])
-        links = torch.arange(8).reshape(2, 4)
-        refused(NotSupportedError, penstock.LinkNeighborLoader, graph, [2], links, neg_sampling="binary")
+        refused(MissingFieldError, penstock.LinkNeighborLoader, graph, [2], edge_label="grade")
         for options in (
-            dict(weight_attr="w"),
-            dict(time_attr="t"),
             dict(order="proximity"),
             dict(plan=Plan(policy="inclusion", cache="10%")),
             dict(plan=Plan(host_memory="1GiB")),

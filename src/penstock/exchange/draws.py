@@ -1,0 +1,236 @@
+"""Draws by weight or by time among lists of other parts: whoever has a list draws of it.
+
+In: nodes, and what is drawn of each. Out: positions. Invariant: those of the whole graph, for a draw depends on its list and a counter, and
+nobody's order of work. So a list costs 8 bytes to ask for (16 with its tree's number, 24 by time) and 4 an edge drawn, however long it is,
+and each process keeps the running sums, or the order of time, of its own part. Source: DistDGLv2 5.5.1, which has all draws made so.
+
+A question is int64 numbers: fanout, replace, takes_last, key (2), batch, hop, number of the edge type, whether copies follow, and times;
+nodes; these. The answer is a slot for each edge that a list may give, node after node: which of its edges was drawn, or NONE.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.errors import InputError, damaged_list
+from penstock.exchange import wire
+from penstock.exchange.peers import Asked, Peer
+from penstock.kernels.sample_weighted import cpu as weighted
+from penstock.partition import EdgeShares
+from penstock.records import CSC, EdgeType, index_dtype
+from penstock.sample.draws import Draw, Frontier, MakeRoom, draw_positions
+from penstock.sample.workspace import Scratch
+from penstock.store.tiers import Deferred, Read, TierStats
+from penstock.store.tiers.tier import check_rows
+from penstock.threads import Guard
+
+NONE = -1
+_HEADER = 10
+
+
+def to_numbers(how: Draw, lists: Frontier) -> np.ndarray:
+    """int64[...]: a question."""
+    place = how.batch, how.hop, how.number, lists.copies is not None, lists.until is not None
+    header = np.array([how.fanout, how.replace, how.takes_last, *how.key.view(np.int64), *place], np.int64)
+    given = [each for each in (lists.nodes, lists.copies, lists.until) if each is not None]
+    return np.concatenate([header, *given]).astype("<i8", copy=False)
+
+
+def from_numbers(numbers: np.ndarray) -> tuple[Draw, Frontier]:
+    """What `to_numbers` was given; InputError where it was given nothing such."""
+    header, rest = numbers[:_HEADER], numbers[_HEADER:]
+    num_given = 1 + int(np.count_nonzero(header[-2:]))
+    if header.size < _HEADER or rest.size % num_given:
+        raise InputError(f"a question of {numbers.size} numbers: are all processes of one version?")
+    fanout, replace, takes_last, _, _, batch, hop, number, has_copies, has_until = header.tolist()
+    given = iter(rest.reshape(num_given, -1))
+    lists = Frontier(next(given), next(given) if has_copies else None, next(given) if has_until else None)
+    return Draw(fanout, bool(replace), bool(takes_last), header[3:5].view(np.uint64), batch, hop, number), lists
+
+
+def most_drawn(how: Draw, degrees: np.ndarray) -> np.ndarray:
+    """int64[n]: how many edges lists of int64[n] `degrees` may give."""
+    if how.fanout < 0:
+        return degrees
+    return np.where(degrees > 0, how.fanout, 0) if how.replace else np.minimum(degrees, how.fanout)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawTable:
+    """What others ask, and are answered, of draws: see above. Served as rows are.
+
+    Attributes:
+        key: which. lists: of this part.
+    """
+
+    key: tuple[str, EdgeType]
+    lists: OwnLists
+
+    id_dtype: ClassVar[np.dtype[Any]] = np.dtype("<i8")
+
+    def answer(self, numbers: np.ndarray, part: int) -> Iterator[list[np.ndarray]]:
+        """Yield slots, in pieces (see `wire`)."""
+        slots = self.lists.draw(*from_numbers(numbers))
+        step = wire.rows_of_a_piece(slots.itemsize)
+        for first in range(0, slots.size, step):
+            yield [slots[first : first + step].view(np.uint8)]
+
+
+class OwnLists:
+    """This part's lists of an edge type with what draws by a field look at, made when somebody first asks.
+
+    Args:
+        edge_type: which. num_src: nodes that its edges may come from.
+        shares: whose the edges are. part: this one.
+        neighbors: int[edges of this part].
+        prepare: gives the lists with it.
+    """
+
+    def __init__(
+        self, edge_type: EdgeType, num_src: int, shares: EdgeShares, part: int, neighbors: np.ndarray, prepare: Callable[[CSC], CSC]
+    ) -> None:
+        self.edge_type, self.shares, self.part, self._num_src = edge_type, shares, part, num_src
+        self._neighbors, self._prepare, self._guard = neighbors, prepare, Guard()
+        self._csc: CSC | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Of this part."""
+        return self._neighbors.size
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of what was made."""
+        csc = self._csc
+        return (
+            0
+            if csc is None
+            else sum(array.nbytes for array in (csc.indptr, csc.sums, csc.guide, csc.times, csc.by_time) if array is not None)
+        )
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of slots on their way."""
+        return np.dtype(index_dtype(self.shares.num_rows)).newbyteorder("<")
+
+    def csc(self) -> CSC:
+        """Those lists, of all nodes: lists of others are empty. 8 bytes a node, beside what is prepared."""
+        with self._guard.lock:
+            if self._csc is None:
+                shares = self.shares
+                is_own = shares.book.owners(np.arange(shares.indptr.size - 1)) == self.part
+                indptr = np.concatenate([[0], np.cumsum(np.where(is_own, np.diff(shares.indptr), 0))])
+                self._csc = self._prepare(CSC(indptr, self._neighbors))
+            return self._csc
+
+    def draw(self, how: Draw, lists: Frontier) -> np.ndarray:
+        """int[slots]: what is drawn of lists of this part; InputError where one is another's."""
+        nodes, csc = lists.nodes, self.csc()
+        if nodes.size and not (nodes.min() >= 0 and nodes.max() < csc.num_dst and (self.shares.book.owners(nodes) == self.part).all()):
+            raise InputError(f"lists were asked for that part {self.part} does not own")
+        offsets, room = np.zeros(nodes.size + 1, np.int64), list[np.ndarray]()
+
+        def make_room(count: int) -> np.ndarray:
+            room.append(np.empty(count, np.int64))
+            return room[0]
+
+        positions, _, _ = draw_positions(self.edge_type, csc, self._num_src, how, lists, Scratch(), offsets, make_room, are_read=False)
+        most, counts = most_drawn(how, csc.degrees(nodes)), np.diff(offsets)
+        found = np.full(int(most.sum()), NONE, self.dtype)
+        found[_places(np.cumsum(most) - most + counts, counts)] = positions - np.repeat(csc.indptr[nodes], counts)
+        return found
+
+
+class SumsTier:
+    """The running sums of this part's edges: a row is one of them."""
+
+    device, name, resident_bytes, row_bytes = "cpu", "own part", 0, (8,)
+
+    def __init__(self, lists: OwnLists) -> None:
+        self._lists, self.num_rows, self.stats = lists, lists.num_edges, TierStats()
+
+    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
+        """Begin to read."""
+        check_rows(self, rows)
+        return Deferred(lambda: self._copy(rows, outs[0], places))
+
+    def _copy(self, rows: np.ndarray, out: np.ndarray, places: np.ndarray) -> int:
+        started, sums = time.perf_counter(), self._lists.csc().sums
+        assert sums is not None
+        out.view("<i8")[places] = sums[rows]
+        self.stats.add(rows.size, 8 * rows.size, time.perf_counter() - started)
+        return 8 * rows.size
+
+
+class RemoteDraws:
+    """Draws among the lists of all parts.
+
+    Args:
+        own: the lists of this part. number: of the table of draws.
+        peers: part -> whom this process asks; None for its own.
+    """
+
+    def __init__(self, own: OwnLists, number: int, peers: Sequence[Peer | None]) -> None:
+        self._own, self._number, self._peers = own, number, peers
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of what this part was prepared with."""
+        return self._own.resident_bytes
+
+    def prepare(self, nodes: np.ndarray) -> None:
+        """Have the parts that own these nodes make what they look at: by an edge of each, which nobody needs."""
+        how = Draw(1, False, False, np.zeros(2, np.uint64), 0, 0, 0)
+        self._ask(how, Frontier(nodes, until=np.zeros(nodes.size, np.int64)), np.ones(nodes.size, np.int64))
+
+    def draw(self, how: Draw, lists: Frontier, offsets: np.ndarray, make_room: MakeRoom) -> np.ndarray:
+        """int64[m] positions, list after list; sets `offsets`, see `penstock.sample.draws.draw_positions`."""
+        nodes, shares = lists.nodes, self._own.shares
+        total, bad = weighted.bound_neighbors(shares.indptr, shares.num_rows, nodes, how.fanout, how.replace)
+        if total < 0:
+            raise damaged_list(self._own.edge_type, int(nodes[bad]), shares.num_rows)
+        most = most_drawn(how, shares.indptr[nodes + 1] - shares.indptr[nodes])
+        ends, slots = np.cumsum(most), np.empty(total, self._own.dtype)
+        for at, answer in self._ask(how, lists, most):
+            slots[_places(ends[at], most[at])] = answer
+        is_drawn = slots != NONE
+        offsets[1 : nodes.size + 1] = offsets[0] + np.concatenate([[0], np.cumsum(is_drawn)])[ends]
+        positions = make_room(total)[: int(np.count_nonzero(is_drawn))]
+        positions[:] = (np.repeat(shares.indptr[nodes], most) + slots)[is_drawn]
+        return positions
+
+    def _ask(self, how: Draw, lists: Frontier, most: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(which of the lists, their slots) of each part: all are asked before anybody is waited for."""
+        owners, asked, found = self._own.shares.book.owners(lists.nodes), list[tuple[np.ndarray, Asked]](), []
+        try:
+            for part, peer in enumerate(self._peers):
+                at = np.flatnonzero((owners == part) & (most > 0))
+                if peer is not None and at.size:
+                    asked.append((at, peer.ask(self._number, to_numbers(how, _some(lists, at)))))
+            at = np.flatnonzero((owners == self._own.part) & (most > 0))
+            found.append((at, self._own.draw(how, _some(lists, at))))
+            while asked:
+                at, answer = asked.pop(0)
+                slots = np.empty(int(most[at].sum()), self._own.dtype)
+                for first, piece in answer.pieces(slots.size, slots.itemsize):
+                    slots.view(np.uint8)[first * slots.itemsize :][: piece.size] = piece
+                found.append((at, slots))
+        finally:
+            for _, answer in asked:
+                answer.drop()
+        return found
+
+
+def _some(lists: Frontier, at: np.ndarray) -> Frontier:
+    copies, until = (None if each is None else each[at] for each in (lists.copies, lists.until))
+    return Frontier(lists.nodes[at], copies, until)
+
+
+def _places(ends: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """int64[counts.sum()]: the places that end at int64[n] `ends`, so many of each."""
+    return np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))

@@ -1,0 +1,117 @@
+"""Drawing positions of neighbour lists, uniformly, by weight, or among the edges in time: one edge type of one hop.
+
+In: lists, and what is drawn of each. Out: positions in them, list after list. Invariant: what is drawn of a list depends on its node, its
+weights or times, and the counter; not on the lists beside it, so whoever has some of them draws of these what another would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock import rng
+from penstock.errors import NotSupportedError, damaged_list
+from penstock.kernels.edges import cpu as edge_kernels
+from penstock.kernels.sample_neighbors import cpu as draw
+from penstock.kernels.sample_weighted import cpu as weighted
+from penstock.kernels.time_windows import cpu as time_windows
+from penstock.records import CSC, EdgeType
+from penstock.sample.workspace import Scratch
+
+MakeRoom = Callable[[int], np.ndarray]
+"""Number of edges -> int64[at least so many], where their positions go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What all draws of a hop and an edge type have in common.
+
+    Attributes:
+        fanout, replace, takes_last: as of the sampler.
+        key: uint64[2]. batch, hop, number: of the counter; `number` is that of the edge type.
+    """
+
+    fanout: int
+    replace: bool
+    takes_last: bool
+    key: np.ndarray
+    batch: int
+    hop: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The nodes whose lists are drawn of.
+
+    Attributes:
+        nodes: int64[n].
+        copies: int64[n], of the counter; None: all are 0.
+        until: int64[n], when each looks at the graph, where edges have times; else None.
+    """
+
+    nodes: np.ndarray
+    copies: np.ndarray | None = None
+    until: np.ndarray | None = None
+
+
+def draw_positions(
+    edge_type: EdgeType, csc: CSC, num_src: int, how: Draw, frontier: Frontier, scratch: Scratch, offsets: np.ndarray, make_room: MakeRoom,
+    *, are_read: bool,
+) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
+    """Draw of each list.
+
+    Args:
+        num_src: nodes that neighbours may be.
+        offsets: int64[n + 1]: offsets[0] is there, the others are set: where the edges of each list end.
+        are_read: neighbours too, from `csc.indices`; else positions alone.
+    Returns:
+        (positions int64[m], neighbours [m] in scratch, m; -1 where one that was read is no node).
+    Raises:
+        CorruptStoreError: a list outside the edges. NotSupportedError: one that is too long.
+    """
+    if csc.sums is not None:
+        return _draw_weighted(edge_type, csc, num_src, how, frontier, scratch, offsets, make_room, are_read=are_read)
+    nodes, windows = frontier.nodes, None
+    if csc.times is None:
+        count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, nodes, how.fanout, how.replace)
+    else:
+        last, windows = how.fanout if how.takes_last else -1, scratch.windows(nodes.size)
+        count, longest = time_windows.find_windows(csc.indptr, csc.times, nodes, frontier.until, last, how.fanout, how.replace, windows)
+    if count < 0:
+        raise damaged_list(edge_type, int(nodes[longest]), csc.num_edges)
+    if longest > rng.MAX_DEGREE and how.fanout > 0:
+        raise NotSupportedError(
+            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {rng.MAX_DEGREE:,}: take all of them (-1)"
+        )
+    bitmap = scratch.bitmap(longest if how.fanout > draw.TILE_FANOUT and not how.replace else 0)
+    neighbors, positions = scratch.neighbors(count, csc.indices.dtype), make_room(count)
+    taken = draw.sample_neighbors(
+        csc.indptr, csc.indices if are_read and csc.by_time is None else None, num_src, nodes, how.fanout, how.replace, how.key,
+        how.batch, how.hop, how.number, frontier.copies, *scratch.tile, bitmap, offsets, positions, neighbors, windows,
+    )  # fmt: skip
+    if csc.by_time is not None:
+        edge_kernels.translate(csc.by_time, positions[:count])
+        if are_read:
+            taken = draw.look_up(csc.indices, num_src, positions[:count], neighbors)
+    return positions[:count], neighbors[:count], taken
+
+
+def _draw_weighted(
+    edge_type: EdgeType, csc: CSC, num_src: int, how: Draw, frontier: Frontier, scratch: Scratch, offsets: np.ndarray, make_room: MakeRoom,
+    *, are_read: bool,
+) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
+    """The same by weight. How many come is known afterwards: edges of weight 0 do not."""
+    nodes = frontier.nodes
+    most, bad = weighted.bound_neighbors(csc.indptr, csc.num_edges, nodes, how.fanout, how.replace)
+    if most < 0:
+        raise damaged_list(edge_type, int(nodes[bad]), csc.num_edges)
+    neighbors, positions = scratch.neighbors(most, csc.indices.dtype), make_room(most)
+    taken = weighted.sample_neighbors(
+        csc.indptr, csc.indices if are_read else None, csc.sums, csc.guide, num_src, nodes, how.fanout, how.replace, how.key,
+        how.batch, how.hop, how.number, frontier.copies, *scratch.weighted_scratch(how.fanout), offsets, positions, neighbors,
+    )  # fmt: skip
+    count = int(offsets[nodes.size] - offsets[0])
+    return positions[:count], neighbors[:count], taken
