@@ -81,6 +81,7 @@ class LinkNeighborLoader(Loader):
         device: Any = None,
         shards: Seat | None = None,
         pad: bool | Padding = False,
+        shared_draws: bool | int = False,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
@@ -118,6 +119,7 @@ class LinkNeighborLoader(Loader):
             device=device,
             shards=shards,
             pad=pad,
+            shared_draws=shared_draws,
             **kwargs,
         )
 

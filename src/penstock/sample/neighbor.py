@@ -18,16 +18,18 @@ from penstock import rng
 from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, damaged_list, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
+from penstock.kernels.sample_shared import cpu as shared
 from penstock.kernels.sample_weighted import cpu as weighted
 from penstock.kernels.time_windows import cpu as time_windows
 from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
 from penstock.sample.fanouts import check_fanouts
+from penstock.sample.shared import PIECE, check_shared, pieces
 from penstock.sample.workspace import Growing, Workspace
 
 
 class NeighborSampler:
     """k-hop neighbour sampling: uniform, or by weight over the edge types that have weights (see `penstock.sample.weights`), or among the
-    edges that are not later than the seed (see `penstock.sample.times`).
+    edges that are not later than the seed (see `penstock.sample.times`), or lists taking the same ones (see `penstock.sample.shared`).
 
     Args:
         graph: what to sample from.
@@ -36,6 +38,7 @@ class NeighborSampler:
         disjoint: every seed gets a tree of its own; nodes are shared within a tree only. Where edges have times it is so in any case.
         induced: return all edges among the sampled nodes in place of the sampled edges.
         takes_last: where edges have times, take the latest of those that are not later than the seed, in place of any.
+        shared_draws: so many batches, one after the other, draw by numbers that all lists of a hop share; 0: each list draws for itself.
         seed: of all randomness, in [0, 2**64).
     """
 
@@ -48,6 +51,7 @@ class NeighborSampler:
         disjoint: bool = False,
         induced: bool = False,
         takes_last: bool = False,
+        shared_draws: int = 0,
         seed: int = 0,
     ) -> None:
         self.is_temporal = any(csc.times is not None for csc in graph.adjacency.values())
@@ -57,7 +61,9 @@ class NeighborSampler:
             raise UsageError("disjoint sampling has no induced subgraphs: take subgraph_type='directional', or disjoint=False")
         if self.is_temporal and any(csc.sums is not None for csc in graph.adjacency.values()):
             raise NotSupportedError("sampling by time and by weight at once is not supported (nor by PyG): leave out one of them")
-        self.graph, self.takes_last = graph, takes_last
+        if shared_draws:
+            check_shared(graph, replace=replace, disjoint=disjoint)
+        self.graph, self.takes_last, self.shared_draws = graph, takes_last, shared_draws
         self.fanouts = check_fanouts(graph, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
@@ -106,7 +112,8 @@ class NeighborSampler:
         for seed_type, ids in seeds.items():
             check_ids(self.graph, seed_type, ids)
         moments = None if times is None else np.concatenate([times[t] for t in seeds])
-        run = _Run(self, seeds, moments, rng.derive_key(self.seed, epoch, rng.SAMPLE), batch, workspace, allocate)
+        key = rng.derive_key(self.seed, epoch, rng.SHARED if self.shared_draws else rng.SAMPLE)
+        run = _Run(self, seeds, moments, key, batch, workspace, allocate)
         try:
             for hop in range(self.num_hops):
                 run.expand(hop)
@@ -198,6 +205,8 @@ class _Run:
         offsets and positions."""
         if csc.sums is not None:
             return self._draw_weighted(edge_type, csc, frontier, fanout, place, offsets, make_room)
+        if self.sampler.shared_draws and fanout > 0:
+            return self._draw_shared(edge_type, csc, frontier, fanout, place[0], offsets, make_room)
         replace, num_src, windows = self.sampler.replace, self.graph.num_nodes[edge_type[0]], None
         hop, number, copies = place
         if csc.times is None:
@@ -206,12 +215,7 @@ class _Run:
             assert self._times is not None
             until, last, windows = self._times[copies], fanout if self.sampler.takes_last else -1, self.workspace.windows(frontier.size)
             count, longest = time_windows.find_windows(csc.indptr, csc.times, frontier, until, last, fanout, replace, windows)
-        if count < 0:
-            raise damaged_list(edge_type, frontier[longest], csc.num_edges)
-        if longest > rng.MAX_DEGREE and fanout > 0:
-            raise NotSupportedError(
-                f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {rng.MAX_DEGREE:,}: take all of them (-1)"
-            )
+        _check_counts(edge_type, csc, frontier, fanout, count, longest)
         bitmap = self.workspace.bitmap(longest if fanout > draw.TILE_FANOUT and not replace else 0)
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
         taken = draw.sample_neighbors(
@@ -239,6 +243,35 @@ class _Run:
         )  # fmt: skip
         count = int(offsets[frontier.size] - offsets[0])
         self._look_up(edge_type, csc, frontier, offsets, positions[:count], neighbors[:count], taken)
+        return neighbors, count
+
+    def _draw_shared(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, hop: int, offsets, make_room) -> tuple[np.ndarray, int]:
+        """The same by shared numbers, of lists that are read whole; where they are elsewhere, some at a time."""
+        num_src, source = self.graph.num_nodes[edge_type[0]], self.graph.first_from(edge_type[0])
+        count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, False)
+        _check_counts(edge_type, csc, frontier, fanout, count, longest)
+        neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
+        place, scratch = (self.key, self.batch // self.sampler.shared_draws, hop, source), self.workspace.shared_scratch(longest)
+
+        def choose(lists, begins, first: int, last: int) -> None:
+            out = offsets[first:], positions[(at := int(offsets[first] - offsets[0])) :], neighbors[at:]
+            bad = shared.sample_neighbors(csc.indptr, lists, begins, num_src, frontier[first:last], fanout, *place, *scratch, *out)
+            if bad >= 0:
+                raise damaged_neighbor(edge_type, num_src, bad, int(csc.indices[bad]))
+
+        if csc.lists is None:
+            choose(csc.indices, None, 0, frontier.size)
+            return neighbors, count
+        begins = np.concatenate([[0], np.cumsum(csc.degrees(frontier))])
+        for first, last in pieces(begins, PIECE):
+            here = begins[first : last + 1]
+            lists, whole = (np.empty(here[-1] - here[0], dtype) for dtype in (csc.indices.dtype, np.int64))
+            draw.sample_neighbors(
+                csc.indptr, None, num_src, frontier[first:last], -1, False, self.key, 0, 0, 0, None, *self.workspace.tile,
+                self.workspace.bitmap(0), here, whole, lists,
+            )  # fmt: skip
+            self._look_up(edge_type, csc, frontier[first:last], here, whole, lists, 0)
+            choose(lists, here, first, last)
         return neighbors, count
 
     def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
@@ -292,6 +325,16 @@ class _Run:
         columns = np.empty(int(row_ptr[-1]), np.int64)
         edge_kernels.fill_columns(row_ptr, columns)
         return SampledEdges(np.stack([sources[is_inside], columns]), row_ptr, positions[is_inside], None)
+
+
+def _check_counts(edge_type: EdgeType, csc: CSC, frontier, fanout: int, count: int, longest: int) -> None:
+    """Raise where a list is damaged, or longer than draws reach."""
+    if count < 0:
+        raise damaged_list(edge_type, frontier[longest], csc.num_edges)
+    if longest > rng.MAX_DEGREE and fanout > 0:
+        raise NotSupportedError(
+            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {rng.MAX_DEGREE:,}: take all of them (-1)"
+        )
 
 
 def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels.sample_neighbors import cpu as draw
+from penstock.kernels.sample_shared import cpu as shared
 from penstock.kernels.sample_weighted import cpu as weighted
 from penstock.records import Allocator, Graph
 from penstock.sample.compaction import make_table
@@ -59,6 +60,7 @@ class Workspace:
         self.tile = np.empty(draw.SCRATCH_OFFSETS, np.int64), np.empty(draw.SCRATCH_WORDS, np.uint32)
         self._weighted = np.empty(0, np.int64), np.empty(0, np.uint32)
         self._windows = np.empty(0, np.int64)
+        self._shared: tuple[np.ndarray, ...] = ()
 
     def neighbors(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Return scratch for `count` neighbour ids."""
@@ -73,6 +75,14 @@ class Workspace:
             self._weighted = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
         return self._weighted
 
+    def shared_scratch(self, longest: int) -> tuple[np.ndarray, ...]:
+        """Return scratch for drawing by shared numbers from lists of up to so many neighbours."""
+        if not self._shared or self._shared[0].size < longest:
+            size = longest + longest // 4 + 1
+            ids, repeats, numbers = (np.empty(size, dtype) for dtype in (np.uint64, np.uint32, np.uint64))
+            self._shared = ids, repeats, np.zeros(shared.table_size(size), np.int32), numbers
+        return self._shared
+
     def windows(self, num_nodes: int) -> np.ndarray:
         """Return scratch for the windows of so many lists."""
         if self._windows.size < 2 * num_nodes:
@@ -82,7 +92,7 @@ class Workspace:
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, self._windows, self._bitmap)
+        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, *self._shared, self._windows, self._bitmap)
         return sum(table.num_bytes for table in self.tables.values()) + sum(array.nbytes for array in scratch)
 
     def bitmap(self, longest: int) -> np.ndarray:
