@@ -270,6 +270,25 @@ def test_weights(store, tmp_path, capfd):
     assert "take the policy presample" in said(capfd, "study", "cache", tmp_path / "weighted", *by_inclusion)
 
 
+def test_shared_draws(store, tmp_path, capfd):
+    data = data_with_weights()
+    data.age = torch.arange(400)
+
+    def load(error=UsageError, shared_draws=True, **options):
+        return refused(error, NeighborLoader, data, [2], shared_draws=shared_draws, **options)
+
+    for value in (-1, 1.0, "1", None):
+        assert f"got {value!r}" in load(shared_draws=value)
+    assert "leave out replace=True" in load(replace=True)
+    assert "disjoint trees" in load(disjoint=True)
+    assert "disjoint trees" in load(time_attr="age")
+    assert "by weight" in load(NotSupportedError, weight_attr="edge_weight")
+    ingest(data, tmp_path / "weighted", memory="4GiB")
+    given = said(capfd, "train", tmp_path / "weighted", *TRAIN, "--weight", "weight", "--shared-draws", "2")
+    assert "--shared-draws is of uniform draws" in given
+    assert "--shared-draws must be at least 0" in said(capfd, "train", store, *TRAIN, "--shared-draws", "-1")
+
+
 def test_times(tmp_path, monkeypatch):
     data = make_data()
     num_edges = data.edge_index.shape[1]
