@@ -22,12 +22,8 @@ def choose(lists, fanout, *, seed=0, epoch=0, batch=0, hop=0, source=0):
     """Slots that each of int[count, degree] lists takes: int64[count, fanout]."""
     count, degree = lists.shape
     indptr, indices = np.arange(count + 1) * degree, np.ascontiguousarray(lists.reshape(-1), dtype=np.int64)
-    scratch = (
-        np.empty(degree, np.uint64),
-        np.empty(degree, np.uint32),
-        np.zeros(cpu.table_size(degree), np.int32),
-        np.empty(degree, np.uint64),
-    )
+    ids, repeats, numbers = (np.empty(degree + cpu.VECTOR, dtype) for dtype in (np.uint64, np.uint32, np.uint64))
+    scratch = np.zeros(count, np.uint64), ids, repeats, np.zeros(cpu.table_size(degree), np.int32), numbers
     out = np.zeros(count + 1, np.int64), np.empty(count * fanout, np.int64), np.empty(count * fanout, np.int64)
     place = rng.derive_key(seed, epoch, rng.SHARED), batch, hop, source
     assert cpu.sample_neighbors(indptr, indices, None, 1 << 40, np.arange(count), fanout, *place, *scratch, *out) == -1

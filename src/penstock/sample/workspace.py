@@ -10,7 +10,7 @@ import numpy as np
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_shared import cpu as shared
 from penstock.kernels.sample_weighted import cpu as weighted
-from penstock.records import Allocator, Graph
+from penstock.records import Allocator, EdgeType, Graph
 from penstock.sample.compaction import make_table
 
 
@@ -60,6 +60,7 @@ class Workspace:
         self.tile = np.empty(draw.SCRATCH_OFFSETS, np.int64), np.empty(draw.SCRATCH_WORDS, np.uint32)
         self._weighted = np.empty(0, np.int64), np.empty(0, np.uint32)
         self._windows = np.empty(0, np.int64)
+        self._plain = {e: np.empty(0, np.uint64) for e in graph.adjacency}
         self._shared: tuple[np.ndarray, ...] = ()
 
     def neighbors(self, count: int, dtype: np.dtype) -> np.ndarray:
@@ -75,13 +76,15 @@ class Workspace:
             self._weighted = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.uint32)
         return self._weighted
 
-    def shared_scratch(self, longest: int) -> tuple[np.ndarray, ...]:
-        """Return scratch for drawing by shared numbers from lists of up to so many neighbours."""
-        if not self._shared or self._shared[0].size < longest:
-            size = longest + longest // 4 + 1
+    def shared_scratch(self, edge_type: EdgeType, num_dst: int, longest: int) -> tuple[np.ndarray, ...]:
+        """Return what is known of the lists of an edge type, and scratch for drawing by shared numbers where they are up to so long."""
+        if not self._plain[edge_type].size:
+            self._plain[edge_type] = np.zeros((num_dst + 63) // 64, np.uint64)
+        if not self._shared or self._shared[0].size < longest + shared.VECTOR:
+            size = longest + longest // 4 + shared.VECTOR
             ids, repeats, numbers = (np.empty(size, dtype) for dtype in (np.uint64, np.uint32, np.uint64))
             self._shared = ids, repeats, np.zeros(shared.table_size(size), np.int32), numbers
-        return self._shared
+        return self._plain[edge_type], *self._shared
 
     def windows(self, num_nodes: int) -> np.ndarray:
         """Return scratch for the windows of so many lists."""
@@ -92,7 +95,15 @@ class Workspace:
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        scratch = (*self._neighbors.values(), *self.tile, *self._weighted, *self._shared, self._windows, self._bitmap)
+        scratch = (
+            *self._neighbors.values(),
+            *self.tile,
+            *self._weighted,
+            *self._plain.values(),
+            *self._shared,
+            self._windows,
+            self._bitmap,
+        )
         return sum(table.num_bytes for table in self.tables.values()) + sum(array.nbytes for array in scratch)
 
     def bitmap(self, longest: int) -> np.ndarray:

@@ -1,9 +1,9 @@
 """One hop of neighbour sampling by shared numbers over one edge type, list by list. Same result as `reference.py`, byte for byte.
 
 A list that is longer than the fanout is read whole, and each of its neighbours takes a number: that is what it costs. So the work on a list
-goes in passes over small arrays: copy the neighbours, count which came before, compute their numbers, in a loop that LLVM turns into vector
-code, and look for the number up to which there are enough. Numbers are uniform, so it is near a place that is known before: a few counts
-find it, and no branch depends on a single number.
+goes in passes over small arrays: copy the neighbours; count which came before, unless it is known that none did; compute their numbers, in
+a loop that LLVM turns into vector code; look for the number up to which there are enough. Numbers are uniform, so it is near a place that
+is known before: a few counts find it, and no branch depends on a single number.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ AHEAD, NEAR = 16, 6
 GUESSES = 8
 """So often the bound is looked for where it should be; then by halving, which ends whatever the numbers are."""
 
+VECTOR = 16
+"""Numbers are computed so many at a time: what is left over would take as long, one by one. Scratch is so much longer than the lists."""
+
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 _LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 _LARGEST = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -36,21 +39,19 @@ def table_size(longest):
 
 @helper
 def _copy(lists, at, degree, ids):
-    """Copy a list. Returns (its largest id, whether ids ascend: then none comes twice)."""
-    largest, before, falls = np.uint64(0), np.int64(-1), 0
+    """Copy a list. Returns its largest id; a negative one is a huge one."""
+    largest = np.uint64(0)
     for j in range(degree):
-        neighbor = np.int64(load(lists, at + j))
-        largest = max(largest, np.uint64(neighbor))  # a negative id becomes a huge one
-        falls += neighbor <= before
-        before = neighbor
-        store(ids, j, np.uint64(neighbor))
-    return largest, falls == 0
+        neighbor = np.uint64(np.int64(load(lists, at + j)))
+        largest = max(largest, neighbor)
+        store(ids, j, neighbor)
+    return largest
 
 
 @helper
 def _count_repeats(ids, degree, repeats, table):
     """How often each neighbour came before in its list, by a hash table of stamps; those of other lists are lower, so it is emptied only
-    where stamps end."""
+    where stamps end. Returns whether any did."""
     last = table.size - 1
     base = np.int64(load(table, last))
     if base > _LAST_STAMP - degree:
@@ -61,7 +62,7 @@ def _count_repeats(ids, degree, repeats, table):
     bits = np.uint64(2)
     while np.int64(1) << np.int64(bits) < 4 * degree:
         bits += np.uint64(1)
-    mask, shift = (np.int64(1) << np.int64(bits)) - 1, np.uint64(64) - bits
+    mask, shift, has_repeats = (np.int64(1) << np.int64(bits)) - 1, np.uint64(64) - bits, False
     for j in range(degree):
         neighbor = load(ids, j)
         slot, repeat = np.int64((neighbor * _HASH) >> shift), np.uint32(0)
@@ -70,12 +71,13 @@ def _count_repeats(ids, degree, repeats, table):
             if before < 0:
                 break
             if load(ids, before) == neighbor:
-                repeat = np.uint32(load(repeats, before) + 1)
+                repeat, has_repeats = np.uint32(load(repeats, before) + 1), True
                 break
             slot = (slot + 1) & mask
         store(repeats, j, repeat)
         store(table, slot, np.int32(base + j))
     store(table, last, np.int32(base + degree))
+    return has_repeats
 
 
 @helper
@@ -140,7 +142,24 @@ def _find_wrong(lists, at, degree, num_src):
 
 @kernel
 def sample_neighbors(
-    indptr, lists, begins, num_src, nodes, fanout, key, batch, hop, source, ids, repeats, table, numbers, row_ptr, positions, neighbors
+    indptr,
+    lists,
+    begins,
+    num_src,
+    nodes,
+    fanout,
+    key,
+    batch,
+    hop,
+    source,
+    plain,
+    ids,
+    repeats,
+    table,
+    numbers,
+    row_ptr,
+    positions,
+    neighbors,
 ):
     """Sample in-neighbours of `nodes`; see `reference.sample_neighbors`.
 
@@ -149,7 +168,9 @@ def sample_neighbors(
         begins: int64[n + 1] or None: list i begins at lists[begins[i] - begins[0]], in place of `indptr`.
         num_src: number of source nodes, for the check.
         fanout: from 1 on.
-        ids, repeats, numbers: scratch, uint64, uint32, uint64[longest list]; int32[table_size(longest list)], zero at first.
+        plain: uint64[ceil(num_dst / 64)], a bit for each node in whose list no neighbour is known to come twice; zero at first. Looking for
+            repetitions takes a third of the time, and popular lists come in every batch.
+        ids, repeats, numbers: scratch, uint64, uint32, uint64[longest list + VECTOR]; int32[table_size(longest list)], zero at first.
         row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
         positions: int64[>= m], neighbors: lists.dtype[>= m]; m from `sample_neighbors.cpu.count_neighbors`.
     Returns:
@@ -170,13 +191,14 @@ def sample_neighbors(
         if degree <= fanout:
             largest = _take_all(lists, at, degree, start, positions, neighbors, first)
         else:
-            largest, is_ascending = _copy(lists, at, degree, ids)
-            if is_ascending:
+            largest = _copy(lists, at, degree, ids)
+            word, bit = node >> 6, np.uint64(1) << np.uint64(node & 63)
+            if load(plain, word) & bit:
                 for j in range(degree):
                     store(repeats, j, np.uint32(0))
-            else:
-                _count_repeats(ids, degree, repeats, table)
-            _number(ids, degree, repeats, word_1, word_2, key, numbers)
+            elif not _count_repeats(ids, degree, repeats, table):
+                store(plain, word, load(plain, word) | bit)
+            _number(ids, (degree + VECTOR - 1) // VECTOR * VECTOR, repeats, word_1, word_2, key, numbers)
             _take(lists, at, numbers, find_bound(numbers, degree, fanout), fanout, start, positions, neighbors, first)
         if degree > 0 and largest >= np.uint64(num_src):
             return start + _find_wrong(lists, at, degree, num_src)
