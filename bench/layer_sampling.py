@@ -28,14 +28,14 @@ from penstock.store import Store
 FANOUTS = [15, 10, 5], [10, 5]
 SHARED = {"each list": False, "shared, 1 batch": 1, "shared, 16 batches": 16, "shared, 256 batches": 256}
 COUNTED = 48
-ROUNDS, SECONDS = 7, 3.0
+BATCH_SIZE, ROUNDS, SECONDS = 1024, 5, 3.0
 CACHES = {"fifo": Plan(policy="fifo", cache="10%"), "presample": Plan(policy="presample", cache="10%")}
 GRAPHS, NUM_SEEDS = ("coauthor_cs", "tolokers", "facebook_pages"), 3
 
 
 def make_loader(source: Any, fanouts: list[int], shared_draws: int, **options: Any) -> NeighborLoader:
     """Batches of training."""
-    how = {"batch_size": 1024, "shuffle": True, "drop_last": True, "num_workers": 2, "seed": 0}
+    how = {"batch_size": BATCH_SIZE, "shuffle": True, "drop_last": True, "num_workers": 2, "seed": 0}
     return NeighborLoader(source, fanouts, **how, shared_draws=shared_draws, **options)
 
 

