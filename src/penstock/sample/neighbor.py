@@ -251,10 +251,8 @@ class _Run:
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, False)
         _check_counts(edge_type, csc, frontier, fanout, count, longest)
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
-        place, scratch = (
-            (self.key, self.batch // self.sampler.shared_draws, hop, source),
-            self.workspace.shared_scratch(edge_type, csc.num_dst, longest),
-        )
+        place = self.key, self.batch // self.sampler.shared_draws, hop, source
+        scratch = self.workspace.shared_scratch(edge_type, csc.num_dst, longest)
 
         def choose(lists, begins, first: int, last: int) -> None:
             out = offsets[first:], positions[(at := int(offsets[first] - offsets[0])) :], neighbors[at:]

@@ -1,6 +1,7 @@
 """Memory that a sampling thread works with, and arrays of a sample that grow while it is drawn.
 
-In: sizes. Out: arrays, contents undefined unless said. Invariant: nothing that is in them outlives a batch, but how much room it needed.
+In: sizes. Out: arrays, contents undefined unless said. Invariant: nothing that is in them outlives a batch, but how much room it needed,
+and what is known of the graph's lists.
 """
 
 from __future__ import annotations
