@@ -1,6 +1,7 @@
 """What shared draws (layer-neighbour sampling) bring and cost, beside each list drawing for itself: counts, speed, caches, accuracy.
 
     python -m bench.layer_sampling FOLDER DATA     the store small is made in FOLDER if it is not there; DATA: folder with tolokers.npz, ...
+    python -m bench.layer_sampling DATA            real graphs only, batches of 256 seeds: counts, speed
 
 On small, 1,024 seeds a batch: nodes and edges of a batch, and nodes of 16 batches in a row together; seeds a second in turns, two threads,
 samples alone, with features in memory, and with features on a disk past the page cache behind a FIFO cache of a tenth; rows of an epoch
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.accuracy import RECIPES
+from bench.accuracy import INGESTED, RECIPES
 from bench.common import foreign_load, in_turns, spread, write_result
 from bench.graphs import edges_of, make
 from penstock import NeighborLoader, Plan, ingest
@@ -30,20 +31,21 @@ SHARED = {"each list": False, "shared, 1 batch": 1, "shared, 16 batches": 16, "s
 COUNTED = 48
 BATCH_SIZE, ROUNDS, SECONDS = 1024, 5, 3.0
 CACHES = {"fifo": Plan(policy="fifo", cache="10%"), "presample": Plan(policy="presample", cache="10%")}
+REAL = ("tolokers", "blogcatalog_multilabel", "ego_twitter", "soc_slashdot0902", "ogbn_arxiv_nofeat", "web_cnr2000", "coauth_dblp2010")
 GRAPHS, NUM_SEEDS = ("coauthor_cs", "tolokers", "facebook_pages"), 3
 
 
 def make_loader(source: Any, fanouts: list[int], shared_draws: int, **options: Any) -> NeighborLoader:
     """Batches of training."""
-    how = {"batch_size": BATCH_SIZE, "shuffle": True, "drop_last": True, "num_workers": 2, "seed": 0}
-    return NeighborLoader(source, fanouts, **how, shared_draws=shared_draws, **options)
+    how = {"batch_size": BATCH_SIZE, "shuffle": True, "drop_last": True, "num_workers": 2, "seed": 0} | options
+    return NeighborLoader(source, fanouts, **how, shared_draws=shared_draws)
 
 
-def count(store: Store, fanouts: list[int]) -> dict[str, Any]:
+def count(store: Store, fanouts: list[int], **options: Any) -> dict[str, Any]:
     """What batches hold, in the mean over some."""
     found = {}
     for name, shared_draws in SHARED.items():
-        batches = make_loader(store, fanouts, shared_draws, input_nodes="train")._maker.batches
+        batches = make_loader(store, fanouts, shared_draws, **options)._maker.batches
         workspace, nodes, edges = batches.sampler.workspace(), [], []
         for index in range(min(COUNTED, batches.num_batches)):
             sample = batches.draw(0, index, workspace)
@@ -123,8 +125,26 @@ def compare_accuracy(data: Path, folder: Path) -> dict[str, Any]:
     return found
 
 
+def count_real(data: Path, folder: Path) -> dict[str, Any]:
+    """What batches of 256 of all nodes hold, on real graphs, and how fast they are loaded with the features that there are."""
+    found = {}
+    for graph in REAL:
+        store = ingest(data / f"{graph}.npz", folder / graph, **INGESTED.get(graph, {}))
+        found[graph] = {",".join(map(str, fanouts)): count(store, fanouts, batch_size=256) for fanouts in FANOUTS}
+        loaders = {name: make_loader(store, FANOUTS[0], SHARED[name], batch_size=256) for name in islice(SHARED, 2)}
+        alone, shared = in_turns(loaders, lambda batch: batch.batch_size, rounds=ROUNDS, seconds=SECONDS / 3).values()
+        found[graph]["loading_over_each_list"] = spread([a / b for a, b in zip(shared, alone, strict=True)])
+        print(graph, found[graph], flush=True)
+    return found
+
+
 def main() -> None:
     """Measure and write the result."""
+    if len(sys.argv) == 2:
+        with tempfile.TemporaryDirectory() as temporary:
+            counts = count_real(Path(sys.argv[1]), Path(temporary))
+        print(write_result("layer_sampling_real", {"command": "python -m bench.layer_sampling DATA", **counts}))
+        return
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     values: dict[str, Any] = {"command": "python -m bench.layer_sampling FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1)}
@@ -132,7 +152,7 @@ def main() -> None:
     for fanouts in FANOUTS:
         name = ",".join(map(str, fanouts))
         values[name] = {
-            "of_a_batch": count(store, fanouts),
+            "of_a_batch": count(store, fanouts, input_nodes="train"),
             "loading": time_loading(store, fanouts),
             "caches": count_misses(store, fanouts),
         }
