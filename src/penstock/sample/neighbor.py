@@ -215,7 +215,7 @@ class _Run:
             assert self._times is not None
             until, last, windows = self._times[copies], fanout if self.sampler.takes_last else -1, self.workspace.windows(frontier.size)
             count, longest = time_windows.find_windows(csc.indptr, csc.times, frontier, until, last, fanout, replace, windows)
-        _check_counts(edge_type, csc, frontier, fanout, count, longest)
+        _check_counts(edge_type, csc, frontier, fanout, count, longest, rng.MAX_DEGREE)
         bitmap = self.workspace.bitmap(longest if fanout > draw.TILE_FANOUT and not replace else 0)
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
         taken = draw.sample_neighbors(
@@ -249,7 +249,7 @@ class _Run:
         """The same by shared numbers, of lists that are read whole; where they are elsewhere, some at a time."""
         num_src, source = self.graph.num_nodes[edge_type[0]], self.graph.first_from(edge_type[0])
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, False)
-        _check_counts(edge_type, csc, frontier, fanout, count, longest)
+        _check_counts(edge_type, csc, frontier, fanout, count, longest, shared.MAX_DEGREE)
         neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
         place = self.key, self.batch // self.sampler.shared_draws, hop, source
         scratch = self.workspace.shared_scratch(edge_type, csc.num_dst, longest)
@@ -328,13 +328,13 @@ class _Run:
         return SampledEdges(np.stack([sources[is_inside], columns]), row_ptr, positions[is_inside], None)
 
 
-def _check_counts(edge_type: EdgeType, csc: CSC, frontier, fanout: int, count: int, longest: int) -> None:
+def _check_counts(edge_type: EdgeType, csc: CSC, frontier, fanout: int, count: int, longest: int, most: int) -> None:
     """Raise where a list is damaged, or longer than draws reach."""
     if count < 0:
         raise damaged_list(edge_type, frontier[longest], csc.num_edges)
-    if longest > rng.MAX_DEGREE and fanout > 0:
+    if longest > most and fanout > 0:
         raise NotSupportedError(
-            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {rng.MAX_DEGREE:,}: take all of them (-1)"
+            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {most:,}: take all of them (-1)"
         )
 
 

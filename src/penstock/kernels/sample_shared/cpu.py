@@ -31,6 +31,9 @@ _LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 _LARGEST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LAST_STAMP = (1 << 31) - 1
 
+MAX_DEGREE = 1 << 30
+"""Of a list that is longer than the fanout: its table has a stamp for each neighbour."""
+
 
 def table_size(longest):
     """Elements of the table for lists of up to `longest` neighbours: four to eight slots for each, and the stamp that is next."""

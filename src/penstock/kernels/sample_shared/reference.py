@@ -28,8 +28,10 @@ def number_neighbors(neighbors, *, batch, hop, source, key):
 
 
 def choose(numbers, fanout):
-    """Return the slots of the `fanout` smallest of the numbers of a list, ascending; of all where there are no more. Where the last of them
-    is there more than once, which takes 2**64 in the mean, the first of these are taken that are in the list."""
+    """Return the slots of the `fanout` smallest of the numbers of a list, ascending; of all where there are no more.
+
+    Where more than one is equal to the last of these, which 64 bits never show, the first up to it are taken that are in the list.
+    """
     if numbers.size <= fanout:
         return np.arange(numbers.size)
     return np.flatnonzero(numbers <= np.sort(numbers)[fanout - 1])[:fanout]
@@ -55,9 +57,7 @@ def sample_neighbors(indptr, indices, nodes, *, fanout, key, batch, hop, source)
         start, end = int(indptr[node]), int(indptr[node + 1])
         slots = np.arange(end - start)
         if 0 <= fanout < end - start:
-            slots = (
-                choose(number_neighbors(indices[start:end], batch=batch, hop=hop, source=source, key=key), fanout) if fanout else slots[:0]
-            )
+            slots = choose(number_neighbors(indices[start:end], batch=batch, hop=hop, source=source, key=key), fanout)
         positions += (start + slots).tolist()
         row_ptr.append(len(positions))
     positions = np.array(positions, dtype=np.int64)

@@ -240,6 +240,9 @@ def test_more_neighbours_than_a_draw_reaches(monkeypatch):
     for fanout in (2, 100):
         loader = NeighborLoader(data, [fanout], "a", replace=True)
         assert "edges a/to/a: a node has 6 neighbours" in refused(NotSupportedError, next, iter(loader))
+    monkeypatch.setattr("penstock.kernels.sample_shared.cpu.MAX_DEGREE", 5)
+    loader = NeighborLoader(data, [2], "a", shared_draws=True)
+    assert "edges a/to/a: a node has 6 neighbours" in refused(NotSupportedError, next, iter(loader))
     (batch,) = NeighborLoader(data, [-1], ("a", [0]))
     assert batch["a"].num_nodes == 6
 
