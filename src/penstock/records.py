@@ -125,6 +125,10 @@ class Graph:
         """Edge types in their order."""
         return list(self.adjacency)
 
+    def first_from(self, node_type: NodeType) -> int:
+        """Number of the first edge type that comes from a node type: a number of that type, which follows from the edge types alone."""
+        return next(number for number, edge_type in enumerate(self.adjacency) if edge_type[0] == node_type)
+
     def without_edge_numbers(self) -> Graph:
         """The same, for whoever does not ask for the user's numbers of edges, which are read one by one."""
         return replace(self, adjacency={e: replace(csc, edge_ids=None, numbers=None) for e, csc in self.adjacency.items()})

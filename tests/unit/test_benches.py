@@ -23,6 +23,7 @@ from bench import (
     disk,
     ducati_splits,
     graphs,
+    layer_sampling,
     layout,
     layout_page,
     lists_page,
@@ -116,6 +117,23 @@ def test_weighted(toy, monkeypatch):
     result = json.loads((toy / "results" / "weighted.json").read_text())
     assert 8.5 <= result["bytes_per_edge"] < 8.51
     assert result["weighted_over_uniform_without_replacement"]["median"] > 0
+
+
+@pytest.mark.deep
+def test_layer_sampling(toy, monkeypatch):
+    from penstock.store import generate
+
+    store = generate("communities", toy / "toy", num_nodes=2000, num_edges=20_000, seed=1)
+    monkeypatch.setattr(layer_sampling, "RECIPES", {"tolokers": (0, dict(num_neighbors=(5, 5), hidden=16, lr=0.01, epochs=2))})
+    monkeypatch.setattr(layer_sampling, "ingest", lambda source, folder: store)
+    for name, value in dict(FANOUTS=([5, 5],), BATCH_SIZE=64, ROUNDS=1, SECONDS=0.1, GRAPHS=("tolokers",), NUM_SEEDS=1).items():
+        monkeypatch.setattr(layer_sampling, name, value)
+    monkeypatch.setattr(sys, "argv", ["layer_sampling", str(toy), str(toy)])
+    layer_sampling.main()
+    result = json.loads((toy / "results" / "layer_sampling.json").read_text())
+    counts = result["5,5"]["of_a_batch"]
+    assert counts["shared, 1 batch"]["nodes"] < counts["each list"]["nodes"]
+    assert all(len(of_name["runs"]) == 1 for of_name in result["accuracy"]["tolokers"]["test"].values())
 
 
 def test_beyond_memory(toy, monkeypatch):

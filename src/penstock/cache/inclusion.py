@@ -23,7 +23,8 @@ def inclusion_probability(
         seed_type, seeds: node type and ids of all seeds, distinct.
         batch_size: a seed is in a batch with probability batch_size / number of seeds.
         num_hops: the first so many alone; None: all. Without the last one, whose neighbour lists a batch reads.
-    Exact for the draws of one list; nodes of one hop, and hops, are taken as independent of each other.
+    Exact for the draws of one list; nodes of one hop, and hops, are taken as independent of each other; those of
+    lists that share their draws are not, and a batch reads fewer nodes than this says.
     Cost: one pass over the edges per hop and edge type, 24 bytes a node.
     """
     seeds = np.asarray(seeds, dtype=np.int64)

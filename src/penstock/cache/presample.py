@@ -175,7 +175,7 @@ def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
     return NeighborSampler(
         sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, takes_last=sampler.takes_last,
-        seed=high << 32 | low,
+        shared_draws=sampler.shared_draws, seed=high << 32 | low,
     )  # fmt: skip
 
 

@@ -61,6 +61,12 @@ def _training(
     lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.003,
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
+    shared_draws: Annotated[
+        int,
+        typer.Option(
+            help="So many batches in a row draw neighbours by numbers that all lists share: fewer rows are read. 0: each list for itself."
+        ),
+    ] = 0,
     order: Annotated[
         str | None,
         typer.Option(

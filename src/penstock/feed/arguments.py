@@ -72,6 +72,13 @@ def check_strategy(temporal_strategy: str) -> str:
     return temporal_strategy
 
 
+def check_shared_draws(shared_draws: bool | int) -> int:
+    """Return how many batches in a row draw by the same numbers; 0: each list of each batch draws by its own."""
+    if not isinstance(shared_draws, (bool, int, np.integer)) or shared_draws < 0:
+        raise UsageError(f"{argument('shared_draws')} is True, False or a number of batches in a row, got {shared_draws!r}")
+    return int(shared_draws)
+
+
 def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) -> NodeSeeds:
     """The seeds with the time of each: what the user says, else that of the node; without, where nothing is sampled by time."""
     if times is None:

@@ -82,6 +82,7 @@ class LinkNeighborLoader(Loader):
         device: Any = None,
         shards: Seat | None = None,
         pad: bool | Padding = False,
+        shared_draws: bool | int = False,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
@@ -119,6 +120,7 @@ class LinkNeighborLoader(Loader):
             device=device,
             shards=shards,
             pad=pad,
+            shared_draws=shared_draws,
             **kwargs,
         )
 

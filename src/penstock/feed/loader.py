@@ -25,6 +25,7 @@ from penstock.feed.arguments import (
     as_rank,
     check_batches,
     check_kinds,
+    check_shared_draws,
     check_strategy,
     choose_subgraph,
     refuse_sampler,
@@ -90,6 +91,7 @@ class Loader:
         device: Any = None,
         shards: Seat | None = None,
         pad: bool | Padding = False,
+        shared_draws: bool | int = False,
         **kwargs: Any,
     ) -> None:
         refuse_sampler(neighbor_sampler)
@@ -122,6 +124,7 @@ class Loader:
             weight_attr=weight_attr,
             time_attr=time_attr,
             takes_last=check_strategy(temporal_strategy) == "last",
+            shared_draws=check_shared_draws(shared_draws),
             seed=self.seed,
             transform_output=transform_sampler_output,
             transform=transform if self._is_transformed_by_threads else None,

@@ -266,6 +266,7 @@ class BatchMaker:
             "batch_size": self.batch_size,
             "order": self.order.name if seed == sampler.seed else f"{self.order.name}, seed {seed}",
             "seed": sampler.seed,
+            **({"shared_draws": sampler.shared_draws} if sampler.shared_draws else {}),
             **({} if self.padding is None else {"padding": self.padding.describe()}),
         }
 

@@ -63,6 +63,8 @@ class NeighborLoader(Loader):
         pad: True: hops are filled up, so that nearly all batches have the same size, for models that are compiled or recorded; or sizes,
             those of another loader (`loader.padding`). Nodes that are added have edges among themselves only, zeros or (floating-point) the
             first row, and -1 as `n_id`; `pad_node_mask` and `pad_edge_mask` are False there. See `penstock.feed.Padding`.
+        shared_draws: True: the lists of a batch draw by the same numbers, so that they take the same neighbours where they can, and there
+            are fewer nodes; 16: those of 16 batches in a row. Each list is still sampled uniformly (see `penstock.sample.shared`).
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -103,6 +105,7 @@ class NeighborLoader(Loader):
         device: Any = None,
         shards: Seat | None = None,
         pad: bool | Padding = False,
+        shared_draws: bool | int = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -133,6 +136,7 @@ class NeighborLoader(Loader):
             device=device,
             shards=shards,
             pad=pad,
+            shared_draws=shared_draws,
             **kwargs,
         )
 

@@ -80,12 +80,7 @@ def draw_positions(
     else:
         last, windows = how.fanout if how.takes_last else -1, scratch.windows(nodes.size)
         count, longest = time_windows.find_windows(csc.indptr, csc.times, nodes, frontier.until, last, how.fanout, how.replace, windows)
-    if count < 0:
-        raise damaged_list(edge_type, int(nodes[longest]), csc.num_edges)
-    if longest > rng.MAX_DEGREE and how.fanout > 0:
-        raise NotSupportedError(
-            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {rng.MAX_DEGREE:,}: take all of them (-1)"
-        )
+    check_counts(edge_type, csc, nodes, how.fanout, count, longest, rng.MAX_DEGREE)
     bitmap = scratch.bitmap(longest if how.fanout > draw.TILE_FANOUT and not how.replace else 0)
     neighbors, positions = scratch.neighbors(count, csc.indices.dtype), make_room(count)
     taken = draw.sample_neighbors(
@@ -115,3 +110,13 @@ def _draw_weighted(
     )  # fmt: skip
     count = int(offsets[nodes.size] - offsets[0])
     return positions[:count], neighbors[:count], taken
+
+
+def check_counts(edge_type: EdgeType, csc: CSC, nodes, fanout: int, count: int, longest: int, most: int) -> None:
+    """Raise where a list is damaged, or longer than draws reach."""
+    if count < 0:
+        raise damaged_list(edge_type, nodes[longest], csc.num_edges)
+    if longest > most and fanout > 0:
+        raise NotSupportedError(
+            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {most:,}: take all of them (-1)"
+        )

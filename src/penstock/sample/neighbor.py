@@ -17,15 +17,18 @@ import numpy as np
 from penstock import rng
 from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
+from penstock.kernels.sample_neighbors import cpu as draw
+from penstock.kernels.sample_shared import cpu as shared
 from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
-from penstock.sample.draws import Draw, Frontier, draw_positions
+from penstock.sample.draws import Draw, Frontier, check_counts, draw_positions
 from penstock.sample.fanouts import check_fanouts
+from penstock.sample.shared import PIECE, check_shared, pieces
 from penstock.sample.workspace import Growing, Workspace
 
 
 class NeighborSampler:
     """k-hop neighbour sampling: uniform, or by weight over the edge types that have weights (see `penstock.sample.weights`), or among the
-    edges that are not later than the seed (see `penstock.sample.times`).
+    edges that are not later than the seed (see `penstock.sample.times`), or lists taking the same ones (see `penstock.sample.shared`).
 
     Args:
         graph: what to sample from.
@@ -34,6 +37,7 @@ class NeighborSampler:
         disjoint: every seed gets a tree of its own; nodes are shared within a tree only. Where edges have times it is so in any case.
         induced: return all edges among the sampled nodes in place of the sampled edges.
         takes_last: where edges have times, take the latest of those that are not later than the seed, in place of any.
+        shared_draws: so many batches, one after the other, draw by numbers that all lists of a hop share; 0: each list draws for itself.
         seed: of all randomness, in [0, 2**64).
     """
 
@@ -46,6 +50,7 @@ class NeighborSampler:
         disjoint: bool = False,
         induced: bool = False,
         takes_last: bool = False,
+        shared_draws: int = 0,
         seed: int = 0,
     ) -> None:
         self.is_temporal = any(csc.timed is not None for csc in graph.adjacency.values())
@@ -55,7 +60,9 @@ class NeighborSampler:
             raise UsageError("disjoint sampling has no induced subgraphs: take subgraph_type='directional', or disjoint=False")
         if self.is_temporal and any(csc.sums is not None for csc in graph.adjacency.values()):
             raise NotSupportedError("sampling by time and by weight at once is not supported (nor by PyG): leave out one of them")
-        self.graph, self.takes_last = graph, takes_last
+        if shared_draws:
+            check_shared(graph, replace=replace, disjoint=disjoint)
+        self.graph, self.takes_last, self.shared_draws = graph, takes_last, shared_draws
         self.fanouts = check_fanouts(graph, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
@@ -104,7 +111,8 @@ class NeighborSampler:
         for seed_type, ids in seeds.items():
             check_ids(self.graph, seed_type, ids)
         moments = None if times is None else np.concatenate([times[t] for t in seeds])
-        run = _Run(self, seeds, moments, rng.derive_key(self.seed, epoch, rng.SAMPLE), batch, workspace, allocate)
+        key = rng.derive_key(self.seed, epoch, rng.SHARED if self.shared_draws else rng.SAMPLE)
+        run = _Run(self, seeds, moments, key, batch, workspace, allocate)
         try:
             for hop in range(self.num_hops):
                 run.expand(hop)
@@ -194,6 +202,8 @@ class _Run:
     def _draw(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
         """Draw neighbours of a frontier. Returns (scratch with their ids, how many); fills row offsets and positions."""
         sampler, num_src, (hop, number, copies) = self.sampler, self.graph.num_nodes[edge_type[0]], place
+        if sampler.shared_draws and fanout > 0:
+            return self._draw_shared(edge_type, csc, frontier, fanout, hop, offsets, make_room)
         lists = Frontier(frontier, copies, None if csc.timed is None else self._times[copies])
         how = Draw(fanout, sampler.replace, sampler.takes_last, self.key, self.batch, hop, number)
         if csc.draws is not None:
@@ -203,11 +213,46 @@ class _Run:
             positions, neighbors, taken = draw_positions(
                 edge_type, csc, num_src, how, lists, self.workspace, offsets, make_room, are_read=csc.lists is None
             )
+        self._look_up(edge_type, csc, frontier, offsets, positions, neighbors, taken)
+        return neighbors, positions.size
+
+    def _draw_shared(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, hop: int, offsets, make_room) -> tuple[np.ndarray, int]:
+        """The same by shared numbers, of lists that are read whole; where they are elsewhere, some at a time."""
+        num_src, source = self.graph.num_nodes[edge_type[0]], self.graph.first_from(edge_type[0])
+        count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, False)
+        check_counts(edge_type, csc, frontier, fanout, count, longest, shared.MAX_DEGREE)
+        neighbors, positions = self.workspace.neighbors(count, csc.indices.dtype), make_room(count)
+        place = self.key, self.batch // self.sampler.shared_draws, hop, source
+        scratch = self.workspace.shared_scratch(edge_type, csc.num_dst, longest)
+
+        def choose(lists, begins, first: int, last: int) -> None:
+            out = offsets[first:], positions[(at := int(offsets[first] - offsets[0])) :], neighbors[at:]
+            bad = shared.sample_neighbors(csc.indptr, lists, begins, num_src, frontier[first:last], fanout, *place, *scratch, *out)
+            if bad >= 0:
+                raise damaged_neighbor(edge_type, num_src, bad, int(csc.indices[bad]))
+
+        if csc.lists is None:
+            choose(csc.indices, None, 0, frontier.size)
+            return neighbors, count
+        begins = np.concatenate([[0], np.cumsum(csc.degrees(frontier))])
+        for first, last in pieces(begins, PIECE):
+            here = begins[first : last + 1]
+            lists, whole = (np.empty(here[-1] - here[0], dtype) for dtype in (csc.indices.dtype, np.int64))
+            draw.sample_neighbors(
+                csc.indptr, None, num_src, frontier[first:last], -1, False, self.key, 0, 0, 0, None, *self.workspace.tile,
+                self.workspace.bitmap(0), here, whole, lists,
+            )  # fmt: skip
+            self._look_up(edge_type, csc, frontier[first:last], here, whole, lists, 0)
+            choose(lists, here, first, last)
+        return neighbors, count
+
+    def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
+        """Read the neighbours at positions that were drawn, where drawing did not (`csc.lists`), and refuse those that are no nodes."""
+        num_src = self.graph.num_nodes[edge_type[0]]
         if csc.lists is not None:
             taken = _read_lists(csc, frontier, offsets, positions, neighbors, num_src)
         if taken < 0:
             raise _outside(edge_type, num_src, positions, neighbors)
-        return neighbors, positions.size
 
     def finish(self) -> Sample:
         """Put the result together."""

@@ -14,16 +14,18 @@ import numpy as np
 from penstock import rng
 from penstock.kernels.relabel import reference as relabel
 from penstock.kernels.sample_neighbors import reference as draw
+from penstock.kernels.sample_shared import reference as shared
 from penstock.kernels.sample_weighted import reference as weighted
 from penstock.kernels.time_windows import reference as time_windows
 from penstock.records import Graph, NodeType, Sample, SampledEdges
 
 
 def sample_hops(
-    graph: Graph, fanouts, seeds: Mapping[NodeType, np.ndarray], *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False
-) -> Sample:
+    graph: Graph, fanouts, seeds: Mapping[NodeType, np.ndarray], *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False,
+    shared_draws=0,
+) -> Sample:  # fmt: skip
     """Sample the neighbourhood of `seeds`; arguments as in `penstock.sample.neighbor.NeighborSampler`, fanouts one list per edge type."""
-    key = rng.derive_key(seed, epoch, rng.SAMPLE)
+    key = rng.derive_key(seed, epoch, rng.SHARED if shared_draws else rng.SAMPLE)
     nodes = {node_type: [] for node_type in graph.num_nodes}  # global ids, or (tree, global id) packed when disjoint
     tables = {node_type: {} for node_type in graph.num_nodes}
     begin = dict.fromkeys(graph.num_nodes, 0)
@@ -64,17 +66,12 @@ def sample_hops(
                 windows = time_windows.find_windows(csc.indptr, csc.times, frontier % span[dst], moments[trees], last=last)
                 by_time = np.arange(csc.num_edges) if csc.by_time is None else csc.by_time
                 indices, sample_neighbors = indices[by_time], partial(sample_neighbors, windows=windows)
+            how = {"replace": replace, "batch": batch, "edge_type": number, "copies": copies_now}
+            if shared_draws:
+                sample_neighbors = shared.sample_neighbors
+                how = {"batch": batch // shared_draws, "source": graph.first_from(src)}
             ptr, taken, neighbors = sample_neighbors(
-                csc.indptr,
-                indices,
-                nodes=frontier % span[dst],
-                fanout=fanout,
-                replace=replace,
-                key=key,
-                batch=batch,
-                hop=hop,
-                edge_type=number,
-                copies=copies_now,
+                csc.indptr, indices, nodes=frontier % span[dst], fanout=fanout, key=key, hop=hop, **how
             )
             counts = np.diff(ptr)
             found = neighbors + (np.repeat(trees, counts) * span[src] if disjoint else 0)

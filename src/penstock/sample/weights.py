@@ -6,7 +6,7 @@ integers follow from the weights alone (see `penstock.kernels.running_sums.refer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from penstock.errors import InputError, MissingFieldError, damaged_list
 from penstock.kernels.running_sums import cpu
 from penstock.kernels.running_sums.reference import STEP_BITS
 from penstock.records import CSC, EDGE, EdgeType, Graph
+from penstock.sample.shared import pieces
 from penstock.store import Store
 from penstock.store.budget import require_room
 from penstock.store.format import BFLOAT16, ArraySpec
@@ -118,7 +119,7 @@ def sum_up(edge_type: EdgeType, csc: CSC, weights: Weights) -> np.ndarray:
         raise weights_are_none(label, csc.num_edges, values.dtype, values.shape)
     numbers = None if weights.by_position else csc.edge_ids
     sums = np.empty(csc.num_edges, dtype=np.int64)
-    for first, last in _pieces(csc.indptr):
+    for first, last in pieces(csc.indptr, PIECE):
         start, end = int(csc.indptr[first]), int(csc.indptr[last])
         piece = np.asarray(values[start:end] if numbers is None else values[numbers[start:end]], dtype=np.float64)
         bad, damaged = cpu.running_sums(csc.indptr, first, last, start, piece, sums[start:end])
@@ -143,12 +144,3 @@ def weights_are_none(label: str, num_edges: int, dtype: object, shape: Sequence[
 def label_of(name: str, edge_type: EdgeType) -> str:
     """What messages call the weights of a type."""
     return name if edge_type == EDGE else f"{name} of {edge_type}"
-
-
-def _pieces(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield ranges of nodes whose lists have at most PIECE edges together, but one list at least."""
-    first = 0
-    while first < indptr.size - 1:
-        last = max(first + 1, int(np.searchsorted(indptr, indptr[first] + PIECE, side="right")) - 1)
-        yield first, last
-        first = last

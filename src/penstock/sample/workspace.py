@@ -1,6 +1,7 @@
 """Memory that a sampling thread works with, and arrays of a sample that grow while it is drawn.
 
-In: sizes. Out: arrays, contents undefined unless said. Invariant: nothing that is in them outlives a batch, but how much room it needed.
+In: sizes. Out: arrays, contents undefined unless said. Invariant: nothing that is in them outlives a batch, but how much room it needed,
+and what is known of the graph's lists.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.kernels.sample_neighbors import cpu as draw
+from penstock.kernels.sample_shared import cpu as shared
 from penstock.kernels.sample_weighted import cpu as weighted
-from penstock.records import Allocator, Graph
+from penstock.records import Allocator, EdgeType, Graph
 from penstock.sample.compaction import make_table
 
 
@@ -97,8 +99,21 @@ class Workspace(Scratch):
         spare = any(csc.lists is not None for csc in graph.adjacency.values())
         self.tables = {t: make_table(count, wide_keys=disjoint, spare=spare) for t, count in graph.num_nodes.items()}
         self.hints: dict[object, int] = {}
+        self._plain = {e: np.empty(0, np.uint64) for e in graph.adjacency}
+        self._shared: tuple[np.ndarray, ...] = ()
 
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        return super().num_bytes + sum(table.num_bytes for table in self.tables.values())
+        shared = sum(array.nbytes for array in (*self._plain.values(), *self._shared))
+        return super().num_bytes + shared + sum(table.num_bytes for table in self.tables.values())
+
+    def shared_scratch(self, edge_type: EdgeType, num_dst: int, longest: int) -> tuple[np.ndarray, ...]:
+        """Return what is known of the lists of an edge type, and scratch for drawing by shared numbers where they are up to so long."""
+        if not self._plain[edge_type].size:
+            self._plain[edge_type] = np.zeros((num_dst + 63) // 64, np.uint64)
+        if not self._shared or self._shared[0].size < longest + shared.VECTOR:
+            size = longest + longest // 4 + shared.VECTOR
+            ids, repeats, numbers = (np.empty(size, dtype) for dtype in (np.uint64, np.uint32, np.uint64))
+            self._shared = ids, repeats, np.zeros(shared.table_size(size), np.int32), numbers
+        return self._plain[edge_type], *self._shared

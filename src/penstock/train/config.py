@@ -38,6 +38,8 @@ class TrainConfig:
         num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all. Where features are aggregated (see `penstock.aggregate`)
             there is one layer more.
         weight: edge field to draw neighbours by in training; None draws uniformly. Evaluation takes all neighbours.
+        shared_draws: so many batches in a row draw neighbours by numbers that all lists share, so that they take the same ones where they
+            can; 0: each list draws for itself (see `penstock.NeighborLoader`).
         batch_size, epochs: seeds per batch, passes over the train nodes. lr, weight_decay: of Adam. hidden: width of the hidden layers.
             heads: of gat and hgt, a divisor of `hidden`.
         dropout: of the hidden layers. input_dropout: of the features; costs more than the rest of the step on wide or many rows.
@@ -64,6 +66,7 @@ class TrainConfig:
     target: str | None = None
     num_neighbors: tuple[int, ...] = (15, 10)
     weight: str | None = None
+    shared_draws: int = 0
     batch_size: int = 1024
     epochs: int = 20
     lr: float = 0.003
@@ -115,7 +118,16 @@ class TrainConfig:
         _one_of("metric", self.metric, METRICS)
         _one_of("evaluation", self.evaluation, EVALUATIONS)
         _one_of("normalize", self.normalize, NORMALIZATIONS)
-        at_least = {"batch_size": 1, "epochs": 1, "hidden": 1, "heads": 1, "eval_every": 1, "patience": 0, "torch_threads": 0}
+        at_least = {
+            "batch_size": 1,
+            "epochs": 1,
+            "hidden": 1,
+            "heads": 1,
+            "eval_every": 1,
+            "patience": 0,
+            "torch_threads": 0,
+            "shared_draws": 0,
+        }
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise UsageError(f"{argument(name)} must be at least {least}, got {getattr(self, name)}")

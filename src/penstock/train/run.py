@@ -166,6 +166,7 @@ class _Run:
                 list(config.num_neighbors),
                 input_nodes=(self.data.target, self.data.parts["train"]),
                 batch_size=config.batch_size,
+                shared_draws=config.shared_draws,
                 order=make_order(self.plan, config, self.data),
                 plan=self.plan,
                 num_workers=config.num_workers,

@@ -21,6 +21,7 @@ from penstock.feed.maker import BatchMaker
 from penstock.feed.subgraph import subgraph_of
 from penstock.gather.hops import size_of
 from penstock.records import EdgeType, NodeType, Sample
+from penstock.sample.shared import PIECE
 from penstock.store.progress import told
 
 MAX_BATCHES = 64
@@ -37,7 +38,7 @@ class Profile:
     Attributes:
         num_batches: sampled.
         num_nodes: node type -> most nodes of a batch.
-        num_edges: most edges of a batch.
+        num_edges: most edges of a batch, or that are read at once.
         sample_bytes, held_bytes: of a sample at most, as it is and held ahead.
         row_visits: node type -> uint8[num_nodes], batches that ask for each row (255 and more are one).
         list_visits: edge type -> uint8[num_dst], batches that read anything of each list, likewise.
@@ -105,7 +106,8 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
     held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
-    profile.num_edges = max(profile.num_edges, sum(one.positions.size for one in sample.edges.values()))
+    whole_lists = PIECE if maker.sampler.shared_draws else 0
+    profile.num_edges = max(profile.num_edges, whole_lists, sum(one.positions.size for one in sample.edges.values()))
     hops = {} if maker.padding is None else maker.padding.fit(sample)[1]
     for t, ids in sample.nodes.items():
         profile.num_nodes[t] = max(profile.num_nodes.get(t, 0), size_of(hops.get(t), ids.size))

@@ -48,6 +48,7 @@ def make_maker(
     weight_attr: str | None,
     time_attr: str | None,
     takes_last: bool,
+    shared_draws: int,
     seed: int,
     **others: Any,
 ) -> BatchMaker:
@@ -67,6 +68,7 @@ def make_maker(
         disjoint=disjoint or times is not None,
         induced=subgraph_type == SubgraphType.induced,
         takes_last=takes_last,
+        shared_draws=shared_draws,
         seed=seed,
     )
     return BatchMaker(

@@ -240,6 +240,9 @@ def test_more_neighbours_than_a_draw_reaches(monkeypatch):
     for fanout in (2, 100):
         loader = NeighborLoader(data, [fanout], "a", replace=True)
         assert "edges a/to/a: a node has 6 neighbours" in refused(NotSupportedError, next, iter(loader))
+    monkeypatch.setattr("penstock.kernels.sample_shared.cpu.MAX_DEGREE", 5)
+    loader = NeighborLoader(data, [2], "a", shared_draws=True)
+    assert "edges a/to/a: a node has 6 neighbours" in refused(NotSupportedError, next, iter(loader))
     (batch,) = NeighborLoader(data, [-1], ("a", [0]))
     assert batch["a"].num_nodes == 6
 
@@ -268,6 +271,25 @@ def test_weights(store, tmp_path, capfd):
     by_inclusion = ("--weight", "weight", "--policies", "inclusion", "--batch-size", "32")
     ingest(data_with_weights(), tmp_path / "weighted", memory="4GiB")
     assert "take the policy presample" in said(capfd, "study", "cache", tmp_path / "weighted", *by_inclusion)
+
+
+def test_shared_draws(store, tmp_path, capfd):
+    data = data_with_weights()
+    data.age = torch.arange(400)
+
+    def load(error=UsageError, shared_draws=True, **options):
+        return refused(error, NeighborLoader, data, [2], shared_draws=shared_draws, **options)
+
+    for value in (-1, 1.0, "1", None):
+        assert f"got {value!r}" in load(shared_draws=value)
+    assert "leave out replace=True" in load(replace=True)
+    assert "disjoint trees" in load(disjoint=True)
+    assert "disjoint trees" in load(time_attr="age")
+    assert "by weight" in load(NotSupportedError, weight_attr="edge_weight")
+    ingest(data, tmp_path / "weighted", memory="4GiB")
+    given = said(capfd, "train", tmp_path / "weighted", *TRAIN, "--weight", "weight", "--shared-draws", "2")
+    assert "--shared-draws is of uniform draws" in given
+    assert "--shared-draws must be at least 0" in said(capfd, "train", store, *TRAIN, "--shared-draws", "-1")
 
 
 def test_times(tmp_path, monkeypatch):

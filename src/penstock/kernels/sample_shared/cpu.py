@@ -1,0 +1,210 @@
+"""One hop of neighbour sampling by shared numbers over one edge type, list by list. Same result as `reference.py`, byte for byte.
+
+A list that is longer than the fanout is read whole, and each of its neighbours takes a number: that is what it costs. So the work on a list
+goes in passes over small arrays: copy the neighbours; count which came before, unless it is known that none did; compute their numbers, in
+a loop that LLVM turns into vector code; look for the number up to which there are enough. Numbers are uniform, so it is near a place that
+is known before: a few counts find it, and no branch depends on a single number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock import rng
+from penstock.kernels._compile import helper, kernel
+from penstock.kernels._memory import load, prefetch_read, store
+
+philox = helper(rng.philox)
+sample_counter = helper(rng.sample_counter)
+
+AHEAD, NEAR = 16, 6
+"""How many nodes ahead their offsets are prefetched, and the beginnings of their lists."""
+
+GUESSES = 8
+"""So often the bound is looked for where it should be; then by halving, which ends whatever the numbers are."""
+
+VECTOR = 16
+"""Numbers are computed so many at a time: what is left over would take as long, one by one. Scratch is so much longer than the lists."""
+
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+_LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+_LARGEST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LAST_STAMP = (1 << 31) - 1
+
+MAX_DEGREE = 1 << 30
+"""Of a list that is longer than the fanout: its table has a stamp for each neighbour."""
+
+
+def table_size(longest):
+    """Elements of the table for lists of up to `longest` neighbours: four to eight slots for each, and the stamp that is next."""
+    return (1 << (4 * longest - 1).bit_length()) + 1
+
+
+@helper
+def _copy(lists, at, degree, ids):
+    """Copy a list. Returns its largest id; a negative one is a huge one."""
+    largest = np.uint64(0)
+    for j in range(degree):
+        neighbor = np.uint64(np.int64(load(lists, at + j)))
+        largest = max(largest, neighbor)
+        store(ids, j, neighbor)
+    return largest
+
+
+@helper
+def _count_repeats(ids, degree, repeats, table):
+    """How often each neighbour came before in its list, by a hash table of stamps; those of other lists are lower, so it is emptied only
+    where stamps end. Returns whether any did."""
+    last = table.size - 1
+    base = np.int64(load(table, last))
+    if base > _LAST_STAMP - degree:
+        for slot in range(last):
+            store(table, slot, np.int32(0))
+        base = np.int64(0)
+    base += base == 0  # 0 is an empty slot's
+    bits = np.uint64(2)
+    while np.int64(1) << np.int64(bits) < 4 * degree:
+        bits += np.uint64(1)
+    mask, shift, has_repeats = (np.int64(1) << np.int64(bits)) - 1, np.uint64(64) - bits, False
+    for j in range(degree):
+        neighbor = load(ids, j)
+        slot, repeat = np.int64((neighbor * _HASH) >> shift), np.uint32(0)
+        while True:
+            before = np.int64(load(table, slot)) - base
+            if before < 0:
+                break
+            if load(ids, before) == neighbor:
+                repeat, has_repeats = np.uint32(load(repeats, before) + 1), True
+                break
+            slot = (slot + 1) & mask
+        store(repeats, j, repeat)
+        store(table, slot, np.int32(base + j))
+    store(table, last, np.int32(base + degree))
+    return has_repeats
+
+
+@helper
+def _number(ids, degree, repeats, word_1, batch, key, numbers):
+    """The number of each neighbour of a list."""
+    key_0, key_1 = key[0], key[1]
+    for j in range(degree):
+        node = load(ids, j)
+        high, low, _, _ = philox(node & _LOW, word_1 | (node >> _32), batch, np.uint64(load(repeats, j)), key_0, key_1)
+        store(numbers, j, (high << _32) | low)
+
+
+@helper
+def find_bound(numbers, degree, fanout):
+    """Return the bound up to which there are `fanout` numbers of more, or more than `fanout` where the last is there more than once."""
+    low, high = np.uint64(0), _LARGEST
+    below, upto, count = 0, degree, 0  # below `low`, up to `high`
+    while upto > fanout and low < high:
+        share = (fanout - below + 0.5) / (upto - below + 1.0) if count < GUESSES else 0.5
+        middle = low + min(np.uint64(share * np.float64(high - low)), high - low - np.uint64(1))
+        here = 0
+        for j in range(degree):
+            here += load(numbers, j) <= middle
+        if here < fanout:
+            low, below = middle + np.uint64(1), here
+        else:
+            high, upto = middle, here
+        count += 1
+    return high
+
+
+@helper
+def _take(lists, at, numbers, bound, fanout, start, positions, neighbors, first):
+    """Write the positions and ids of the first `fanout` neighbours whose numbers are up to a bound."""
+    taken = j = 0
+    while taken < fanout:
+        store(positions, first + taken, start + j)
+        store(neighbors, first + taken, load(lists, at + j))
+        taken += load(numbers, j) <= bound
+        j += 1
+
+
+@helper
+def _take_all(lists, at, degree, start, positions, neighbors, first):
+    largest = np.uint64(0)
+    for j in range(degree):
+        neighbor = load(lists, at + j)
+        largest = max(largest, np.uint64(np.int64(neighbor)))
+        store(positions, first + j, start + j)
+        store(neighbors, first + j, neighbor)
+    return largest
+
+
+@helper
+def _find_wrong(lists, at, degree, num_src):
+    """The first slot whose neighbour is no node."""
+    for j in range(degree):
+        if np.uint64(np.int64(load(lists, at + j))) >= np.uint64(num_src):
+            return j
+    return degree
+
+
+@kernel
+def sample_neighbors(
+    indptr,
+    lists,
+    begins,
+    num_src,
+    nodes,
+    fanout,
+    key,
+    batch,
+    hop,
+    source,
+    plain,
+    ids,
+    repeats,
+    table,
+    numbers,
+    row_ptr,
+    positions,
+    neighbors,
+):
+    """Sample in-neighbours of `nodes`; see `reference.sample_neighbors`.
+
+    Args:
+        lists: int32 or int64: the neighbours of all nodes, in the places that `indptr` says; or with `begins` those of `nodes` only.
+        begins: int64[n + 1] or None: list i begins at lists[begins[i] - begins[0]], in place of `indptr`.
+        num_src: number of source nodes, for the check.
+        fanout: from 1 on.
+        plain: uint64[ceil(num_dst / 64)], a bit for each node in whose list no neighbour is known to come twice; zero at first. Looking for
+            repetitions takes a third of the time, and popular lists come in every batch.
+        ids, repeats, numbers: scratch, uint64, uint32, uint64[longest list + VECTOR]; int32[table_size(longest list)], zero at first.
+        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
+        positions: int64[>= m], neighbors: lists.dtype[>= m]; m from `sample_neighbors.cpu.count_neighbors`.
+    Returns:
+        -1; or the position of a neighbour that is no node (its list is damaged), at which it stopped.
+    """
+    base = edges = load(row_ptr, 0)
+    _, word_1, word_2, _ = sample_counter(0, source, hop, batch, 0)
+    for i in range(nodes.size):
+        if i + AHEAD < nodes.size:
+            prefetch_read(indptr, load(nodes, i + AHEAD))
+        if begins is None and i + NEAR < nodes.size:
+            prefetch_read(lists, load(indptr, load(nodes, i + NEAR)))
+        node = load(nodes, i)
+        start = load(indptr, node)
+        degree, at, first = load(indptr, node + 1) - start, start, edges - base
+        if begins is not None:
+            at = load(begins, i) - load(begins, 0)
+        if degree <= fanout:
+            largest = _take_all(lists, at, degree, start, positions, neighbors, first)
+        else:
+            largest = _copy(lists, at, degree, ids)
+            word, bit = node >> 6, np.uint64(1) << np.uint64(node & 63)
+            if load(plain, word) & bit:
+                for j in range(degree):
+                    store(repeats, j, np.uint32(0))
+            elif not _count_repeats(ids, degree, repeats, table):
+                store(plain, word, load(plain, word) | bit)
+            _number(ids, (degree + VECTOR - 1) // VECTOR * VECTOR, repeats, word_1, word_2, key, numbers)
+            _take(lists, at, numbers, find_bound(numbers, degree, fanout), fanout, start, positions, neighbors, first)
+        if degree > 0 and largest >= np.uint64(num_src):
+            return start + _find_wrong(lists, at, degree, num_src)
+        edges += min(degree, np.int64(fanout))
+        store(row_ptr, i + 1, edges)
+    return -1

@@ -1,0 +1,42 @@
+"""Sampling by shared numbers: layer-neighbour sampling. Lists that have neighbours in common take the same ones where they can.
+
+In: lists of in-neighbours. Out: of each a uniform sample without replacement. Invariant: in one hop every node has one number, in whatever
+list it is, and each list takes the neighbours with the smallest; the number follows from seed, epoch, group of batches, hop, type and node
+alone. So a list's sample is uniform, given the hops before, but those of two lists are not independent, and a batch has fewer nodes.
+Source: LABOR, Balin and Catalyurek, NeurIPS 2023 (with a fixed number of neighbours: LABOR-0); batches that share numbers, GraphBolt's
+`batch_dependency`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.records import Graph
+
+PIECE = 1 << 18
+"""Neighbours of whole lists that are read at a time where lists are elsewhere; a longer list is one piece."""
+
+
+def check_shared(graph: Graph, *, replace: bool, disjoint: bool) -> None:
+    """Refuse what does not go with shared numbers."""
+    name = argument("shared_draws")
+    if replace:
+        raise UsageError(f"{name} takes each neighbour once at the most: leave out replace=True")
+    if disjoint or any(csc.timed is not None for csc in graph.adjacency.values()):
+        raise UsageError(
+            f"{name} is for lists that have nodes in common, and disjoint trees (of times too) have none: leave out one of them"
+        )
+    if any(csc.sums is not None for csc in graph.adjacency.values()):
+        raise NotSupportedError(f"{name} is of uniform draws, and these are by weight: leave out one of them")
+
+
+def pieces(row_ptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of lists that have at most so many edges together, but one list at least."""
+    first = 0
+    while first < row_ptr.size - 1:
+        last = max(first + 1, int(np.searchsorted(row_ptr, row_ptr[first] + most, side="right")) - 1)
+        yield first, last
+        first = last
