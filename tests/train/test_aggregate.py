@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,36 @@ def test_dtypes(tmp_path, by, dtype):
     torch.testing.assert_close(of_aggregated(conv, batch.x.double()), expected, rtol=tolerance, atol=tolerance)
 
 
+def test_biases_and_self_loops_of_gcn(tmp_path):
+    """The graph's loops count beside the layer's own."""
+    data, conv = graph(), GCNConv(4, 6)
+    data.edge_index = torch.cat([data.edge_index, torch.arange(40).expand(2, -1)], dim=1)
+    torch.nn.init.normal_(conv.bias)
+    _, store = made(tmp_path, "gcn", data)
+    sources, targets = data.edge_index
+    adjacency = torch.eye(300).index_put((targets, sources), torch.ones(sources.numel()), accumulate=True)
+    roots = adjacency.sum(1, keepdim=True).rsqrt()
+    expected = conv.lin(roots * (adjacency @ (roots * data.x))) + conv.bias
+    torch.testing.assert_close(of_aggregated(conv, torch.from_numpy(np.array(store.node_field("x")))), expected)
+
+
+def test_float64_is_summed_so(tmp_path):
+    data = graph(torch.float64)
+    _, store = made(tmp_path, "sum", data)
+    conv = GINConv(torch.nn.Identity())
+    expected = conv(data.x, data.edge_index)
+    torch.testing.assert_close(of_aggregated(conv, torch.from_numpy(np.array(store.node_field("x")))), expected, rtol=1e-14, atol=1e-14)
+
+
+def test_features_that_are_dropped(tmp_path):
+    """`input_dropout` is of the first layer, whose input they are, and of training alone."""
+    _, store = made(tmp_path, "mean")
+    config = TrainConfig(store=str(store.path), num_neighbors=(2,), hidden=8, dropout=0.0, input_dropout=0.9)
+    model, x = read_training_data(store, config).make_model(config), torch.randn(50, 8)
+    assert not torch.equal(model.train().first(x), model.first(x))
+    assert torch.equal(model.eval().first(x), model.first(x))
+
+
 def test_all_else_is_the_old_store(tmp_path):
     plain, store = made(tmp_path, "mean")
     assert check(store.path, deep=True)
@@ -115,13 +146,29 @@ def test_all_else_is_the_old_store(tmp_path):
         assert not is_same or ours[file] == theirs[file]
 
 
-def test_file_systems_without_second_names(tmp_path, monkeypatch):
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP], ids=errno.errorcode.get)
+def test_file_systems_without_second_names(tmp_path, monkeypatch, code):
     def refuse(*_, **__):
-        raise OSError(errno.EXDEV, "two file systems")
+        raise OSError(code, "no second name")
 
     monkeypatch.setattr(os, "link", refuse)
     _, store = made(tmp_path, "mean")
     assert check(store.path, deep=True)
+
+
+def test_the_way_of_it_is_of_the_digest(tmp_path):
+    _, store = made(tmp_path, "mean")
+    digest, nodes = store.digest, store.manifest.nodes
+    plain = {**nodes["node"].fields, "x": replace(nodes["node"].fields["x"], properties={})}
+    store.manifest = replace(store.manifest, nodes={"node": replace(nodes["node"], fields=plain)})
+    assert store.digest != digest
+
+
+def test_a_store_that_is_there_is_replaced(tmp_path):
+    plain, store = made(tmp_path, "mean")
+    aggregate(plain, store.path, by="gcn", overwrite=True)
+    assert check(store.path, deep=True)
+    assert Store.open(store.path).manifest.provenance["aggregated"]["by"] == "gcn"
 
 
 def test_a_budget_of_memory(tmp_path):
@@ -144,3 +191,13 @@ def test_training(tmp_path, by, evaluation):
     assert result.description["aggregated"] == by
     rows = np.load(infer_run(tmp_path / "run")["out"])
     assert (rows.argmax(1) == np.load(tmp_path / "classes.npy")).mean() >= (1.0 if evaluation == "full" else 0.9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_training_on_other_dtypes(tmp_path, dtype):
+    data = make_data()
+    data.x = data.x.to(dtype)
+    _, store = made(tmp_path, "mean", data)
+    config = TrainConfig(store=str(store.path), num_neighbors=(5,), epochs=1, hidden=8, num_workers=0)
+    assert train(config, tmp_path / "run").test is not None
+    assert np.isfinite(np.load(infer_run(tmp_path / "run", rows="hidden")["out"])).all()
