@@ -13,6 +13,7 @@ import penstock
 from penstock.errors import NotSupportedError
 from penstock.feed import NeighborLoader
 from penstock.store import Store, check, ingest
+from penstock.study import LayoutSettings, lay_out
 from penstock.train import TrainConfig, aggregate, infer_run, of_aggregated, train
 from penstock.train.aggregate import MODEL_OF
 from penstock.train.data import read_training_data
@@ -144,6 +145,15 @@ def test_all_else_is_the_old_store(tmp_path):
         is_same = os.path.samefile(plain.path / file, store.path / file)
         assert is_same == (file != "nodes/node/x.npy")
         assert not is_same or ours[file] == theirs[file]
+
+
+def test_packed_copies_stay_behind(tmp_path):
+    plain, store = made(tmp_path, "mean")
+    lay_out(plain.path, LayoutSettings(by="random", num_neighbors=(2,)))
+    aggregate(plain.path, tmp_path / "of-packed")
+    assert Store.open(tmp_path / "of-packed").manifest.nodes["node"].packed is None
+    assert check(tmp_path / "of-packed", deep=True)
+    assert Store.open(tmp_path / "of-packed").digest == store.digest
 
 
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP], ids=errno.errorcode.get)

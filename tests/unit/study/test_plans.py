@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from penstock.cli import make_app, run
 from penstock.cli.plan import as_text, options, plan_in_python, typed_options
+from penstock.cli.train import with_fastest
 from penstock.errors import PenstockError, UsageError, argument
 from penstock.feed import NeighborLoader
 from penstock.feed.stats import BatchStats, LoaderStats
@@ -23,6 +24,7 @@ from penstock.store import Store
 from penstock.study import PlanStudy, plans, study_plans
 from penstock.study import trial as trial_process
 from penstock.study.text import UNSURE
+from penstock.train import TrainConfig
 from tests.train.stores import make_store, make_typed_store
 
 GIB = 1 << 30
@@ -348,3 +350,24 @@ def test_a_training_by_the_plan_that_is_fastest(result, store, tmp_path, monkeyp
     }  # fmt: skip
     assert run([*command, "--resume", "--num-workers", "1"]) == 0
     assert told[1][1].num_workers == 1
+
+
+def test_a_training_tells_the_study_all_it_has_to_know(store, tmp_path, monkeypatch, capfd):
+    told = []
+
+    def study(path, settings, **_):
+        told.append(settings)
+        raise UsageError("that is enough")
+
+    monkeypatch.setattr("penstock.study.study_plans", study)
+    given = ["--weight", "w", "--split", "second", "--target", "paper", "--device", "cuda:1"]
+    assert run(["train", str(store.path), "--recipe", "auto", "--out", str(tmp_path / "run"), *given]) == 2
+    assert told == [PlanStudy(weight="w", split="second", seed_type="paper", device="cuda:1")]
+
+
+def test_a_plan_of_before_gives_way(store, monkeypatch):
+    monkeypatch.setattr("penstock.cli.plan.chosen_for", lambda settings, num_workers: {"recipe": "mmap", "num_workers": 1})
+    before = {"recipe": "auto", "features": "disk", "policy": "presample", "cache": "10%", "order": "sequential"}
+    given = {**TrainConfig(store=str(store.path)).as_dict(), **before}
+    now = with_fastest(given, 1, lambda name: False)
+    assert now == {**TrainConfig(store=str(store.path), recipe="mmap", order="sequential", num_workers=1).as_dict()}
