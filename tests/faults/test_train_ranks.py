@@ -25,7 +25,7 @@ from penstock.records import EDGE, NODE
 from penstock.report.page import OF_THE_FIRST
 from penstock.store import Store
 from penstock.store.process_memory import usable_cores
-from penstock.train import Observer, TrainConfig, checkpoint, train
+from penstock.train import Observer, TrainConfig, checkpoint, infer_run, train
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 from penstock.train.parts import _Features
@@ -156,6 +156,13 @@ def test_parts_are_trained_on_as_the_store_is(said):
     assert said["parts"][0]["digest"] == said["whole"][0]["digest"]
     assert said["typed_parts"][0]["digest"] == said["typed"][0]["digest"]
     assert said["split"][0]["digest"] != said["whole"][0]["digest"]
+
+
+def test_a_run_over_parts_is_inferred_over_their_store(folder, said):
+    rows = [
+        np.load(infer_run(folder / run, folder / f"{run}.npy", store=folder / "store")["out"]) for run in ("whole", "parts-run")
+    ]  # fmt: skip
+    np.testing.assert_array_equal(*rows)
 
 
 def test_all_stop_at_the_same_step_and_go_on_as_if_they_had_not(said):

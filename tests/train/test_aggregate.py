@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,10 @@ import torch
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv
 
 import penstock
-from penstock.errors import NotSupportedError
+from penstock.cli import run
+from penstock.errors import CorruptStoreError, NotSupportedError
 from penstock.feed import NeighborLoader
-from penstock.store import Store, check, ingest
+from penstock.store import Quiet, Store, check, ingest
 from penstock.study import LayoutSettings, lay_out
 from penstock.train import TrainConfig, aggregate, infer_run, of_aggregated, train
 from penstock.train.aggregate import MODEL_OF
@@ -61,7 +63,15 @@ def test_settings_of_a_layer(tmp_path, options):
     torch.testing.assert_close(of_aggregated(conv, torch.from_numpy(np.array(store.node_field("x")))), conv(data.x, data.edge_index))
 
 
-@pytest.mark.parametrize("conv", [SAGEConv(2, 4, aggr="max"), SAGEConv(2, 4, project=True), torch.nn.Linear(2, 4)], ids=str)
+@pytest.mark.parametrize(
+    "conv",
+    [
+        SAGEConv(2, 4, aggr="max"), SAGEConv(2, 4, project=True), SAGEConv(2, 4, flow="target_to_source"), torch.nn.Linear(2, 4),
+        GINConv(torch.nn.Linear(2, 4), aggr="mean"), GCNConv(4, 4, normalize=False), GCNConv(4, 4, add_self_loops=False),
+        GCNConv(4, 4, improved=True), GCNConv(4, 4, aggr="mean"),
+    ],
+    ids=str,
+)  # fmt: skip
 def test_layers_that_begin_by_something_else(conv):
     with pytest.raises(NotSupportedError, match="does not begin by"):
         of_aggregated(conv, torch.randn(3, 4))
@@ -179,6 +189,34 @@ def test_a_store_that_is_there_is_replaced(tmp_path):
     aggregate(plain, store.path, by="gcn", overwrite=True)
     assert check(store.path, deep=True)
     assert Store.open(store.path).manifest.provenance["aggregated"]["by"] == "gcn"
+
+
+def test_what_is_said_of_it(tmp_path, capsys):
+    _, store = made(tmp_path, "mean")
+    assert run(["info", str(store.path)]) == 0
+    assert "x float32[8] (aggregated by mean)" in capsys.readouterr().out
+
+
+def test_a_store_that_is_written_to_meanwhile(tmp_path):
+    store = ingest(graph(), tmp_path / "plain")
+    file = store.path / "nodes/node/x.npy"
+    file.chmod(0o644)
+
+    class Meddling(Quiet):
+        def advance(self, amount):
+            os.utime(file)
+
+    with pytest.raises(CorruptStoreError, match="was written to while it was in use"):
+        aggregate(store, tmp_path / "mean", progress=Meddling())
+    assert not (tmp_path / "mean").exists()
+
+
+def test_a_store_that_is_gone(tmp_path):
+    store = ingest(graph(), tmp_path / "plain")
+    shutil.rmtree(store.path)
+    with pytest.raises(CorruptStoreError, match="is missing"):
+        aggregate(store, tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
 
 
 def test_a_budget_of_memory(tmp_path):

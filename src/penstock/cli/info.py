@@ -93,7 +93,8 @@ def _fields(fields: dict[str, ArraySpec]) -> str:
     for name, spec in fields.items():
         shape = "".join(f"[{', '.join(map(str, spec.shape[1:]))}]" if spec.shape[1:] else "")
         classes = f" ({spec.properties['num_classes']} classes{_names(spec)})" if "num_classes" in spec.properties else ""
-        texts.append(f"{name} {spec.dtype}{shape}{classes}")
+        aggregated = f" (aggregated by {spec.properties['aggregated']})" if "aggregated" in spec.properties else ""
+        texts.append(f"{name} {spec.dtype}{shape}{classes}{aggregated}")
     return f"  {', '.join(texts)}" if texts else ""
 
 

@@ -42,10 +42,18 @@ def _the_run(
 
 
 def _the_model(
-    model: Annotated[str, typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage or rgcn.")] = "auto",
+    model: Annotated[
+        str,
+        typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage, rgcn, or what suits aggregated features."),
+    ] = "auto",
     target: Annotated[str | None, typer.Option(help="Node type to classify. (default: the one with labels)")] = None,
-    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
-    layers: Annotated[int | None, typer.Option(help="Layers; repeats the last fanout up to it. (default: one per fanout)")] = None,
+    num_neighbors: Annotated[
+        str,
+        typer.Option(help="Fanout per layer, next to the seeds first; -1 = all. Above aggregated features one less than layers."),
+    ] = "15,10",
+    layers: Annotated[
+        int | None, typer.Option(help="Layers that have a fanout; repeats the last fanout up to it. (default: one per fanout)")
+    ] = None,
     hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
     heads: Annotated[int, typer.Option(help="Attention heads of gat and hgt.")] = 4,
     dropout: Annotated[float, typer.Option(help="Share of the hidden layers dropped in training.")] = 0.5,
@@ -93,7 +101,7 @@ def _rows(
         str | None,
         typer.Option(
             help="pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: settings below in one word; those given beside it count. "
-            "auto: the fastest, tried before (penstock plan)."
+            "auto: the fastest, tried before (penstock plan), which decides all of them."
         ),
     ] = None,
     host_memory: Annotated[
@@ -215,7 +223,9 @@ def _train(
             settings = {**saved, **{name: settings[name] for name in settings if is_given(context, name)}}
         settings.pop("layers", None)
         if settings.get("recipe") == AUTO:
-            settings = ranks.agree(lambda: with_fastest(settings, ranks.num_ranks, partial(is_given, context)))
+            if saved:
+                raise UsageError(f"{argument('recipe', AUTO)} is for new runs: {folder} goes on by its own plan, or by one that is given")
+            settings = ranks.agree(lambda: with_fastest(settings, folder, ranks.num_ranks, partial(is_given, context)))
         config = ranks.agree(lambda: TrainConfig.from_dict(settings))
         with ranks.entered(claimed(folder) if ranks.is_first and not out and not resume else nullcontext(folder)) as folder:
             with choose_observer() if ranks.is_first else Observer() as observer:
@@ -241,23 +251,29 @@ train = with_groups(
 )
 
 
-def with_fastest(settings: dict[str, Any], num_ranks: int, is_given: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the settings of a run with the plan that feeds it fastest in the place of its own. `is_given`: whether a setting was typed."""
+def with_fastest(settings: dict[str, Any], out: Path, num_ranks: int, is_given: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the settings of a new run with the plan that feeds it fastest. What the run would be refused for is found before any trial.
+
+    Args:
+        settings: of the run. out: its folder. num_ranks: processes that train.
+        is_given: whether a setting was typed.
+    """
     from penstock.cli.plan import chosen_for
     from penstock.train import TrainConfig
     from penstock.train.config import PLAN_SETTINGS
+    from penstock.train.run import refuse_new
 
-    decided = [name for name in PLAN_SETTINGS if name not in OF_A_STUDY]
-    for name in decided:
-        if is_given(name):
+    for name in PLAN_SETTINGS:
+        if name not in OF_A_STUDY and is_given(name):
             raise UsageError(f"{argument('recipe', AUTO)} chooses {argument(name)}: give one of the two")
-    settings = {**settings, "recipe": None, **dict.fromkeys(decided)}  # a run that is gone on with has those of before
-    TrainConfig.from_dict(settings)  # what it refuses needs no trial
     if num_ranks > 1:
         raise UsageError(
             f"{argument('recipe', AUTO)} is for one process, and these are {num_ranks}: give the plan that `penstock plan` chooses"
         )
-    return {**settings, **chosen_for(settings, settings["num_workers"] if is_given("num_workers") else None)}
+    told = {**settings, "recipe": None}
+    without = {**told, **dict.fromkeys(name for name in OF_A_STUDY if name != "order")}
+    target = refuse_new(TrainConfig.from_dict(without), out)
+    return {**without, **chosen_for({**told, "target": target}, settings["num_workers"] if is_given("num_workers") else None)}
 
 
 def saved_settings(folder: Path) -> dict[str, Any]:

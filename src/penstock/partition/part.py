@@ -78,6 +78,7 @@ class PartManifest:
     Attributes:
         digest: of the store that was partitioned, and of how: equal in all parts of one partition.
         made: how; plain data.
+        cut_from: digest of the store; parts of before have none.
     """
 
     number: int
@@ -87,6 +88,7 @@ class PartManifest:
     nodes: dict[NodeType, PartNodes]
     edges: dict[EdgeType, PartEdges]
     made: dict[str, Any] = field(default_factory=dict)
+    cut_from: str | None = None
 
     def arrays(self) -> list[ArraySpec]:
         """All arrays of the part."""
@@ -298,4 +300,5 @@ def _from_json(document: dict[str, Any]) -> PartManifest:
         nodes=nodes,
         edges=edges,
         made=dict(document["made"]),
+        cut_from=document.get("cut_from"),
     )

@@ -82,6 +82,7 @@ def write_parts(
                 nodes={t: each[part] for t, each in nodes.items()},
                 edges={e: each[part] for e, each in edges.items()},
                 made=made,
+                cut_from=store.digest,
             )
             write_manifest(writer.folder / f"part-{part}" / MANIFEST, manifest)
         writer.commit(PartitionManifest(num_parts, digest.hexdigest(), made))

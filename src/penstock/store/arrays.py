@@ -21,6 +21,9 @@ from penstock.errors import MAKE_AGAIN, CorruptStoreError, StoreError, reason_of
 from penstock.store.files import MappedPages, WriteBehind, as_bytes, forget_pages, open_file, read_at, write_at
 from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, DTYPES, ArraySpec, npy_header, row_bytes
 
+NO_SECOND_NAME = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""Errors of file systems that give this file none: two of them, someone else's file, too many names, none at all."""
+
 
 class ArrayWriter:
     """Write one array from front to back.
@@ -153,12 +156,13 @@ class ArrayFile:
 
     def link(self, path: Path) -> bool:
         """Give the file a second name; False where the file system has none such, or they would lie on two."""
-        try:
-            os.link(self.spec.file, path, src_dir_fd=self._folder)
-        except OSError as error:
-            if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
-                return False
-            raise
+        with self._open("link"):
+            try:
+                os.link(self.spec.file, path, src_dir_fd=self._folder)
+            except OSError as error:
+                if error.errno in NO_SECOND_NAME:
+                    return False
+                raise
         return True
 
     def map(self) -> np.ndarray:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,10 @@ from penstock.records import NODE
 from penstock.store import ArraySpec, Progress, Quiet, Store, format_bytes
 from penstock.store.format import DTYPES, folder_of_nodes
 from penstock.store.progress import hearing, stage
+from penstock.store.results import refuse_in_store
+from penstock.store.watch import check_bytes
 from penstock.store.writer import StoreWriter
-from penstock.train.convs import gcn_matrix
+from penstock.train.convs import Gcn, gcn_matrix
 
 MODEL_OF = {"mean": "sage", "sum": "gin", "gcn": "gcn"}
 """How features are aggregated, and the standard model that does so."""
@@ -83,7 +86,13 @@ def aggregate(
             return gcn_matrix(layer, torch.from_numpy(adjacency.degrees(batch.n_id.numpy())).to(x.dtype)) @ x
         return torch.cat([x[: layer.num_dst], spmm(layer.adj_t(x.new_ones(layer.sources.numel())), x, reduce=by)], dim=1)
 
+    if os.path.realpath(dest) == os.path.realpath(store.path):
+        raise UsageError(f"{dest} is the store itself, which stays as it is: choose another path")
+    refuse_in_store(Path(dest).parent, "dest")
     with StoreWriter(dest, overwrite=overwrite) as writer, hearing(progress.note):
+        for other in store.manifest.arrays():
+            if other is not spec:
+                writer.adopt(store, other)
         needed, free = spec.shape[0] * width * DTYPES[dtype].itemsize, shutil.disk_usage(writer.folder).free
         if needed > free:
             raise StoreError(
@@ -99,13 +108,10 @@ def aggregate(
                 assert made is not None
                 rows.append(_stored(made, dtype))
                 progress.advance(count)
+        check_bytes(store)
         nodes = {NODE: replace(entry, fields={**entry.fields, X: rows.finish()}, packed=None)}
         made_of = {"by": by, "store": store.path.name, "digest": store.digest}
-        manifest = replace(store.manifest, nodes=nodes, provenance={**store.manifest.provenance, "aggregated": made_of})
-        for other in manifest.arrays():
-            if other is not nodes[NODE].fields[X]:
-                writer.adopt(store, other)
-        writer.commit(manifest)
+        writer.commit(replace(store.manifest, nodes=nodes, provenance={**store.manifest.provenance, "aggregated": made_of}))
     return {"store": str(writer.destination), "by": by, "model": MODEL_OF[by], "x": [entry.num_nodes, width], "dtype": dtype}
 
 
@@ -141,22 +147,33 @@ def of_aggregated(conv: nn.Module, x: Tensor) -> Tensor:
 
     Args:
         conv: `SAGEConv` of means, `GINConv` or `GCNConv`, PyG's or one made from it.
-        x: [n, width], features of a store that `aggregate` made by "mean", "sum" or "gcn".
+        x: [n, width], features of a store that `aggregate` made by "mean", "sum" or "gcn": nobody looks whether it is the one of the layer.
     Returns:
         What the layer gives for these nodes over all their neighbours, [n, outputs].
     Raises:
-        NotSupportedError: another layer, or one that does something before it aggregates.
+        NotSupportedError: another layer, or one with settings by which it aggregates otherwise, or does something before.
     """
+    if not _begins_by_aggregating(conv):
+        raise NotSupportedError(f"{conv} does not begin by what `aggregate` does of its neighbours' rows, in all its settings")
     if isinstance(conv, GCNConv):
         out = conv.lin(x)
         return out if conv.bias is None else out + conv.bias
     own, neighbors = x.chunk(2, dim=-1)
     if isinstance(conv, GINConv):
         return conv.nn(neighbors + (1 + conv.eps) * own)
-    if not isinstance(conv, SAGEConv) or conv.aggr != "mean" or conv.project:
-        raise NotSupportedError(f"{conv} does not begin by the mean or the sum of its neighbours' rows: of_aggregated takes none such")
+    assert isinstance(conv, SAGEConv)
     if conv.root_weight:  # one product in place of two, and no sum of them
         out = F.linear(x, torch.cat([conv.lin_r.weight, conv.lin_l.weight], dim=1), conv.lin_l.bias)
     else:
         out = conv.lin_l(neighbors)
     return F.normalize(out, dim=-1) if conv.normalize else out
+
+
+def _begins_by_aggregating(conv: nn.Module) -> bool:
+    """Whether a layer reads what `aggregate` makes, as far as its settings tell."""
+    if not isinstance(conv, (SAGEConv, GINConv, GCNConv)) or conv.flow != "source_to_target":
+        return False
+    if isinstance(conv, SAGEConv):
+        return conv.aggr == "mean" and not conv.project
+    is_usual = isinstance(conv, (GINConv, Gcn)) or (conv.normalize and conv.add_self_loops and not conv.improved)
+    return conv.aggr in ("add", "sum") and is_usual

@@ -52,7 +52,7 @@ class PartsStore:
     def __init__(self, path: str, graph: PartitionedGraph, ranks: Ranks, split: str | None) -> None:
         self._joined, self._ranks, self._split = graph, ranks, split
         self._labels: dict[NodeType, SomeLabels] = {}
-        self.path, self.digest = Path(path), graph.part.manifest.digest
+        self.path, self.digest, self.cut_from = Path(path), graph.part.manifest.digest, graph.part.manifest.cut_from
 
     @property
     def num_nodes(self) -> dict[NodeType, int]:

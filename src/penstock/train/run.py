@@ -37,6 +37,7 @@ from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
 from penstock.order.by_name import SPLIT
 from penstock.plan import Plan
+from penstock.records import NodeType
 from penstock.store import Store
 from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.progress import hearing
@@ -109,6 +110,27 @@ def train(
             classes = run.predict()
             ranks.from_first(lambda: write_predictions(file, classes, run.store, run.data.target))
         return result
+
+
+def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
+    """Raise what a new run of one process would be refused for, as far as that is found without any work; see `train`.
+
+    Returns:
+        The node type that it classifies.
+    """
+    folder = Path(out)
+    refuse_in_store(folder)
+    if (folder / CHECKPOINT).exists():
+        raise _holds_a_run(folder)
+    data = read_training_data(Store.open(config.store), config)
+    with torch.device("meta"):
+        data.make_model(config)
+    return data.target
+
+
+def _holds_a_run(folder: Path) -> StateError:
+    again = f"{argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
+    return StateError(f"{folder} holds a run already: {again}")
 
 
 def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order | str:
@@ -216,9 +238,7 @@ class _Run:
                 self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
             write_json(settings, self.config.as_dict())  # first of all: what follows may take as long as an epoch
         elif not resume:
-            raise StateError(
-                f"{self.folder} holds a run already: {argument('resume', True)} goes on with it, another {argument('out')} starts a new one"
-            )
+            raise _holds_a_run(self.folder)
         return is_new, before
 
     def _train(self) -> None:
@@ -377,6 +397,7 @@ class _Run:
             "others": others,
             "order": self.plan.order,
             "store": self.store.digest,
+            "cut_from": self.store.cut_from if isinstance(self.store, PartsStore) else None,
             "loader": loaders[0],  # of it no process has had more batches
             "record": self.record.as_dict(),
             "history": [record.as_dict() for record in self.history],

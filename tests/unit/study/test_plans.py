@@ -15,7 +15,6 @@ from typer.main import get_command
 
 from penstock.cli import make_app, run
 from penstock.cli.plan import as_text, options, plan_in_python, typed_options
-from penstock.cli.train import with_fastest
 from penstock.errors import PenstockError, UsageError, argument
 from penstock.feed import NeighborLoader
 from penstock.feed.stats import BatchStats, LoaderStats
@@ -24,7 +23,6 @@ from penstock.store import Store
 from penstock.study import PlanStudy, plans, study_plans
 from penstock.study import trial as trial_process
 from penstock.study.text import UNSURE
-from penstock.train import TrainConfig
 from tests.train.stores import make_store, make_typed_store
 
 GIB = 1 << 30
@@ -336,20 +334,44 @@ def test_a_training_by_the_plan_that_is_fastest(result, store, tmp_path, monkeyp
         return {**result, "trials": trials, "chosen": 1, "again": trials[1], "error": 0.0}
 
     monkeypatch.setattr("penstock.study.study_plans", study)
-    given = ["--num-neighbors", "4,3", "--batch-size", "50", "--host-memory", "4GiB", "--seed", "7", "--order", "sequential"]
+    given = [
+        "--num-neighbors",
+        "4,3",
+        "--batch-size",
+        "50",
+        "--host-memory",
+        "4GiB",
+        "--spool",
+        "64MiB",
+        "--seed",
+        "7",
+        "--order",
+        "sequential",
+    ]
     command = ["train", str(store.path), *given, "--recipe", "auto", "--epochs", "1", "--out", str(tmp_path / "run")]
     assert run(command) == 0
     assert "Use --host-memory 4GiB --policy presample, 3 threads: 90 seeds/s." in capfd.readouterr().err
     [(path, settings)] = told
     assert path == str(store.path)
-    wanted = {"num_neighbors": (4, 3), "batch_size": 50, "host_memory": "4GiB", "seed": 7, "order": "sequential", "num_workers": None}
-    assert settings == PlanStudy(**wanted)
+    wanted = {
+        "num_neighbors": (4, 3),
+        "batch_size": 50,
+        "host_memory": "4GiB",
+        "spool": "64MiB",
+        "seed": 7,
+        "order": "sequential",
+        "num_workers": None,
+    }
+    assert settings == PlanStudy(**wanted, seed_type="node")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert {name: saved[name] for name in ("recipe", "host_memory", "policy", "num_workers", "order")} == {
         "recipe": None, "host_memory": "4GiB", "policy": "presample", "num_workers": 3, "order": "sequential",
     }  # fmt: skip
-    assert run([*command, "--resume", "--num-workers", "1"]) == 0
-    assert told[1][1].num_workers == 1
+    assert saved["spool"] is None, "the plan that was fastest has none"
+    assert run(command) == 2, "the run is there"
+    assert run([*command, "--resume"]) == 2
+    assert len(told) == 1
+    assert "is for new runs" in capfd.readouterr().err
 
 
 def test_a_training_tells_the_study_all_it_has_to_know(store, tmp_path, monkeypatch, capfd):
@@ -360,14 +382,7 @@ def test_a_training_tells_the_study_all_it_has_to_know(store, tmp_path, monkeypa
         raise UsageError("that is enough")
 
     monkeypatch.setattr("penstock.study.study_plans", study)
-    given = ["--weight", "w", "--split", "second", "--target", "paper", "--device", "cuda:1"]
+    monkeypatch.setattr("penstock.train.run.refuse_new", lambda config, out: "paper")
+    given = ["--weight", "w", "--split", "second", "--device", "cuda:1", "--num-workers", "3"]
     assert run(["train", str(store.path), "--recipe", "auto", "--out", str(tmp_path / "run"), *given]) == 2
-    assert told == [PlanStudy(weight="w", split="second", seed_type="paper", device="cuda:1")]
-
-
-def test_a_plan_of_before_gives_way(store, monkeypatch):
-    monkeypatch.setattr("penstock.cli.plan.chosen_for", lambda settings, num_workers: {"recipe": "mmap", "num_workers": 1})
-    before = {"recipe": "auto", "features": "disk", "policy": "presample", "cache": "10%", "order": "sequential"}
-    given = {**TrainConfig(store=str(store.path)).as_dict(), **before}
-    now = with_fastest(given, 1, lambda name: False)
-    assert now == {**TrainConfig(store=str(store.path), recipe="mmap", order="sequential", num_workers=1).as_dict()}
+    assert told == [PlanStudy(weight="w", split="second", seed_type="paper", device="cuda:1", num_workers=3)]

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -36,6 +38,8 @@ def test_stores_that_are_not_aggregated(tmp_path, store, aggregated, capfd):
     assert "does not hold one batch" in said(capfd, "aggregate", store, new, "--host-memory", "1MiB")
     assert not new.exists()
     assert "is a store already" in said(capfd, "aggregate", store, aggregated)
+    assert "the store itself" in said(capfd, "aggregate", store, store / ".", "--overwrite")
+    assert "in the store" in said(capfd, "aggregate", store, store / "nodes" / "inner")
     assert "does not exist" in said(capfd, "aggregate", store, new / "further")
 
 
@@ -50,6 +54,7 @@ def test_a_file_that_is_damaged_where_it_is_copied(tmp_path, store, capfd, monke
         raise OSError(errno.EXDEV, "two file systems")
 
     monkeypatch.setattr(os, "link", refuse)
+    store = Path(shutil.copytree(store, tmp_path / "store"))
     (store / "nodes/node/y.npy").chmod(0o644)
     with open(store / "nodes/node/y.npy", "r+b") as file:
         file.seek(DATA_OFFSET)

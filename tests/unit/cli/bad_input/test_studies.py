@@ -3,6 +3,7 @@
 import torch
 from torch_geometric.data import Data, HeteroData
 
+from penstock.cli import run
 from penstock.cli.train import with_fastest
 from penstock.errors import UsageError
 from penstock.store import ingest
@@ -34,7 +35,10 @@ def test_plans_to_try(tmp_path, store, capfd):
     assert "--seed-type: a, b" in said(capfd, "plan", tmp_path / "typed")
     assert "chooses --policy" in said(capfd, "train", store, *TRAIN, "--recipe", "auto", "--policy", "lru", "--cache", "10%")
     assert "--epochs must be" in said(capfd, "train", store, *TRAIN, "--recipe", "auto", "--epochs", "0")
-    assert "these are 2" in refused(UsageError, with_fastest, {"store": str(store)}, 2, lambda name: False)
+    assert "these are 2" in refused(UsageError, with_fastest, {"store": str(store)}, tmp_path, 2, lambda name: False)
+    assert run(["train", str(store), *TRAIN, "--out", str(tmp_path / "run")]) == 0
+    assert "for new runs" in said(capfd, "train", store, "--out", tmp_path / "run", "--resume", "--recipe", "auto")
+    assert "holds a run already" in said(capfd, "train", store, "--out", tmp_path / "run", "--recipe", "auto")
     small = ("--recipes", "ginex", "--num-workers", "1", "--host-memory", "1MiB")
     assert "--host-memory of 1.0 MiB does not hold one batch" in said(capfd, "plan", store, *small)
 
