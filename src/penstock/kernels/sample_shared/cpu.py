@@ -172,7 +172,7 @@ def sample_neighbors(
         num_src: number of source nodes, for the check.
         fanout: from 1 on.
         plain: uint64[ceil(num_dst / 64)], a bit for each node in whose list no neighbour is known to come twice; zero at first. Looking for
-            repetitions takes a third of the time, and popular lists come in every batch.
+            repetitions takes a quarter of the time, and popular lists come in every batch.
         ids, repeats, numbers: scratch, uint64, uint32, uint64[longest list + VECTOR]; int32[table_size(longest list)], zero at first.
         row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
         positions: int64[>= m], neighbors: lists.dtype[>= m]; m from `sample_neighbors.cpu.count_neighbors`.
