@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,11 +108,8 @@ class OwnLists:
     def resident_bytes(self) -> int:
         """Memory of what was made."""
         csc = self._csc
-        return (
-            0
-            if csc is None
-            else sum(array.nbytes for array in (csc.indptr, csc.sums, csc.guide, csc.times, csc.by_time) if array is not None)
-        )
+        arrays = () if csc is None else (csc.indptr, csc.sums, csc.guide, csc.times, csc.by_time)
+        return sum(array.nbytes for array in arrays if array is not None)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -133,12 +131,7 @@ class OwnLists:
         nodes, csc = lists.nodes, self.csc()
         if nodes.size and not (nodes.min() >= 0 and nodes.max() < csc.num_dst and (self.shares.book.owners(nodes) == self.part).all()):
             raise InputError(f"lists were asked for that part {self.part} does not own")
-        offsets, room = np.zeros(nodes.size + 1, np.int64), list[np.ndarray]()
-
-        def make_room(count: int) -> np.ndarray:
-            room.append(np.empty(count, np.int64))
-            return room[0]
-
+        offsets, make_room = np.zeros(nodes.size + 1, np.int64), partial(np.empty, dtype=np.int64)
         positions, _, _ = draw_positions(self.edge_type, csc, self._num_src, how, lists, Scratch(), offsets, make_room, are_read=False)
         most, counts = most_drawn(how, csc.degrees(nodes)), np.diff(offsets)
         found = np.full(int(most.sum()), NONE, self.dtype)

@@ -1,8 +1,8 @@
 """What a part gives to the others: tables of rows, numbered as in the whole graph.
 
-In: a part. Out: a table for each type that has fields, for the neighbours of each edge type, and for which pairs of nodes it joins; and of
-each field of edges that is one number, the running sums, and draws by it.
-Invariant: every part of a partition has the same tables in the same order, so that a number says which is meant.
+In: a part. Out: a table for each type that has fields, for the neighbours of each edge type, for which pairs of nodes it joins, and for
+draws by each field that may be a weight or a time. Invariant: every part of a partition has the same tables in the same order, so that a
+number says which is meant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.exchange.pairs import MOST_PAIRS, PairShares, PairTier, PartLists
 from penstock.partition import Part, Shares
 from penstock.records import CSC, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.times import Timestamps, with_times
-from penstock.sample.weights import Weights, decoded, weigh
+from penstock.sample.weights import Weights, decoded, with_weights
 from penstock.store.format import ArraySpec
 from penstock.store.tiers import Elements, MappedTier, Tier
 
@@ -115,24 +115,25 @@ def _weigh(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
     """Lists of a part with the sums of a field of their edges."""
     edges = part.manifest.edges[edge_type]
     values = decoded(edges.fields[name], part.map(edges.fields[name]))
-    return weigh(edge_type, csc, Weights(values, name, by_position=True, indptr=part.map(edges.indptr)))
+    weights = {edge_type: Weights(values, name, by_position=True, indptr=part.map(edges.indptr))}
+    return with_weights(_graph(part, edge_type, csc), weights).adjacency[edge_type]
 
 
 def _put_in_order(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
     """The same with a field of their edges as times."""
     values = part.map(part.manifest.edges[edge_type].fields[name])
-    return _with_times(part, edge_type, csc, Timestamps({}, {edge_type: values}, name, by_position=True))
+    return with_times(_graph(part, edge_type, csc), Timestamps({}, {edge_type: values}, name, by_position=True)).adjacency[edge_type]
 
 
 def _put_in_order_of_sources(part: Part, edge_type: EdgeType, name: str, dtype: Any, tiers: Mapping[Key, Tier], csc: CSC) -> CSC:
     """The same with a field of their sources, which are read from all parts."""
     values = Elements(tiers[numbers_in(name), edge_type[0]], dtype)[:]
-    return _with_times(part, edge_type, csc, Timestamps({edge_type[0]: values}, {}, name))
+    return with_times(_graph(part, edge_type, csc), Timestamps({edge_type[0]: values}, {}, name)).adjacency[edge_type]
 
 
-def _with_times(part: Part, edge_type: EdgeType, csc: CSC, times: Timestamps) -> CSC:
-    num_nodes = {t: nodes.num_nodes for t, nodes in part.manifest.nodes.items()}
-    return with_times(Graph(num_nodes, {edge_type: csc}, part.manifest.is_homogeneous), times).adjacency[edge_type]
+def _graph(part: Part, edge_type: EdgeType, csc: CSC) -> Graph:
+    """The whole graph's nodes, and lists of one edge type."""
+    return Graph({t: nodes.num_nodes for t, nodes in part.manifest.nodes.items()}, {edge_type: csc}, part.manifest.is_homogeneous)
 
 
 def numbers_in(name: str) -> str:

@@ -73,10 +73,9 @@ class PartsInput(ArrayInput):
     def weighted(self, name: str) -> Graph:
         """Those who have the lists draw of them."""
         fields = {e: edges.fields for e, edges in self.parts.part.manifest.edges.items()}
+        names = {e: dict(zip(known, known, strict=True)) for e, known in fields.items()}
         adjacency = dict(self.graph.adjacency)
-        for edge_type, stored in choose_weights(
-            {e: {each: each for each in of} for e, of in fields.items()}, name, str(self.parts.part.path)
-        ).items():
+        for edge_type, stored in choose_weights(names, name, str(self.parts.part.path)).items():
             spec, csc = fields[edge_type][stored], adjacency[edge_type]
             if len(spec.shape) > 1:
                 raise weights_are_none(label_of(name, edge_type), csc.num_edges, spec.storage_dtype, (csc.num_edges, *spec.shape[1:]))
