@@ -9,7 +9,7 @@ import torch
 
 import penstock
 from penstock import LinkNeighborLoader, NeighborLoader, Plan
-from penstock.errors import CorruptStoreError, InputError, MissingFieldError, TierError
+from penstock.errors import CorruptStoreError, InputError, TierError
 from penstock.exchange import draws, wire
 from penstock.exchange.draws import OwnLists, SumsTier
 from penstock.exchange.tables import sums_of
@@ -137,34 +137,6 @@ def test_each_has_the_sums_of_its_own(stores, parts):
     found = on_all(parts["plain", 3], 3, lambda graph: make(graph).stats().weight_bytes - 8 * 301)
     assert sum(found) == pytest.approx(whole, abs=16)
     assert max(found) < 0.6 * whole
-
-
-def test_what_are_no_weights(stores, tmp_path):
-    """Of this part or of another one: it is said when a loader is made."""
-    data = weighed_data()
-    data.edge_weight[data.edge_index[1] == 8] = -1.5
-    data.pairs = torch.zeros(3500, 2)
-    owners = {"node": np.isin(np.arange(300), np.arange(5, 20)).astype(np.int16)}
-    store = penstock.ingest(data, tmp_path / "store")
-    with pytest.raises(InputError) as of_store:
-        make(store)
-    with pytest.raises(InputError) as of_pairs:
-        make(store, weight_attr="pairs")
-
-    def work(graph):
-        with pytest.raises(InputError if graph.part.number else TierError) as of_part:
-            make(graph)
-        with pytest.raises(InputError) as of_no_numbers:
-            make(graph, weight_attr="pairs")
-        assert str(of_no_numbers.value) == str(of_pairs.value)
-        with pytest.raises(MissingFieldError, match="edges have no field 'strength' to weigh them by; they have 'weight', 'pairs'"):
-            make(graph, weight_attr="strength")
-        return str(of_part.value)
-
-    of_other, of_own = on_all(cut(store, tmp_path / "parts", 2, owners), 2, work)
-    assert of_own == str(of_store.value).removeprefix("edge_")
-    assert of_other.startswith("rank 1 (127.0.0.1:")
-    assert of_other.endswith(f"could not give rows of its part: InputError: {of_own}")
 
 
 def lists_of(part):

@@ -13,6 +13,7 @@ import penstock
 from penstock import NeighborLoader, Plan
 from penstock.errors import (
     CorruptStoreError,
+    InputError,
     MissingFieldError,
     NotAStoreError,
     NotSupportedError,
@@ -24,8 +25,9 @@ from penstock.errors import (
 from penstock.exchange import join
 from penstock.partition import Part, describe_partition, partition_store, write_parts
 from penstock.store.sealed import seal
+from tests.feed.test_partitions_weights import make, weighed_data
 from tests.mounts import mounted
-from tests.partitions import cut, free_addresses, together
+from tests.partitions import cut, free_addresses, on_all, together
 from tests.refusals import TRAIN, call, refused, said
 
 
@@ -196,3 +198,31 @@ def test_loaders_over_parts(store, parts):
             refused(NotSupportedError, NeighborLoader, graph, [2], **options)
         refused(MissingFieldError, NeighborLoader, graph, [2], "train", split="other")
     refused(UsageError, NeighborLoader, penstock.open(store), [2], order="split")
+
+
+def test_what_are_no_weights(tmp_path):
+    """Of this part or of another one: it is said when a loader is made."""
+    data = weighed_data()
+    data.edge_weight[data.edge_index[1] == 8] = -1.5
+    data.pairs = torch.zeros(3500, 2)
+    owners = {"node": np.isin(np.arange(300), np.arange(5, 20)).astype(np.int16)}
+    store = penstock.ingest(data, tmp_path / "store")
+    with pytest.raises(InputError) as of_store:
+        make(store)
+    with pytest.raises(InputError) as of_pairs:
+        make(store, weight_attr="pairs")
+
+    def work(graph):
+        with pytest.raises(InputError if graph.part.number else TierError) as of_part:
+            make(graph)
+        with pytest.raises(InputError) as of_no_numbers:
+            make(graph, weight_attr="pairs")
+        assert str(of_no_numbers.value) == str(of_pairs.value)
+        with pytest.raises(MissingFieldError, match="edges have no field 'strength' to weigh them by; they have 'weight', 'pairs'"):
+            make(graph, weight_attr="strength")
+        return str(of_part.value)
+
+    of_other, of_own = on_all(cut(store, tmp_path / "parts", 2, owners), 2, work)
+    assert of_own == str(of_store.value).removeprefix("edge_")
+    assert of_other.startswith("rank 1 (127.0.0.1:")
+    assert of_other.endswith(f"could not give rows of its part: InputError: {of_own}")
