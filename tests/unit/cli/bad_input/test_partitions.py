@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed
+from torch_geometric.data import Data
 
 import penstock
 from penstock import NeighborLoader, Plan
 from penstock.errors import (
     CorruptStoreError,
+    InputError,
     MissingFieldError,
     NotAStoreError,
     NotSupportedError,
@@ -196,3 +198,18 @@ def test_loaders_over_parts(store, parts):
             refused(NotSupportedError, NeighborLoader, graph, [2], **options)
         refused(MissingFieldError, NeighborLoader, graph, [2], "train", split="other")
     refused(UsageError, NeighborLoader, penstock.open(store), [2], order="split")
+
+
+def test_weights_of_another_part(tmp_path):
+    ends = torch.arange(8)
+    data = Data(edge_index=torch.stack([ends, ends]), edge_weight=torch.where(ends == 5, -1.0, 1.0), num_nodes=8)
+    store, addresses = penstock.ingest(data, tmp_path / "store"), free_addresses(2)
+    path = cut(store, tmp_path / "parts", 2, {"node": (np.arange(8) > 3).astype(np.int16)})
+
+    def work(rank):
+        with join(path, addresses=addresses, rank=rank) as graph:
+            return refused(InputError if rank else TierError, NeighborLoader, graph, [2], weight_attr="edge_weight")
+
+    of_other, of_own = together(2, work)
+    assert "weight is -1 at edge 5 (from 5 to 5)" in of_own
+    assert of_other.endswith(f"could not give rows of its part: InputError: {of_own}")
