@@ -22,7 +22,7 @@ from bench.common import foreign_load, in_turns, spread, write_result
 from bench.graphs import make
 from penstock import NeighborLoader, Plan, aggregate
 from penstock.store import Store, ingest
-from penstock.train import TrainConfig, train
+from penstock.train import TrainConfig, keep_freed_memory, train
 from penstock.train.aggregate import MODEL_OF
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
@@ -111,6 +111,7 @@ def scores(data: Path, name: str, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and write the result."""
+    keep_freed_memory()  # as `penstock train` does
     with tempfile.TemporaryDirectory() as temporary:
         values: dict[str, Any] = {"command": "python -m bench.aggregate FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1)}
         values |= speed(Path(sys.argv[1]))

@@ -18,6 +18,7 @@ from penstock.errors import UsageError
 from penstock.feed import Layer
 from penstock.train.aggregate import of_aggregated
 from penstock.train.convs import Gat, Gcn, Gin, Sage, gcn_matrix, scale
+from penstock.train.dropout import dropout
 from penstock.train.rows import LearntRows
 
 
@@ -71,7 +72,7 @@ class GNN(nn.Module):
         Returns:
             float[num_dst, width of layer i], activated unless it is the last layer.
         """
-        x = F.dropout(x, self.dropouts[i], self.training)
+        x = dropout(x, self.dropouts[i], self.training)
         conv, targets = self.convs[i], x[: layer.num_dst]
         if self.kind == "sage":
             x = conv((x, targets), layer.adj_t())
@@ -89,7 +90,7 @@ class GNN(nn.Module):
 
     def first(self, x: Tensor) -> Tensor:
         """Apply layer 0, which is not the last, to aggregated features float[n, ...]; returns float[n, width of layer 0]."""
-        return of_aggregated(self.convs[0], F.dropout(x, self.dropouts[0], self.training)).relu_()
+        return of_aggregated(self.convs[0], dropout(x, self.dropouts[0], self.training)).relu_()
 
     def forward(self, x: Tensor, layers: list[Layer], degree: Tensor | None = None) -> Tensor:
         """Apply all layers; returns float[num_seeds, outputs]."""

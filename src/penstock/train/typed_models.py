@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import cast
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.module_dict import ModuleDict
 
 from penstock.feed import TypedLayer
 from penstock.records import EdgeType, NodeType
 from penstock.train.convs import Hgt, Sage
+from penstock.train.dropout import dropout
 from penstock.train.rows import LearntRows
 
 
@@ -67,11 +67,11 @@ class TypedGNN(nn.Module):
     def encode(self, node_type: NodeType, x: Tensor) -> Tensor:
         """Bring features (or, for types without features, node ids) to the common width."""
         encoder = self.inputs[_safe(node_type)]
-        return encoder(x) if isinstance(encoder, LearntRows) else encoder(F.dropout(x, self.input_dropout, self.training)).relu()
+        return encoder(x) if isinstance(encoder, LearntRows) else encoder(dropout(x, self.input_dropout, self.training)).relu()
 
     def layer(self, i: int, x: dict[NodeType, Tensor], layer: TypedLayer) -> dict[NodeType, Tensor]:
         """Apply layer i to float[num_src, hidden] per node type; returns float[num_dst, hidden] per node type."""
-        x = {t: F.dropout(rows, self.dropout, self.training) for t, rows in x.items()}
+        x = {t: dropout(rows, self.dropout, self.training) for t, rows in x.items()}
         if self.kind == "hgt":
             safe = {_safe(t): rows for t, rows in x.items()}
             mixed = self.convs[i](safe, {_safe_ends(e): edges.edge_index for e, edges in layer.edges.items()})
@@ -86,7 +86,7 @@ class TypedGNN(nn.Module):
 
     def classify(self, x: Tensor) -> Tensor:
         """float[n, num_outputs] from the last layer's rows of the target type."""
-        return self.head(F.dropout(x, self.dropout, self.training))
+        return self.head(dropout(x, self.dropout, self.training))
 
     def forward(self, x: dict[NodeType, Tensor], layers: list[TypedLayer]) -> Tensor:
         """Apply everything; `x` as for `encode`. Returns float[num_seeds, num_outputs]."""
