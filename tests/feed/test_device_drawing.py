@@ -23,6 +23,7 @@ from penstock.sample.device import DeviceRun, DeviceSampler
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from tests.feed.inputs import digests, homogeneous_data, typed_data
+from tests.feed.test_endings import wait_for_no_threads
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
 
@@ -246,6 +247,7 @@ def test_what_sampling_worked_with_can_be_given_up(device):
     for _ in range(2):
         list(loader)
         assert maker.device_bytes > maker.device_topology_bytes
+        wait_for_no_threads()  # one may still hold what it has worked with
         maker.let_go()
         assert maker.device_bytes == maker.device_topology_bytes
 
