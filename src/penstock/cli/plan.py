@@ -38,6 +38,7 @@ def plan(
     ] = None,
     order: Annotated[str | None, typer.Option(help="Of the train nodes, as in training. (default: random, or the recipe's)")] = None,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
+    shared_draws: Annotated[int, typer.Option(help="As in training: so many batches draw by numbers that all lists share. 0: none.")] = 0,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
     seconds: Annotated[float, typer.Option(help="That each plan is measured for, after as many that do not count.")] = 3.0,
@@ -52,7 +53,7 @@ def plan(
     settings = PlanStudy(
         num_neighbors=fanouts, batch_size=batch_size, num_workers=num_workers, host_memory=host_memory, spool=spool,
         spool_folder=spool_folder, device=device, recipes=None if recipes is None else names(recipes), order=order, weight=weight,
-        split=split, seed_type=seed_type, seconds=seconds, seed=seed,
+        shared_draws=shared_draws, split=split, seed_type=seed_type, seconds=seconds, seed=seed,
     )  # fmt: skip
     result = study_plans(Store.open(store), settings, progress=make_progress(), spell=as_typed)
     show(result, lambda: as_text(result), as_json)
@@ -86,7 +87,7 @@ def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, A
     from penstock.study.text import plan_lines
 
     study = PlanStudy(
-        **{name: settings[name] for name in ("num_neighbors", "batch_size", "weight", "split", "seed", *OF_A_STUDY)},
+        **{name: settings[name] for name in ("num_neighbors", "batch_size", "weight", "shared_draws", "split", "seed", *OF_A_STUDY)},
         num_workers=num_workers, device=None if settings["device"] == "cpu" else settings["device"], seed_type=settings["target"],
     )  # fmt: skip
     result = study_plans(settings["store"], study, progress=make_progress(), spell=as_typed)
@@ -99,7 +100,7 @@ def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, A
 def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """Options of `penstock train` that stand for a plan that was tried."""
     given = {name: settings[name] for name in ("num_neighbors", "batch_size", "order", "weight", "split", "device")}
-    given |= {"seed": settings["seed"] or None}
+    given |= {name: settings[name] or None for name in ("seed", "shared_draws")}
     given["target"] = settings["seed_type"]
     given = {name: value for name, value in given.items() if value is not None}
     return {**given, **chosen["changes"], "num_workers": chosen["num_workers"]}
