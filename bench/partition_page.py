@@ -1,4 +1,4 @@
-"""docs/results/partitions.md, rendered from `bench/results/partition.json`."""
+"""docs/results/partitions.md, rendered from `partition.json` and `trainers.json` of `bench/results`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ least where there are few of them (hetero_dblp); of edges it cuts about as many 
 """
 
 
-def render(result: dict[str, Any]) -> str:
+TRAINERS = """
+Where several processes train on a part (`penstock partition --trainers-per-part`), its seeds are divided among them by the method that made
+the parts, over the edges within it, and each batch has those of one (DistDGLv2 5.3). Mean nodes of a batch, and the share of them that
+other parts own, with 1, 2 and 4 trainers of each of four parts. The nearer seeds are to each other, the more they have in common; of what
+a batch reads, a larger share may be others' then, and it is still less.
+"""
+
+
+def render(result: dict[str, Any], trainers: dict[str, Any]) -> str:
     """The page."""
     fanouts = ", ".join(map(str, result["fanouts"]))
     sampled = f"Batches have {result['batch']} train nodes and fanouts {fanouts}; {result['batches']} batches of each part at most. "
@@ -49,6 +57,11 @@ def render(result: dict[str, Any]) -> str:
             ),
             *table(["graph", "parts", "bgl", "the best"], claims(result)),
             "",
+            "## Trainers of a part",
+            "",
+            *fold_all(f"{TRAINERS.strip()} `python -m bench.trainers DATA FOLDER` makes it (`bench/results/trainers.json`)."),
+            *table(["graph", "method", "nodes, 1 trainer", "2", "4", "of other parts, 1", "2", "4"], rows_of_trainers(trainers)),
+            "",
             machine(result) + f". Other load at the start: {result['foreign_load_percent']} %.",
             "",
         ]
@@ -72,6 +85,17 @@ def rows_of(result: dict[str, Any]) -> list[list[str]]:
                     cells.append(f"**{cell}**" if found[key] == min(each[key] for each in methods.values()) else cell)
                 balances = [f"{found[f'{key}_balance']:.2f}" for key in ("nodes", "train", "edges")]
                 rows.append([name, num_parts, method, *cells, *balances, f"{found['seconds']:.2f}"])
+    return rows
+
+
+def rows_of_trainers(result: dict[str, Any]) -> list[list[str]]:
+    """A row per graph and method."""
+    rows = []
+    for name, methods in result["graphs"].items():
+        for method, found in methods.items():
+            first, *others = (each["nodes"] for each in found.values())
+            nodes = [f"{first:,.0f}", *(f"{each:,.0f} ({each / first:.2f})" for each in others)]
+            rows.append([name, method, *nodes, *(f"{each['traffic']:.3f}" for each in found.values())])
     return rows
 
 

@@ -231,7 +231,7 @@ def pages() -> dict[str, str]:
         "caching": (lambda result: caching_page.render(result, CLAIMS), ("caching",)),
         "neighbor_lists": (lists_page.render, ("slow_lists", "slow_budget")),
         "layout": (layout_page.render, ("layout",)),
-        "partitions": (partition_page.render, ("partition",)),
+        "partitions": (partition_page.render, ("partition", "trainers")),
         "disk": (beyond_page.render, ("beyond_memory",)),
     }
     for name, (render, needed) in rendered.items():

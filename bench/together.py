@@ -30,6 +30,7 @@ CONTENDERS = {
     "4 processes": (4, "store"),
     "4 processes, parts by chance, own seeds": (4, "random"),
     "4 processes, ldg parts, own seeds": (4, "ldg"),
+    "4 processes, 2 ldg parts of 2 trainers, own seeds": (4, "ldg2"),
 }
 """Name -> (processes, how the graph is cut)."""
 
@@ -91,13 +92,15 @@ def main() -> None:
         for name in NAMES:
             store = penstock.ingest(options.data / f"{name}.npz", folder / f"{name}-store")
             for cut in {cut for _, cut in CONTENDERS.values()} - {"store"}:
-                partition_store(store.path, folder / f"{name}-{cut}", num_parts=4, method=cut, split=store.split_names()[0])
+                num_trainers = 2 if cut == "ldg2" else 1
+                cut_into = dict(num_parts=4 // num_trainers, trainers_per_part=num_trainers, method=cut.removesuffix("2"))
+                partition_store(store.path, folder / f"{name}-{cut}", split=store.split_names()[0], **cut_into)
         for contender, (num_ranks, cut) in CONTENDERS.items():
             for name, runs in run(folder, num_ranks, cut, options.seeds).items():
                 tests = [100 * one["test"] for one in runs]
                 spread = {"mean": round(statistics.mean(tests), 2), "stdev": round(statistics.pstdev(tests), 2)}
                 found[name][contender] = {**spread, "steps": runs[0]["steps"], "tests": tests}
-                print(f"{name:<16} {contender:<44} {spread['mean']:.2f} ± {spread['stdev']:.2f}", flush=True)
+                print(f"{name:<16} {contender:<50} {spread['mean']:.2f} ± {spread['stdev']:.2f}", flush=True)
     write_result("together", {"command": f"python -m bench.together DATA --seeds {options.seeds}", "graphs": found})
 
 

@@ -16,7 +16,7 @@ from penstock.errors import NotSupportedError, UsageError
 from penstock.exchange import join
 from penstock.exchange.tables import NEIGHBORS
 from penstock.order.split import SplitOrder
-from penstock.partition import make_book
+from penstock.partition import check_partition, make_book, write_parts
 from penstock.records import EDGE
 from tests.feed.inputs import homogeneous_data, typed_data
 from tests.partitions import cut, free_addresses, on_all, random_owners, together
@@ -167,6 +167,32 @@ class TestSplit:
         assert sorted(np.concatenate([*first, *second])) == sorted(store.split("train"))
         assert (np.concatenate(of_second) == 1).all()
         assert (np.concatenate(of_first) == 0).mean() == pytest.approx(2 / 3, abs=0.05)  # it gets half of the seeds
+
+    def test_trainers_of_a_part_have_seeds_of_their_own(self, stores, tmp_path):
+        """A second level: with two processes a part, and with one, which takes turns between the two."""
+        store, random = stores["plain"], np.random.default_rng(3)
+        owners, trainers = (np.zeros(300, np.int16) for _ in range(2))
+        train = store.split("train")
+        owners[train[: train.size // 2]], trainers[random.permutation(train.size // 2)] = 1, 1
+        for part in range(2):
+            own = train[owners[train] == part]
+            trainers[own] = random.permutation(own.size) < own.size // 2
+        write_parts(store, {"node": owners}, 2, tmp_path / "parts", trainers={"node": trainers}, num_trainers=2)
+        assert check_partition(tmp_path / "parts", deep=True).is_ok
+
+        def work(graph):
+            loader = make(graph, "plain", order="split", rank=graph.rank, num_ranks=graph.num_ranks)
+            return [batch.n_id[: batch.batch_size].numpy() for batch in loader]
+
+        by_four, by_two = on_all(tmp_path / "parts", 4, work), on_all(tmp_path / "parts", 2, work)
+        assert sorted(np.concatenate([np.concatenate(each) for each in by_four])) == sorted(train)
+        for rank, batches in enumerate(by_four):
+            seeds = np.concatenate(batches)
+            assert (owners[seeds] == rank % 2).mean() > 0.9  # shares differ by one seed, and so do those of parts here
+            assert (trainers[seeds] == rank // 2).mean() > 0.9
+        for rank, batches in enumerate(by_two):
+            mixed = [each.tolist() for pair in zip(by_four[rank], by_four[rank + 2], strict=True) for each in pair]
+            assert [each.tolist() for each in batches] == mixed
 
     def test_it_depends_on_the_partition_alone(self):
         book = make_book(np.array([1, 0, 2, 1, 0, 2, 2]), 3)

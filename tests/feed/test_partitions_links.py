@@ -222,6 +222,12 @@ def test_edges_by_place():
         book, degrees = make_book(random.integers(0, num_parts, 50), num_parts), random.integers(0, 4, 50)
         edges = EdgesByPlace(np.concatenate([[0], np.cumsum(degrees)]), book)
         assert edges[np.arange(edges.size)].tolist() == book.sort(np.repeat(np.arange(50), degrees)).tolist()
+        trainers = random.integers(0, 2, 50)
+        book = make_book(book.owners(np.arange(50)), num_parts, trainers, 2)
+        in_order = sorted(range(50), key=lambda node: (book.owners(np.array([node]))[0], trainers[node], node))
+        assert book.nodes.tolist() == in_order
+        edges = EdgesByPlace(np.concatenate([[0], np.cumsum(degrees)]), book)
+        assert edges[np.arange(edges.size)].tolist() == book.sort(np.repeat(np.arange(50), degrees)).tolist()
 
 
 def test_what_travels(stores, parts):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.errors import CorruptStoreError
 from penstock.kernels.build_csc.reference import build_csc
 from penstock.partition import METHODS, assign, measure
+from penstock.partition.trainers import assign_trainers
 from penstock.records import CSC, EDGE, NODE, Graph
 from tests.graphs import homogeneous_graph
 
@@ -37,6 +38,35 @@ def random_graph(random):
     share = random.choice([0, 0.1, 1])
     train = {each: np.flatnonzero(random.random(size) < share) for each, size in sizes.items() if random.integers(3)}
     return Graph(sizes, adjacency, False), train
+
+
+@every_method
+@given(SEEDS)
+def test_the_second_level_divides_each_part(method, seed):
+    """By the same method, over the edges within it: found one edge after another."""
+    random = np.random.default_rng(seed)
+    graph, train = random_graph(random)
+    num_parts, num_trainers = int(random.choice([1, 3])), int(random.choice([1, 2, 5]))
+    owners = {t: random.integers(0, num_parts, count).astype(np.int16) for t, count in graph.num_nodes.items()}
+    trainers = assign_trainers(graph, owners, num_parts, num_trainers, method, train=train, seed=seed)
+    for part in range(num_parts):
+        numbers = {t: {int(node): i for i, node in enumerate(np.flatnonzero(each == part))} for t, each in owners.items()}
+        adjacency = {}
+        for (source, name, target), csc in graph.adjacency.items():
+            edges = [
+                (numbers[source][int(neighbor)], numbers[target][node])
+                for node in numbers[target]
+                for neighbor in csc.indices[csc.indptr[node] : csc.indptr[node + 1]]
+                if int(neighbor) in numbers[source]
+            ]
+            src, dst = np.array(edges, np.int64).reshape(-1, 2).T
+            adjacency[source, name, target] = lists(src, dst, len(numbers[target]))
+        within = Graph({t: len(each) for t, each in numbers.items()}, adjacency, False)
+        trained = {t: np.array([numbers[t][int(n)] for n in ids if int(n) in numbers[t]], np.int64) for t, ids in train.items()}
+        expected = assign(within, num_trainers, method, train=trained, seed=seed)
+        for node_type, each in expected.items():
+            assert trainers[node_type].dtype == np.int16
+            assert trainers[node_type][owners[node_type] == part].tolist() == each.tolist()
 
 
 def counts_of(owners, num_parts, is_train):

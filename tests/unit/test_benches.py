@@ -36,6 +36,7 @@ from bench import (
     questions,
     slow_lists,
     tables,
+    trainers,
     weighted,
 )
 
@@ -267,8 +268,15 @@ def test_partition(toy, monkeypatch):
     for rows in result["graphs"]["small"]["parts"].values():
         assert rows["ldg"]["edge_cut"] < rows["random"]["edge_cut"]
         assert all(0 < row["traffic"] < 1 and row["train_balance"] < 1.2 for row in rows.values())
-    page = partition_page.render(result)
-    assert page.count("| small | ") == 9  # its size, three methods and a claim for each number of parts
+    monkeypatch.setattr(trainers, "METHODS", ("random", "ldg"))
+    monkeypatch.setattr(sys, "argv", ["trainers", str(toy), str(toy), "small"])
+    trainers.main()
+    second = json.loads((toy / "results" / "trainers.json").read_text())
+    for rows in second["graphs"]["small"].values():
+        assert 0 == rows["1"]["edge_cut"] < rows["2"]["edge_cut"] < rows["4"]["edge_cut"]
+        assert all(0 < row["traffic"] < 1 for row in rows.values())
+    page = partition_page.render(result, second)
+    assert page.count("| small | ") == 11  # its size, three methods and a claim for each number of parts; trainers by two methods
     assert "| small | 4 | bgl |" in page
 
 

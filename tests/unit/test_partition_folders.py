@@ -246,6 +246,40 @@ def test_commands(store, tmp_path, capsys):
     assert "part-1/edges" in capsys.readouterr().out
 
 
+def test_a_second_level(store, tmp_path, capsys):
+    """Rows lie where they did; what differs is told, checked, and in the digest."""
+    options = ["--num-parts", "2", "--method", "random", "--seed", "5"]
+    assert run(["partition", str(store.path), str(tmp_path / "plain"), *options, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert run(["partition", str(store.path), str(tmp_path / "parts"), *options, "--trainers-per-part", "3"]) == 0
+    assert "3 trainers of each: " in capsys.readouterr().out
+    assert run(["info", str(tmp_path / "parts"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["trainers_per_part"] == 3
+    assert told["trainers_train_balance"] >= 1
+    assert {**told, **{name: plain[name] for name in ("path", "seconds")}} | plain == {**told, **plain}
+    part, other = Part(tmp_path / "parts", 1), Part(tmp_path / "plain", 1)
+    assert part.manifest.digest != other.manifest.digest
+    trainers = part.books[NODE].trainers
+    within, crossing = 0, 0
+    for node in range(40):
+        neighbors = store.csc(EDGE).indices[store.csc(EDGE).indptr[node] : store.csc(EDGE).indptr[node + 1]]
+        same = part.books[NODE].owners(neighbors) == part.books[NODE].owners(np.array([node]))
+        within, crossing = within + same.sum(), crossing + (same & (trainers[neighbors] != trainers[node])).sum()
+    assert 0 < crossing < within
+    assert told["trainers_edge_cut"] == pytest.approx(crossing / 500)
+    for name in ("plain", "parts"):
+        shutil.copytree(tmp_path / name / "part-1" / "nodes" / "node" / "rows", tmp_path / f"rows of {name}")
+    for file in (tmp_path / "rows of plain").iterdir():
+        assert file.read_bytes() == (tmp_path / "rows of parts" / file.name).read_bytes()
+    (file,) = (tmp_path / "parts" / "part-1").rglob("trainers.npy")
+    array = np.load(file, mmap_mode="r+")
+    array[5] = 3
+    array.flush()
+    findings = check_partition(tmp_path / "parts", deep=True).findings
+    assert {one.file.rsplit("/", 1)[1] for one in findings} == {"trainers.npy"}
+
+
 def test_train_nodes_are_balanced(tmp_path):
     """By the split that is named, of each type that has it."""
     data = Data(x=torch.zeros(200, 1), edge_index=homogeneous_data(200, 800).edge_index, train_mask=torch.arange(200) < 40)

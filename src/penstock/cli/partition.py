@@ -14,6 +14,9 @@ def partition(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
     dest: Annotated[Path, typer.Argument(help="Folder of the partition; not there yet, or empty.")],
     num_parts: Annotated[int, typer.Option(help="Parts, one for each machine.")],
+    trainers_per_part: Annotated[
+        int, typer.Option(help="Processes that train on each: its seeds are divided among them by where they are.")
+    ] = 1,
     method: Annotated[str, typer.Option(help="Who owns which node: random, ldg, bgl, pagraph, metis.")] = "ldg",
     split: Annotated[str | None, typer.Option(help="Whose train nodes are evenly distributed. (default: the only one)")] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
@@ -22,7 +25,16 @@ def partition(
     """Cut a store into parts that several machines load together, and say how much crosses between them. The store stays as it is."""
     from penstock.partition import partition_store
 
-    result = partition_store(store, dest, num_parts, method=method, split=split, seed=seed, progress=make_progress())
+    result = partition_store(
+        store,
+        dest,
+        num_parts,
+        trainers_per_part=trainers_per_part,
+        method=method,
+        split=split,
+        seed=seed,
+        progress=make_progress(),
+    )
     show(result, lambda: as_text(result), as_json)
 
 
@@ -36,6 +48,11 @@ def as_text(made: dict[str, Any]) -> str:
         f"{made['path']}: {which} by {made['method']} in {made['seconds']:.1f} s; {crossing}",
         f"largest over mean: nodes {made['nodes_balance']:.2f}, train nodes {made['train_balance']:.2f}, edges {made['edges_balance']:.2f}",
     ]
+    if "trainers_per_part" in made:
+        lines.append(
+            f"{made['trainers_per_part']} trainers of each: {made['trainers_edge_cut']:.1%} of the edges come from another of its part; "
+            f"their train nodes, largest over mean: {made['trainers_train_balance']:.2f}"
+        )
     for part, (nodes, train, edges, halo) in enumerate(zip(*(made[name] for name in ("nodes", "train", "edges", "halo")), strict=True)):
         lines.append(f"part-{part}: {nodes:,} nodes ({train:,} train), {edges:,} edges, {halo:,} nodes of others that lead to them")
     return "\n".join(lines)

@@ -43,7 +43,7 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
         if not source.books:
             raise UsageError(f"{argument('order', SPLIT)} gives each process seeds of its part, and this graph has none: join a partition")
         positions, book = seeds.by_place(source.books)
-        return SplitOrder(positions, book.num_parts, book.digest, seed)
+        return SplitOrder(positions, book.num_parts, book.digest, seed, num_trainers=book.num_trainers)
     if isinstance(order, str):
         nodes = seeds.nodes() if order in NEAR else ("", range(num_seeds))
         return order_by_name(order, source.order_from, nodes, seed=seed, batch_size=options.batch_size)

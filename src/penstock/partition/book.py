@@ -45,10 +45,14 @@ class Book:
     Attributes:
         places: int32 or int64[num_nodes]: nodes numbered part after part, in each part in the order of their ids.
         starts: int64[num_parts + 1]: part p has the places from starts[p] to starts[p + 1].
+        trainers: int16[num_nodes]: by which of the trainers of its part each node is trained on, where it is a seed; None: it has one.
+        num_trainers: of each part.
     """
 
     places: np.ndarray
     starts: np.ndarray
+    trainers: np.ndarray | None = None
+    num_trainers: int = 1
 
     @property
     def num_rows(self) -> int:
@@ -67,8 +71,21 @@ class Book:
         return found
 
     def sort(self, nodes: np.ndarray) -> np.ndarray:
-        """int[n]: what puts int64[n] nodes in the order of their places; equal ones stay in theirs."""
-        return np.argsort(self.places[nodes], kind="stable").astype(index_dtype(nodes.size))
+        """int[n]: what puts int64[n] nodes in the order of their parts, trainers and places; equal ones stay in theirs."""
+        order = np.argsort(self.places[nodes], kind="stable").astype(index_dtype(nodes.size))
+        return order if self.trainers is None else order[self._by_trainer(nodes[order])]
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """int32 or int64[num_nodes]: all nodes in that order."""
+        nodes = np.empty_like(self.places)
+        nodes[self.places] = np.arange(self.num_rows, dtype=self.places.dtype)
+        return nodes if self.trainers is None else nodes[self._by_trainer(nodes)]
+
+    def _by_trainer(self, nodes: np.ndarray) -> np.ndarray:
+        """What puts nodes that are in the order of their places in that of their trainers."""
+        assert self.trainers is not None
+        return np.argsort(self.owners(nodes) * self.num_trainers + self.trainers[nodes], kind="stable")
 
     @property
     def num_parts(self) -> int:
@@ -80,6 +97,8 @@ class Book:
         """16 hex digits, which tell it from others."""
         digest = xxhash.xxh3_64(self.places.data)
         digest.update(self.starts.data)
+        if self.trainers is not None:
+            digest.update(self.trainers.data)
         return digest.hexdigest()
 
     def size_of(self, part: int) -> int:
@@ -122,16 +141,15 @@ class EdgeShares:
 
 
 class EdgesByPlace:
-    """Positions of all edges of a type in the order of the places of their destinations, as `Book.sort` would give them: each is worked out
-    when it is asked for. 12 bytes a node, in place of 4 to 8 an edge.
+    """Positions of all edges of a type in the order of their destinations, as `Book.sort` would give them: each is worked out when it is
+    asked for. 12 bytes a node, in place of 4 to 8 an edge.
 
     Args:
         indptr: int64[num_dst + 1], of the whole graph. book: of the destinations.
     """
 
     def __init__(self, indptr: np.ndarray, book: Book) -> None:
-        self._indptr, self._nodes = indptr, np.empty_like(book.places)
-        self._nodes[book.places] = np.arange(book.num_rows, dtype=book.places.dtype)
+        self._indptr, self._nodes = indptr, book.nodes
         self._ends = np.cumsum(np.diff(indptr)[self._nodes])
         self.size = int(indptr[-1])
 
@@ -140,9 +158,10 @@ class EdgesByPlace:
         return self._indptr[self._nodes[at] + 1] - (self._ends[at] - numbers)
 
 
-def make_book(owners: np.ndarray, num_parts: int) -> Book:
-    """Make the book of an assignment: int[num_nodes] `owners`, in [0, num_parts). Memory: 16 bytes a node beside the result."""
+def make_book(owners: np.ndarray, num_parts: int, trainers: np.ndarray | None = None, num_trainers: int = 1) -> Book:
+    """Make the book of an assignment: int[num_nodes] `owners`, in [0, num_parts), and `trainers`, in [0, num_trainers). Memory: 16 bytes a
+    node beside the result."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=num_parts))])
     places = np.empty(owners.size, index_dtype(owners.size))
     places[np.argsort(owners, kind="stable")] = np.arange(owners.size, dtype=places.dtype)
-    return Book(places, starts)
+    return Book(places, starts, None if trainers is None else trainers.astype(np.int16), num_trainers)

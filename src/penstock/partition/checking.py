@@ -67,6 +67,8 @@ def _rules(part: Part) -> dict[str, list[Rule]]:
     rules: dict[str, list[Rule]] = {}
     for node in part.manifest.nodes.values():
         rules[node.places.file] = [Bounds(0, node.num_nodes - 1)]
+        if node.trainers is not None:
+            rules[node.trainers.file] = [Bounds(0, part.manifest.num_trainers - 1)]
         for spec in (spec for parts in node.splits.values() for spec in parts.values()):
             rules[spec.file] = [Ascending(spec.shape[0], is_strict=True), Bounds(0, node.num_nodes - 1)]
     for (source, _, _), edge in part.manifest.edges.items():

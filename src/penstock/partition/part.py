@@ -8,6 +8,7 @@ A partition is a folder with a manifest and a folder per part, each complete in 
     part-0/
       manifest.json
       nodes/<type>/places.npy      the book: int32 or int64[num_nodes]
+      nodes/<type>/trainers.npy    int16[num_nodes], where a part has several trainers
       nodes/<type>/out_degrees.npy uint32 or int64[num_nodes], for caches
       nodes/<type>/rows/x.npy ...  fields of this part's nodes, in the order of their ids
       nodes/<type>/split/<name>/train.npy ...   of the whole graph
@@ -43,12 +44,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartNodes:
-    """Nodes of one type: how many in all, the book and out-degrees of all, fields of this part's, splits of all."""
+    """Nodes of one type: how many in all, the book (`trainers` where a part has several) and out-degrees of all, fields of this part's,
+    splits of all."""
 
     num_nodes: int
     starts: list[int]
     places: ArraySpec
     out_degrees: ArraySpec
+    trainers: ArraySpec | None = None
     fields: dict[str, ArraySpec] = field(default_factory=dict)
     splits: dict[str, dict[str, ArraySpec]] = field(default_factory=dict)
 
@@ -76,6 +79,7 @@ class PartManifest:
     """Everything that a part says about itself.
 
     Attributes:
+        num_trainers: of each part.
         digest: of the store that was partitioned, and of how: equal in all parts of one partition.
         made: how; plain data.
         cut_from: digest of the store; parts of before have none.
@@ -83,6 +87,7 @@ class PartManifest:
 
     number: int
     num_parts: int
+    num_trainers: int = 1
     digest: str
     is_homogeneous: bool
     nodes: dict[NodeType, PartNodes]
@@ -96,6 +101,7 @@ class PartManifest:
         for node in self.nodes.values():
             found += [
                 node.places,
+                *([node.trainers] if node.trainers else []),
                 node.out_degrees,
                 *node.fields.values(),
                 *(spec for parts in node.splits.values() for spec in parts.values()),
@@ -149,7 +155,11 @@ class Part:
     @cached_property
     def books(self) -> dict[NodeType, Book]:
         """Node type -> which part owns which node."""
-        return {t: Book(self.map(each.places), np.array(each.starts, np.int64)) for t, each in self.manifest.nodes.items()}
+        books = {}
+        for t, each in self.manifest.nodes.items():
+            trainers = None if each.trainers is None else self.map(each.trainers)
+            books[t] = Book(self.map(each.places), np.array(each.starts, np.int64), trainers, self.manifest.num_trainers)
+        return books
 
     def check_books(self) -> None:
         """Raise CorruptStoreError where what says whose a row is, and where it lies there, was altered: another one would be read in its
@@ -261,7 +271,8 @@ def _part_from(raw: bytes, where: str) -> PartManifest:
 
 def _from_json(document: dict[str, Any]) -> PartManifest:
     number, num_parts = count(document["number"]), count(document["num_parts"])
-    demand(number < num_parts, f"part {number} of {num_parts}")
+    num_trainers = count(document.get("num_trainers", 1))
+    demand(number < num_parts and num_trainers > 0, f"part {number} of {num_parts}, with {num_trainers} trainers")
     nodes, edges = {}, {}
     for name, entry in document["nodes"].items():
         num_nodes, starts = count(entry["num_nodes"]), [count(start) for start in entry["starts"]]
@@ -272,9 +283,18 @@ def _from_json(document: dict[str, Any]) -> PartManifest:
         demand(places.dtype in ("int32", "int64") and len(places.shape) == 1, f"{places.file} must be int32 or int64")
         out_degrees = spec_from_json(entry["out_degrees"], num_nodes)
         demand(out_degrees.dtype in ("uint32", "int64") and len(out_degrees.shape) == 1, f"{out_degrees.file} must be uint32 or int64")
-        fields = {key: spec_from_json(spec, mine) for key, spec in entry["fields"].items()}
-        splits = {split: {part: spec_from_json(spec) for part, spec in parts.items()} for split, parts in entry["splits"].items()}
-        nodes[name] = PartNodes(num_nodes=num_nodes, starts=starts, places=places, out_degrees=out_degrees, fields=fields, splits=splits)
+        trainers = spec_from_json(entry["trainers"], num_nodes) if "trainers" in entry else None
+        demand((trainers is None) == (num_trainers == 1), f"trainers of {name} do not fit {num_trainers}")
+        demand(trainers is None or (trainers.dtype == "int16" and len(trainers.shape) == 1), "trainers must be int16")
+        nodes[name] = PartNodes(
+            num_nodes=num_nodes,
+            starts=starts,
+            places=places,
+            out_degrees=out_degrees,
+            trainers=trainers,
+            fields={key: spec_from_json(spec, mine) for key, spec in entry["fields"].items()},
+            splits={split: {part: spec_from_json(spec) for part, spec in parts.items()} for split, parts in entry["splits"].items()},
+        )
     for entry in document["edges"]:
         source, relation, destination = texts(entry["type"])
         demand(source in nodes and destination in nodes, f"edges {source}, {relation}, {destination} join types that are not there")
@@ -295,6 +315,7 @@ def _from_json(document: dict[str, Any]) -> PartManifest:
     return PartManifest(
         number=number,
         num_parts=num_parts,
+        num_trainers=num_trainers,
         digest=str(document["digest"]),
         is_homogeneous=bool(document["is_homogeneous"]),
         nodes=nodes,

@@ -9,8 +9,12 @@ import os
 import time
 from typing import Any
 
-from penstock.partition.methods import assign
+import numpy as np
+
+from penstock.errors import UsageError, argument
+from penstock.partition.methods import MAX_PARTS, assign
 from penstock.partition.quality import measure
+from penstock.partition.trainers import assign_trainers
 from penstock.partition.writer import refuse_existing, write_parts
 from penstock.store import Store
 from penstock.store.progress import Progress, Quiet
@@ -21,6 +25,7 @@ def partition_store(
     destination: str | os.PathLike[str],
     num_parts: int,
     *,
+    trainers_per_part: int = 1,
     method: str = "ldg",
     split: str | None = None,
     seed: int = 0,
@@ -32,17 +37,23 @@ def partition_store(
         path: the store.
         destination: a folder that is not there, or empty: the partition, with a folder for each part.
         num_parts: one or more.
+        trainers_per_part: processes that train on each part: where there are several, its nodes are divided among them once more, so that
+            with `order="split"` the seeds of each are near each other.
         method: how owners are chosen, see `METHODS`.
         split: whose train nodes are evenly distributed; None takes the only one, of each node type that has one.
         seed: of all that is random.
         progress: told of stages.
     Returns:
-        What the manifests say of it: method, seed, seconds, and `Quality.as_dict`.
+        What the manifests say of it: method, seed, seconds, and `Quality.as_dict`; with several trainers also their number, the share of
+        edges between those of one part, and how even their train nodes are.
     Raises:
         UsageError: as of `assign`; there is something at the destination. StoreError: it cannot be read or written.
     """
     store, progress = path if isinstance(path, Store) else Store.open(path), progress or Quiet()
     refuse_existing(destination)
+    if not 1 <= trainers_per_part <= MAX_PARTS // max(num_parts, 1):
+        most = f"[1, {MAX_PARTS // max(num_parts, 1)}] for {num_parts} parts"
+        raise UsageError(f"{argument('trainers_per_part')} must lie in {most}, got {trainers_per_part}")
     graph = store.graph()
     with_splits = [t for t in store.node_types if store.node_entry(t).splits and (split is None or split in store.node_entry(t).splits)]
     train = {t: store.split("train", split, t) for t in with_splits}
@@ -54,5 +65,15 @@ def partition_store(
     took_s = time.perf_counter() - started
     quality = measure(graph, owners, num_parts, train)
     made = {"method": method, "seed": seed, "seconds": round(took_s, 3), **quality.as_dict()}
-    write_parts(store, owners, num_parts, destination, made=made, progress=progress)
+    trainers = None
+    if trainers_per_part > 1:
+        progress.note(f"dividing each part among {trainers_per_part} trainers")
+        started = time.perf_counter()
+        trainers = assign_trainers(graph, owners, num_parts, trainers_per_part, method, train=train, seed=seed)
+        made["seconds"] = round(took_s + time.perf_counter() - started, 3)
+        both = {t: owners[t] * np.int16(trainers_per_part) + each for t, each in trainers.items()}
+        among = measure(graph, both, num_parts * trainers_per_part, train)
+        made |= {"trainers_per_part": trainers_per_part, "trainers_edge_cut": among.edge_cut - quality.edge_cut}
+        made["trainers_train_balance"] = among.balance("train")
+    write_parts(store, owners, num_parts, destination, trainers=trainers, num_trainers=trainers_per_part, made=made, progress=progress)
     return {"path": os.path.abspath(destination), "num_parts": num_parts, **made}

@@ -43,6 +43,8 @@ def write_parts(
     num_parts: int,
     destination: str | os.PathLike[str],
     *,
+    trainers: Mapping[NodeType, np.ndarray] | None = None,
+    num_trainers: int = 1,
     made: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> None:
@@ -53,6 +55,8 @@ def write_parts(
         owners: node type -> int[num_nodes], the part of each node, in [0, num_parts).
         num_parts: as many folders are made, `part-0`, `part-1`, ...
         destination: a folder that is not there, or empty.
+        trainers, num_trainers: node type -> int16[num_nodes], the trainer of each node among those of its part, in [0, num_trainers); where
+            a part has several.
         made: how the owners were chosen; plain data, kept in the manifests.
         progress: told of bytes.
     Raises:
@@ -61,11 +65,10 @@ def write_parts(
     store.graph().check_lists()
     progress, made = progress or Quiet(), made or {}
     refuse_existing(destination)
-    for node_type, count in store.num_nodes.items():
-        given = owners.get(node_type, np.empty(0, np.int16))
-        if given.shape != (count,) or (count and not 0 <= int(given.min()) <= int(given.max()) < num_parts):
-            raise UsageError(f"owners: each of the {count} nodes of type '{node_type}' needs a part in [0, {num_parts})")
-    books = {t: make_book(owners[t], num_parts) for t in store.node_types}
+    _check_all(store, owners, num_parts, "owners", "part")
+    if trainers is not None:
+        _check_all(store, trainers, num_trainers, "trainers", "trainer")
+    books = {t: make_book(owners[t], num_parts, None if trainers is None else trainers[t], num_trainers) for t in store.node_types}
     digest = xxhash.xxh3_64(store.digest.encode())
     for book in books.values():
         digest.update(book.digest.encode())
@@ -77,6 +80,7 @@ def write_parts(
             manifest = PartManifest(
                 number=part,
                 num_parts=num_parts,
+                num_trainers=num_trainers,
                 digest=digest.hexdigest(),
                 is_homogeneous=store.is_homogeneous,
                 nodes={t: each[part] for t, each in nodes.items()},
@@ -86,6 +90,13 @@ def write_parts(
             )
             write_manifest(writer.folder / f"part-{part}" / MANIFEST, manifest)
         writer.commit(PartitionManifest(num_parts, digest.hexdigest(), made))
+
+
+def _check_all(store: Store, given: Mapping[NodeType, np.ndarray], count: int, name: str, what: str) -> None:
+    for node_type, num_nodes in store.num_nodes.items():
+        found = given.get(node_type, np.empty(0, np.int16))
+        if found.shape != (num_nodes,) or (num_nodes and not 0 <= int(found.min()) <= int(found.max()) < count):
+            raise UsageError(f"{name}: each of the {num_nodes} nodes of type '{node_type}' needs a {what} in [0, {count})")
 
 
 def refuse_existing(destination: str | os.PathLike[str]) -> None:
@@ -111,6 +122,9 @@ def _write_nodes(
     entry, num_parts, folder = store.node_entry(node_type), book.starts.size - 1, folder_of_nodes(node_type)
     place_dtype = book.places.dtype.name
     places = _to_all([book.places], f"{folder}/places.npy", place_dtype, num_parts, writer)
+    trainers = None
+    if book.trainers is not None:
+        trainers = _to_all([book.trainers], f"{folder}/trainers.npy", "int16", num_parts, writer)
     out_degrees = _to_all([degrees], f"{folder}/out_degrees.npy", degrees.dtype.name, num_parts, writer)
     fields: dict[str, list[ArraySpec]] = {}
     for name, spec in entry.fields.items():
@@ -126,6 +140,7 @@ def _write_nodes(
             num_nodes=entry.num_nodes,
             starts=book.starts.tolist(),
             places=places[p],
+            trainers=trainers[p] if trainers else None,
             out_degrees=out_degrees[p],
             fields={name: specs[p] for name, specs in fields.items()},
             splits={split: {part: specs[p] for part, specs in parts.items()} for split, parts in splits.items()},

@@ -42,6 +42,8 @@ def test_partition_command(store, tmp_path, capfd):
 
     assert "Missing option" in call(capfd, "partition", store, tmp_path / "parts")[1]
     cut_it("--num-parts", "0")
+    cut_it("--num-parts", "2", "--trainers-per-part", "0")
+    cut_it("--num-parts", "2000", "--trainers-per-part", "17")
     cut_it("--num-parts", "2", "--method", "kahip")
     assert "'other'" in cut_it("--num-parts", "2", "--split", "other")
     cut_it("--num-parts", "2", to=tmp_path / "no" / "such")
@@ -65,6 +67,8 @@ def test_owners(store, tmp_path):
     count = penstock.open(store).num_nodes["node"]
     for owners in ({}, {"node": np.zeros(3, np.int16)}, {"node": np.full(count, 2)}, {"node": np.full(count, -1)}):
         refused(UsageError, write_parts, penstock.open(store), owners, 2, tmp_path / "parts")
+        there = {"node": np.zeros(count, np.int16)}
+        refused(UsageError, write_parts, penstock.open(store), there, 2, tmp_path / "parts", trainers=owners, num_trainers=2)
     assert not (tmp_path / "parts").exists()
 
 
