@@ -2,8 +2,8 @@
 
     python -m bench.trainers DATA FOLDER [GRAPH ...]     DATA: folder with web_cnr2000.npz, ...; FOLDER: for the stores, kept
 
-Batches of `order="split"`, of graphs in four parts by ldg and metis, with 1, 2 and 4 trainers of each; fanouts and batches are those of
-`bench.partition`. Counts, no times. Writes `bench/results/trainers.json`; `python -m bench.tables` adds it to docs/results/partitions.md.
+Full batches of `order="split"`, of graphs in four parts by ldg and metis, with 1, 2 and 4 trainers of each; fanouts and batches are those of
+`bench.partition`, of its real graphs those whose train nodes fill a batch of each of 16 trainers. Counts, no times. Writes `bench/results/trainers.json`; `python -m bench.tables` adds it to docs/results/partitions.md.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import write_result
-from bench.partition import BATCH, FANOUTS, GRAPHS, REAL, make, train_nodes
+from bench.partition import BATCH, FANOUTS, GRAPHS, make, train_nodes
 from penstock.order.split import SplitOrder
 from penstock.partition import assign, make_book, measure
 from penstock.partition.trainers import assign_trainers
 from penstock.sample import NeighborSampler, Workspace
 
+REAL = ("ogbn_arxiv_nofeat", "facebook_pages", "coauth_dblp2010", "soc_slashdot0902", "web_cnr2000")
 METHODS = ("ldg", "metis")
 NUM_PARTS = 4
 TRAINERS = (1, 2, 4)
@@ -40,7 +41,7 @@ def measure_graph(store: Any, method: str) -> dict[str, dict[str, float]]:
         book = make_book(parts[seed_type], NUM_PARTS, trainers[seed_type], num_trainers)
         order = SplitOrder(book.sort(ids), NUM_PARTS, book.digest, 0, num_trainers=num_trainers)
         sampler, workspace = NeighborSampler(graph, list(FANOUTS), seed=0), Workspace(graph, disjoint=False)
-        num_batches, nodes, foreign = min(BATCHES, order.num_batches(BATCH, False)), 0, 0
+        num_batches, nodes, foreign = min(BATCHES, order.num_batches(BATCH, True)), 0, 0
         for index in range(num_batches):
             seeds = {seed_type: ids[order.batch(0, index, BATCH)]}
             for node_type, sampled in sampler.sample(seeds, epoch=0, batch=index, workspace=workspace).nodes.items():

@@ -269,6 +269,7 @@ def test_partition(toy, monkeypatch):
         assert rows["ldg"]["edge_cut"] < rows["random"]["edge_cut"]
         assert all(0 < row["traffic"] < 1 and row["train_balance"] < 1.2 for row in rows.values())
     monkeypatch.setattr(trainers, "METHODS", ("random", "ldg"))
+    monkeypatch.setattr(trainers, "BATCH", 16)
     monkeypatch.setattr(sys, "argv", ["trainers", str(toy), str(toy), "small"])
     trainers.main()
     second = json.loads((toy / "results" / "trainers.json").read_text())
