@@ -28,7 +28,7 @@ TRAINERS = """
 Where several processes train on a part (`penstock partition --trainers-per-part`), its seeds are divided among them by the method that made
 the parts, over the edges within it, and each batch has those of one (DistDGLv2 5.3). Mean nodes of a batch, and the share of them that
 other parts own, with 1, 2 and 4 trainers of each of four parts. The nearer seeds are to each other, the more they have in common; of what
-a batch reads, a larger share may be others' then, and it is still less.
+a batch reads, a larger share may be others' then; in nodes it is less, but for web_cnr2000 by metis, where it is next to nothing.
 """
 
 

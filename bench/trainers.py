@@ -2,8 +2,9 @@
 
     python -m bench.trainers DATA FOLDER [GRAPH ...]     DATA: folder with web_cnr2000.npz, ...; FOLDER: for the stores, kept
 
-Full batches of `order="split"`, of graphs in four parts by ldg and metis, with 1, 2 and 4 trainers of each; fanouts and batches are those of
-`bench.partition`, of its real graphs those whose train nodes fill a batch of each of 16 trainers. Counts, no times. Writes `bench/results/trainers.json`; `python -m bench.tables` adds it to docs/results/partitions.md.
+Full batches of `order="split"`, of graphs in four parts by ldg and metis, with 1, 2 and 4 trainers of each; fanouts and batches are those
+of `bench.partition`, and graphs are its real ones whose train nodes fill a batch of each of 16 trainers. Counts, no times. Writes
+`bench/results/trainers.json`; `python -m bench.tables` adds it to docs/results/partitions.md.
 """
 
 from __future__ import annotations
