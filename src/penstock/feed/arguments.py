@@ -65,6 +65,15 @@ def choose_nodes(source: Input, times: Timestamps | None, input_nodes: Any, inpu
     return with_moments(seeds, input_time, times)
 
 
+def check_non_stop(non_stop: Any, order: Order) -> bool:
+    """Return whether batches of the next epoch are begun before it is asked for; UsageError where nobody knows them by then."""
+    if non_stop and isinstance(order, GivenOrder):
+        raise UsageError(
+            "non_stop begins the next epoch before this one is over, and a sampler says then what is in it: leave out one of them"
+        )
+    return bool(non_stop)
+
+
 def check_strategy(temporal_strategy: str) -> str:
     """Return which of the edges in time are taken, by PyG's name."""
     if temporal_strategy not in STRATEGIES:

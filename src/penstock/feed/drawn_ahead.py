@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.feed.maker import BatchMaker, Sampled
 from penstock.feed.stages import StageClock, located
 from penstock.order import Order
+
+if TYPE_CHECKING:
+    from penstock.feed.stream import Place
 
 
 class DrawnAhead:
@@ -21,11 +24,11 @@ class DrawnAhead:
 
     Args:
         maker: its device draws.
-        epoch, indices, order: the batches, see `BatchMaker.sample`.
+        places, order: the batches, see `BatchMaker.sample`.
     """
 
-    def __init__(self, maker: BatchMaker, epoch: int, indices: Iterator[int], order: Order) -> None:
-        self._maker, self._epoch, self._indices, self._order = maker, epoch, indices, order
+    def __init__(self, maker: BatchMaker, places: Iterator[Place], order: Order) -> None:
+        self._maker, self._places, self._order = maker, places, order
         self._workspace: Any = None
         self._next: Callable[[], Sampled] | None = None
 
@@ -34,25 +37,25 @@ class DrawnAhead:
         if self._workspace is None:  # not before: a pass may begin in inference mode
             self._workspace = self._maker.borrow_workspace()
             weakref.finalize(self, _end, self._maker, self._workspace, os.getpid()).atexit = False
-        wait, self._next = self._next or self._ask(next(self._indices)), None
+        wait, self._next = self._next or self._ask(next(self._places)), None
         sampled = wait()
         del wait  # and what the sample was made in, before the next one takes as much
-        if (following := next(self._indices, None)) is not None:
+        if (following := next(self._places, None)) is not None:
             self._next = self._ask(following)
         return sampled
 
-    def _ask(self, index: int) -> Callable[[], Sampled]:
+    def _ask(self, place: Place) -> Callable[[], Sampled]:
         """Ask for a sample. Returns what waits for it, or raises what went wrong."""
         maker, clock = self._maker, StageClock("order")
         try:
-            with located(clock, index):
-                positions = self._order.batch(self._epoch, index, maker.batch_size)
-                wait = maker.ask(clock, positions, self._epoch, index, self._workspace)
+            with located(clock, place.index):
+                positions = self._order.batch(place.epoch, place.index, maker.batch_size)
+                wait = maker.ask(clock, positions, place.epoch, place.index, self._workspace)
         except Exception as error:
             return _raising(error)
 
         def located_wait() -> Sampled:
-            with located(clock, index):
+            with located(clock, place.index):
                 return wait()
 
         return located_wait

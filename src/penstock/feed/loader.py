@@ -25,6 +25,7 @@ from penstock.feed.arguments import (
     as_rank,
     check_batches,
     check_kinds,
+    check_non_stop,
     check_shared_draws,
     check_strategy,
     choose_subgraph,
@@ -42,6 +43,7 @@ from penstock.feed.setup import CacheToCome, check_shards, choose_drawing, fill_
 from penstock.feed.stages import locate
 from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
+from penstock.feed.stream import BatchStream
 from penstock.feed.timeline import Recording
 from penstock.gather import Seat, TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder
@@ -92,6 +94,7 @@ class Loader:
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
+        non_stop: bool = False,
         **kwargs: Any,
     ) -> None:
         refuse_sampler(neighbor_sampler)
@@ -130,6 +133,7 @@ class Loader:
             transform=transform if self._is_transformed_by_threads else None,
             delivery=delivery,
         )
+        self._is_non_stop = check_non_stop(non_stop, self._maker.order)
         self._maker.padding = choose_padding(pad, self._maker)
         if seed is None and self._options.shuffle:
             warn_of_the_same_again(self.seed, self._maker.describe())
@@ -151,6 +155,7 @@ class Loader:
         self._huge_pages = HugePages(partial(read_at_random, plan, self._maker), self)
         self._stats = LoaderStats()
         self._recording: Recording | None = None
+        self._going: BatchStream | None = None
         self._configuration: dict[str, Any] | None = None
         self._at = Position()
 
@@ -218,7 +223,9 @@ class Loader:
         if self._caches.fitted is not None:
             let_go_of_libraries()  # what was read of them to load kernels
             give_back_freed_memory()
-        begun = Epoch(self, at)
+        going = self._going
+        begun = Epoch(self, at, going if going is not None and going.stands_at(at.epoch, at.delivered, self) else None)
+        self._going = begun.stream if self._is_non_stop else None
         at.is_fresh = False
         self._at = at  # at once: another thread may ask for the state
         return begun
@@ -284,7 +291,7 @@ class Loader:
         other.rank, other.num_ranks = as_rank(rank, num_ranks)
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
-        other._at = Position()
+        other._at, other._going, other._is_non_stop = Position(), None, False
         return other
 
     @property

@@ -1,6 +1,6 @@
 """Batches made ahead by threads, delivered in order.
 
-In: a function from a batch's index to the batch, and the indices. Out: an iterator. Invariants: at most `max_in_flight` batches are made
+In: a function from a batch's place to the batch, and the places. Out: an iterator. Invariants: at most `max_in_flight` batches are made
 or waiting at any time, or one more once the caller has let go of its own; the first exception arrives in the caller's
 thread at the batch that raised it; dropping the iterator at any moment stops the work after the batches in the making.
 """
@@ -15,51 +15,55 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import Empty
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.errors import PipelineError
 from penstock.threads import Pending, Threads, are_ending
 
 logger = logging.getLogger("penstock")
 
+P = TypeVar("P")
 T = TypeVar("T")
 _PATIENCE_S = 60.0
 """How often a wait that goes on is reported."""
 
 
-class OrderedAhead(Generic[T]):
-    """Results of `make(index)` in the order of the indices, made ahead on threads.
+class OrderedAhead(Generic[P, T]):
+    """Results of `make(place)` in the order of the places, made ahead on threads.
 
     Args:
         make: called on the threads; must be safe to call from several at once.
-        indices: of the batches, in order.
+        places: of the batches, in order.
         workers: the threads.
         max_in_flight: batches in the making or waiting, at most.
         is_first_alone: no other is begun before the first batch is there.
         is_given_up: whether the memory of the batch delivered last is free again, asked when the next is asked for: one more is begun then.
-        skipped: told on a thread of each index that was begun and will not be made.
+        skipped: told on a thread of each place that was begun and will not be made.
         timeout_s: raise when a batch takes longer; 0 waits as long as its thread lives.
+        name: the number by which people know the batch at a place.
     """
 
     def __init__(
         self,
-        make: Callable[[int], T],
-        indices: Iterator[int],
+        make: Callable[[P], T],
+        places: Iterator[P],
         workers: Threads,
         max_in_flight: int,
         timeout_s: float = 0.0,
         *,
         is_first_alone: bool = False,
         is_given_up: Callable[[], bool] | None = None,
-        skipped: Callable[[int], object] = lambda index: None,
+        skipped: Callable[[P], object] = lambda place: None,
+        name: Callable[[P], Any] = lambda place: place,
     ) -> None:
-        self._making, self._indices, self._workers, self._timeout_s = _Making(make, skipped), indices, workers, timeout_s
-        self._pending: deque[tuple[int, Pending[T]]] = deque()
+        self._making, self._places, self._workers, self._timeout_s = _Making(make, skipped, name), places, workers, timeout_s
+        self._pending: deque[tuple[P, Pending[T]]] = deque()
+        self._name = name
         self._max_in_flight, self._room = max_in_flight, 1 if is_first_alone else max_in_flight
         self._is_given_up, self.wait_s, self._pid = is_given_up, 0.0, os.getpid()
         weakref.finalize(self, self._making.end)
 
-    def __iter__(self) -> OrderedAhead[T]:
+    def __iter__(self) -> OrderedAhead[P, T]:
         return self
 
     def __next__(self) -> T:
@@ -84,18 +88,18 @@ class OrderedAhead(Generic[T]):
 
     def close(self) -> None:
         """Give up everything that is not yet delivered."""
-        self._indices = iter(())
+        self._places = iter(())
         self._making.end()
         self._pending.clear()
 
     def _fill(self, room: int) -> None:
         while len(self._pending) < room:
-            index = next(self._indices, None)
-            if index is None:
+            place = next(self._places, None)
+            if place is None:
                 return
-            self._pending.append((index, self._workers.submit(partial(self._making.make, index))))
+            self._pending.append((place, self._workers.submit(partial(self._making.make, place))))
 
-    def _await(self, index: int, pending: Pending[T]) -> T:
+    def _await(self, place: P, pending: Pending[T]) -> T:
         waited_s = 0.0
         while True:
             patience_s = min(_PATIENCE_S, self._timeout_s - waited_s) if self._timeout_s else _PATIENCE_S
@@ -103,6 +107,7 @@ class OrderedAhead(Generic[T]):
                 return pending.result(patience_s)
             except Empty:
                 waited_s += patience_s
+                index = self._name(place)
                 if self._timeout_s and waited_s >= self._timeout_s:
                     raise PipelineError(
                         f"batch {index} was not ready after {waited_s:.3g} s (timeout={self._timeout_s:g})", stage="wait", batch=index
@@ -110,18 +115,18 @@ class OrderedAhead(Generic[T]):
                 logger.warning("still waiting for batch %d after %.0f s", index, waited_s)
 
 
-class _Making(Generic[T]):
-    """What the threads do, apart from who waits for it: that one may be dropped. Each index that was begun is made or skipped, in order."""
+class _Making(Generic[P, T]):
+    """What the threads do, apart from who waits for it: that one may be dropped. Each place that was begun is made or skipped, in order."""
 
-    def __init__(self, make: Callable[[int], T], skipped: Callable[[int], object]) -> None:
-        self._make, self._skipped, self._is_over = make, skipped, False
+    def __init__(self, make: Callable[[P], T], skipped: Callable[[P], object], name: Callable[[P], Any]) -> None:
+        self._make, self._skipped, self._name, self._is_over = make, skipped, name, False
 
-    def make(self, index: int) -> T:
+    def make(self, place: P) -> T:
         """On a thread."""
         if self._is_over or are_ending():
-            self._skipped(index)
-            raise PipelineError("nobody waits for it any more", stage="wait", batch=index)
-        return self._make(index)
+            self._skipped(place)
+            raise PipelineError("nobody waits for it any more", stage="wait", batch=self._name(place))
+        return self._make(place)
 
     def end(self) -> None:
         """What has not begun is skipped."""
