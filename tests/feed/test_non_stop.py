@@ -210,13 +210,22 @@ def test_on_a_device(device):
         assert digests(loader) == digests(plain)
 
 
-def test_the_window_is_not_drained():
-    """Belady's policy, whose window no longer ends with the epoch, misses less."""
-    misses = {}
-    for non_stop in (False, True):
-        loader = make(non_stop=non_stop, num_workers=1, batch_size=60, plan=Plan(policy="belady", cache="30%", window=5))
-        for _ in range(12):
-            list(loader)
-        tiers = loader.stats().tiers
-        misses[non_stop] = sum(one["num_rows"] for name, one in tiers.items() if not name.endswith("cache"))
-    assert misses[True] < misses[False]
+def test_a_number_of_epochs():
+    """Nothing is made in vain after them, and those that follow stop."""
+    made, epochs = [], epochs_of(make(), 5)
+    loader = make(non_stop=3, num_workers=2, transform=lambda batch: made.append(0) or batch, filter_per_worker=True)
+    first = iter(loader)
+    assert digests(first) == epochs[0]
+    for number in (1, 2):
+        following = iter(loader)
+        assert following.stream is first.stream
+        assert digests(following) == epochs[number]
+    time.sleep(0.1)
+    assert len(made) == 30
+    for number in (3, 4):
+        following = iter(loader)
+        assert following.stream is not first.stream
+        assert digests(following) == epochs[number]
+    assert len(made) == 50
+    loader.load_state_dict({**loader.state_dict(), "epoch": 1})
+    assert epochs_of(loader, 2) == epochs[1:3]

@@ -123,7 +123,7 @@ class Trial:
         """Another loader; it may be refused."""
         rank = self.dice.randrange(num_ranks)
         options = {"plan": random_plan(self.dice, self.case), **random_threads(self.dice), "pad": self.pad, "rank": rank}
-        options["num_ranks"], options["non_stop"] = num_ranks, self.case.given is None and self.dice.chance(0.5)
+        options["num_ranks"], options["non_stop"] = num_ranks, self.case.given is None and self.dice.choice([False, False, True, 2])
         self.loader = self.case.open(**options)
         self.rank, self.num_ranks = rank, num_ranks
         self.steps.append(f"open: {options}")

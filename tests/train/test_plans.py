@@ -40,6 +40,8 @@ def test_weights_do_not_depend_on_policy_capacity_or_tier(kind, stores, tmp_path
         dict(features="disk", policy="presample", cache="10%", window=4, spool="64MiB"),
         dict(slow="1GB/s,10us"),
         dict(policy="belady", cache="10%", window=3, slow="1GB/s,10us", num_workers=0),
+        dict(non_stop=True),
+        dict(features="disk", policy="belady", cache="10%", window=5, non_stop=True, num_workers=1),
         dict(topology="memory"),
         dict(slow_topology="1GB/s,10us,4KiB blocks"),
         dict(neighbor_policy="presample", neighbor_cache="15%", slow_topology="1GB/s,1us"),

@@ -159,6 +159,9 @@ def _lists(
 
 def _machine(
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
+    non_stop: Annotated[
+        bool, typer.Option("--non-stop", help="Batches of the next epoch are made while this one ends, for short epochs.")
+    ] = False,
     torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0: one for each core that may be used.")] = 0,
     map_threads: Annotated[
         int | None,

@@ -65,13 +65,13 @@ def choose_nodes(source: Input, times: Timestamps | None, input_nodes: Any, inpu
     return with_moments(seeds, input_time, times)
 
 
-def check_non_stop(non_stop: Any, order: Order) -> bool:
-    """Return whether batches of the next epoch are begun before it is asked for; UsageError where nobody knows them by then."""
+def check_non_stop(non_stop: Any, order: Order) -> bool | int:
+    """Return whether the next epoch is begun before it is asked for, or up to which; UsageError where nobody knows what it has by then."""
+    if not isinstance(non_stop, bool) and not (isinstance(non_stop, int) and non_stop > 0):
+        raise UsageError(f"non_stop must be True, or a number of epochs, got {non_stop!r}")
     if non_stop and isinstance(order, GivenOrder):
-        raise UsageError(
-            "non_stop begins the next epoch before this one is over, and a sampler says then what is in it: leave out one of them"
-        )
-    return bool(non_stop)
+        raise UsageError("non_stop begins an epoch before it is asked for, and a sampler says what is in it then: leave out one of them")
+    return non_stop
 
 
 def check_strategy(temporal_strategy: str) -> str:

@@ -83,7 +83,7 @@ class LinkNeighborLoader(Loader):
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
-        non_stop: bool = False,
+        non_stop: bool | int = False,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:

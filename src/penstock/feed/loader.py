@@ -94,7 +94,7 @@ class Loader:
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
-        non_stop: bool = False,
+        non_stop: bool | int = False,
         **kwargs: Any,
     ) -> None:
         refuse_sampler(neighbor_sampler)
@@ -133,7 +133,7 @@ class Loader:
             transform=transform if self._is_transformed_by_threads else None,
             delivery=delivery,
         )
-        self._is_non_stop = check_non_stop(non_stop, self._maker.order)
+        self._non_stop = check_non_stop(non_stop, self._maker.order)
         self._maker.padding = choose_padding(pad, self._maker)
         if seed is None and self._options.shuffle:
             warn_of_the_same_again(self.seed, self._maker.describe())
@@ -225,7 +225,7 @@ class Loader:
             give_back_freed_memory()
         going = self._going
         begun = Epoch(self, at, going if going is not None and going.stands_at(at.epoch, at.delivered, self) else None)
-        self._going = begun.stream if self._is_non_stop else None
+        self._going = begun.stream if self._non_stop else None
         at.is_fresh = False
         self._at = at  # at once: another thread may ask for the state
         return begun
@@ -291,7 +291,7 @@ class Loader:
         other.rank, other.num_ranks = as_rank(rank, num_ranks)
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
-        other._at, other._going, other._is_non_stop = Position(), None, False
+        other._at, other._going, other._non_stop = Position(), None, False
         return other
 
     @property

@@ -65,9 +65,9 @@ class NeighborLoader(Loader):
             first row, and -1 as `n_id`; `pad_node_mask` and `pad_edge_mask` are False there. See `penstock.feed.Padding`.
         shared_draws: True: the lists of a batch draw by the same numbers, so that they take the same neighbours where they can, and there
             are fewer nodes; 16: those of 16 batches in a row. Each list is still sampled uniformly (see `penstock.sample.shared`).
-        non_stop: True: threads begin the batches of the next epoch before it is asked for, so that no epoch begins with an empty pipeline;
-            as many batches as are made ahead anyway are made in vain at the end. If features are changed or exchanged between epochs, or
-            the next one begins elsewhere, what was made is dropped.
+        non_stop: True: threads begin the next epoch while this one ends, so that none begins with nothing made; 20: so for the first 20
+            epochs, and nothing is made in vain after them. Where features are changed or exchanged between epochs, or the next pass begins
+            elsewhere, what was made is dropped.
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -109,7 +109,7 @@ class NeighborLoader(Loader):
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
-        non_stop: bool = False,
+        non_stop: bool | int = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(

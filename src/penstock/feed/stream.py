@@ -7,11 +7,13 @@ stop: DistDGLv2 5.5, whose pipeline runs until the training is over, so that no 
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -68,7 +70,10 @@ class BatchStream:
         options, maker, caches = loader._options, loader._maker, loader._caches
         self.per_epoch = len(range(loader.rank, loader._num_batches, loader.num_ranks))
         self._place, self._pid = (epoch, first), os.getpid()
-        places = _places(epoch, first, loader.rank, loader._num_batches, loader.num_ranks, goes_on=loader._is_non_stop)
+        self._end = math.inf if loader._non_stop is True else max(epoch + 1, loader._non_stop)
+        places = partial(
+            _places, epoch, self._end, first * loader.num_ranks + loader.rank, loader.rank, loader._num_batches, loader.num_ranks
+        )
         number = caches.begin()
         assembler, turns, is_learning = Assembler(maker.source, caches, number), Turns(), torch.is_grad_enabled()
         self._made_of = is_learning, states_of(assembler.node_fields, assembler.edge_fields), maker.transform
@@ -121,7 +126,7 @@ class BatchStream:
         """Whether its next batch is that one, made as a stream that begins now would make it."""
         maker = loader._maker
         made_of = torch.is_grad_enabled(), states_of(*maker.source.fields()), maker.transform
-        return (self._place, self._pid, self._made_of) == ((epoch, first), os.getpid(), made_of)
+        return epoch < self._end and (self._place, self._pid, self._made_of) == ((epoch, first), os.getpid(), made_of)
 
     @property
     def wait_s(self) -> float:
@@ -133,17 +138,13 @@ class BatchStream:
         self._results, self._place = iter(()), (-1, 0)
 
 
-def _places(epoch: int, first: int, rank: int, num_batches: int, num_ranks: int, *, goes_on: bool) -> Callable[[], Iterator[Place]]:
-    """What gives the places of a stream, each time from the first on: to who samples ahead, and who makes batches."""
-
-    def places() -> Iterator[Place]:
-        numbers, start = count(), first * num_ranks + rank
-        for each in count(epoch) if goes_on and rank < num_batches else (epoch,):
-            for index in range(start, num_batches, num_ranks):
-                yield Place(next(numbers), each, index)
-            start = rank
-
-    return places
+def _places(epoch: int, end: float, start: int, rank: int, num_batches: int, num_ranks: int) -> Iterator[Place]:
+    """The places of a stream, from batch `start` of an epoch on; one iterator for who samples ahead, and one for who makes batches."""
+    numbers = count()
+    while epoch < end and start < num_batches:
+        for index in range(start, num_batches, num_ranks):
+            yield Place(next(numbers), epoch, index)
+        epoch, start = epoch + 1, rank
 
 
 def _announce(maker: BatchMaker, caches: Caches, number: int, assembler: Assembler, sampled: Sampled) -> None:

@@ -21,7 +21,18 @@ from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.parts import PartsStore
 
 _PARTS = {"config", "model", "loader", "record", "history", "best"}
-_FREE = {"num_workers", "torch_threads", "epochs", "patience", "checkpoint_every_s", "store", "recipe", "device", *PLAN_SETTINGS}
+_FREE = {
+    "num_workers",
+    "non_stop",
+    "torch_threads",
+    "epochs",
+    "patience",
+    "checkpoint_every_s",
+    "store",
+    "recipe",
+    "device",
+    *PLAN_SETTINGS,
+}
 """Settings that may differ in a run that goes on; of a plan, only the order of the seeds has a say in the weights."""
 
 

@@ -55,6 +55,7 @@ class TrainConfig:
             `penstock.Plan`; None takes what the recipe says. Only the order has a say in the weights.
         device: where the model computes, evaluation too, and where batches are delivered: "cpu", "cuda", "cuda:1". A run may be resumed on
             another; its weights then differ in the last bits.
+        non_stop: the batches of an epoch are begun before the last one is over; what is counted of tiers in an epoch has them in it.
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default, or the cores of a container.
         checkpoint_every_s: seconds between checkpoints within an epoch.
     Raises:
@@ -106,6 +107,7 @@ class TrainConfig:
     device: str = "cpu"
     evaluation: str = "auto"
     num_workers: int = 2
+    non_stop: bool = False
     torch_threads: int = 0
     checkpoint_every_s: float = 60.0
 
@@ -150,6 +152,10 @@ class TrainConfig:
         if self.host_memory is not None and (self.cache is not None or self.neighbor_cache is not None or self.window is not None):
             given = next(name for name in ("cache", "neighbor_cache", "window") if getattr(self, name) is not None)
             raise UsageError(f"{argument('host_memory')} decides {argument(given)}: give one of the two")
+        if self.host_memory is not None and self.non_stop:
+            raise UsageError(
+                f"{argument('non_stop', True)} keeps batches beside an evaluation, where {argument('host_memory')} has no room: leave out one"
+            )
         self.plan()
 
     __repr__ = show

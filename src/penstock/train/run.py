@@ -56,7 +56,9 @@ from penstock.train.predictions import predictions_path, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
 
 CHECKPOINT = "checkpoint.pt"
-OF_EACH_PROCESS = {"num_workers", "torch_threads", "store", "recipe", "device", "checkpoint_every_s", *PLAN_SETTINGS} - {"order"}
+OF_EACH_PROCESS = {"num_workers", "non_stop", "torch_threads", "store", "recipe", "device", "checkpoint_every_s", *PLAN_SETTINGS} - {
+    "order"
+}
 """Settings that may differ among processes that train together."""
 
 
@@ -195,6 +197,7 @@ class _Run:
                 seed=config.seed,
                 rank=self.ranks.place,
                 num_ranks=self.ranks.num_ranks,
+                non_stop=config.non_stop and config.epochs,
                 step=self.learner.step_on_a_copy() if self.plan.host_memory is not None else None,
                 device=config.device,
             )

@@ -292,6 +292,15 @@ def test_shared_draws(store, tmp_path, capfd):
     assert "--shared-draws must be at least 0" in said(capfd, "train", store, *TRAIN, "--shared-draws", "-1")
 
 
+def test_epochs_without_a_stop():
+    def load(**options):
+        return refused(UsageError, NeighborLoader, make_data(), [2], **options)
+
+    for value in (0, -1, 2.5, "yes", None):
+        assert f"got {value!r}" in load(non_stop=value)
+    assert "a sampler says what is in it" in load(non_stop=True, sampler=[1, 2])
+
+
 def test_times(tmp_path, monkeypatch):
     data = make_data()
     num_edges = data.edge_index.shape[1]

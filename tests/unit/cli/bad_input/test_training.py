@@ -263,6 +263,7 @@ def test_plans(store, capfd, monkeypatch):
     assert "a block" in train("--slow-topology", "1GB/s,4 rows,4KiB blocks")
     assert "iB process" in train("--host-memory", "64MiB")
     assert "--host-memory decides --window" in train("--host-memory", "4GiB", "--window", "3")
+    train("--host-memory", "4GiB", "--non-stop")
     assert "--evaluation must be one of" in train("--evaluation", "never")
     assert "--hold must be one of" in train("--hold", "all")
     assert "give --features disk, and neither --slow nor" in train("--spool", "1GiB", "--policy", "degree")
