@@ -153,9 +153,8 @@ class TrainConfig:
             given = next(name for name in ("cache", "neighbor_cache", "window") if getattr(self, name) is not None)
             raise UsageError(f"{argument('host_memory')} decides {argument(given)}: give one of the two")
         if self.host_memory is not None and self.non_stop:
-            raise UsageError(
-                f"{argument('non_stop', True)} keeps batches beside an evaluation, where {argument('host_memory')} has no room: leave out one"
-            )
+            no_room = f"where {argument('host_memory')} has no room"
+            raise UsageError(f"{argument('non_stop', True)} keeps batches beside an evaluation, {no_room}: leave out one")
         self.plan()
 
     __repr__ = show
