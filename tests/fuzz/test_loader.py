@@ -33,7 +33,7 @@ from tests.fuzz.links import random_link_case
 from tests.padding import without_padding
 from tests.partitions import cut, join_all, random_owners
 
-SEEDS = [*map(int, os.environ["PENSTOCK_FUZZ_SEED"].split(","))] if "PENSTOCK_FUZZ_SEED" in os.environ else range(60)
+SEEDS = [*map(int, os.environ["PENSTOCK_FUZZ_SEED"].split(","))] if "PENSTOCK_FUZZ_SEED" in os.environ else range(45)
 MINUTES = float(os.environ.get("PENSTOCK_FUZZ_MINUTES", "10"))
 NUM_TRIALS = 4
 MAKERS = [random_case, random_link_case]
