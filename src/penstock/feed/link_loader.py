@@ -22,6 +22,7 @@ from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import EdgeType
+from penstock.sample.walks import Walks
 
 
 class LinkNeighborLoader(Loader):
@@ -83,6 +84,7 @@ class LinkNeighborLoader(Loader):
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
+        walks: Walks | None = None,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
@@ -121,6 +123,7 @@ class LinkNeighborLoader(Loader):
             shards=shards,
             pad=pad,
             shared_draws=shared_draws,
+            walks=walks,
             **kwargs,
         )
 

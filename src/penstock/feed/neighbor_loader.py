@@ -19,6 +19,7 @@ from penstock.feed.padding import Padding
 from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
+from penstock.sample.walks import Walks
 
 
 class NeighborLoader(Loader):
@@ -65,6 +66,8 @@ class NeighborLoader(Loader):
             first row, and -1 as `n_id`; `pad_node_mask` and `pad_edge_mask` are False there. See `penstock.feed.Padding`.
         shared_draws: True: the lists of a batch draw by the same numbers, so that they take the same neighbours where they can, and there
             are fewer nodes; 16: those of 16 batches in a row. Each list is still sampled uniformly (see `penstock.sample.shared`).
+        walks: neighbours are the nodes that random walks visit most, as in PinSAGE: `penstock.Walks(num=10, length=2)`. Edges then are not
+            those of the graph: no `e_id` and no edge fields, but `edge_weight`, how often the source was visited.
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -106,6 +109,7 @@ class NeighborLoader(Loader):
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
+        walks: Walks | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -137,6 +141,7 @@ class NeighborLoader(Loader):
             shards=shards,
             pad=pad,
             shared_draws=shared_draws,
+            walks=walks,
             **kwargs,
         )
 
