@@ -146,14 +146,14 @@ def sample_walks(
     for first in range(0, starts.size, piece):
         some = starts[first : first + piece]
         of_walks, of_counts = workspace.walk_scratch(some.size * num, num, length)
-        _walk(graph, walks, some, None if copies is None else copies[first : first + piece], place, *of_walks)
+        take_walks(graph, walks, some, None if copies is None else copies[first : first + piece], place, *of_walks)
         found += cpu.count_visits(
             of_walks[-1], some.size, num, length, fanout, *of_counts, offsets[first:], counts[found:], neighbors[found:]
         )
     return neighbors, found
 
 
-def _walk(graph: Graph, walks: Walks, starts, copies, place: tuple, nodes, walkers, positions, visits) -> None:
+def take_walks(graph: Graph, walks: Walks, starts, copies, place: tuple, nodes, walkers, positions, visits) -> None:
     """Let all walks of some starts go, and write int64[num * n * length] `visits`, by start, walk and step."""
     visits.fill(NOBODY)
     cpu.begin(starts, walks.num, nodes, walkers)
