@@ -23,7 +23,7 @@ LISTS = [[1, 2], [0, 2, 2], [0, 1, 3], [], [0, 1, 2, 3]]
 def graph_of(lists):
     """A graph of lists of in-neighbours."""
     indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
-    return Graph({NODE: len(lists)}, {EDGE: CSC(indptr, np.array(sum(lists, []), np.int32))}, True)
+    return Graph({NODE: len(lists)}, {EDGE: CSC(indptr, np.concatenate(lists).astype(np.int32))}, True)
 
 
 def go(graph, starts, walks, *, seed=0, epoch=0, batch=0, hop=0, copies=None):
