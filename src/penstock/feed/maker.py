@@ -194,7 +194,7 @@ class BatchMaker:
         """Begin to read the rows that live in tiers: batches in order."""
         sampled.clock.enter("gather")
         if self.sampler.walks is not None:
-            weigh_edges(sampled.subgraph)
+            weigh_edges(sampled.subgraph, self.pool.empty)
         if self.padding is not None and sampled.whole is None:
             sampled.padding_step, sampled.subgraph.hops = self.padding.fit(sampled.subgraph)
         sampled.loan = Loan(self.pool)

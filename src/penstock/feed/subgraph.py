@@ -114,11 +114,13 @@ def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
         edges.edge_ids = torch.from_numpy(numbers)
 
 
-def weigh_edges(subgraph: Subgraph) -> None:
-    """Of walks: what samples have in the place of positions are numbers of visits."""
+def weigh_edges(subgraph: Subgraph, allocate: Allocator) -> None:
+    """Of walks: what samples have in the place of positions are numbers of visits. In NumPy: torch would wake its threads for it."""
     for edges in subgraph.edges.values():
         if edges.positions is not None:
-            edges.weights, edges.positions, edges.edge_ids = edges.positions.float(), None, None
+            weights = allocate(edges.positions.numel(), np.float32)
+            weights[:] = edges.positions.numpy()
+            edges.weights, edges.positions, edges.edge_ids = torch.from_numpy(weights), None, None
 
 
 def through_pyg(
