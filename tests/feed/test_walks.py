@@ -155,11 +155,9 @@ def test_along_a_path(plan, tmp_path):
     assert digests(NeighborLoader(store, **options, plan=plan, num_workers=2)) == digests(NeighborLoader(store, **options))
 
 
-@pytest.mark.parametrize("is_typed", [False, True])
-def test_samplers_as_processes(is_typed, tmp_path):
-    path = ingest(bipartite() if is_typed else homogeneous_data(), tmp_path / "store", memory="4GiB").path
-    options = OPTIONS | {"input_nodes": "item" if is_typed else "train"}
-    options["walks"] = Walks(num=6, length=2, path=PATH) if is_typed else WALKS
+def test_samplers_as_processes(tmp_path):
+    path = ingest(bipartite(), tmp_path / "store", memory="4GiB").path
+    options = OPTIONS | {"input_nodes": "item", "walks": Walks(num=6, length=2, path=PATH)}
     with FactoredLoader(path, num_samplers=2, **options) as loader:
         assert digests(loader) == digests(NeighborLoader(path, **options))
 

@@ -40,6 +40,8 @@ from bench import (
     walks,
     weighted,
 )
+
+from penstock import Walks
 from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
 from tests.graphs import homogeneous_graph
