@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock import study as study
     from penstock import train as train
     from penstock.errors import PenstockError
-    from penstock.feed import LinkNeighborLoader, NeighborLoader, digest, layers
+    from penstock.feed import LinkNeighborLoader, NeighborLoader, Walks, digest, layers
     from penstock.inference import infer
     from penstock.plan import Plan
     from penstock.store import Store, generate, ingest, open
@@ -39,6 +39,7 @@ _HOMES = {
     "Plan": "penstock.plan",
     "PenstockError": "penstock.errors",
     "Store": "penstock.store",
+    "Walks": "penstock.feed",
     "aggregate": "penstock.train",
     "digest": "penstock.feed",
     "generate": "penstock.store",
@@ -65,8 +66,8 @@ _MODULES = (
 )
 
 __all__ = [
-    "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "aggregate", "digest", "generate", "infer", "ingest",
-    "layers", "open",
+    "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "Walks", "aggregate", "digest", "generate", "infer",
+    "ingest", "layers", "open",
 ]  # fmt: skip
 
 

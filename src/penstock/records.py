@@ -152,7 +152,8 @@ class SampledEdges:
         edge_index: int64[2, num_edges]: row 0 the source, row 1 the destination, both as positions in `Sample.nodes`; row 1 ascends.
         row_ptr: int64[num_rows + 1]: the edges into destination i are `row_ptr[i]:row_ptr[i + 1]`; nodes past the last row were
             not expanded and have none.
-        positions: int64[num_edges], where in `CSC.indices` each edge was taken.
+        positions: int64[num_edges], where in `CSC.indices` each edge was taken; of edges that walks make, how often they visited the
+            source.
         num_per_hop: edges taken at each hop; None where edges do not belong to hops (induced).
     """
 

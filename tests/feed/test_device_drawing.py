@@ -13,6 +13,7 @@ from torch.utils.data import SubsetRandomSampler
 from torch_geometric.data import Data
 
 import penstock
+from penstock import Walks
 from penstock.errors import BudgetError, NotSupportedError, UsageError
 from penstock.feed.digest import digest
 from penstock.feed.maker import BatchMaker
@@ -155,6 +156,7 @@ def test_repeated_seeds_calls_and_loaders_beside(device):
     [
         (dict(disjoint=True), "disjoint=True is done on the CPU only"),
         (dict(shared_draws=True), "sampling by shared_draws is done on the CPU only"),
+        (dict(walks=Walks(num=4, length=3)), "sampling by walks is done on the CPU only"),
         (dict(subgraph_type="induced"), "subgraph_type='induced' is done on the CPU only"),
         (dict(subgraph_type="bidirectional"), "subgraph_type='bidirectional' is done on the CPU only"),
         (dict(transform_sampler_output=lambda output: output), "transform_sampler_output is called with samples of the CPU only"),

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch_geometric.data import HeteroData
 
-from penstock import NeighborLoader, Plan, ingest
+from penstock import NeighborLoader, Plan, Walks, ingest
 from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
 from penstock.feed import Padding
 from penstock.order import LocalOrder, RandomOrder
@@ -116,8 +116,12 @@ class Case:
 
     def check(self, loader, batch, positions, place):
         """A batch of a loader is what it must be, and what PyG's own loader makes of the same sample."""
-        from tests.fuzz.oracle import check_against_pyg, check_batch  # which knows of cases
+        from tests.fuzz.oracle import check_against_pyg, check_batch, check_nodes, check_walked  # which knows of cases
 
+        if self.options["walks"] is not None:
+            check_nodes(self, batch, positions)
+            check_walked(self, loader._maker, batch, positions, place)
+            return
         drawn_only, draw = self.drawn_only
         drawn = batch if draw is None else draw(positions, **place)
         check_batch(self, batch, positions)
@@ -212,8 +216,14 @@ def random_case(dice, folder):
         moments = of_type_there[seeds].long() if moments is None else moments.long()
     is_plain = not options["replace"] and not options["disjoint"] and options["weight_attr"] is None and options["time_attr"] is None
     options["shared_draws"] = is_plain and dice.chance(0.5) and dice.choice([True, 2, 3, 100])
+    can_be_walked = not any((options["replace"], options["weight_attr"], options["time_attr"], options["shared_draws"]))
+    can_be_walked &= options["subgraph_type"] == "directional"
+    options["walks"] = random_walks(dice, list(graph.edge_index), seed_type) if can_be_walked and dice.chance(0.5) else None
     options["transform"] = mark if dice.chance(0.2) else None
-    options["num_neighbors"], fanouts = random_fanouts(dice, list(graph.edge_index))
+    of_edges = list(graph.edge_index) if options["walks"] is None else [HOMOGENEOUS]  # those that walks make
+    options["num_neighbors"], fanouts = random_fanouts(dice, of_edges)
+    if options["walks"] is not None:
+        options["num_neighbors"] = fanouts[HOMOGENEOUS]
     sequence, given = random_sequence(dice, seeds.numel(), options["seed"])
     return Case(
         graph=graph, source=source, edge_numbers=edge_numbers, seed_type=seed_type, seeds=seeds, input_ids=input_ids, fanouts=fanouts,
@@ -308,6 +318,18 @@ def random_fanouts(dice, edge_types):
     return (first, dict.fromkeys(edge_types, first)) if dice.chance(0.5) else (by_type, by_type)
 
 
+def random_walks(dice, edge_types, node_type):
+    """Walks from a type of nodes back to it, over one edge type or two; None where no path leads back."""
+    loops = [[one] for one in edge_types if one[0] == one[2] == node_type]
+    paths = loops + [
+        [one, other] for one in edge_types for other in edge_types if (one[2], other[2], other[0]) == (node_type, one[0], node_type)
+    ]
+    if not paths:
+        return None
+    path = None if edge_types == [HOMOGENEOUS] and dice.chance(0.5) else dice.choice(paths)
+    return Walks(num=dice.choice([1, 2, 5, 20]), length=dice.choice([1, 2, 4]), end=dice.choice([0, 0.5, 0.9]), path=path)
+
+
 def random_sequence(dice, num_seeds, seed):
     """(options that say which seeds come when, the positions of each batch of each epoch: see `Case.given`)."""
     batch_size = -(-num_seeds // dice.randrange(1, 11))
@@ -344,7 +366,7 @@ def random_threads(dice):
 def random_padding(dice, case):
     """What batches are padded to: nothing, measured sizes, or some that few of them have room in."""
     options = case.options
-    if dice.chance(0.5) or options["subgraph_type"] != "directional" or options["transform"] is not None:
+    if dice.chance(0.5) or options["subgraph_type"] != "directional" or options["transform"] is not None or options["walks"] is not None:
         return False
     if dice.chance(0.5) and {"sampler", "batch_sampler"}.isdisjoint(options):
         return True

@@ -55,7 +55,7 @@ class LinkCase(Case):
         """Nodes and edges are the graph's, the sample is what its definition gives for the ends, and links are told as they are."""
         for node_type in self.graph.num_nodes:
             check_rows(self, of_type(batch, node_type), node_type, of_type(batch, node_type).n_id)
-        if self.options["subgraph_type"] != "bidirectional":
+        if self.options["subgraph_type"] != "bidirectional" and self.options["walks"] is None:
             for edge_type in self.graph.edge_index:
                 check_edges(self, batch, edge_type)
         if self.options["subgraph_type"] == "directional":
@@ -64,7 +64,7 @@ class LinkCase(Case):
 
     def _check_sample(self, maker, batch, positions, place):
         sampler, begun = maker.sampler, maker.seeds.at(np.array(positions), seed=maker.sampler.seed, **place)
-        how = {name: getattr(sampler, name) for name in ("replace", "disjoint", "seed", "takes_last", "shared_draws")}
+        how = {name: getattr(sampler, name) for name in ("replace", "disjoint", "seed", "takes_last", "shared_draws", "walks")}
         sample, num_removed = sample_hops(sampler.graph, sampler.fanouts, begun.nodes, times=begun.times, **how, **place), 0
         for node_type, ids in sample.nodes.items():
             assert of_type(batch, node_type).n_id.tolist() == ids.tolist()
@@ -72,13 +72,14 @@ class LinkCase(Case):
         left_out = choose_left_out(sampler.graph, self.seed_type, self.options["exclude_links"])
         for edge_type, edges in sample.edges.items():
             parts = edges.edge_index, edges.row_ptr, edges.positions, edges.num_per_hop
-            for _, is_reversed in (each for each in left_out if each[0] == edge_type):
+            for _, is_reversed in (each for each in left_out if each[0] == edge_type or sampler.walks):
                 links, ends = self.links[:, positions].numpy(), (sample.nodes[edge_type[0]], sample.nodes[edge_type[2]])
                 parts = reference.leave_out(*ends, links[::-1] if is_reversed else links, *parts)
             num_removed += edges.positions.size - parts[2].size
             ours = of_type(batch, edge_type)
             assert ours.edge_index.tolist() == parts[0].tolist()
             assert (ours.row_ptr.tolist(), ours.num_sampled_edges) == (parts[1].tolist(), parts[3])
+            assert sampler.walks is None or ours.edge_weight.tolist() == parts[2].tolist()
         assert of_type(batch, self.seed_type).get("num_excluded_edges") == (num_removed if left_out else None)
 
     def _check_links(self, batch, positions):
@@ -144,6 +145,8 @@ def random_link_case(dice, folder):
     links, chosen, input_ids = random_links(dice, case, edge_type)
     count = links.shape[1]
     options = {name: value for name, value in case.options.items() if name not in OF_NODES}
+    if options["walks"] is not None and {edge_type[0], edge_type[2]} != {case.seed_type}:
+        options["walks"] = None  # which begin at nodes of one type
     options["edge_label_index"] = (
         chosen if is_homogeneous else edge_type if chosen is None else dice.choice([tuple, list])((edge_type, chosen))
     )

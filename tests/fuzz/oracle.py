@@ -9,7 +9,8 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, SamplerOutput
 
-from tests.fuzz.cases import of_type
+from penstock.sample.reference import sample_hops
+from tests.fuzz.cases import HOMOGENEOUS, of_type
 
 
 def check_batch(case, batch, positions):
@@ -81,6 +82,34 @@ def check_induced(case, batch, num_seeds):
         are_distinct = all(ids.unique().numel() == ids.numel() for ids in (sources, targets))
         assert torch.equal(numbers if are_distinct else numbers.unique(), among)
         assert "num_sampled_edges" not in of_type(batch, edge_type)
+
+
+def check_walked(case, maker, batch, positions, place):
+    """The sample is what its definition gives, and every edge comes from a node that a walk can reach; there are no other edges."""
+    sampler, begun = maker.sampler, maker.seeds.at(np.array(positions), seed=maker.sampler.seed, **place)
+    how = {"replace": False, "disjoint": sampler.disjoint, "seed": sampler.seed, "walks": case.options["walks"]}
+    sample = sample_hops(sampler.graph, sampler.fanouts, begun.nodes, **how, **place)
+    ((edge_type, expected),) = sample.edges.items()
+    node_type, edges = edge_type[2], of_type(batch, edge_type)
+    for each, ids in sample.nodes.items():
+        assert of_type(batch, each).n_id.tolist() == ids.tolist()
+        assert of_type(batch, each).num_sampled_nodes == sample.num_nodes_per_hop[each]
+    assert edges.edge_index.tolist() == expected.edge_index.tolist()
+    assert edges.edge_weight.tolist() == expected.positions.tolist()
+    assert (edges.row_ptr.tolist(), edges.num_sampled_edges) == (expected.row_ptr.tolist(), expected.num_per_hop)
+    if edge_type == HOMOGENEOUS:
+        assert {"e_id", *case.graph.rows[HOMOGENEOUS]}.isdisjoint({*batch.keys()} - {"edge_weight"})
+    else:
+        assert batch.edge_types == [edge_type]
+    reaches, walks = torch.eye(case.graph.num_nodes[node_type]), case.options["walks"]
+    for one in walks.path or [HOMOGENEOUS]:
+        source, target = case.graph.edge_index[one]
+        step = torch.zeros(case.graph.num_nodes[one[2]], case.graph.num_nodes[one[0]])
+        step[target, source] = 1
+        reaches = reaches @ step
+    reaches, (source, target) = (reaches > 0).float(), of_type(batch, node_type).n_id[edges.edge_index]
+    reached = sum(torch.linalg.matrix_power(reaches, length) for length in range(1, walks.length + 1))
+    assert (reached[target, source] > 0).all()
 
 
 def check_hops(case, batch, num_seeds):

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 
+import numpy as np
 import pytest
 import torch
 from bench import (
@@ -37,8 +38,14 @@ from bench import (
     slow_lists,
     tables,
     trainers,
+    walks,
     weighted,
 )
+
+from penstock import Walks
+from penstock.records import EDGE, NODE
+from penstock.sample import NeighborSampler
+from tests.graphs import homogeneous_graph
 
 TOY = dict(num_nodes=3000, num_edges=30_000, feature_dim=8, train=0.5)
 
@@ -135,6 +142,37 @@ def test_layer_sampling(toy, monkeypatch):
     counts = result["5,5"]["of_a_batch"]
     assert counts["shared, 1 batch"]["nodes"] < counts["each list"]["nodes"]
     assert all(len(of_name["runs"]) == 1 for of_name in result["accuracy"]["tolokers"]["test"].values())
+
+
+def test_walks(toy, monkeypatch):
+    from penstock.store import generate
+
+    store = generate("communities", toy / "toy", num_nodes=2000, num_edges=20_000, seed=1)
+    monkeypatch.setattr(walks, "ingest", lambda source, folder: store)
+    for name, value in dict(BATCH_SIZE=64, ROUNDS=1, SECONDS=0.05, REAL=("toy",)).items():
+        monkeypatch.setattr(walks, name, value)
+    monkeypatch.setattr(sys, "argv", ["walks", str(toy), str(toy)])
+    walks.main()
+    result = json.loads((toy / "results" / "walks.json").read_text())
+    assert all(hits["random"] < hits["presample"] <= hits["oracle"] for of_graph in result["hits"].values() for hits in of_graph.values())
+    assert all("NumPy" in of_setting["samples, one thread"] for of_setting in result["loading"].values())
+
+
+def test_plain_walks_are_the_same_walks():
+    """What NumPy does beside ours visits as many, as often."""
+    graph = homogeneous_graph(np.random.default_rng(0))
+    setting = [4], Walks(num=10, length=3, end=0.5)
+    plain = walks.PlainWalks(graph, np.arange(500), *setting)
+    sampler = NeighborSampler(graph, setting[0], walks=setting[1])
+    ours, visits = [], []
+    for batch in range(20):
+        edges = sampler.sample({NODE: np.arange(500)}, epoch=0, batch=batch, workspace=sampler.workspace()).edges[EDGE]
+        _, _, counts = plain.neighborhoods(np.arange(500), 4)
+        ours.append(np.append(np.bincount(edges.positions, minlength=31), edges.positions.sum()))
+        visits.append(np.append(np.bincount(counts, minlength=31), counts.sum()))
+    ours, visits = np.array(ours), np.array(visits)
+    spread = np.hypot(ours.std(axis=0), visits.std(axis=0)) / np.sqrt(20)
+    assert (np.abs(ours.mean(axis=0) - visits.mean(axis=0)) <= 5 * spread + 0.5).all()
 
 
 def test_beyond_memory(toy, monkeypatch):

@@ -6,5 +6,6 @@ from penstock.feed.link_loader import LinkNeighborLoader
 from penstock.feed.neighbor_loader import NeighborLoader
 from penstock.feed.padding import Padding
 from penstock.feed.recorded import RecordedStep
+from penstock.sample.walks import Walks
 
-__all__ = ["Layer", "LinkNeighborLoader", "NeighborLoader", "Padding", "RecordedStep", "TypedLayer", "digest", "layers"]
+__all__ = ["Layer", "LinkNeighborLoader", "NeighborLoader", "Padding", "RecordedStep", "TypedLayer", "Walks", "digest", "layers"]

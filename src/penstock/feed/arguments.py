@@ -22,7 +22,7 @@ from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
 from penstock.order.by_name import NEAR, SPLIT
 from penstock.order.split import SplitOrder
 from penstock.records import EdgeType
-from penstock.sample.neighbor import check_ids
+from penstock.sample.neighbor import NeighborSampler, check_ids
 from penstock.sample.seeds import NodeSeeds, SeedSet
 from penstock.sample.times import Timestamps, as_moments
 
@@ -86,6 +86,19 @@ def check_shared_draws(shared_draws: bool | int) -> int:
     if not isinstance(shared_draws, (bool, int, np.integer)) or shared_draws < 0:
         raise UsageError(f"{argument('shared_draws')} is True, False or a number of batches in a row, got {shared_draws!r}")
     return int(shared_draws)
+
+
+def check_walked(sampler: NeighborSampler, seeds: SeedSet, subgraph_type: SubgraphType, others: Mapping[str, Any]) -> None:
+    """Refuse what does not go with walks above the sampler."""
+    assert sampler.walks is not None
+    if subgraph_type == SubgraphType.bidirectional or others.get("transform_output") is not None:
+        raise NotSupportedError(
+            "walks make edges with weights, which PyG's SamplerOutput has no place for: take subgraph_type='directional', and no "
+            "transform_sampler_output"
+        )
+    node_type = sampler.walks.edge_type[2]
+    if set(seeds.node_types) != {node_type}:
+        raise UsageError(f"walks begin at nodes of type '{node_type}', and seeds are of {', '.join(seeds.node_types)}: see Walks.path")
 
 
 def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) -> NodeSeeds:

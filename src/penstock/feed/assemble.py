@@ -160,7 +160,7 @@ class Assembler:
 
     def assemble(self, subgraph: Subgraph, rows: Gathered, seeds: SeedSet, begun: Begun) -> Data | HeteroData:
         """Put a batch together."""
-        batch = self._source.new_batch()
+        batch, edge_types = self._source.new_batch(), list(self._source.graph.adjacency)
         for key, name, value in rows:
             self._store(batch, key)[name] = value
         if isinstance(self._source, RemoteInput):
@@ -168,7 +168,11 @@ class Assembler:
         for node_type in self._source.graph.num_nodes:
             nodes = subgraph.nodes.get(node_type)
             self._set_nodes(self._store(batch, node_type), node_type, nodes, subgraph)
-        for edge_type in self._source.graph.adjacency:
+        if any(edges.weights is not None for edges in subgraph.edges.values()):  # a batch has the edges of walks only
+            for edge_type in batch.edge_types if isinstance(batch, HeteroData) else ():
+                del batch[edge_type]  # pyright: ignore[reportArgumentType] (PyG takes types of nodes and of edges)
+            edge_types = list(subgraph.edges)
+        for edge_type in edge_types:
             edges = subgraph.edges.get(edge_type)
             if edges is None:
                 nothing = torch.empty(0, dtype=torch.int64, device="cpu")
@@ -200,6 +204,8 @@ class Assembler:
         if "e_id" not in store:
             store.e_id = edges.edge_ids
         store.num_sampled_edges = edges.num_per_hop
+        if edges.weights is not None:
+            store.edge_weight = edges.weights
         store._orig_edge_index = edges.original
         if subgraph.hops and edges.edge_ids is not None:
             store.pad_edge_mask = edges.edge_ids >= 0

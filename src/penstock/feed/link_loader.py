@@ -22,6 +22,7 @@ from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import EdgeType
+from penstock.sample.walks import Walks
 
 
 class LinkNeighborLoader(Loader):
@@ -84,6 +85,7 @@ class LinkNeighborLoader(Loader):
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
         non_stop: bool | int = False,
+        walks: Walks | None = None,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
@@ -123,6 +125,7 @@ class LinkNeighborLoader(Loader):
             pad=pad,
             shared_draws=shared_draws,
             non_stop=non_stop,
+            walks=walks,
             **kwargs,
         )
 

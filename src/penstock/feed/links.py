@@ -292,6 +292,7 @@ class LinkSeeds:
         if self.left_out:
             links: dict[EdgeType, list[np.ndarray]] = {}
             for edge_type, is_reversed in self.left_out:
+                edge_type = edge_type if edge_type in sample.edges else next(iter(sample.edges))  # walks make edges of one type
                 links.setdefault(edge_type, []).append(begun.links[::-1] if is_reversed else begun.links)
             begun.notes[EXCLUDED_EDGES] = sum(_leave_out(sample, e, np.concatenate(each, axis=1)) for e, each in links.items())
 

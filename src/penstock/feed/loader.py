@@ -49,6 +49,7 @@ from penstock.gather import Seat, TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder
 from penstock.plan import Plan, make_plan
 from penstock.sample.times import time_bytes
+from penstock.sample.walks import Walks
 from penstock.sample.weights import weight_bytes
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
 from penstock.threads import Threads
@@ -95,6 +96,7 @@ class Loader:
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
         non_stop: bool | int = False,
+        walks: Walks | None = None,
         **kwargs: Any,
     ) -> None:
         refuse_sampler(neighbor_sampler)
@@ -128,6 +130,7 @@ class Loader:
             time_attr=time_attr,
             takes_last=check_strategy(temporal_strategy) == "last",
             shared_draws=check_shared_draws(shared_draws),
+            walks=walks,
             seed=self.seed,
             transform_output=transform_sampler_output,
             transform=transform if self._is_transformed_by_threads else None,

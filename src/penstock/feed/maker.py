@@ -27,7 +27,7 @@ from penstock.feed.padding import Padding, count_added, padded
 from penstock.feed.stages import StageClock, located
 from penstock.feed.state import describe_graph, fingerprint
 from penstock.feed.stats import BatchStats
-from penstock.feed.subgraph import Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg
+from penstock.feed.subgraph import Subgraph, as_numpy, number_edges, subgraph_of, subgraph_on_device, through_pyg, weigh_edges
 from penstock.kernels.edges.cpu import are_distinct
 from penstock.order import Order
 from penstock.records import NodeType
@@ -183,16 +183,18 @@ class BatchMaker:
         """Make a sample smaller, to be held until its turn comes. One of a device stays there as it is."""
         if sampled.subgraph.is_on_device:
             return HeldSample(sampled, sampled.subgraph)
-        smaller = hold(sampled.subgraph, self.sampler.graph, self.held_pool.empty)
+        smaller = hold(sampled.subgraph, self.sampler.sampled, self.held_pool.empty)
         return HeldSample(replace(sampled, subgraph=Subgraph({}, {}, None, None)), smaller)
 
     def release(self, held: HeldSample) -> Sampled:
         """Make a held sample whole again."""
-        return replace(held.sampled, subgraph=release(held.subgraph, self.sampler.graph, self.pool.empty))
+        return replace(held.sampled, subgraph=release(held.subgraph, self.sampler.sampled, self.pool.empty))
 
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
         """Begin to read the rows that live in tiers: batches in order."""
         sampled.clock.enter("gather")
+        if self.sampler.walks is not None:
+            weigh_edges(sampled.subgraph, self.pool.empty)
         if self.padding is not None and sampled.whole is None:
             sampled.padding_step, sampled.subgraph.hops = self.padding.fit(sampled.subgraph)
         sampled.loan = Loan(self.pool)
@@ -267,6 +269,7 @@ class BatchMaker:
             "order": self.order.name if seed == sampler.seed else f"{self.order.name}, seed {seed}",
             "seed": sampler.seed,
             **({"shared_draws": sampler.shared_draws} if sampler.shared_draws else {}),
+            **({} if sampler.walks is None else {"walks": sampler.walks.describe()}),
             **({} if self.padding is None else {"padding": self.padding.describe()}),
         }
 
@@ -324,5 +327,5 @@ class BatchMaker:
                 transform=self.transform_output,
                 metadata=begun.metadata,
             )
-        number_edges(subgraph, self.sampler.graph, self.pool.empty)
+        number_edges(subgraph, self.sampler.sampled, self.pool.empty)
         return subgraph

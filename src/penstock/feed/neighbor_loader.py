@@ -19,6 +19,7 @@ from penstock.feed.padding import Padding
 from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
+from penstock.sample.walks import Walks
 
 
 class NeighborLoader(Loader):
@@ -68,6 +69,8 @@ class NeighborLoader(Loader):
         non_stop: True: threads begin the next epoch while this one ends, so that none begins with nothing made; 20: so for the first 20
             epochs, and nothing is made in vain after them. Where features are changed or exchanged between epochs, or the next pass begins
             elsewhere, what was made is dropped.
+        walks: neighbours are the nodes that random walks visit most, as in PinSAGE: `penstock.Walks(num=10, length=2)`. Edges then are not
+            those of the graph: no `e_id` and no edge fields, but `edge_weight`, how often the source was visited.
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -110,6 +113,7 @@ class NeighborLoader(Loader):
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
         non_stop: bool | int = False,
+        walks: Walks | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -142,6 +146,7 @@ class NeighborLoader(Loader):
             pad=pad,
             shared_draws=shared_draws,
             non_stop=non_stop,
+            walks=walks,
             **kwargs,
         )
 

@@ -107,6 +107,8 @@ def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
         raise UsageError(f"pad must be True, or sizes (the `padding` of another loader), got {type(pad).__name__}")
     if maker.subgraph_type != SubgraphType.directional or maker.transform_output is not None:
         raise UsageError("pad fills up samples hop by hop: take subgraph_type='directional', and no transform_sampler_output")
+    if maker.sampler.walks is not None:
+        raise NotSupportedError("pad fills up edges that have numbers, and those that walks make have weights: leave out pad, or walks")
     if isinstance(maker.source, RemoteInput):
         raise NotSupportedError("pad with a FeatureStore is not supported: its rows come as it gives them; load from the data, or a store")
     if taken := {field.name for fields in maker.source.fields() for field in fields}.intersection(MASKS):

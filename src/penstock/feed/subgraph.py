@@ -32,6 +32,7 @@ class SubgraphEdges:
         edge_ids: int64[num_edges], the user's numbers, or None likewise; set by `number_edges`.
         num_per_hop: edges of each hop, or None.
         original: int64[2, num_edges], the edges before they were made bidirectional, on request.
+        weights: float32[num_edges], how often walks visited the source; None of sampled edges.
     """
 
     edge_index: torch.Tensor
@@ -40,6 +41,7 @@ class SubgraphEdges:
     edge_ids: torch.Tensor | None
     num_per_hop: list[int] | None
     original: torch.Tensor | None = None
+    weights: torch.Tensor | None = None
 
 
 Metadata = tuple[Any, ...]
@@ -110,6 +112,15 @@ def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
         numbers[:] = edges.positions.numpy()
         edge_kernels.translate(table, numbers)
         edges.edge_ids = torch.from_numpy(numbers)
+
+
+def weigh_edges(subgraph: Subgraph, allocate: Allocator) -> None:
+    """Of walks: what samples have in the place of positions are numbers of visits. In NumPy: torch would wake its threads for it."""
+    for edges in subgraph.edges.values():
+        if edges.positions is not None:
+            weights = allocate(edges.positions.numel(), np.float32)
+            weights[:] = edges.positions.numpy()
+            edges.weights, edges.positions, edges.edge_ids = torch.from_numpy(weights), None, None
 
 
 def through_pyg(

@@ -23,12 +23,14 @@ from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, 
 from penstock.sample.draws import Draw, Frontier, check_counts, draw_positions
 from penstock.sample.fanouts import check_fanouts
 from penstock.sample.shared import PIECE, check_shared, pieces
+from penstock.sample.walks import Walks, check_walks, sample_walks, sampled_graph
 from penstock.sample.workspace import Growing, Workspace
 
 
 class NeighborSampler:
     """k-hop neighbour sampling: uniform, or by weight over the edge types that have weights (see `penstock.sample.weights`), or among the
-    edges that are not later than the seed (see `penstock.sample.times`), or lists taking the same ones (see `penstock.sample.shared`).
+    edges that are not later than the seed (see `penstock.sample.times`), or lists taking the same ones (see `penstock.sample.shared`); or
+    by random walks (see `penstock.sample.walks`).
 
     Args:
         graph: what to sample from.
@@ -38,6 +40,7 @@ class NeighborSampler:
         induced: return all edges among the sampled nodes in place of the sampled edges.
         takes_last: where edges have times, take the latest of those that are not later than the seed, in place of any.
         shared_draws: so many batches, one after the other, draw by numbers that all lists of a hop share; 0: each list draws for itself.
+        walks: neighbours are the nodes that walks visit most; None: they are drawn of lists.
         seed: of all randomness, in [0, 2**64).
     """
 
@@ -51,6 +54,7 @@ class NeighborSampler:
         induced: bool = False,
         takes_last: bool = False,
         shared_draws: int = 0,
+        walks: Walks | None = None,
         seed: int = 0,
     ) -> None:
         self.is_temporal = any(csc.timed is not None for csc in graph.adjacency.values())
@@ -62,8 +66,10 @@ class NeighborSampler:
             raise NotSupportedError("sampling by time and by weight at once is not supported (nor by PyG): leave out one of them")
         if shared_draws:
             check_shared(graph, replace=replace, disjoint=disjoint)
+        how = {"replace": replace, "induced": induced, "shared_draws": shared_draws}
+        self.walks = None if walks is None else check_walks(graph, walks, **how)
         self.graph, self.takes_last, self.shared_draws = graph, takes_last, shared_draws
-        self.fanouts = check_fanouts(graph, num_neighbors)
+        self.fanouts = check_fanouts(self.sampled, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
 
@@ -72,6 +78,11 @@ class NeighborSampler:
         moved = copy.copy(self)
         moved.graph = graph
         return moved
+
+    @property
+    def sampled(self) -> Graph:
+        """What samples are of: their edge types, and how many edges there are of each. Those that walks make are of no list."""
+        return self.graph if self.walks is None else sampled_graph(self.graph, self.walks)
 
     def workspace(self) -> Workspace:
         """Make the scratch memory of one more thread."""
@@ -111,7 +122,7 @@ class NeighborSampler:
         for seed_type, ids in seeds.items():
             check_ids(self.graph, seed_type, ids)
         moments = None if times is None else np.concatenate([times[t] for t in seeds])
-        key = rng.derive_key(self.seed, epoch, rng.SHARED if self.shared_draws else rng.SAMPLE)
+        key = rng.derive_key(self.seed, epoch, rng.WALK if self.walks else rng.SHARED if self.shared_draws else rng.SAMPLE)
         run = _Run(self, seeds, moments, key, batch, workspace, allocate)
         try:
             for hop in range(self.num_hops):
@@ -141,12 +152,12 @@ class _Run:
     def __init__(self, sampler: NeighborSampler, seeds, times, key, batch, workspace: Workspace, allocate: Allocator) -> None:
         self.sampler, self.graph, self._times = sampler, sampler.graph, times
         self.key, self.batch, self.workspace = key, batch, workspace
-        hints = workspace.hints
+        hints, of_samples = workspace.hints, sampler.sampled
         self.nodes = {t: Growing(t, np.int64, allocate, hints) for t in self.graph.num_nodes}
-        self.rows = {e: Growing((e, "row"), np.int64, allocate, hints) for e in self.graph.adjacency}
-        self.positions = {e: Growing((e, "position"), np.int64, allocate, hints) for e in self.graph.adjacency}
-        self.row_ptr = {e: Growing((e, "row_ptr"), np.int64, allocate, hints) for e in self.graph.adjacency}
-        self.edges_per_hop: dict[EdgeType, list[int]] = {e: [] for e in self.graph.adjacency}
+        self.rows = {e: Growing((e, "row"), np.int64, allocate, hints) for e in of_samples.adjacency}
+        self.positions = {e: Growing((e, "position"), np.int64, allocate, hints) for e in of_samples.adjacency}
+        self.row_ptr = {e: Growing((e, "row_ptr"), np.int64, allocate, hints) for e in of_samples.adjacency}
+        self.edges_per_hop: dict[EdgeType, list[int]] = {e: [] for e in of_samples.adjacency}
         for row_ptr in self.row_ptr.values():
             row_ptr.room(1)[0] = 0
             row_ptr.size = 1
@@ -170,7 +181,7 @@ class _Run:
     def expand(self, hop: int) -> None:
         """Take one hop, over every edge type."""
         end = {t: known.size for t, known in self.nodes.items()}
-        for number, (edge_type, csc) in enumerate(self.graph.adjacency.items()):
+        for number, (edge_type, csc) in enumerate(self.sampler.sampled.adjacency.items()):
             dst = edge_type[2]
             frontier = self.nodes[dst].values[self._begin[dst] : end[dst]]
             copies = self._copies.get(dst) if hop == 0 else None
@@ -202,6 +213,9 @@ class _Run:
     def _draw(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
         """Draw neighbours of a frontier. Returns (scratch with their ids, how many); fills row offsets and positions."""
         sampler, num_src, (hop, number, copies) = self.sampler, self.graph.num_nodes[edge_type[0]], place
+        if sampler.walks is not None:
+            where = self.key, self.batch, hop
+            return sample_walks(self.graph, sampler.walks, frontier, copies, fanout, where, self.workspace, offsets, make_room)
         if sampler.shared_draws and fanout > 0:
             return self._draw_shared(edge_type, csc, frontier, fanout, hop, offsets, make_room)
         lists = Frontier(frontier, copies, None if csc.timed is None else self._times[copies])
@@ -257,7 +271,7 @@ class _Run:
     def finish(self) -> Sample:
         """Put the result together."""
         edges = {}
-        for edge_type, csc in self.graph.adjacency.items():
+        for edge_type, csc in self.sampler.sampled.adjacency.items():
             if self.sampler.induced:
                 edges[edge_type] = self._induce(edge_type, csc)
                 continue

@@ -12,20 +12,26 @@ from functools import partial
 import numpy as np
 
 from penstock import rng
+from penstock.kernels.random_walks import reference as walking
 from penstock.kernels.relabel import reference as relabel
 from penstock.kernels.sample_neighbors import reference as draw
 from penstock.kernels.sample_shared import reference as shared
 from penstock.kernels.sample_weighted import reference as weighted
 from penstock.kernels.time_windows import reference as time_windows
 from penstock.records import Graph, NodeType, Sample, SampledEdges
+from penstock.sample.walks import sampled_graph
 
 
 def sample_hops(
     graph: Graph, fanouts, seeds: Mapping[NodeType, np.ndarray], *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False,
-    shared_draws=0,
+    shared_draws=0, walks=None,
 ) -> Sample:  # fmt: skip
     """Sample the neighbourhood of `seeds`; arguments as in `penstock.sample.neighbor.NeighborSampler`, fanouts one list per edge type."""
-    key = rng.derive_key(seed, epoch, rng.SHARED if shared_draws else rng.SAMPLE)
+    key = rng.derive_key(seed, epoch, rng.WALK if walks else rng.SHARED if shared_draws else rng.SAMPLE)
+    if walks is not None:
+        walks = walks.along(graph)
+        path = [(graph.adjacency[each].indptr, graph.adjacency[each].indices) for each in walks.path]
+        graph = sampled_graph(graph, walks)
     nodes = {node_type: [] for node_type in graph.num_nodes}  # global ids, or (tree, global id) packed when disjoint
     tables = {node_type: {} for node_type in graph.num_nodes}
     begin = dict.fromkeys(graph.num_nodes, 0)
@@ -70,9 +76,11 @@ def sample_hops(
             if shared_draws:
                 sample_neighbors = shared.sample_neighbors
                 how = {"batch": batch // shared_draws, "source": graph.first_from(src)}
-            ptr, taken, neighbors = sample_neighbors(
-                csc.indptr, indices, nodes=frontier % span[dst], fanout=fanout, key=key, hop=hop, **how
-            )
+            lists = csc.indptr, indices
+            if walks is not None:
+                sample_neighbors, lists = walking.sample_neighbors, (path,)
+                how = {"num": walks.num, "length": walks.length, "end": walks.of_all, "batch": batch, "copies": copies_now}
+            ptr, taken, neighbors = sample_neighbors(*lists, nodes=frontier % span[dst], fanout=fanout, key=key, hop=hop, **how)
             counts = np.diff(ptr)
             found = neighbors + (np.repeat(trees, counts) * span[src] if disjoint else 0)
             rows[edge_type].append(relabel.relabel(found, tables[src], nodes[src]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.kernels.random_walks import cpu as walk
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_shared import cpu as shared
 from penstock.kernels.sample_weighted import cpu as weighted
@@ -101,11 +102,12 @@ class Workspace(Scratch):
         self.hints: dict[object, int] = {}
         self._plain = {e: np.empty(0, np.uint64) for e in graph.adjacency}
         self._shared: tuple[np.ndarray, ...] = ()
+        self._walks: tuple[np.ndarray, ...] = ()
 
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        shared = sum(array.nbytes for array in (*self._plain.values(), *self._shared))
+        shared = sum(array.nbytes for array in (*self._plain.values(), *self._shared, *self._walks))
         return super().num_bytes + shared + sum(table.num_bytes for table in self.tables.values())
 
     def shared_scratch(self, edge_type: EdgeType, num_dst: int, longest: int) -> tuple[np.ndarray, ...]:
@@ -117,3 +119,17 @@ class Workspace(Scratch):
             ids, repeats, numbers = (np.empty(size, dtype) for dtype in (np.uint64, np.uint32, np.uint64))
             self._shared = ids, repeats, np.zeros(shared.table_size(size), np.int32), numbers
         return self._plain[edge_type], *self._shared
+
+    def walk_scratch(self, num_walks: int, num: int, length: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+        """Return scratch for so many walks of a length, and for counting the visits of `num` that begin at a node."""
+        visits, most = num_walks * length, num * length
+        if not self._walks or self._walks[0].size < num_walks:
+            of_walks = (np.empty(size, np.int64) for size in (num_walks, num_walks, num_walks, visits))
+            of_counts = (
+                np.empty(walk.table_size(most), np.int32),
+                *(np.empty(most, np.int64) for _ in range(2)),
+                np.zeros(most + 1, np.int64),
+            )
+            self._walks = *of_walks, *of_counts
+        *of_walks, visited = self._walks[:4]
+        return (*of_walks, visited[:visits]), self._walks[4:]

@@ -70,7 +70,7 @@ def receiving(maker: BatchMaker, receive: Receive) -> BatchMaker:
 
 def read_sample(client: Client, taken: Taken, maker: BatchMaker, allocate: Allocator) -> Sample:
     """The sample of a batch that was handed out."""
-    graph, disjoint = maker.sampler.graph, maker.sampler.disjoint
+    graph, disjoint = maker.sampler.sampled, maker.sampler.disjoint
     return client.read(taken, lambda buffer: unpack(buffer, graph, disjoint=disjoint, allocate=allocate))
 
 

@@ -22,6 +22,7 @@ from penstock.feed.subgraph import subgraph_of
 from penstock.gather.hops import size_of
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample.shared import PIECE
+from penstock.sample.walks import MOST_WALKS
 from penstock.store.progress import told
 
 MAX_BATCHES = 64
@@ -87,7 +88,7 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
                 _count(ids, profile.row_visits[t])
                 chosen[t].append(ids[_is_chosen(ids)])
         for e, visits in profile.list_visits.items():
-            _count(np.unique(lists_read(sample, e)), visits)
+            _count(np.unique(lists_read(sampler, sample, e)), visits)
         profile.num_batches += 1
     for t, trace in chosen.items():
         known, numbers = np.unique(np.concatenate(trace), return_inverse=True)
@@ -99,15 +100,15 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
 
 
 def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
-    graph = maker.sampler.graph
+    graph = maker.sampler.sampled
     subgraph = subgraph_of(sample)
     numbered = sum(one.positions.nbytes for e, one in sample.edges.items() if graph.adjacency[e].edge_ids is not None)
     whole = sample.num_bytes + numbered
     held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
-    whole_lists = PIECE if maker.sampler.shared_draws else 0
-    profile.num_edges = max(profile.num_edges, whole_lists, sum(one.positions.size for one in sample.edges.values()))
+    at_once = PIECE if maker.sampler.shared_draws else 0 if maker.sampler.walks is None else MOST_WALKS
+    profile.num_edges = max(profile.num_edges, at_once, sum(one.positions.size for one in sample.edges.values()))
     hops = {} if maker.padding is None else maker.padding.fit(sample)[1]
     for t, ids in sample.nodes.items():
         profile.num_nodes[t] = max(profile.num_nodes.get(t, 0), size_of(hops.get(t), ids.size))

@@ -71,7 +71,7 @@ def _list_slope(
     """Seconds per hit of each list of one edge type: the samples drawn again, with random lists of it on the device."""
     line, csc = Line(), apart.graph.adjacency[edge_type]
     lines = lines_per_read(apart, edge_type)
-    reads = [lists_read(sample, edge_type) for sample in samples]
+    reads = [lists_read(apart, sample, edge_type) for sample in samples]
     asked = np.unique(np.concatenate(reads))  # others need not be placed: that takes longer than all else
     for share in SHARES:
         is_missed = random.random(csc.num_dst) < share

@@ -14,7 +14,7 @@ import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
-from penstock.feed.arguments import Choose, as_fanouts, choose_order
+from penstock.feed.arguments import Choose, as_fanouts, check_walked, choose_order
 from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.fields import states_of
@@ -31,6 +31,7 @@ from penstock.plan import Plan
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.times import check_times
+from penstock.sample.walks import Walks
 from penstock.store.process_memory import give_back_freed_memory
 
 
@@ -49,6 +50,7 @@ def make_maker(
     time_attr: str | None,
     takes_last: bool,
     shared_draws: int,
+    walks: Walks | None,
     seed: int,
     **others: Any,
 ) -> BatchMaker:
@@ -69,8 +71,11 @@ def make_maker(
         induced=subgraph_type == SubgraphType.induced,
         takes_last=takes_last,
         shared_draws=shared_draws,
+        walks=walks,
         seed=seed,
     )
+    if walks is not None:
+        check_walked(sampler, seeds, subgraph_type, others)
     return BatchMaker(
         source=source,
         seeds=seeds,

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples
+from penstock.cache.presample import distinct_nodes, draw_apart, iterate_samples, lists_read
 from penstock.cache.workload import Workload
 from penstock.gather import TieredTable
 from penstock.records import EdgeType, Sample
+from penstock.sample import NeighborSampler
 from penstock.store.tiers import Tier
 
 NUM_BATCHES = 4
@@ -71,19 +72,26 @@ def measure_slopes(
     samples = iterate_samples(replace(workload, sampler=apart), epochs=[0])
     for _, sample in zip(range(num_batches), samples, strict=False):
         for edge_type, bottom in bottoms.items():
-            _time_lists(of_lists[edge_type], bottom, sample, edge_type, random)
+            _time_lists(of_lists[edge_type], bottom, *_read(apart, sample, edge_type), random)
         nodes = distinct_nodes(apart, sample)
         for node_type, table in tables.items():
             time_rows(of_rows[node_type], table, nodes[node_type], random)
     return {e: line.slope() for e, line in of_lists.items()}, {t: line.slope() for t, line in of_rows.items()}
 
 
-def _time_lists(line: Line, bottom: Tier, sample: Sample, edge_type: EdgeType, random: np.random.Generator) -> None:
-    edges = sample.edges[edge_type]
-    num_read = np.diff(edges.row_ptr)
+def _read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) -> tuple[np.ndarray, np.ndarray]:
+    """(positions that a sample reads, list after list; how many of each list); of walks, a neighbour of each list that they came by."""
+    if sampler.walks is None:
+        return sample.edges[edge_type].positions, np.diff(sample.edges[edge_type].row_ptr)
+    csc, nodes = sampler.graph.adjacency[edge_type], lists_read(sampler, sample, edge_type)
+    nodes = nodes[csc.degrees(nodes) > 0]
+    return csc.indptr[nodes], np.ones(nodes.size, np.int64)
+
+
+def _time_lists(line: Line, bottom: Tier, all_positions: np.ndarray, num_read: np.ndarray, random: np.random.Generator) -> None:
     for share in SHARES:
         is_missed = (random.random(num_read.size) < share) & (num_read > 0)
-        positions = edges.positions[np.repeat(is_missed, num_read)]
+        positions = all_positions[np.repeat(is_missed, num_read)]
         out = np.empty(positions.size * bottom.row_bytes[0], np.uint8)
         places = np.arange(positions.size)
         line.add(int(is_missed.sum()), lambda read=(positions, [out], places): bottom.submit(*read).wait())

@@ -74,7 +74,7 @@ class SampleMaker:
     """
 
     def __init__(self, batches: SampledBatches, device: str | None) -> None:
-        self._batches, self._on_device, self.graph = batches, None, batches.sampler.graph
+        self._batches, self._on_device, self.graph = batches, None, batches.sampler.sampled
         if device is not None and device != "cpu":
             from penstock.kernels._triton import tensor_device
             from penstock.sample.device_graph import device_sampler

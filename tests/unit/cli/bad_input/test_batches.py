@@ -301,6 +301,39 @@ def test_epochs_without_a_stop():
     assert "a sampler says what is in it" in load(non_stop=True, sampler=[1, 2])
 
 
+def test_walks():
+    walks, data, typed = penstock.Walks(num=4, length=2), data_with_weights(), typed_data()
+    data.age = torch.arange(400)
+
+    def load(error=UsageError, data=data, **options):
+        return refused(error, NeighborLoader, data, [2], **({"walks": walks} | options))
+
+    for settings in ({"num": 0, "length": 2}, {"num": 2, "length": 1.5}):
+        assert "must be a whole number from 1" in refused(UsageError, penstock.Walks, **settings)
+    assert "got 1" in refused(UsageError, penstock.Walks, num=2, length=2, end=1)
+    assert "at most 1,048,576" in refused(UsageError, penstock.Walks, num=1 << 20, length=2)
+    assert "got int" in load(walks=4)
+    assert "leave out replace=True" in load(replace=True)
+    assert "leave out shared_draws" in load(shared_draws=True)
+    assert "directional" in load(subgraph_type="induced")
+    assert "SamplerOutput" in load(NotSupportedError, subgraph_type="bidirectional")
+    assert "SamplerOutput" in load(NotSupportedError, transform_sampler_output=lambda output: output)
+    assert "leave out weight_attr" in load(NotSupportedError, weight_attr="edge_weight")
+    assert "leave out weight_attr" in load(NotSupportedError, time_attr="age")
+    assert "leave out pad" in load(NotSupportedError, pad=True)
+    assert "walks take the policy presample" in load(NotSupportedError, plan=penstock.Plan(policy="inclusion", cache="10%"))
+    by, writes, prints = ("paper", "by", "author"), ("author", "writes", "paper"), ("venue", "prints", "paper")
+    assert "need a path" in load(data=typed, input_nodes="paper")
+    for path, said_of in (
+        ([], "it is empty"),
+        ([("a", "b", "c")], "is no"),
+        ([writes, prints], "stand at 'author'"),
+        ([prints], "'venue'"),
+    ):
+        assert said_of in load(data=typed, input_nodes="paper", walks=penstock.Walks(num=4, length=2, path=path))
+    assert "seeds are of author" in load(data=typed, input_nodes="author", walks=penstock.Walks(num=4, length=2, path=[writes, by]))
+
+
 def test_times(tmp_path, monkeypatch):
     data = make_data()
     num_edges = data.edge_index.shape[1]

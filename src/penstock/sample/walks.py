@@ -1,0 +1,185 @@
+"""Neighbourhoods by random walks: whom short walks from a node visit most, with the numbers of visits.
+
+In: nodes, and lists of in-neighbours. Out: of each node, up to `fanout` nodes that its walks visited most, and how often. Invariant: a walk
+is a pure function of seed, epoch, batch, hop, its start and its number. All walks take a step together, one draw from each list where one
+stands, so lists may be wherever a sampler reads them.
+Source: PinSAGE, Ying et al., KDD 2018; as DGL's `RandomWalkNeighborSampler` counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from penstock import rng
+from penstock.errors import NotSupportedError, UsageError, argument, damaged_list, damaged_neighbor
+from penstock.kernels.random_walks import cpu
+from penstock.kernels.random_walks.reference import NOBODY
+from penstock.records import CSC, EDGE, EdgeType, Graph
+from penstock.sample.workspace import Workspace
+
+MOST_WALKS = 1 << 18
+"""Walks that take their steps together, one node's at least: as many neighbours are read at once where lists are elsewhere."""
+
+MAX_STEPS = rng.MAX_DRAWS // 2
+"""Of all walks of a node together: a block of random words each."""
+
+WALKED = "walks"
+"""Relation of the edges that walks make in a typed graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walks:
+    """Random walks that find the neighbourhood of a node: in each hop, `num_neighbors` of it are the nodes that its walks visit most.
+
+    Attributes:
+        num: walks from each node.
+        length: steps of a walk at the most, each to a random in-neighbour; or, with a path, how often it goes along that.
+        end: probability that a walk is over after a step (after the path), in [0, 1). DGL's `termination_prob`.
+        path: edge types, for typed graphs: the first ends in the type that walks begin at, each other in the type that the one before comes
+            from, the last comes from the type that walks begin at. Visits of that type count.
+    Raises:
+        UsageError: numbers that are none of these.
+    """
+
+    num: int
+    length: int
+    end: float = 0.5
+    path: Sequence[EdgeType] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num", "length"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+                raise UsageError(f"Walks: {name} must be a whole number from 1, got {value!r}")
+        if not isinstance(self.end, (int, float)) or not 0 <= self.end < 1:
+            raise UsageError(f"Walks: end is the probability that a walk is over after a step, in [0, 1); got {self.end!r}")
+        if (num_steps := self.num * self.length * len(self.path or (EDGE,))) > MAX_STEPS:
+            raise UsageError(f"Walks: {num_steps:,} steps from each node are too many, at most {MAX_STEPS:,}: take fewer or shorter walks")
+
+    def along(self, graph: Graph) -> Walks:
+        """The same walks with their path, checked against a graph."""
+        path = self.path
+        if path is None:
+            if not graph.is_homogeneous:
+                raise UsageError(
+                    "walks in a typed graph need a path of edge types that leads back to where it began, for instance Walks(..., "
+                    "path=[('user', 'rates', 'item'), ('item', 'rev_rates', 'user')]) from items over users to items"
+                )
+            path = [EDGE]
+        path = [tuple(edge_type) for edge_type in path]
+        unknown = [edge_type for edge_type in path if edge_type not in graph.adjacency]
+        if not path or unknown:
+            what = f"{unknown[0]} is not an edge type of this graph" if unknown else "it is empty"
+            raise UsageError(f"the path of walks: {what}; the edge types are {list(graph.adjacency)}")
+        for one, after in zip(path, [*path[1:], path[0]], strict=True):
+            if one[0] != after[2]:
+                raise UsageError(
+                    f"the path of walks: after {one} they stand at '{one[0]}', and {after} ends in '{after[2]}': each edge type ends where "
+                    "the one before comes from, and the first where the last comes from"
+                )
+        return replace(self, path=tuple(path))
+
+    @property
+    def edge_type(self) -> EdgeType:
+        """Of the edges that walks make, from who was visited to where they began; of walks that know their path."""
+        assert self.path
+        node_type = self.path[0][2]
+        return EDGE if self.path[0] == EDGE else (node_type, WALKED, node_type)
+
+    @property
+    def of_all(self) -> int:
+        """Of 2**32 walks, so many end when they might."""
+        return math.floor(self.end * (1 << 32))
+
+    def describe(self) -> str:
+        """In one line, for states."""
+        path = "" if self.path is None else " along " + ", ".join("/".join(edge_type) for edge_type in self.path)
+        return f"{self.num} of length {self.length}, end {self.end}{path}"
+
+
+def check_walks(graph: Graph, walks: Walks, *, replace: bool, induced: bool, shared_draws: int) -> Walks:
+    """Refuse what does not go with walks; return them with their path."""
+    name = argument("walks")
+    if not isinstance(walks, Walks):
+        raise UsageError(f"{name} must be a penstock.Walks, got {type(walks).__name__}")
+    if replace or shared_draws:
+        what = "replace=True" if replace else argument("shared_draws")
+        raise UsageError(f"{name} choose the nodes that they visit most, so nothing is drawn of lists: leave out {what}")
+    if induced:
+        raise UsageError(f"{name} make edges of their own: take subgraph_type='directional'")
+    if any(csc.timed is not None or csc.sums is not None for csc in graph.adjacency.values()):
+        raise NotSupportedError(f"{name} go to any neighbour, at any time, with the same probability: leave out weight_attr and time_attr")
+    return walks.along(graph)
+
+
+def sampled_graph(graph: Graph, walks: Walks) -> Graph:
+    """What samples of walks are of: the nodes of the graph, and edges of one type, which have no numbers."""
+    assert walks.path
+    return replace(graph, adjacency={walks.edge_type: graph.adjacency[walks.path[0]]}).without_edge_numbers()
+
+
+def sample_walks(
+    graph: Graph, walks: Walks, starts: np.ndarray, copies: np.ndarray | None, fanout: int, place: tuple, workspace: Workspace,
+    offsets: np.ndarray, make_room: Callable[[int], np.ndarray],
+) -> tuple[np.ndarray, int]:  # fmt: skip
+    """Find the neighbourhoods of int64[n] `starts`.
+
+    Args:
+        copies: int64[n] of the counter; None: all are 0.
+        fanout: how many of those visited to take; negative takes all.
+        place: (key, batch, hop).
+        offsets: int64[n + 1]: offsets[0] is there, the others are set: where the edges of each start end.
+        make_room: gives int64[at least so many], where the numbers of visits go.
+    Returns:
+        (int64[>= m] in scratch: who was visited, m).
+    Raises:
+        CorruptStoreError: a list outside the edges, or a neighbour that is no node. NotSupportedError: a list that is too long.
+    """
+    num, length = walks.num, walks.length
+    most, found = num * length if fanout < 0 else min(fanout, num * length), 0
+    counts, neighbors = make_room(starts.size * most), workspace.neighbors(starts.size * most, np.dtype(np.int64))
+    piece = max(1, MOST_WALKS // num)
+    for first in range(0, starts.size, piece):
+        some = starts[first : first + piece]
+        of_walks, of_counts = workspace.walk_scratch(some.size * num, num, length)
+        take_walks(graph, walks, some, None if copies is None else copies[first : first + piece], place, *of_walks)
+        found += cpu.count_visits(
+            of_walks[-1], some.size, num, length, fanout, *of_counts, offsets[first:], counts[found:], neighbors[found:]
+        )
+    return neighbors, found
+
+
+def take_walks(graph: Graph, walks: Walks, starts, copies, place: tuple, nodes, walkers, positions, visits) -> None:
+    """Let all walks of some starts go, and write int64[num * n * length] `visits`, by start, walk and step."""
+    visits.fill(NOBODY)
+    cpu.begin(starts, walks.num, nodes, walkers)
+    path, count, step = walks.path or (), starts.size * walks.num, 0
+    for turn in range(walks.length):
+        for part, edge_type in enumerate(path):
+            csc, end = graph.adjacency[edge_type], walks.of_all if turn and part == 0 else 0
+            indices = csc.indices if csc.lists is None else None
+            how = copies, walks.num, step, end, *place
+            count, bad = cpu.take_step(csc.indptr, indices, csc.num_edges, starts, *how, nodes, walkers, count, positions)
+            if bad >= 0:
+                raise _bad_list(edge_type, csc, int(nodes[bad]))
+            found, at = csc.indices, positions
+            if csc.lists is not None:
+                found, at = np.empty(count, csc.indices.dtype), None
+                if count:
+                    csc.lists.read(nodes[:count], np.arange(count + 1), positions[:count], found)
+            num_src, of_turn = graph.num_nodes[edge_type[0]], visits if part == len(path) - 1 else None
+            if not cpu.arrive(found, at, num_src, walks.length, turn, nodes, walkers, count, of_turn):
+                first = int(np.flatnonzero((nodes[:count] < 0) | (nodes[:count] >= num_src))[0])
+                raise damaged_neighbor(edge_type, num_src, int(positions[first]), int(nodes[first]))
+            step += 1
+
+
+def _bad_list(edge_type: EdgeType, csc: CSC, node: int) -> Exception:
+    first, last = int(csc.indptr[node]), int(csc.indptr[node + 1])
+    if not 0 <= first <= last <= csc.num_edges:
+        return damaged_list(edge_type, node, csc.num_edges)
+    return NotSupportedError(f"edges {'/'.join(edge_type)}: a node has {last - first:,} neighbours, and walks reach {rng.MAX_DEGREE:,}")
