@@ -98,7 +98,7 @@ class Walks:
     def describe(self) -> str:
         """In one line, for states."""
         path = "" if self.path is None else " along " + ", ".join("/".join(edge_type) for edge_type in self.path)
-        return f"{self.num} of length {self.length}, end {self.end}{path}"
+        return f"{self.num} of length {self.length}, end {float(self.end)}{path}"
 
 
 def check_walks(graph: Graph, walks: Walks, *, replace: bool, induced: bool, shared_draws: int) -> Walks:
