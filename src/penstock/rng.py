@@ -17,6 +17,9 @@ batch: the position of the tree in disjoint sampling, or how often the same seed
 Numbers that lists share (domain SHARED, `kernels/sample_shared`) have the neighbour for the node, its node type for the edge type, and for
 the batch the number of the group that shares them; word 3 is how often the neighbour came before in the list.
 
+Numbers of edges, that layers are chosen by (domain LAYER, `kernels/sample_layer`), are two in a block: word 3 is half the edge's place in
+the list of its node.
+
 Words are held in uint64: a product of two 32-bit words is exact there, and the one definition below serves NumPy arrays and Numba
 scalars alike.
 """
@@ -44,7 +47,7 @@ MAX_DEGREE = 1 << 32
 WIDE_BOUND = 4096
 """From this bound on a draw takes 64 random bits: the relative bias of a bounded draw stays at or below 2**-20."""
 
-SAMPLE, ORDER, GENERATE, PRESAMPLE, NEGATIVE, PARTITION, SHARED = range(7)
+SAMPLE, ORDER, GENERATE, PRESAMPLE, NEGATIVE, PARTITION, SHARED, LAYER = range(8)
 """Domains: independent families of keys under one seed."""
 
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

@@ -212,6 +212,7 @@ def random_case(dice, folder):
         moments = of_type_there[seeds].long() if moments is None else moments.long()
     is_plain = not options["replace"] and not options["disjoint"] and options["weight_attr"] is None and options["time_attr"] is None
     options["shared_draws"] = is_plain and dice.chance(0.5) and dice.choice([True, 2, 3, 100])
+    options["layer_wise"] = is_plain and not options["shared_draws"] and dice.chance(0.5)
     options["transform"] = mark if dice.chance(0.2) else None
     options["num_neighbors"], fanouts = random_fanouts(dice, list(graph.edge_index))
     sequence, given = random_sequence(dice, seeds.numel(), options["seed"])

@@ -64,7 +64,7 @@ class LinkCase(Case):
 
     def _check_sample(self, maker, batch, positions, place):
         sampler, begun = maker.sampler, maker.seeds.at(np.array(positions), seed=maker.sampler.seed, **place)
-        how = {name: getattr(sampler, name) for name in ("replace", "disjoint", "seed", "takes_last", "shared_draws")}
+        how = {name: getattr(sampler, name) for name in ("replace", "disjoint", "seed", "takes_last", "shared_draws", "layer_wise")}
         sample, num_removed = sample_hops(sampler.graph, sampler.fanouts, begun.nodes, times=begun.times, **how, **place), 0
         for node_type, ids in sample.nodes.items():
             assert of_type(batch, node_type).n_id.tolist() == ids.tolist()

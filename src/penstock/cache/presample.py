@@ -147,7 +147,7 @@ def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batche
         for node_type, ids in distinct_nodes(apart, sample).items():
             placement.count_up_to(ids, np.iinfo(narrow).max, nodes[node_type])
         for edge_type in graph.adjacency:
-            placement.count_up_to(lists_read(sample, edge_type), np.iinfo(wide).max, lists[edge_type])
+            placement.count_up_to(lists_read(sample, edge_type, whole=apart.layer_wise), np.iinfo(wide).max, lists[edge_type])
     return Visits(nodes, lists)
 
 
@@ -167,7 +167,7 @@ def reads_again(batches: SampledBatches) -> dict[NodeType | EdgeType, float]:
 
 def _reads(sampler: NeighborSampler, sample: Sample) -> dict[NodeType | EdgeType, np.ndarray]:
     """Distinct ids of the rows and of the lists that a batch reads."""
-    return {**distinct_nodes(sampler, sample), **{e: np.unique(lists_read(sample, e)) for e in sample.edges}}
+    return {**distinct_nodes(sampler, sample), **{e: np.unique(lists_read(sample, e, whole=sampler.layer_wise)) for e in sample.edges}}
 
 
 def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
@@ -175,14 +175,15 @@ def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
     return NeighborSampler(
         sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, takes_last=sampler.takes_last,
-        shared_draws=sampler.shared_draws, seed=high << 32 | low,
+        shared_draws=sampler.shared_draws, layer_wise=sampler.layer_wise, seed=high << 32 | low,
     )  # fmt: skip
 
 
-def lists_read(sample: Sample, edge_type: EdgeType) -> np.ndarray:
-    """Return int64[n]: the nodes of whose lists of an edge type a sample reads anything; one read twice is there twice."""
+def lists_read(sample: Sample, edge_type: EdgeType, *, whole: bool = False) -> np.ndarray:
+    """Return int64[n]: the nodes of whose lists of an edge type a sample reads anything; one read twice is there twice. `whole`: lists are
+    read also where nothing is taken of them."""
     num_read = np.diff(sample.edges[edge_type].row_ptr)
-    return np.ascontiguousarray(sample.nodes[edge_type[2]][: num_read.size][num_read > 0])
+    return np.ascontiguousarray(sample.nodes[edge_type[2]][: num_read.size][(num_read > 0) | whole])
 
 
 def oracle_hotness(batches: Iterable[np.ndarray], num_nodes: int) -> np.ndarray:

@@ -79,6 +79,13 @@ def check_shared_draws(shared_draws: bool | int) -> int:
     return int(shared_draws)
 
 
+def check_layer_wise(layer_wise: bool) -> bool:
+    """Return whether nodes are counted of all lists of a hop together."""
+    if not isinstance(layer_wise, (bool, np.bool_)):
+        raise UsageError(f"{argument('layer_wise')} is True or False, got {layer_wise!r}: {argument('num_neighbors')} says how many nodes")
+    return bool(layer_wise)
+
+
 def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) -> NodeSeeds:
     """The seeds with the time of each: what the user says, else that of the node; without, where nothing is sampled by time."""
     if times is None:

@@ -83,6 +83,7 @@ class LinkNeighborLoader(Loader):
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
+        layer_wise: bool = False,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
@@ -121,6 +122,7 @@ class LinkNeighborLoader(Loader):
             shards=shards,
             pad=pad,
             shared_draws=shared_draws,
+            layer_wise=layer_wise,
             **kwargs,
         )
 

@@ -25,6 +25,7 @@ from penstock.feed.arguments import (
     as_rank,
     check_batches,
     check_kinds,
+    check_layer_wise,
     check_shared_draws,
     check_strategy,
     choose_subgraph,
@@ -92,6 +93,7 @@ class Loader:
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
+        layer_wise: bool = False,
         **kwargs: Any,
     ) -> None:
         refuse_sampler(neighbor_sampler)
@@ -125,6 +127,7 @@ class Loader:
             time_attr=time_attr,
             takes_last=check_strategy(temporal_strategy) == "last",
             shared_draws=check_shared_draws(shared_draws),
+            layer_wise=check_layer_wise(layer_wise),
             seed=self.seed,
             transform_output=transform_sampler_output,
             transform=transform if self._is_transformed_by_threads else None,

@@ -267,6 +267,7 @@ class BatchMaker:
             "order": self.order.name if seed == sampler.seed else f"{self.order.name}, seed {seed}",
             "seed": sampler.seed,
             **({"shared_draws": sampler.shared_draws} if sampler.shared_draws else {}),
+            **({"layer_wise": True} if sampler.layer_wise else {}),
             **({} if self.padding is None else {"padding": self.padding.describe()}),
         }
 

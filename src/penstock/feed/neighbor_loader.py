@@ -65,6 +65,9 @@ class NeighborLoader(Loader):
             first row, and -1 as `n_id`; `pad_node_mask` and `pad_edge_mask` are False there. See `penstock.feed.Padding`.
         shared_draws: True: the lists of a batch draw by the same numbers, so that they take the same neighbours where they can, and there
             are fewer nodes; 16: those of 16 batches in a row. Each list is still sampled uniformly (see `penstock.sample.shared`).
+        layer_wise: `num_neighbors` counts the new nodes of a hop (per edge type), for all its lists together, in place of the neighbours of
+            each: those with more edges into the hop are likelier to come. A batch has every edge from a node that it has into the hop, so
+            some nodes may have none (see `penstock.sample.layer_wise`).
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -106,6 +109,7 @@ class NeighborLoader(Loader):
         shards: Seat | None = None,
         pad: bool | Padding = False,
         shared_draws: bool | int = False,
+        layer_wise: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -137,6 +141,7 @@ class NeighborLoader(Loader):
             shards=shards,
             pad=pad,
             shared_draws=shared_draws,
+            layer_wise=layer_wise,
             **kwargs,
         )
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock import rng
 from penstock.kernels.relabel import reference as relabel
+from penstock.kernels.sample_layer import reference as layer
 from penstock.kernels.sample_neighbors import reference as draw
 from penstock.kernels.sample_shared import reference as shared
 from penstock.kernels.sample_weighted import reference as weighted
@@ -22,10 +23,10 @@ from penstock.records import Graph, NodeType, Sample, SampledEdges
 
 def sample_hops(
     graph: Graph, fanouts, seeds: Mapping[NodeType, np.ndarray], *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False,
-    shared_draws=0,
+    shared_draws=0, layer_wise=False,
 ) -> Sample:  # fmt: skip
     """Sample the neighbourhood of `seeds`; arguments as in `penstock.sample.neighbor.NeighborSampler`, fanouts one list per edge type."""
-    key = rng.derive_key(seed, epoch, rng.SHARED if shared_draws else rng.SAMPLE)
+    key = rng.derive_key(seed, epoch, rng.LAYER if layer_wise else rng.SHARED if shared_draws else rng.SAMPLE)
     nodes = {node_type: [] for node_type in graph.num_nodes}  # global ids, or (tree, global id) packed when disjoint
     tables = {node_type: {} for node_type in graph.num_nodes}
     begin = dict.fromkeys(graph.num_nodes, 0)
@@ -70,6 +71,9 @@ def sample_hops(
             if shared_draws:
                 sample_neighbors = shared.sample_neighbors
                 how = {"batch": batch // shared_draws, "source": graph.first_from(src)}
+            if layer_wise and fanout > 0:
+                sample_neighbors = layer.sample_neighbors
+                how = {"batch": batch, "edge_type": number, "known": set(tables[src])}
             ptr, taken, neighbors = sample_neighbors(
                 csc.indptr, indices, nodes=frontier % span[dst], fanout=fanout, key=key, hop=hop, **how
             )

@@ -87,7 +87,7 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
                 _count(ids, profile.row_visits[t])
                 chosen[t].append(ids[_is_chosen(ids)])
         for e, visits in profile.list_visits.items():
-            _count(np.unique(lists_read(sample, e)), visits)
+            _count(np.unique(lists_read(sample, e, whole=sampler.layer_wise)), visits)
         profile.num_batches += 1
     for t, trace in chosen.items():
         known, numbers = np.unique(np.concatenate(trace), return_inverse=True)
@@ -106,7 +106,7 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
     held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
-    whole_lists = PIECE if maker.sampler.shared_draws else 0
+    whole_lists = PIECE if maker.sampler.shared_draws or maker.sampler.layer_wise else 0
     profile.num_edges = max(profile.num_edges, whole_lists, sum(one.positions.size for one in sample.edges.values()))
     hops = {} if maker.padding is None else maker.padding.fit(sample)[1]
     for t, ids in sample.nodes.items():

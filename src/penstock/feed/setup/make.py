@@ -49,6 +49,7 @@ def make_maker(
     time_attr: str | None,
     takes_last: bool,
     shared_draws: int,
+    layer_wise: bool,
     seed: int,
     **others: Any,
 ) -> BatchMaker:
@@ -69,6 +70,7 @@ def make_maker(
         induced=subgraph_type == SubgraphType.induced,
         takes_last=takes_last,
         shared_draws=shared_draws,
+        layer_wise=layer_wise,
         seed=seed,
     )
     return BatchMaker(

@@ -292,6 +292,28 @@ def test_shared_draws(store, tmp_path, capfd):
     assert "--shared-draws must be at least 0" in said(capfd, "train", store, *TRAIN, "--shared-draws", "-1")
 
 
+def test_layer_wise(store, tmp_path, capfd):
+    data = data_with_weights()
+    data.age = torch.arange(400)
+
+    def load(error=UsageError, layer_wise=True, **options):
+        return refused(error, NeighborLoader, data, [20], layer_wise=layer_wise, **options)
+
+    for value in (2400, None, "True"):
+        assert f"got {value!r}: num_neighbors says how many nodes" in load(layer_wise=value)
+    assert "leave out replace=True" in load(replace=True)
+    assert "shared_draws for each" in load(shared_draws=True)
+    assert "disjoint ones" in load(disjoint=True)
+    assert "disjoint ones" in load(time_attr="age")
+    assert "by weight" in load(NotSupportedError, weight_attr="edge_weight")
+    ingest(data, tmp_path / "weighted", memory="4GiB")
+    given = said(capfd, "train", tmp_path / "weighted", *TRAIN, "--weight", "weight", "--layer-wise")
+    assert "--layer-wise counts edges" in given
+    assert "and --shared-draws for each" in said(capfd, "train", store, *TRAIN, "--shared-draws", "2", "--layer-wise")
+    plan = penstock.Plan(policy="inclusion", cache="10%")
+    assert "take the policy presample" in load(NotSupportedError, plan=plan)
+
+
 def test_times(tmp_path, monkeypatch):
     data = make_data()
     num_edges = data.edge_index.shape[1]
