@@ -24,6 +24,7 @@ from bench import (
     ducati_splits,
     graphs,
     layer_sampling,
+    layer_wise,
     layout,
     layout_page,
     lists_page,
@@ -134,6 +135,24 @@ def test_layer_sampling(toy, monkeypatch):
     counts = result["5,5"]["of_a_batch"]
     assert counts["shared, 1 batch"]["nodes"] < counts["each list"]["nodes"]
     assert all(len(of_name["runs"]) == 1 for of_name in result["accuracy"]["tolokers"]["test"].values())
+
+
+@pytest.mark.deep
+def test_layer_wise(toy, monkeypatch):
+    from penstock.store import generate
+
+    store = generate("communities", toy / "toy", num_nodes=2000, num_edges=20_000, seed=1)
+    monkeypatch.setattr(layer_wise, "RECIPES", {"tolokers": (0, dict(hidden=16, lr=0.01, epochs=2))})
+    monkeypatch.setattr(layer_wise, "ingest", lambda source, folder: store)
+    few = {"fanouts": ([5, 5], False), "layers": ([100, 100], True)}
+    toys = dict(ON_SMALL=few, ON_REAL=few, BATCH_SIZE=64, ROUNDS=1, SECONDS=0.1, GRAPHS=("tolokers",), NUM_SEEDS=1)
+    for name, value in toys.items():
+        monkeypatch.setattr(layer_wise, name, value)
+    monkeypatch.setattr(sys, "argv", ["layer_wise", str(toy), str(toy)])
+    layer_wise.main()
+    result = json.loads((toy / "results" / "layer_wise.json").read_text())
+    assert result["small"]["layers"]["nodes"] <= 64 + 200
+    assert all(len(each["runs"]) == 1 for model in layer_wise.MODELS for each in result["accuracy"]["tolokers"][model].values())
 
 
 def test_beyond_memory(toy, monkeypatch):
