@@ -8,8 +8,10 @@ from torch_geometric.nn import GraphSAGE
 
 import penstock
 from penstock import LinkNeighborLoader, NeighborLoader, Plan
+from penstock.cache.presample import presample_visits
 from penstock.errors import StateError
 from penstock.feed.factored import FactoredLoader
+from penstock.records import EDGE
 from penstock.store import ingest
 from penstock.train import TrainConfig, train
 from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
@@ -90,6 +92,13 @@ def test_where_lists_are_does_not_matter(plan, tmp_path):
     store = ingest(data, tmp_path / "store", memory="4GiB", edge_ids=True)
     expected = nodes_and_edges(NeighborLoader(data, **OPTIONS))
     assert nodes_and_edges(NeighborLoader(store, **OPTIONS, plan=plan, num_workers=2)) == expected
+
+
+def test_visits_of_lists_that_give_nothing():
+    """They are read too, so they count where lists are to be kept."""
+    batches = NeighborLoader(homogeneous_data(), **OPTIONS)._maker.batches
+    visits = presample_visits(batches).lists[EDGE]
+    assert visits.sum() == len(batches.seeds) + 40 * batches.num_batches
 
 
 def test_samplers_as_processes(tmp_path):
