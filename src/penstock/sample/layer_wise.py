@@ -13,7 +13,7 @@ import numpy as np
 from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.kernels.sample_layer import cpu
 from penstock.records import Graph
-from penstock.sample.workspace import Layer
+from penstock.sample.workspace import LayerScratch
 
 
 def check_layer_wise(graph: Graph, *, replace: bool, disjoint: bool, shared_draws: int) -> None:
@@ -29,7 +29,7 @@ def check_layer_wise(graph: Graph, *, replace: bool, disjoint: bool, shared_draw
         raise NotSupportedError(f"{name} counts edges, and these are drawn by weight: leave out one of them")
 
 
-def choose(layer: Layer, indptr: np.ndarray, frontier: np.ndarray, fanout: int, place: tuple, longest: int, num_known: int) -> int:
+def choose(layer: LayerScratch, indptr: np.ndarray, frontier: np.ndarray, fanout: int, place: tuple, longest: int, num_known: int) -> int:
     """Choose among the candidates of a hop.
 
     Args:

@@ -91,7 +91,7 @@ class Scratch:
         return self._bitmap[:words]
 
 
-class Layer:
+class LayerScratch:
     """What layer-wise sampling works with: a hop's whole lists, compacted.
 
     Attributes:
@@ -138,7 +138,7 @@ class Workspace(Scratch):
         self.hints: dict[object, int] = {}
         self._plain = {e: np.empty(0, np.uint64) for e in graph.adjacency}
         self._shared: tuple[np.ndarray, ...] = ()
-        self.layer = Layer()
+        self.layer = LayerScratch()
 
     @property
     def num_bytes(self) -> int:
