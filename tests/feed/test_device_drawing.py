@@ -157,6 +157,7 @@ def test_repeated_seeds_calls_and_loaders_beside(device):
         (dict(disjoint=True), "disjoint=True is done on the CPU only"),
         (dict(shared_draws=True), "sampling by shared_draws is done on the CPU only"),
         (dict(walks=Walks(num=4, length=3)), "sampling by walks is done on the CPU only"),
+        (dict(layer_wise=True), "layer_wise=True is done on the CPU only"),
         (dict(subgraph_type="induced"), "subgraph_type='induced' is done on the CPU only"),
         (dict(subgraph_type="bidirectional"), "subgraph_type='bidirectional' is done on the CPU only"),
         (dict(transform_sampler_output=lambda output: output), "transform_sampler_output is called with samples of the CPU only"),

@@ -82,6 +82,7 @@ def test_batches_are_those_of_the_store(name, num_parts, num_ranks, stores, part
         dict(disjoint=True),
         dict(shared_draws=2),
         dict(walks=Walks(num=4, length=3)),
+        dict(layer_wise=True),
         dict(subgraph_type="induced"),
         dict(subgraph_type="bidirectional"),
         dict(batch_size=1000, drop_last=False),

@@ -216,7 +216,8 @@ def random_case(dice, folder):
         moments = of_type_there[seeds].long() if moments is None else moments.long()
     is_plain = not options["replace"] and not options["disjoint"] and options["weight_attr"] is None and options["time_attr"] is None
     options["shared_draws"] = is_plain and dice.chance(0.5) and dice.choice([True, 2, 3, 100])
-    can_be_walked = not any((options["replace"], options["weight_attr"], options["time_attr"], options["shared_draws"]))
+    options["layer_wise"] = is_plain and not options["shared_draws"] and dice.chance(0.5)
+    can_be_walked = not any(options[name] for name in ("replace", "weight_attr", "time_attr", "shared_draws", "layer_wise"))
     can_be_walked &= options["subgraph_type"] == "directional"
     options["walks"] = random_walks(dice, list(graph.edge_index), seed_type) if can_be_walked and dice.chance(0.5) else None
     options["transform"] = mark if dice.chance(0.2) else None

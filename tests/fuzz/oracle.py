@@ -126,15 +126,34 @@ def check_hops(case, batch, num_seeds):
         assert (len(edges.num_sampled_edges), edges_begin[edge_type][-1]) == (num_hops, edges.edge_index.shape[1])
     for hop in range(num_hops):
         seen = {node_type: [np.empty(0, np.int64)] for node_type in case.graph.num_nodes}
+        known = {node_type: begin[hop + 1] for node_type, begin in nodes_begin.items()}
         for edge_type, begin in edges_begin.items():
             of_hop, nodes = slice(*begin[hop : hop + 2]), slice(*nodes_begin[edge_type[2]][hop : hop + 2])
-            check = check_fanout if case.times_of(edge_type) is None else check_fanout_in_time
-            check(case, batch, edge_type, case.fanouts[edge_type][hop], of_hop, nodes)
-            seen[edge_type[0]].append(of_type(batch, edge_type).edge_index[0, of_hop].numpy())
+            sources, fanout = of_type(batch, edge_type).edge_index[0, of_hop].numpy(), case.fanouts[edge_type][hop]
+            known_before, known[edge_type[0]] = known[edge_type[0]], max(known[edge_type[0]], sources.max(initial=-1) + 1)
+            if case.options["layer_wise"] and fanout > 0:
+                check_layer(case, batch, edge_type, fanout, of_hop, nodes, (known_before, known[edge_type[0]]))
+            else:
+                check = check_fanout if case.times_of(edge_type) is None else check_fanout_in_time
+                check(case, batch, edge_type, fanout, of_hop, nodes)
+            seen[edge_type[0]].append(sources)
         for node_type, begin in nodes_begin.items():
             sources = np.concatenate(seen[node_type])
             assert np.isin(np.arange(begin[hop + 1], begin[hop + 2]), sources).all(), f"a node of {node_type} in hop {hop + 1} has no edge"
             assert sources.max(initial=-1) < begin[hop + 2]
+
+
+def check_layer(case, batch, edge_type, fanout, of_hop, nodes, known):
+    """The edges into a hop are all from nodes of the batch, of which `fanout` are new. `known`: how many there are before and after."""
+    edges, sources, targets = (of_type(batch, each) for each in (edge_type, edge_type[0], edge_type[2]))
+    (source, target), expanded = case.graph.edge_index[edge_type], targets.n_id[nodes]
+    candidates = source[torch.isin(target, expanded)].unique()
+    candidates = candidates[~torch.isin(candidates, sources.n_id[: known[0]])]
+    assert known[1] - known[0] == min(fanout, candidates.numel())
+    taken = torch.isin(source, sources.n_id[: known[1]])
+    expected = [(node, number) for node in expanded.tolist() for number in ((target == node) & taken).nonzero().view(-1).tolist()]
+    drawn = zip(targets.n_id[edges.edge_index[1, of_hop]].tolist(), numbers_of(case, batch, edge_type)[of_hop].tolist(), strict=True)
+    assert sorted(drawn) == sorted(expected)
 
 
 def check_fanout(case, batch, edge_type, fanout, of_hop, nodes):

@@ -98,6 +98,8 @@ def check_states_of_others_are_refused(case, dice):
         changes.append({"shared_draws": dice.choice([False, shared_draws + 1])})
     if (walks := case.options["walks"]) is not None:
         changes.append({"walks": dice.choice([None, replace(walks, num=walks.num + 1)])})
+    if case.options["layer_wise"]:
+        changes.append({"layer_wise": False})
     state = case.open().state_dict()
     with pytest.raises(StateError, match="belongs to another configuration"):
         case.open(**dice.choice(changes)).load_state_dict(state)

@@ -25,6 +25,7 @@ from bench import (
     ducati_splits,
     graphs,
     layer_sampling,
+    layer_wise,
     layout,
     layout_page,
     lists_page,
@@ -173,6 +174,24 @@ def test_plain_walks_are_the_same_walks():
     ours, visits = np.array(ours), np.array(visits)
     spread = np.hypot(ours.std(axis=0), visits.std(axis=0)) / np.sqrt(20)
     assert (np.abs(ours.mean(axis=0) - visits.mean(axis=0)) <= 5 * spread + 0.5).all()
+
+
+@pytest.mark.deep
+def test_layer_wise(toy, monkeypatch):
+    from penstock.store import generate
+
+    store = generate("communities", toy / "toy", num_nodes=2000, num_edges=20_000, seed=1)
+    monkeypatch.setattr(layer_wise, "RECIPES", {"tolokers": (0, dict(hidden=16, lr=0.01, epochs=2))})
+    monkeypatch.setattr(layer_wise, "ingest", lambda source, folder: store)
+    few = {"fanouts": ([5, 5], False), "layers": ([100, 100], True)}
+    toys = dict(ON_SMALL=few, ON_REAL=few, BATCH_SIZE=64, ROUNDS=1, SECONDS=0.1, GRAPHS={"tolokers": ("sage", "gcn")}, NUM_SEEDS=1)
+    for name, value in toys.items():
+        monkeypatch.setattr(layer_wise, name, value)
+    monkeypatch.setattr(sys, "argv", ["layer_wise", str(toy), str(toy)])
+    layer_wise.main()
+    result = json.loads((toy / "results" / "layer_wise.json").read_text())
+    assert result["small"]["layers"]["nodes"] <= 64 + 200
+    assert all(len(each["runs"]) == 1 for model in ("sage", "gcn") for each in result["accuracy"]["tolokers"][model].values())
 
 
 def test_beyond_memory(toy, monkeypatch):

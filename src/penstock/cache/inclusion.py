@@ -41,7 +41,8 @@ def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray]
     graph = sampler.graph
     if not draws_uniformly(sampler):
         raise NotSupportedError(
-            "inclusion probability is of uniform draws: by weight, time or walks take the policy presample, which samples what it counts"
+            "inclusion probability is of uniform draws: by weight, time, walks or layers take the policy presample, which samples what it "
+            "counts"
         )
     frontier = {t: np.zeros(count) if t not in first else first.pop(t) for t, count in graph.num_nodes.items()}
     avoided = {node_type: 1.0 - probability for node_type, probability in frontier.items()}
@@ -61,5 +62,7 @@ def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray]
 
 
 def draws_uniformly(sampler: NeighborSampler) -> bool:
-    """Whether every edge of a list is as likely as another."""
-    return sampler.walks is None and all(csc.sums is None and csc.timed is None for csc in sampler.graph.adjacency.values())
+    """Whether every edge of a list is as likely as another, whatever the lists beside it."""
+    if sampler.walks is not None or sampler.layer_wise:
+        return False
+    return all(csc.sums is None and csc.timed is None for csc in sampler.graph.adjacency.values())

@@ -175,19 +175,20 @@ def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
     return NeighborSampler(
         sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, takes_last=sampler.takes_last,
-        shared_draws=sampler.shared_draws, walks=sampler.walks, seed=high << 32 | low,
+        shared_draws=sampler.shared_draws, walks=sampler.walks, layer_wise=sampler.layer_wise, seed=high << 32 | low,
     )  # fmt: skip
 
 
 def lists_read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) -> np.ndarray:
     """Return int64[n]: the nodes of whose lists of an edge type a sample reads anything; one read twice is there twice.
 
-    Of walks, all nodes of the sample: it knows those that walks came by most, and not the others.
+    Of walks, all nodes of the sample: it knows those that walks came by most, and not the others. Layer-wise, also lists of which nothing
+    is taken.
     """
     if sampler.walks is not None:
         return distinct_nodes(sampler, sample)[edge_type[2]]
     num_read = np.diff(sample.edges[edge_type].row_ptr)
-    return np.ascontiguousarray(sample.nodes[edge_type[2]][: num_read.size][num_read > 0])
+    return np.ascontiguousarray(sample.nodes[edge_type[2]][: num_read.size][(num_read > 0) | sampler.layer_wise])
 
 
 def oracle_hotness(batches: Iterable[np.ndarray], num_nodes: int) -> np.ndarray:

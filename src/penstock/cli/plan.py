@@ -12,6 +12,9 @@ from penstock.cli.console import AsJson, as_typed, make_progress, show
 from penstock.cli.study import names
 from penstock.cli.train import OF_A_STUDY, parse_fanouts
 
+OF_SAMPLES = ("num_neighbors", "weight", "shared_draws", "layer_wise")
+"""Settings of a run that say what is sampled."""
+
 
 def plan(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
@@ -39,6 +42,7 @@ def plan(
     order: Annotated[str | None, typer.Option(help="Of the train nodes, as in training. (default: random, or the recipe's)")] = None,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
     shared_draws: Annotated[int, typer.Option(help="As in training: so many batches draw by numbers that all lists share. 0: none.")] = 0,
+    layer_wise: Annotated[bool, typer.Option(help="As in training: --num-neighbors counts the new nodes of a layer.")] = False,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
     seconds: Annotated[float, typer.Option(help="That each plan is measured for, after as many that do not count.")] = 3.0,
@@ -53,7 +57,7 @@ def plan(
     settings = PlanStudy(
         num_neighbors=fanouts, batch_size=batch_size, num_workers=num_workers, host_memory=host_memory, spool=spool,
         spool_folder=spool_folder, device=device, recipes=None if recipes is None else names(recipes), order=order, weight=weight,
-        shared_draws=shared_draws, split=split, seed_type=seed_type, seconds=seconds, seed=seed,
+        shared_draws=shared_draws, layer_wise=layer_wise, split=split, seed_type=seed_type, seconds=seconds, seed=seed,
     )  # fmt: skip
     result = study_plans(Store.open(store), settings, progress=make_progress(), spell=as_typed)
     show(result, lambda: as_text(result), as_json)
@@ -87,7 +91,7 @@ def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, A
     from penstock.study.text import plan_lines
 
     study = PlanStudy(
-        **{name: settings[name] for name in ("num_neighbors", "batch_size", "weight", "shared_draws", "split", "seed", *OF_A_STUDY)},
+        **{name: settings[name] for name in (*OF_SAMPLES, "batch_size", "split", "seed", *OF_A_STUDY)},
         num_workers=num_workers, device=None if settings["device"] == "cpu" else settings["device"], seed_type=settings["target"],
     )  # fmt: skip
     result = study_plans(settings["store"], study, progress=make_progress(), spell=as_typed)
@@ -100,7 +104,7 @@ def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, A
 def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """Options of `penstock train` that stand for a plan that was tried."""
     given = {name: settings[name] for name in ("num_neighbors", "batch_size", "order", "weight", "split", "device")}
-    given |= {name: settings[name] or None for name in ("seed", "shared_draws")}
+    given |= {name: settings[name] or None for name in ("seed", "shared_draws", "layer_wise")}
     given["target"] = settings["seed_type"]
     given = {name: value for name, value in given.items() if value is not None}
     return {**given, **chosen["changes"], "num_workers": chosen["num_workers"]}
@@ -108,11 +112,13 @@ def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
 
 def typed_options(values: dict[str, Any]) -> str:
     """Spell options with their values, as they are typed in a shell."""
-    return " ".join(f"{as_typed(name, None)} {shlex.quote(_typed(value))}" for name, value in values.items())
+    return " ".join(as_typed(name, None) + _typed(value) for name, value in values.items())
 
 
 def _typed(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    if value is True:
+        return ""
+    return " " + shlex.quote(",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value))
 
 
 def plan_in_python(changes: dict[str, Any]) -> str:

@@ -75,6 +75,9 @@ def _training(
             help="So many batches in a row draw neighbours by numbers that all lists share: fewer rows are read. 0: each list for itself."
         ),
     ] = 0,
+    layer_wise: Annotated[
+        bool, typer.Option(help="--num-neighbors counts the new nodes of a layer, for instance 2400,2400, not the neighbours of each node.")
+    ] = False,
     order: Annotated[
         str | None,
         typer.Option(

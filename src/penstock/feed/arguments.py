@@ -101,6 +101,13 @@ def check_walked(sampler: NeighborSampler, seeds: SeedSet, subgraph_type: Subgra
         raise UsageError(f"walks begin at nodes of type '{node_type}', and seeds are of {', '.join(seeds.node_types)}: see Walks.path")
 
 
+def check_layer_wise(layer_wise: bool) -> bool:
+    """Return whether nodes are counted of all lists of a hop together."""
+    if not isinstance(layer_wise, (bool, np.bool_)):
+        raise UsageError(f"{argument('layer_wise')} is True or False, got {layer_wise!r}: {argument('num_neighbors')} says how many nodes")
+    return bool(layer_wise)
+
+
 def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) -> NodeSeeds:
     """The seeds with the time of each: what the user says, else that of the node; without, where nothing is sampled by time."""
     if times is None:

@@ -86,6 +86,7 @@ class LinkNeighborLoader(Loader):
         shared_draws: bool | int = False,
         non_stop: bool | int = False,
         walks: Walks | None = None,
+        layer_wise: bool = False,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
@@ -126,6 +127,7 @@ class LinkNeighborLoader(Loader):
             shared_draws=shared_draws,
             non_stop=non_stop,
             walks=walks,
+            layer_wise=layer_wise,
             **kwargs,
         )
 

@@ -25,6 +25,7 @@ from penstock.feed.arguments import (
     as_rank,
     check_batches,
     check_kinds,
+    check_layer_wise,
     check_non_stop,
     check_shared_draws,
     check_strategy,
@@ -97,6 +98,7 @@ class Loader:
         shared_draws: bool | int = False,
         non_stop: bool | int = False,
         walks: Walks | None = None,
+        layer_wise: bool = False,
         **kwargs: Any,
     ) -> None:
         refuse_sampler(neighbor_sampler)
@@ -131,6 +133,7 @@ class Loader:
             takes_last=check_strategy(temporal_strategy) == "last",
             shared_draws=check_shared_draws(shared_draws),
             walks=walks,
+            layer_wise=check_layer_wise(layer_wise),
             seed=self.seed,
             transform_output=transform_sampler_output,
             transform=transform if self._is_transformed_by_threads else None,

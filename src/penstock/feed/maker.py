@@ -270,6 +270,7 @@ class BatchMaker:
             "seed": sampler.seed,
             **({"shared_draws": sampler.shared_draws} if sampler.shared_draws else {}),
             **({} if sampler.walks is None else {"walks": sampler.walks.describe()}),
+            **({"layer_wise": True} if sampler.layer_wise else {}),
             **({} if self.padding is None else {"padding": self.padding.describe()}),
         }
 

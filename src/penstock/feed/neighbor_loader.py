@@ -71,6 +71,9 @@ class NeighborLoader(Loader):
             elsewhere, what was made is dropped.
         walks: neighbours are the nodes that random walks visit most, as in PinSAGE: `penstock.Walks(num=10, length=2)`. Edges then are not
             those of the graph: no `e_id` and no edge fields, but `edge_weight`, how often the source was visited.
+        layer_wise: `num_neighbors` counts the new nodes of a hop (per edge type), for all its lists together, in place of the neighbours of
+            each: those with more edges into the hop are likelier to come. A batch has every edge from a node that it has into the hop, so
+            some nodes may have none (see `penstock.sample.layer_wise`).
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
@@ -114,6 +117,7 @@ class NeighborLoader(Loader):
         shared_draws: bool | int = False,
         non_stop: bool | int = False,
         walks: Walks | None = None,
+        layer_wise: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -147,6 +151,7 @@ class NeighborLoader(Loader):
             shared_draws=shared_draws,
             non_stop=non_stop,
             walks=walks,
+            layer_wise=layer_wise,
             **kwargs,
         )
 

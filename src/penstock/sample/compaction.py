@@ -47,6 +47,11 @@ class DirectTable:
         """Write the positions of ids[:count], -1 for those not in the batch."""
         cpu.lookup_direct(ids, count, self._table, self._base, positions)
 
+    def keep(self, nodes: np.ndarray, num_nodes: int) -> None:
+        """Forget what the batch knew, `num_nodes` nodes, but for `nodes`, the first ones of them."""
+        self.finish(num_nodes)
+        self.add_seeds(nodes, nodes)
+
     def finish(self, num_nodes: int) -> None:
         """End a batch that knew `num_nodes` nodes: forget them."""
         self._base += num_nodes
@@ -82,6 +87,11 @@ class HashTable:
     def lookup(self, ids: np.ndarray, count: int, positions: np.ndarray) -> None:
         """Write the positions of ids[:count], -1 for those not in the batch."""
         cpu.lookup_hashed(ids, count, self._table, self._base, positions)
+
+    def keep(self, nodes: np.ndarray, num_nodes: int) -> None:
+        """Forget what the batch knew, `num_nodes` nodes, but for `nodes`, the first ones of them."""
+        self.finish(num_nodes)
+        self.add_seeds(nodes, nodes)
 
     def finish(self, num_nodes: int) -> None:
         """End a batch that knew `num_nodes` nodes: forget them."""

@@ -106,6 +106,7 @@ def on_cpu_only(sampler: NeighborSampler) -> str | None:
     """Return what a sampler does that no device does; None where it does nothing of the kind."""
     by_cpu = {"sampling by time": sampler.is_temporal, "disjoint=True": sampler.disjoint, "subgraph_type='induced'": sampler.induced}
     by_cpu |= {"sampling by shared_draws": sampler.shared_draws > 0, "sampling by walks": sampler.walks is not None}
+    by_cpu |= {"layer_wise=True": sampler.layer_wise}
     for what, is_asked in by_cpu.items():
         if is_asked:
             return f"{what} is done on the CPU only"

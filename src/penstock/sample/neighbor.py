@@ -17,11 +17,13 @@ import numpy as np
 from penstock import rng
 from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
+from penstock.kernels.sample_layer import cpu as layer_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_shared import cpu as shared
 from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
 from penstock.sample.draws import Draw, Frontier, check_counts, draw_positions
 from penstock.sample.fanouts import check_fanouts
+from penstock.sample.layer_wise import check_layer_wise, choose
 from penstock.sample.shared import PIECE, check_shared, pieces
 from penstock.sample.walks import Walks, check_walks, sample_walks, sampled_graph
 from penstock.sample.workspace import Growing, Workspace
@@ -29,8 +31,8 @@ from penstock.sample.workspace import Growing, Workspace
 
 class NeighborSampler:
     """k-hop neighbour sampling: uniform, or by weight over the edge types that have weights (see `penstock.sample.weights`), or among the
-    edges that are not later than the seed (see `penstock.sample.times`), or lists taking the same ones (see `penstock.sample.shared`); or
-    by random walks (see `penstock.sample.walks`).
+    edges that are not later than the seed (see `penstock.sample.times`), or lists taking the same ones (see `penstock.sample.shared`); so
+    many nodes for all lists of a hop together (see `penstock.sample.layer_wise`); or by random walks (see `penstock.sample.walks`).
 
     Args:
         graph: what to sample from.
@@ -41,6 +43,7 @@ class NeighborSampler:
         takes_last: where edges have times, take the latest of those that are not later than the seed, in place of any.
         shared_draws: so many batches, one after the other, draw by numbers that all lists of a hop share; 0: each list draws for itself.
         walks: neighbours are the nodes that walks visit most; None: they are drawn of lists.
+        layer_wise: `num_neighbors` counts the new nodes of a hop, per edge type, in place of the edges of a list.
         seed: of all randomness, in [0, 2**64).
     """
 
@@ -55,6 +58,7 @@ class NeighborSampler:
         takes_last: bool = False,
         shared_draws: int = 0,
         walks: Walks | None = None,
+        layer_wise: bool = False,
         seed: int = 0,
     ) -> None:
         self.is_temporal = any(csc.timed is not None for csc in graph.adjacency.values())
@@ -66,9 +70,11 @@ class NeighborSampler:
             raise NotSupportedError("sampling by time and by weight at once is not supported (nor by PyG): leave out one of them")
         if shared_draws:
             check_shared(graph, replace=replace, disjoint=disjoint)
-        how = {"replace": replace, "induced": induced, "shared_draws": shared_draws}
+        if layer_wise:
+            check_layer_wise(graph, replace=replace, disjoint=disjoint, shared_draws=shared_draws)
+        how = {"replace": replace, "induced": induced, "shared_draws": shared_draws, "layer_wise": layer_wise}
         self.walks = None if walks is None else check_walks(graph, walks, **how)
-        self.graph, self.takes_last, self.shared_draws = graph, takes_last, shared_draws
+        self.graph, self.takes_last, self.shared_draws, self.layer_wise = graph, takes_last, shared_draws, layer_wise
         self.fanouts = check_fanouts(self.sampled, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
@@ -122,15 +128,16 @@ class NeighborSampler:
         for seed_type, ids in seeds.items():
             check_ids(self.graph, seed_type, ids)
         moments = None if times is None else np.concatenate([times[t] for t in seeds])
-        key = rng.derive_key(self.seed, epoch, rng.WALK if self.walks else rng.SHARED if self.shared_draws else rng.SAMPLE)
+        domain = rng.WALK if self.walks else rng.LAYER if self.layer_wise else rng.SHARED if self.shared_draws else rng.SAMPLE
+        key = rng.derive_key(self.seed, epoch, domain)
         run = _Run(self, seeds, moments, key, batch, workspace, allocate)
         try:
             for hop in range(self.num_hops):
                 run.expand(hop)
             return run.finish()
         finally:
-            for node_type, table in workspace.tables.items():
-                table.finish(run.nodes[node_type].size)
+            for node_type, table in workspace.tables.items():  # where a list could not be read, candidates are there too
+                table.finish(max(run.nodes[node_type].size, workspace.layer.ids.size))
 
 
 def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray) -> None:
@@ -199,6 +206,9 @@ class _Run:
         row_ptr.room(frontier.size)
         offsets = row_ptr.whole[row_ptr.size - 1 :]
         fanout = self.sampler.fanouts[edge_type][hop]
+        if self.sampler.layer_wise and fanout > 0:
+            self._expand_together(edge_type, csc, frontier, fanout, (self.key, self.batch, hop, number), offsets)
+            return
         neighbors, count = self._draw(edge_type, csc, frontier, fanout, (hop, number, copies), offsets, positions.room)
         if trees is not None:
             neighbors = neighbors[:count] + np.repeat(trees, np.diff(offsets[: frontier.size + 1])) * self.graph.num_nodes[edge_type[0]]
@@ -251,14 +261,42 @@ class _Run:
         begins = np.concatenate([[0], np.cumsum(csc.degrees(frontier))])
         for first, last in pieces(begins, PIECE):
             here = begins[first : last + 1]
-            lists, whole = (np.empty(here[-1] - here[0], dtype) for dtype in (csc.indices.dtype, np.int64))
-            draw.sample_neighbors(
-                csc.indptr, None, num_src, frontier[first:last], -1, False, self.key, 0, 0, 0, None, *self.workspace.tile,
-                self.workspace.bitmap(0), here, whole, lists,
-            )  # fmt: skip
-            self._look_up(edge_type, csc, frontier[first:last], here, whole, lists, 0)
-            choose(lists, here, first, last)
+            choose(self._read_whole(edge_type, csc, frontier[first:last], here), here, first, last)
         return neighbors, count
+
+    def _expand_together(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place: tuple, offsets) -> None:
+        """Take one hop over one edge type, so many new nodes for all lists together; these are read whole, some at a time."""
+        rows, positions, row_ptr, nodes = self.rows[edge_type], self.positions[edge_type], self.row_ptr[edge_type], self.nodes[edge_type[0]]
+        count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, -1, False)
+        check_counts(edge_type, csc, frontier, fanout, count, longest, rng.MAX_DEGREE)
+        table, layer, known = self.workspace.tables[edge_type[0]], self.workspace.layer, nodes.size
+        layer.begin(nodes.values, count)
+        ids, begins = layer.ids, np.concatenate([[0], np.cumsum(csc.degrees(frontier))])
+        for first, last in pieces(begins, PIECE):
+            here = begins[first : last + 1]
+            neighbors = self._read_whole(edge_type, csc, frontier[first:last], here)
+            ids.room(neighbors.size)
+            ids.size = table.relabel(neighbors, neighbors.size, ids.size, ids.whole, layer.sources[here[0] : here[-1]])
+        num_seen, taken = ids.size, choose(layer, csc.indptr, frontier, fanout, place, longest, known)
+        if ids.size < num_seen:
+            table.keep(ids.values, num_seen)
+        layer_kernels.take(csc.indptr, frontier, layer.sources, offsets, rows.room(taken), positions.room(taken))
+        nodes.room(ids.size - known)[: ids.size - known] = ids.values[known:]
+        nodes.size = ids.size
+        rows.size += taken
+        positions.size += taken
+        row_ptr.size += frontier.size
+        self.edges_per_hop[edge_type].append(taken)
+
+    def _read_whole(self, edge_type: EdgeType, csc: CSC, frontier, begins) -> np.ndarray:
+        """Read all neighbours of some nodes; `begins` as of the result of a draw."""
+        neighbors, positions = (np.empty(begins[-1] - begins[0], dtype) for dtype in (csc.indices.dtype, np.int64))
+        taken = draw.sample_neighbors(
+            csc.indptr, csc.indices if csc.lists is None else None, self.graph.num_nodes[edge_type[0]], frontier, -1, False, self.key,
+            0, 0, 0, None, *self.workspace.tile, self.workspace.bitmap(0), begins, positions, neighbors,
+        )  # fmt: skip
+        self._look_up(edge_type, csc, frontier, begins, positions, neighbors, taken)
+        return neighbors
 
     def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
         """Read the neighbours at positions that were drawn, where drawing did not (`csc.lists`), and refuse those that are no nodes."""

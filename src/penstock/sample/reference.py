@@ -14,6 +14,7 @@ import numpy as np
 from penstock import rng
 from penstock.kernels.random_walks import reference as walking
 from penstock.kernels.relabel import reference as relabel
+from penstock.kernels.sample_layer import reference as layer
 from penstock.kernels.sample_neighbors import reference as draw
 from penstock.kernels.sample_shared import reference as shared
 from penstock.kernels.sample_weighted import reference as weighted
@@ -24,10 +25,10 @@ from penstock.sample.walks import sampled_graph
 
 def sample_hops(
     graph: Graph, fanouts, seeds: Mapping[NodeType, np.ndarray], *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False,
-    shared_draws=0, walks=None,
+    shared_draws=0, walks=None, layer_wise=False,
 ) -> Sample:  # fmt: skip
     """Sample the neighbourhood of `seeds`; arguments as in `penstock.sample.neighbor.NeighborSampler`, fanouts one list per edge type."""
-    key = rng.derive_key(seed, epoch, rng.WALK if walks else rng.SHARED if shared_draws else rng.SAMPLE)
+    key = rng.derive_key(seed, epoch, rng.WALK if walks else rng.LAYER if layer_wise else rng.SHARED if shared_draws else rng.SAMPLE)
     if walks is not None:
         walks = walks.along(graph)
         path = [(graph.adjacency[each].indptr, graph.adjacency[each].indices) for each in walks.path]
@@ -80,6 +81,9 @@ def sample_hops(
             if walks is not None:
                 sample_neighbors, lists = walking.sample_neighbors, (path,)
                 how = {"num": walks.num, "length": walks.length, "end": walks.of_all, "batch": batch, "copies": copies_now}
+            elif layer_wise and fanout > 0:
+                sample_neighbors = layer.sample_neighbors
+                how = {"batch": batch, "edge_type": number, "known": set(tables[src])}
             ptr, taken, neighbors = sample_neighbors(*lists, nodes=frontier % span[dst], fanout=fanout, key=key, hop=hop, **how)
             counts = np.diff(ptr)
             found = neighbors + (np.repeat(trees, counts) * span[src] if disjoint else 0)

@@ -101,13 +101,13 @@ class Walks:
         return f"{self.num} of length {self.length}, end {float(self.end)}{path}"
 
 
-def check_walks(graph: Graph, walks: Walks, *, replace: bool, induced: bool, shared_draws: int) -> Walks:
+def check_walks(graph: Graph, walks: Walks, *, replace: bool, induced: bool, shared_draws: int, layer_wise: bool) -> Walks:
     """Refuse what does not go with walks; return them with their path."""
     name = argument("walks")
     if not isinstance(walks, Walks):
         raise UsageError(f"{name} must be a penstock.Walks, got {type(walks).__name__}")
-    if replace or shared_draws:
-        what = "replace=True" if replace else argument("shared_draws")
+    if replace or shared_draws or layer_wise:
+        what = "replace=True" if replace else argument("shared_draws" if shared_draws else "layer_wise")
         raise UsageError(f"{name} choose the nodes that they visit most, so nothing is drawn of lists: leave out {what}")
     if induced:
         raise UsageError(f"{name} make edges of their own: take subgraph_type='directional'")

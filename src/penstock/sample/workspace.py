@@ -92,6 +92,43 @@ class Scratch:
         return self._bitmap[:words]
 
 
+class LayerScratch:
+    """What layer-wise sampling works with: a hop's whole lists, compacted.
+
+    Attributes:
+        ids: int64: the nodes of the batch, and behind them the candidates, in the order in which they are seen.
+        sources: int64[m]: of each edge into the hop where its source stands in `ids`.
+    """
+
+    def __init__(self) -> None:
+        self.ids = Growing("ids", np.int64, np.empty, {})
+        self._sources, self._numbers, self._candidates = np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((2, 0), np.uint64)
+        self.sources = self._sources
+
+    def begin(self, nodes: np.ndarray, num_edges: int) -> None:
+        """Begin a hop of so many edges, with the nodes of the batch."""
+        self.ids.size = 0
+        self.ids.room(nodes.size)[: nodes.size] = nodes
+        self.ids.size = nodes.size
+        if self._sources.size < num_edges:
+            self._sources = np.empty(num_edges + num_edges // 4, np.int64)
+        self.sources = self._sources[:num_edges]
+
+    def scratch(self, num_numbers: int, num_candidates: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return uint64[num_numbers] for the numbers of a list; and uint64, int64[num_candidates]."""
+        if self._numbers.size < num_numbers:
+            self._numbers = np.empty(num_numbers + num_numbers // 4, np.uint64)
+        if self._candidates.shape[1] < num_candidates:
+            self._candidates = np.empty((2, num_candidates + num_candidates // 4), np.uint64)
+        first, places = self._candidates[:, :num_candidates]
+        return self._numbers, first, places.view(np.int64)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return sum(array.nbytes for array in (self.ids.whole, self._sources, self._numbers, self._candidates))
+
+
 class Workspace(Scratch):
     """Scratch memory of one sampling thread: compaction tables and buffers that never leave it."""
 
@@ -103,12 +140,13 @@ class Workspace(Scratch):
         self._plain = {e: np.empty(0, np.uint64) for e in graph.adjacency}
         self._shared: tuple[np.ndarray, ...] = ()
         self._walks: tuple[np.ndarray, ...] = ()
+        self.layer = LayerScratch()
 
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
         shared = sum(array.nbytes for array in (*self._plain.values(), *self._shared, *self._walks))
-        return super().num_bytes + shared + sum(table.num_bytes for table in self.tables.values())
+        return super().num_bytes + shared + self.layer.num_bytes + sum(table.num_bytes for table in self.tables.values())
 
     def shared_scratch(self, edge_type: EdgeType, num_dst: int, longest: int) -> tuple[np.ndarray, ...]:
         """Return what is known of the lists of an edge type, and scratch for drawing by shared numbers where they are up to so long."""

@@ -65,7 +65,7 @@ class PlanStudy:
         spool, spool_folder: as in a plan; None: as much as training reads of the store, at most a quarter of what is free.
         device: "cuda": batches are wanted there. None: on the CPU.
         recipes: that are tried; None: those that can be the fastest.
-        order, weight, shared_draws: of the seeds; edge field to draw neighbours by; as of a loader.
+        order, weight, shared_draws, layer_wise: of the seeds; edge field to draw neighbours by; as of a loader.
         split, seed_type: whose train nodes; None where there is only one.
         seconds: that each plan is measured for, after as many that do not count.
         seed: of everything random.
@@ -82,6 +82,7 @@ class PlanStudy:
     order: str | None = None
     weight: str | None = None
     shared_draws: int = 0
+    layer_wise: bool = False
     split: str | None = None
     seed_type: str | None = None
     seconds: float = 3.0
@@ -241,7 +242,7 @@ def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int,
     loader = NeighborLoader(
         store, list(settings.num_neighbors), (node_type, "train") if not store.is_homogeneous else "train", batch_size=settings.batch_size,
         shuffle=settings.order is None, order=settings.order, weight_attr=settings.weight, split=settings.split, seed=settings.seed,
-        num_workers=num_workers, plan=plan, device=settings.device, shared_draws=settings.shared_draws,
+        num_workers=num_workers, plan=plan, device=settings.device, shared_draws=settings.shared_draws, layer_wise=settings.layer_wise,
     )  # fmt: skip
     if epoch:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})

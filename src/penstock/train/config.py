@@ -40,6 +40,7 @@ class TrainConfig:
         weight: edge field to draw neighbours by in training; None draws uniformly. Evaluation takes all neighbours.
         shared_draws: so many batches in a row draw neighbours by numbers that all lists share, so that they take the same ones where they
             can; 0: each list draws for itself (see `penstock.NeighborLoader`).
+        layer_wise: in training `num_neighbors` counts the new nodes of a layer, in place of the neighbours of each node.
         batch_size, epochs: seeds per batch, passes over the train nodes. lr, weight_decay: of Adam. hidden: width of the hidden layers.
             heads: of gat and hgt, a divisor of `hidden`.
         dropout: of the hidden layers. input_dropout: of the features; costs more than the rest of the step on wide or many rows.
@@ -68,6 +69,7 @@ class TrainConfig:
     num_neighbors: tuple[int, ...] = (15, 10)
     weight: str | None = None
     shared_draws: int = 0
+    layer_wise: bool = False
     batch_size: int = 1024
     epochs: int = 20
     lr: float = 0.003

@@ -191,6 +191,7 @@ class _Run:
                 input_nodes=(self.data.target, self.data.parts["train"]),
                 batch_size=config.batch_size,
                 shared_draws=config.shared_draws,
+                layer_wise=config.layer_wise,
                 order=make_order(self.plan, config, self.data),
                 plan=self.plan,
                 num_workers=config.num_workers,

@@ -252,7 +252,7 @@ def test_the_loader_is_that_of_the_training(store, monkeypatch):
     given = {}
     monkeypatch.setattr(plans, "NeighborLoader", lambda *arguments, **options: given.update(options, arguments=arguments))
     settings = PlanStudy(
-        num_neighbors=(4, 3), batch_size=7, order="community", weight="w", split="s", device="cuda", seed=5, shared_draws=2
+        num_neighbors=(4, 3), batch_size=7, order="community", weight="w", split="s", device="cuda", seed=5, shared_draws=2, layer_wise=True
     )
     plans.make_loader(store, settings, Plan(), num_workers=3)
     assert given.pop("arguments") == (store, [4, 3], "train")
@@ -267,6 +267,7 @@ def test_the_loader_is_that_of_the_training(store, monkeypatch):
         plan=Plan(),
         device="cuda",
         shared_draws=2,
+        layer_wise=True,
     )
 
 
@@ -289,13 +290,14 @@ def test_what_is_printed_can_be_typed():
         seed=5,
         seed_type="a, b",
         shared_draws=4,
+        layer_wise=True,
     )
     changes = {"recipe": "ginex", "host_memory": "2GiB", "spool": "8GiB", "spool_folder": "/mnt/a, b"}
     typed = typed_options(options(settings.as_dict(), {"changes": changes, "num_workers": 3}))
     command = get_command(make_app()).commands["train"]
     parsed = command.make_context("train", ["store", *shlex.split(typed)]).params
     expected = {**changes, "num_neighbors": "4", "batch_size": 7, "order": "community", "weight": "my weight", "split": "it's",
-                "device": "cuda", "seed": 5, "shared_draws": 4, "target": "a, b", "num_workers": 3}  # fmt: skip
+                "device": "cuda", "seed": 5, "shared_draws": 4, "layer_wise": True, "target": "a, b", "num_workers": 3}  # fmt: skip
     assert {name: parsed[name] for name in expected} == expected
 
 
@@ -402,6 +404,8 @@ def test_a_training_tells_the_study_all_it_has_to_know(store, tmp_path, monkeypa
 
     monkeypatch.setattr("penstock.study.study_plans", study)
     monkeypatch.setattr("penstock.train.run.refuse_new", lambda config, out: "paper")
-    given = ["--weight", "w", "--shared-draws", "2", "--split", "second", "--device", "cuda:1", "--num-workers", "3"]
+    given = ["--weight", "w", "--shared-draws", "2", "--layer-wise", "--split", "second", "--device", "cuda:1", "--num-workers", "3"]
     assert run(["train", str(store.path), "--recipe", "auto", "--out", str(tmp_path / "run"), *given]) == 2
-    assert told == [PlanStudy(weight="w", shared_draws=2, split="second", seed_type="paper", device="cuda:1", num_workers=3)]
+    assert told == [
+        PlanStudy(weight="w", shared_draws=2, layer_wise=True, split="second", seed_type="paper", device="cuda:1", num_workers=3)
+    ]

@@ -107,7 +107,8 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
     held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
-    at_once = PIECE if maker.sampler.shared_draws else 0 if maker.sampler.walks is None else MOST_WALKS
+    whole_lists = PIECE if maker.sampler.shared_draws or maker.sampler.layer_wise else 0
+    at_once = whole_lists if maker.sampler.walks is None else MOST_WALKS
     profile.num_edges = max(profile.num_edges, at_once, sum(one.positions.size for one in sample.edges.values()))
     hops = {} if maker.padding is None else maker.padding.fit(sample)[1]
     for t, ids in sample.nodes.items():

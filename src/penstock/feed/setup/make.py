@@ -51,6 +51,7 @@ def make_maker(
     takes_last: bool,
     shared_draws: int,
     walks: Walks | None,
+    layer_wise: bool,
     seed: int,
     **others: Any,
 ) -> BatchMaker:
@@ -72,6 +73,7 @@ def make_maker(
         takes_last=takes_last,
         shared_draws=shared_draws,
         walks=walks,
+        layer_wise=layer_wise,
         seed=seed,
     )
     if walks is not None:

@@ -315,6 +315,7 @@ def test_walks():
     assert "got int" in load(walks=4)
     assert "leave out replace=True" in load(replace=True)
     assert "leave out shared_draws" in load(shared_draws=True)
+    assert "leave out layer_wise" in load(layer_wise=True)
     assert "directional" in load(subgraph_type="induced")
     assert "SamplerOutput" in load(NotSupportedError, subgraph_type="bidirectional")
     assert "SamplerOutput" in load(NotSupportedError, transform_sampler_output=lambda output: output)
@@ -332,6 +333,28 @@ def test_walks():
     ):
         assert said_of in load(data=typed, input_nodes="paper", walks=penstock.Walks(num=4, length=2, path=path))
     assert "seeds are of author" in load(data=typed, input_nodes="author", walks=penstock.Walks(num=4, length=2, path=[writes, by]))
+
+
+def test_layer_wise(store, tmp_path, capfd):
+    data = data_with_weights()
+    data.age = torch.arange(400)
+
+    def load(error=UsageError, layer_wise=True, **options):
+        return refused(error, NeighborLoader, data, [20], layer_wise=layer_wise, **options)
+
+    for value in (2400, None, "True"):
+        assert f"got {value!r}: num_neighbors says how many nodes" in load(layer_wise=value)
+    assert "leave out replace=True" in load(replace=True)
+    assert "shared_draws for each" in load(shared_draws=True)
+    assert "disjoint ones" in load(disjoint=True)
+    assert "disjoint ones" in load(time_attr="age")
+    assert "by weight" in load(NotSupportedError, weight_attr="edge_weight")
+    ingest(data, tmp_path / "weighted", memory="4GiB")
+    given = said(capfd, "train", tmp_path / "weighted", *TRAIN, "--weight", "weight", "--layer-wise")
+    assert "--layer-wise counts edges" in given
+    assert "and --shared-draws for each" in said(capfd, "train", store, *TRAIN, "--shared-draws", "2", "--layer-wise")
+    plan = penstock.Plan(policy="inclusion", cache="10%")
+    assert "take the policy presample" in load(NotSupportedError, plan=plan)
 
 
 def test_times(tmp_path, monkeypatch):
