@@ -322,7 +322,7 @@ def test_walks():
     assert "leave out weight_attr" in load(NotSupportedError, weight_attr="edge_weight")
     assert "leave out weight_attr" in load(NotSupportedError, time_attr="age")
     assert "leave out pad" in load(NotSupportedError, pad=True)
-    assert "walks take the policy presample" in load(NotSupportedError, plan=penstock.Plan(policy="inclusion", cache="10%"))
+    assert "walks or layers take the policy presample" in load(NotSupportedError, plan=penstock.Plan(policy="inclusion", cache="10%"))
     by, writes, prints = ("paper", "by", "author"), ("author", "writes", "paper"), ("venue", "prints", "paper")
     assert "need a path" in load(data=typed, input_nodes="paper")
     for path, said_of in (
