@@ -123,7 +123,7 @@ def test_threads_workspaces_pieces_and_lists_read_elsewhere_do_not_matter(monkey
 
     alone = run(graph, 1)
     for most_walks in (1 << 18, 50):
-        monkeypatch.setattr("penstock.sample.walks.MOST_WALKS", most_walks)
+        monkeypatch.setattr("penstock.sample.walks.MOST_STEPS", most_walks)
         for other in (run(graph, 3), *(run(with_lists(graph, {EDGE: lists}), 2) for lists in places)):
             for left, right in zip(alone, other, strict=True):
                 assert_same_sample(left, right)

@@ -12,12 +12,13 @@ import pytest
 from tests.feed.inputs import digests, homogeneous_data
 
 import penstock
-from penstock import threads
+from penstock import Walks, threads
 from penstock.errors import PipelineError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.feed.buffers import BufferPool
 from penstock.feed.pipeline import OrderedAhead
 from penstock.sample import joint
+from penstock.sample.compaction import DirectTable
 from penstock.store.tiers.disk_uring import _Ring
 from penstock.threads import Guard, Threads
 
@@ -91,6 +92,29 @@ def test_what_was_begun_is_made_or_skipped(seed):
         seen = sorted(index for index in (*made, *skipped) if first <= index < first + 20)
         assert seen == list(range(first, first + len(seen)))
         assert len(seen) >= 8
+
+
+@pytest.mark.parametrize("how", [{}, {"layer_wise": True}, {"walks": Walks(num=4, length=2)}], ids=str)
+def test_an_interrupt_within_a_sample_leaves_nothing_behind(how, monkeypatch):
+    """Between what is entered in a table, and what is known of it."""
+    options = dict(num_neighbors=[5, 3], batch_size=32, seed=3, **how)
+    expected, loader = digests(NeighborLoader(homogeneous_data(), **options)), NeighborLoader(homogeneous_data(), **options)
+    digests(loader)
+    original, calls = DirectTable.relabel, []
+
+    def relabel(*arguments):
+        found = original(*arguments)
+        calls.append(0)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(DirectTable, "relabel", relabel)
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 0})
+    assert digests(loader) == expected
+    assert len(calls) > 2
 
 
 def test_passes_that_are_left_half_way_block_nobody():

@@ -109,6 +109,39 @@ def test_left_half_way_and_states():
     assert digests(loader) == epochs[4]
 
 
+def test_a_state_does_not_share_the_batches_of_who_goes_on():
+    epochs = epochs_of(make(), 2)
+    loader = make(non_stop=True, num_workers=2)
+    first = iter(loader)
+    for _ in range(3):
+        next(first)
+    loader.load_state_dict(loader.state_dict())
+    second = iter(loader)
+    assert penstock.digest(next(first)) == epochs[0][3]
+    assert digests(second) == epochs[0][3:]
+    assert digests(first) == epochs[0][4:]
+    assert digests(loader) == epochs[1]
+
+
+def test_a_transform_that_was_there_for_a_while_only():
+    """For an evaluation, say: batches made meanwhile are not those of the next epoch."""
+    loader = make(non_stop=True, num_workers=2, filter_per_worker=True, transform=slow)
+    list(loader)
+    loader.transform = lambda batch: batch.update({"x": batch.x + 1000})
+    time.sleep(0.1)
+    loader.transform = slow
+    assert digests(loader) == epochs_of(make(), 2)[1]
+
+
+def test_a_loader_that_stops_makes_nothing_ahead():
+    for non_stop in (False, 1):
+        made = []
+        loader = make(non_stop=non_stop, num_workers=2, transform=lambda batch: made.append(0) or batch, filter_per_worker=True)  # noqa: B023
+        list(loader)
+        time.sleep(0.1)
+        assert len(made) == 10
+
+
 @pytest.mark.parametrize("change", ["in place", "exchanged", "transform"])
 def test_what_is_changed_between_epochs_is_seen(change):
     data = homogeneous_data()
@@ -175,6 +208,8 @@ def test_gradients_that_are_wanted_now():
     second = iter(loader)
     assert second.stream is not first.stream
     assert digests(second) == epochs_of(make(), 2)[1]
+    with torch.no_grad():
+        assert iter(loader).stream is not second.stream
 
 
 @pytest.mark.parametrize("plan", [None, Plan(policy="belady", cache="10%", window=25)], ids=str)

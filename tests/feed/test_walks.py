@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,10 +14,18 @@ from torch_geometric.utils import scatter
 
 import penstock
 from penstock import LinkNeighborLoader, NeighborLoader, Plan, Walks
+from penstock.cache.presample import presample_visits
 from penstock.errors import StateError
 from penstock.feed.factored import FactoredLoader
+from penstock.feed.inputs import open_input
+from penstock.order import RandomOrder
+from penstock.records import NODE
+from penstock.sample import NeighborSampler
+from penstock.sample.batches import SampledBatches
+from penstock.sample.seeds import NodeSeeds
 from penstock.store import ingest
 from tests.feed.inputs import digests, homogeneous_data
+from tests.graphs import assert_same_sample
 
 WALKS = Walks(num=6, length=3)
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, seed=5, walks=WALKS)
@@ -218,3 +227,26 @@ def test_a_model_learns(real_graphs, tmp_path):
     model.eval()
     (test,) = NeighborLoader(store, **options, input_nodes="test", batch_size=1000)
     assert (model(test).argmax(dim=1) == test.y[:1000]).float().mean() > 0.76
+
+
+def test_lists_off_the_path_are_not_read():
+    """What is kept of neighbour lists is of those that walks came by."""
+    data = bipartite()
+    data["user", "views", "item"].edge_index = data["user", "rates", "item"].edge_index.clone()
+    graph = open_input(data, is_sorted=False).graph
+    sampler = NeighborSampler(graph, [3], walks=Walks(num=4, length=2, path=PATH))
+    visits = presample_visits(SampledBatches(sampler, NodeSeeds("item", np.arange(90)), RandomOrder(90, 1), 30))
+    assert visits.lists[PATH[0]].sum() > 0
+    assert visits.lists["user", "views", "item"].sum() == 0
+
+
+def test_a_workspace_for_any_walks():
+    graph, seeds = open_input(homogeneous_data(), is_sorted=False).graph, {NODE: np.arange(40)}
+    samplers = [
+        NeighborSampler(graph, [fanout], walks=walks) for fanout, walks in ((1, Walks(num=1, length=1)), (-1, Walks(num=50, length=20)))
+    ]
+    workspace = samplers[0].workspace()
+    for sampler in (*samplers, *samplers):
+        place = dict(epoch=0, batch=0)
+        expected = sampler.sample(seeds, **place, workspace=sampler.workspace())
+        assert_same_sample(sampler.sample(seeds, **place, workspace=workspace), expected)

@@ -278,6 +278,9 @@ def test_a_second_level(store, tmp_path, capsys):
     array.flush()
     findings = check_partition(tmp_path / "parts", deep=True).findings
     assert {one.file.rsplit("/", 1)[1] for one in findings} == {"trainers.npy"}
+    Part(tmp_path / "parts", 0).check_books()
+    with pytest.raises(CorruptStoreError, match=r"trainers\.npy does not match its checksum"):
+        part.check_books()
 
 
 def test_train_nodes_are_balanced(tmp_path):

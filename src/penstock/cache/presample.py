@@ -182,11 +182,12 @@ def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
 def lists_read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) -> np.ndarray:
     """Return int64[n]: the nodes of whose lists of an edge type a sample reads anything; one read twice is there twice.
 
-    Of walks, all nodes of the sample: it knows those that walks came by most, and not the others. Layer-wise, also lists of which nothing
-    is taken.
+    Of walks, all nodes of the sample, for edge types of their path: it knows those that walks came by most, and not the others. Layer-wise,
+    also lists of which nothing is taken.
     """
     if sampler.walks is not None:
-        return distinct_nodes(sampler, sample)[edge_type[2]]
+        nodes = distinct_nodes(sampler, sample)[edge_type[2]]
+        return nodes if edge_type in (sampler.walks.path or ()) else nodes[:0]
     num_read = np.diff(sample.edges[edge_type].row_ptr)
     return np.ascontiguousarray(sample.nodes[edge_type[2]][: num_read.size][(num_read > 0) | sampler.layer_wise])
 

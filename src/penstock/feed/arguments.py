@@ -67,11 +67,11 @@ def choose_nodes(source: Input, times: Timestamps | None, input_nodes: Any, inpu
 
 def check_non_stop(non_stop: Any, order: Order) -> bool | int:
     """Return whether the next epoch is begun before it is asked for, or up to which; UsageError where nobody knows what it has by then."""
-    if not isinstance(non_stop, bool) and not (isinstance(non_stop, int) and non_stop > 0):
-        raise UsageError(f"non_stop must be True, or a number of epochs, got {non_stop!r}")
+    if not isinstance(non_stop, (bool, np.bool_)) and not (isinstance(non_stop, (int, np.integer)) and non_stop > 0):
+        raise UsageError(f"non_stop must be True, False or a number of epochs from 1, got {non_stop!r}")
     if non_stop and isinstance(order, GivenOrder):
         raise UsageError("non_stop begins an epoch before it is asked for, and a sampler says what is in it then: leave out one of them")
-    return non_stop
+    return bool(non_stop) if isinstance(non_stop, (bool, np.bool_)) else int(non_stop)
 
 
 def check_strategy(temporal_strategy: str) -> str:

@@ -190,7 +190,7 @@ class Loader:
     @transform.setter
     def transform(self, transform: Callable[[Batch], Any] | None) -> None:
         check_kinds(None, transform=transform)
-        self._transform = transform
+        self._transform, self._going = transform, None
         self._maker.transform = transform if self._is_transformed_by_threads else None
 
     @property
@@ -268,6 +268,7 @@ class Loader:
         if batch % self.num_ranks:
             raise StateError(f"the state stands at batch {batch} of the global order, which {self.num_ranks} ranks do not reach together")
         self._at = Position(epoch, batch // self.num_ranks, sequence=sequence)
+        self._going = None  # somebody may still go on with it
 
     def stats(self) -> LoaderStats:
         """Return what was counted so far, over all batches delivered; it does not change when more are."""

@@ -287,13 +287,14 @@ class BatchMaker:
 
     def _sample(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> Sampled:
         workspace = self.borrow_workspace()
-        try:
-            if self.device_sampler is not None:
+        if self.device_sampler is not None:
+            try:
                 return self.ask(clock, positions, epoch, index, workspace)()
-            begun = self._begin(clock, positions, epoch, index)
-            subgraph = self._draw(begun, epoch, index, workspace)
-        finally:
-            self.give_back(workspace)
+            finally:
+                self.give_back(workspace)
+        begun = self._begin(clock, positions, epoch, index)
+        subgraph = self._draw(begun, epoch, index, workspace)
+        self.give_back(workspace)  # not after an error, or a Ctrl-C between any two steps: what it knows then may not be what was done
         clock.rest()
         return self._sampled(index, subgraph, begun, clock)
 

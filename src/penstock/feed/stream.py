@@ -76,7 +76,7 @@ class BatchStream:
         )
         number = caches.begin()
         assembler, turns, is_learning = Assembler(maker.source, caches, number), Turns(), torch.is_grad_enabled()
-        self._made_of = is_learning, states_of(assembler.node_fields, assembler.edge_fields), maker.transform
+        self._made_of = is_learning, states_of(assembler.node_fields, assembler.edge_fields)
         if options.num_workers and is_learning:
             refuse_learned([*assembler.node_fields, *assembler.edge_fields])
         ahead: LookAhead[HeldSample | None] | None = None
@@ -124,8 +124,7 @@ class BatchStream:
 
     def stands_at(self, epoch: int, first: int, loader: Loader) -> bool:
         """Whether its next batch is that one, made as a stream that begins now would make it."""
-        maker = loader._maker
-        made_of = torch.is_grad_enabled(), states_of(*maker.source.fields()), maker.transform
+        made_of = torch.is_grad_enabled(), states_of(*loader._maker.source.fields())
         return epoch < self._end and (self._place, self._pid, self._made_of) == ((epoch, first), os.getpid(), made_of)
 
     @property

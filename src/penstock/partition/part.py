@@ -164,8 +164,9 @@ class Part:
     def check_books(self) -> None:
         """Raise CorruptStoreError where what says whose a row is, and where it lies there, was altered: another one would be read in its
         place. Reads these arrays whole; they stay in memory, where every read looks into them."""
-        places, lists = [each.places for each in self.manifest.nodes.values()], [each.list_ptr for each in self.manifest.edges.values()]
-        for spec in (*places, *lists):
+        nodes, lists = self.manifest.nodes.values(), [each.list_ptr for each in self.manifest.edges.values()]
+        books = [spec for each in nodes for spec in (each.places, each.trainers) if spec is not None]
+        for spec in (*books, *lists):
             found = self.map(spec).view(np.uint8)
             blocks = (found[first : first + BLOCK_BYTES] for first in range(0, found.size, BLOCK_BYTES))
             if [xxhash.xxh3_64_hexdigest(block.data) for block in blocks] != list(spec.checksums):

@@ -51,9 +51,9 @@ def partition_store(
     """
     store, progress = path if isinstance(path, Store) else Store.open(path), progress or Quiet()
     refuse_existing(destination)
-    if not 1 <= trainers_per_part <= MAX_PARTS // max(num_parts, 1):
+    if not isinstance(trainers_per_part, int) or not 1 <= trainers_per_part <= MAX_PARTS // max(num_parts, 1):
         most = f"[1, {MAX_PARTS // max(num_parts, 1)}] for {num_parts} parts"
-        raise UsageError(f"{argument('trainers_per_part')} must lie in {most}, got {trainers_per_part}")
+        raise UsageError(f"{argument('trainers_per_part')} must lie in {most}, got {trainers_per_part!r}")
     graph = store.graph()
     with_splits = [t for t in store.node_types if store.node_entry(t).splits and (split is None or split in store.node_entry(t).splits)]
     train = {t: store.split("train", split, t) for t in with_splits}

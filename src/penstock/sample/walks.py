@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from penstock.kernels.random_walks.reference import NOBODY
 from penstock.records import CSC, EDGE, EdgeType, Graph
 from penstock.sample.workspace import Workspace
 
-MOST_WALKS = 1 << 18
-"""Walks that take their steps together, one node's at least: as many neighbours are read at once where lists are elsewhere."""
+MOST_STEPS = 1 << 19
+"""Of the walks that take their steps together, one node's at least."""
 
 MAX_STEPS = rng.MAX_DRAWS // 2
 """Of all walks of a node together: a block of random words each."""
@@ -55,8 +56,12 @@ class Walks:
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
                 raise UsageError(f"Walks: {name} must be a whole number from 1, got {value!r}")
-        if not isinstance(self.end, (int, float)) or not 0 <= self.end < 1:
+        if not isinstance(self.end, Real) or not 0 <= self.end < 1:
             raise UsageError(f"Walks: end is the probability that a walk is over after a step, in [0, 1); got {self.end!r}")
+        if self.path is not None:
+            if not isinstance(self.path, (list, tuple)) or any(not isinstance(e, (list, tuple)) or len(e) != 3 for e in self.path):
+                raise UsageError(f"Walks: path is a list of edge types, each (source, relation, target); got {self.path!r}")
+            object.__setattr__(self, "path", tuple(tuple(edge_type) for edge_type in self.path))
         if (num_steps := self.num * self.length * len(self.path or (EDGE,))) > MAX_STEPS:
             raise UsageError(f"Walks: {num_steps:,} steps from each node are too many, at most {MAX_STEPS:,}: take fewer or shorter walks")
 
@@ -70,7 +75,6 @@ class Walks:
                     "path=[('user', 'rates', 'item'), ('item', 'rev_rates', 'user')]) from items over users to items"
                 )
             path = [EDGE]
-        path = [tuple(edge_type) for edge_type in path]
         unknown = [edge_type for edge_type in path if edge_type not in graph.adjacency]
         if not path or unknown:
             what = f"{unknown[0]} is not an edge type of this graph" if unknown else "it is empty"
@@ -89,6 +93,11 @@ class Walks:
         assert self.path
         node_type = self.path[0][2]
         return EDGE if self.path[0] == EDGE else (node_type, WALKED, node_type)
+
+    @property
+    def num_together(self) -> int:
+        """Nodes whose walks take their steps together: one neighbour of each walk is read at once where lists are elsewhere."""
+        return max(1, MOST_STEPS // (self.num * self.length))
 
     @property
     def of_all(self) -> int:
@@ -139,18 +148,17 @@ def sample_walks(
     Raises:
         CorruptStoreError: a list outside the edges, or a neighbour that is no node. NotSupportedError: a list that is too long.
     """
-    num, length = walks.num, walks.length
-    most, found = num * length if fanout < 0 else min(fanout, num * length), 0
-    counts, neighbors = make_room(starts.size * most), workspace.neighbors(starts.size * most, np.dtype(np.int64))
-    piece = max(1, MOST_WALKS // num)
+    num, length, piece = walks.num, walks.length, walks.num_together
+    found = [np.empty((2, 0), np.int64)]
     for first in range(0, starts.size, piece):
         some = starts[first : first + piece]
-        of_walks, of_counts = workspace.walk_scratch(some.size * num, num, length)
+        of_walks, of_counts, chosen = workspace.walk_scratch(some.size, num, length)
         take_walks(graph, walks, some, None if copies is None else copies[first : first + piece], place, *of_walks)
-        found += cpu.count_visits(
-            of_walks[-1], some.size, num, length, fanout, *of_counts, offsets[first:], counts[found:], neighbors[found:]
-        )
-    return neighbors, found
+        taken = cpu.count_visits(of_walks[-1], some.size, num, length, fanout, *of_counts, offsets[first:], *chosen)
+        found.append(chosen[:, :taken] if starts.size <= piece else chosen[:, :taken].copy())
+    counts, neighbors = found[-1] if len(found) <= 2 else np.concatenate(found, axis=1)
+    make_room(counts.size)[: counts.size] = counts
+    return neighbors, neighbors.size
 
 
 def take_walks(graph: Graph, walks: Walks, starts, copies, place: tuple, nodes, walkers, positions, visits) -> None:

@@ -158,16 +158,15 @@ class Workspace(Scratch):
             self._shared = ids, repeats, np.zeros(shared.table_size(size), np.int32), numbers
         return self._plain[edge_type], *self._shared
 
-    def walk_scratch(self, num_walks: int, num: int, length: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-        """Return scratch for so many walks of a length, and for counting the visits of `num` that begin at a node."""
-        visits, most = num_walks * length, num * length
-        if not self._walks or self._walks[0].size < num_walks:
-            of_walks = (np.empty(size, np.int64) for size in (num_walks, num_walks, num_walks, visits))
-            of_counts = (
-                np.empty(walk.table_size(most), np.int32),
-                *(np.empty(most, np.int64) for _ in range(2)),
-                np.zeros(most + 1, np.int64),
-            )
-            self._walks = *of_walks, *of_counts
-        *of_walks, visited = self._walks[:4]
-        return (*of_walks, visited[:visits]), self._walks[4:]
+    def walk_scratch(self, num_starts: int, num: int, length: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], np.ndarray]:
+        """Return scratch for `num` walks of a length from each of some nodes, for counting the visits of those from one of them, and
+        int64[2, all their steps] for who was visited and how often."""
+        num_walks, most = num_starts * num, num * length
+        visits, size = num_walks * length, walk.table_size(most)
+        sizes = num_walks, num_walks, num_walks, visits, 2 * visits, most, most, most + 1
+        if not self._walks or self._walks[-1].size < size or any(a.size < n for a, n in zip(self._walks, sizes, strict=False)):
+            *others, ranks = (np.empty(n, np.int64) for n in sizes)
+            ranks[:] = 0  # and zero again after each use
+            self._walks = *others, ranks, np.empty(size, np.int32)
+        *of_walks, visited, chosen, ids, times, ranks, table = self._walks
+        return (*of_walks, visited[:visits]), (table[:size], ids, times, ranks), chosen[: 2 * visits].reshape(2, visits)

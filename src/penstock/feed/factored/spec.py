@@ -110,6 +110,8 @@ def check_plan(plan: Plan, options: dict[str, Any]) -> None:
         raise NotSupportedError(f"{argument('host_memory', plan.host_memory)} is a budget of one process: give policy and cache")
     if options.get("shards") is not None:
         raise NotSupportedError("shards is for loaders that sample in their own process: use NeighborLoader in each")
+    if options.get("non_stop"):
+        raise NotSupportedError("non_stop: factored samplers begin an epoch when a trainer asks for it: leave it out")
     for name in _HERE_ONLY:
         if options.get(name) is not None:
             raise NotSupportedError(

@@ -22,7 +22,6 @@ from penstock.feed.subgraph import subgraph_of
 from penstock.gather.hops import size_of
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample.shared import PIECE
-from penstock.sample.walks import MOST_WALKS
 from penstock.store.progress import told
 
 MAX_BATCHES = 64
@@ -103,12 +102,15 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
     graph = maker.sampler.sampled
     subgraph = subgraph_of(sample)
     numbered = sum(one.positions.nbytes for e, one in sample.edges.items() if graph.adjacency[e].edge_ids is not None)
-    whole = sample.num_bytes + numbered
+    weighed = 4 * sum(one.positions.size for one in sample.edges.values()) if maker.sampler.walks else 0
+    whole = sample.num_bytes + numbered + weighed
     held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
     whole_lists = PIECE if maker.sampler.shared_draws or maker.sampler.layer_wise else 0
-    at_once = whole_lists if maker.sampler.walks is None else MOST_WALKS
+    walks = maker.sampler.walks
+    starts = max(one.row_ptr.size - 1 for one in sample.edges.values()) if walks else 0
+    at_once = min(walks.num_together, starts) * walks.num if walks else whole_lists
     profile.num_edges = max(profile.num_edges, at_once, sum(one.positions.size for one in sample.edges.values()))
     hops = {} if maker.padding is None else maker.padding.fit(sample)[1]
     for t, ids in sample.nodes.items():

@@ -80,12 +80,14 @@ def measure_slopes(
 
 
 def _read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) -> tuple[np.ndarray, np.ndarray]:
-    """(positions that a sample reads, list after list; how many of each list); of walks, a neighbour of each list that they came by."""
-    if sampler.walks is None:
+    """(positions that a sample reads, list after list; how many of each list): lists that draw together are read whole, and of walks a
+    neighbour of each list that they came by."""
+    if sampler.walks is None and not sampler.shared_draws and not sampler.layer_wise:
         return sample.edges[edge_type].positions, np.diff(sample.edges[edge_type].row_ptr)
     csc, nodes = sampler.graph.adjacency[edge_type], lists_read(sampler, sample, edge_type)
-    nodes = nodes[csc.degrees(nodes) > 0]
-    return csc.indptr[nodes], np.ones(nodes.size, np.int64)
+    num_read = csc.degrees(nodes) if sampler.walks is None else np.minimum(csc.degrees(nodes), 1)
+    firsts = csc.indptr[nodes] - (np.cumsum(num_read) - num_read)
+    return np.repeat(firsts, num_read) + np.arange(num_read.sum()), num_read
 
 
 def _time_lists(line: Line, bottom: Tier, all_positions: np.ndarray, num_read: np.ndarray, random: np.random.Generator) -> None:

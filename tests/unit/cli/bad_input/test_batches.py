@@ -14,6 +14,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 import penstock
 from penstock.errors import BudgetError, InputError, NotSupportedError, StateError, UsageError
 from penstock.feed import NeighborLoader, Padding, RecordedStep
+from penstock.feed.factored.spec import check_plan
 from penstock.feed.setup import drawing
 from penstock.kernels import _triton
 from penstock.order import RandomOrder
@@ -298,6 +299,9 @@ def test_epochs_without_a_stop():
 
     for value in (0, -1, 2.5, "yes", None):
         assert f"got {value!r}" in load(non_stop=value)
+    for value in (np.True_, np.int64(3)):
+        assert NeighborLoader(make_data(), [2], non_stop=value)._non_stop == value
+    refused(NotSupportedError, check_plan, penstock.Plan(), {"non_stop": True})
     assert "a sampler says what is in it" in load(non_stop=True, sampler=[1, 2])
 
 
@@ -311,6 +315,9 @@ def test_walks():
     for settings in ({"num": 0, "length": 2}, {"num": 2, "length": 1.5}):
         assert "must be a whole number from 1" in refused(UsageError, penstock.Walks, **settings)
     assert "got 1" in refused(UsageError, penstock.Walks, num=2, length=2, end=1)
+    assert penstock.Walks(num=2, length=2, end=np.float32(0.25)).of_all == 1 << 30
+    for path in (5, [1], "abc", (each for each in [("a", "b", "c")])):
+        assert "a list of edge types" in refused(UsageError, penstock.Walks, num=2, length=2, path=path)
     assert "at most 1,048,576" in refused(UsageError, penstock.Walks, num=1 << 20, length=2)
     assert "got int" in load(walks=4)
     assert "leave out replace=True" in load(replace=True)

@@ -44,6 +44,9 @@ def test_partition_command(store, tmp_path, capfd):
     cut_it("--num-parts", "0")
     cut_it("--num-parts", "2", "--trainers-per-part", "0")
     cut_it("--num-parts", "2000", "--trainers-per-part", "17")
+    for value in (2.5, "2"):
+        options = {"trainers_per_part": value}
+        assert f"got {value!r}" in refused(UsageError, partition_store, penstock.open(store), tmp_path / "parts", 2, **options)
     cut_it("--num-parts", "2", "--method", "kahip")
     assert "'other'" in cut_it("--num-parts", "2", "--split", "other")
     cut_it("--num-parts", "2", to=tmp_path / "no" / "such")
