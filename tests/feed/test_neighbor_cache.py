@@ -193,7 +193,7 @@ def test_values_of_lists():
         reads = {e: np.zeros(csc.num_dst) for e, csc in graph.adjacency.items()}
         for sample in iterate_samples(replace(workload, sampler=draw_apart(sampler)), epochs=range(2)):
             for e in graph.adjacency:
-                np.add.at(reads[e], lists_read(sample, e), 0.5)
+                np.add.at(reads[e], lists_read(sampler, sample, e), 0.5)
         counted = list_values("presample", workload)
         ratio = list_values("ratio", workload)
         for e, csc in graph.adjacency.items():

@@ -234,7 +234,7 @@ def test_what_is_hot_is_found_out_in_time(level):
     profile = take_profile(maker, [NODE])
     assert profile.num_batches == len(loader)
     assert np.array_equal(profile.row_visits[NODE], rows)
-    with pytest.raises(NotSupportedError, match="by weight, time or walks take the policy presample"):
+    with pytest.raises(NotSupportedError, match="by weight, time, walks or layers take the policy presample"):
         NeighborLoader(data, **options_of(level), plan=penstock.Plan(policy="inclusion", cache="20%"))
 
 

@@ -112,7 +112,7 @@ class Walks:
 
 def check_walks(graph: Graph, walks: Walks, *, replace: bool, induced: bool, shared_draws: int, layer_wise: bool) -> Walks:
     """Refuse what does not go with walks; return them with their path."""
-    name = argument("walks")
+    name = "walks"
     if not isinstance(walks, Walks):
         raise UsageError(f"{name} must be a penstock.Walks, got {type(walks).__name__}")
     if replace or shared_draws or layer_wise:
