@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli import writing
 from penstock.cli.grouping import with_groups
+from penstock.cli.parsing import parse_pairs
 
 SOURCE_HELP = "A .npz graph, CSV or Parquet edges (file, folder, pattern), a .json description, an OGB folder."
 
@@ -37,8 +38,8 @@ def _ingest(
     source_options = {
         **dict(src=src, dst=dst, nodes=nodes, num_nodes=num_nodes, id=id, ids=ids, split=split, splits=splits),
         **dict(header=header, delimiter=delimiter),
-        "edge_fields": writing.parse_pairs(edge_field, "--edge-field") or None,
-        "node_fields": writing.parse_pairs(node_field, "--node-field") or None,
+        "edge_fields": parse_pairs(edge_field, "--edge-field") or None,
+        "node_fields": parse_pairs(node_field, "--node-field") or None,
     }
     options = writing.store_options(given) | {name: value for name, value in source_options.items() if value is not None}
     start = time.perf_counter()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.console import AsJson, Memory, make_progress, show
-from penstock.cli.train import parse_fanouts
+from penstock.cli.parsing import parse_fanouts
 
 
 def layout(

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.console import AsJson, as_typed, make_progress, show
-from penstock.cli.study import names
-from penstock.cli.train import OF_A_STUDY, parse_fanouts
+from penstock.cli.parsing import names, parse_fanouts
 
 OF_SAMPLES = ("num_neighbors", "weight", "shared_draws", "layer_wise")
 """Settings of a run that say what is sampled."""
+OF_A_STUDY = ("order", "host_memory", "spool", "spool_folder")
+"""Settings of its plan that the trials are told; they decide all others."""
 
 
 def plan(

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.console import AsJson, make_progress, show
-from penstock.cli.train import parse_fanouts
-from penstock.errors import StoreError, UsageError, reason_of
+from penstock.cli.parsing import names, parse_fanouts, parse_windows
+from penstock.errors import StoreError, reason_of
 
 app = typer.Typer(help="Measure what a choice would do, without training.", no_args_is_help=True)
 
@@ -88,19 +88,3 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot write in {folder}: {reason_of(error)}; choose another --out") from error
-
-
-def parse_windows(text: str) -> tuple[int, ...]:
-    """Read '1,16,all'."""
-    try:
-        windows = tuple(0 if part == "all" else int(part) for part in names(text))
-    except ValueError:
-        windows = (-1,)
-    if any(window < 1 and part != "all" for window, part in zip(windows, names(text), strict=False)):
-        raise UsageError(f"--windows takes numbers of batches, at least 1, or all, with commas; got {text!r}")
-    return windows
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Parts between commas, each once, in their order."""
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -14,6 +14,7 @@ import typer
 
 from penstock.cli.console import AsJson, show
 from penstock.cli.grouping import with_groups
+from penstock.cli.parsing import parse_fanouts
 from penstock.errors import StateError, UsageError, argument
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 """In the place of a recipe: the plan that `penstock plan` would choose."""
-OF_A_STUDY = ("order", "host_memory", "spool", "spool_folder")
-"""Settings of a plan that such a study is told; it decides all others."""
 
 
 def _the_run(
@@ -264,7 +263,7 @@ def with_fastest(settings: dict[str, Any], out: Path, num_ranks: int, is_given: 
         settings: of the run. out: its folder. num_ranks: processes that train.
         is_given: whether a setting was typed.
     """
-    from penstock.cli.plan import chosen_for
+    from penstock.cli.plan import OF_A_STUDY, chosen_for
     from penstock.train import TrainConfig
     from penstock.train.config import PLAN_SETTINGS
     from penstock.train.run import refuse_new
@@ -352,16 +351,3 @@ def as_text(result: Result, written: dict[str, Path]) -> str:
     speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
     lines = [f"{test} ({best})", speed, *(f"{name}: {path}" for name, path in written.items())]
     return "\n".join(lines)
-
-
-def parse_fanouts(text: str, num_layers: int | None) -> tuple[int, ...]:
-    """Read '15,10,5'; with a number of layers, the last fanout is repeated up to it."""
-    try:
-        fanouts = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--num-neighbors takes whole numbers with commas, for instance 15,10; got {text!r}") from None
-    if num_layers is None:
-        return tuple(fanouts)
-    if num_layers < len(fanouts):
-        raise UsageError(f"--layers {num_layers} does not fit --num-neighbors {text}: one fanout per layer")
-    return tuple(fanouts + [fanouts[-1]] * (num_layers - len(fanouts)))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.console import AsJson, Memory, make_progress, show
-from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.store import Store
@@ -47,16 +46,3 @@ def finish(store: Store, seconds: float, as_json: bool) -> None:
     from penstock.cli.info import as_text, describe
 
     show({**describe(store), "seconds": round(seconds, 3)}, lambda: f"{as_text(store)}\nin {seconds:.1f} s", as_json)
-
-
-def parse_pairs(items: list[str] | None, option: str) -> dict[str, str]:
-    """Parse repeated NAME=VALUE options."""
-    pairs = {}
-    for item in items or []:
-        name, sign, value = item.partition("=")
-        if not sign or not name or not value:
-            raise UsageError(f"{option} takes NAME=VALUE, got {item!r}")
-        if name in pairs:
-            raise UsageError(f"{option} is given twice for {name!r}, as {pairs[name]} and as {value}: leave one out")
-        pairs[name] = value
-    return pairs

@@ -13,8 +13,7 @@ from typer.main import get_command
 import penstock
 from penstock.cli import make_app, run
 from penstock.cli.console import as_typed
-from penstock.cli.study import parse_windows
-from penstock.cli.train import parse_fanouts
+from penstock.cli.parsing import parse_fanouts, parse_windows
 from penstock.errors import UsageError, argument
 from penstock.plan import Plan
 from penstock.sources.generate import KINDS
