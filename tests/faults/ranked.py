@@ -170,7 +170,15 @@ def elsewhere(folder, rank):
 
 
 def weighted(folder, rank):
-    return run(folder, "weighted", store="parts", weight="w")
+    return run(folder, "weighted-run", store="weighted", weight="w", epochs=1)
+
+
+def weighted_parts(folder, rank):
+    return run(folder, "weighted-parts-run", store="weighted-parts", order="random", weight="w", epochs=1)
+
+
+def weightless(folder, rank):
+    return run(folder, "weightless", store="parts", weight="w")
 
 
 def main():

@@ -14,7 +14,7 @@ from tests.faults.ranked import SETTINGS
 from tests.feed.inputs import homogeneous_data
 from tests.partitions import cut, on_all
 from tests.refusals import assert_in_table, refused
-from tests.train.stores import make_bare_store, make_store, make_typed_store
+from tests.train.stores import make_bare_store, make_store, make_typed_store, make_weighted_store
 
 import penstock
 from penstock.errors import StateError
@@ -42,6 +42,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs")
     cut(make_store(path / "store"), path / "parts", NUM_RANKS)
     cut(make_typed_store(path / "typed"), path / "typed-parts", NUM_RANKS)
+    cut(make_weighted_store(path / "weighted"), path / "weighted-parts", NUM_RANKS)
     make_bare_store(path / "bare")
     return path
 
@@ -90,8 +91,8 @@ def killed(folder):
 def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
-        "interrupted_ahead", "resumed_ahead", "predicted", "full", "lost", "weighted", "fewer", "after_the_kill", "unlike", "elsewhere",
-        "other_order", "apart", "interrupted_late", "resumed_late",
+        "interrupted_ahead", "resumed_ahead", "predicted", "full", "lost", "weighted", "weighted_parts", "weightless",
+        "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
     )  # fmt: skip
     return start_and_ask(folder, *whats)
 
@@ -155,6 +156,7 @@ def test_each_has_a_dropout_of_its_own(said):
 def test_parts_are_trained_on_as_the_store_is(said):
     assert said["parts"][0]["digest"] == said["whole"][0]["digest"]
     assert said["typed_parts"][0]["digest"] == said["typed"][0]["digest"]
+    assert said["weighted_parts"][0]["digest"] == said["weighted"][0]["digest"]
     assert said["split"][0]["digest"] != said["whole"][0]["digest"]
 
 
@@ -226,7 +228,7 @@ def test_predictions_are_those_of_one_process(folder, said):
 
 
 def test_what_is_refused_is_said_by_all(said):
-    for what in ("full", "weighted"):
+    for what in ("full", "weightless"):
         first, second = said[what]
         assert first["message"] == second["message"]
         assert (first["is_said"], second["is_said"]) == (False, True)

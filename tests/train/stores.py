@@ -39,6 +39,13 @@ def make_store(path, **options):
     return ingest(make_data(**options), path)
 
 
+def make_weighted_store(path):
+    """The same with weights of edges, some of them 0."""
+    data = make_data()
+    data.w = torch.randint(0, 4, (data.num_edges,), generator=torch.Generator().manual_seed(1)).float()
+    return ingest(data, path)
+
+
 def make_bare_store(path):
     """The same without features."""
     data = make_data()

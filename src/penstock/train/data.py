@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError, argument, damaged
+from penstock.errors import InputError, MissingFieldError, UsageError, argument, damaged
 from penstock.feed.inputs import ArrayInput
 from penstock.records import NODE, EdgeType, Graph, NodeType
-from penstock.sample.weights import Weights, store_weights, with_weights
+from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import ArraySpec, Store
 from penstock.train.aggregate import MODEL_OF
 from penstock.train.config import TrainConfig
@@ -35,7 +35,6 @@ class TrainingData:
 
     Attributes:
         graph: topology.
-        sampled: the same, with weights where the training loader draws by them.
         target: node type to classify.
         x: features per node type that has any; of a partition only their shape and dtype.
         labels: int[num_nodes] or 0/1 [num_nodes, num_labels] of the target, as stored; see `labels_of`. Of a partition, those of the
@@ -51,7 +50,6 @@ class TrainingData:
     """
 
     graph: Graph
-    sampled: Graph
     target: NodeType
     x: dict[NodeType, np.ndarray]
     labels: np.ndarray
@@ -61,17 +59,12 @@ class TrainingData:
     bfloat16: frozenset[NodeType]
     split: str | None
     normalize: str
-    aggregated: str | None = None
-    store: Store | PartsStore | None = None
+    aggregated: str | None
+    store: Store | PartsStore
 
     def source(self) -> ArrayInput:
         """The input of the training loader: features. Labels are those of the seeds alone, and are looked up there."""
-        if isinstance(self.store, PartsStore):
-            return self.store.input()
-        arrays = {t: {"x": rows} for t, rows in self.x.items()}
-        return ArrayInput(
-            self.sampled, arrays, is_bfloat16=lambda t, name: name == "x" and t in self.bfloat16, is_mapped=True, packed_in=self.store
-        )
+        return self.store.input() if isinstance(self.store, PartsStore) else _Features(self, self.store)
 
     def labels_of(self, nodes: np.ndarray) -> np.ndarray:
         """int64[n] or 0/1 [n, num_labels]: the labels of nodes of the target."""
@@ -126,6 +119,20 @@ class TrainingData:
             )
 
 
+class _Features(ArrayInput):
+    """Features of nodes, and of edges the weights that they are drawn by."""
+
+    def __init__(self, data: TrainingData, store: Store) -> None:
+        arrays, self._store = {t: {"x": rows} for t, rows in data.x.items()}, store
+        super().__init__(
+            data.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in data.bfloat16, is_mapped=True, packed_in=store
+        )
+
+    def weights(self, name: str) -> dict[EdgeType, Weights]:
+        """As the store has them."""
+        return store_weights(self._store, name)
+
+
 def read_training_data(store: Store | PartsStore, config: TrainConfig) -> TrainingData:
     """Read a store for a run, or raise with what is missing."""
     graph = store.graph().without_edge_numbers()
@@ -135,6 +142,8 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
     if "y" not in store.node_fields(target):
         hint = f"ingest them, or choose another {argument('target')}"
         raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); {hint}")
+    if config.weight is not None:
+        choose_weights({e: store.edge_fields(e) for e in store.edge_types}, config.weight, str(store.path))
     specs = _features(store)
     if not specs and config.normalize != "none":
         raise UsageError(f"{argument('normalize', config.normalize)} is for features, and {store.path} has none: leave it out")
@@ -157,7 +166,6 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
     parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
     return TrainingData(
         graph=graph,
-        sampled=graph if config.weight is None else with_weights(graph, _weights(store, config.weight)),
         target=target,
         x={t: store.node_field("x", t) for t in specs},
         labels=labels,
@@ -179,12 +187,6 @@ def _features(store: Store | PartsStore) -> dict[NodeType, ArraySpec]:
         if len(spec.shape) != 2 or spec.shape[1] == 0:
             raise InputError(f"{store.path}: features of '{t}' must be a matrix of a column at least, got shape {list(spec.shape)}")
     return specs
-
-
-def _weights(store: Store | PartsStore, name: str) -> dict[EdgeType, Weights]:
-    if isinstance(store, PartsStore):
-        raise NotSupportedError(f"{argument('weight', name)}: each process of a partition has a part of the edges only; leave it out")
-    return store_weights(store, name)
 
 
 def _type_with_labels(store: Store | PartsStore) -> NodeType:

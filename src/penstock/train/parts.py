@@ -68,6 +68,15 @@ class PartsStore:
         """Name -> what is known of it; shapes are those of this part."""
         return self._joined.part.manifest.nodes[node_type].fields
 
+    @property
+    def edge_types(self) -> list[EdgeType]:
+        """All of them."""
+        return list(self._joined.part.manifest.edges)
+
+    def edge_fields(self, edge_type: EdgeType) -> dict[str, ArraySpec]:
+        """Name -> what is known of it; shapes are those of this part."""
+        return self._joined.part.manifest.edges[edge_type].fields
+
     def graph(self) -> Graph:
         """The topology, but for its neighbours."""
         return self._joined.graph()

@@ -190,6 +190,7 @@ class _Run:
                 list(config.num_neighbors),
                 input_nodes=(self.data.target, self.data.parts["train"]),
                 batch_size=config.batch_size,
+                weight_attr=config.weight,
                 shared_draws=config.shared_draws,
                 layer_wise=config.layer_wise,
                 order=make_order(self.plan, config, self.data),
