@@ -516,6 +516,15 @@ def test_missing_fields(field, message, tmp_path):
         run(tmp_path / "run", str(store.path))
 
 
+def test_classes_kept_as_floats_are_classes(store, tmp_path):
+    """As pandas writes them; NaN is no label."""
+    data = make_data()
+    data.y = data.y.float()
+    data.y[~(data.train_mask | data.val_mask | data.test_mask)] = float("nan")
+    as_floats = ingest(data, tmp_path / "store", allow_nan=True)
+    assert run(tmp_path / "floats", str(as_floats.path)).weights_digest == run(tmp_path / "whole", store).weights_digest
+
+
 def test_bfloat16_and_float16_features_train(tmp_path):
     scores = []
     for dtype in ("float32", "float16", "bfloat16"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from penstock.errors import InputError
-from penstock.train.task import area_under_roc, define_task, has_label, micro_f1, normalize_rows
+from penstock.train.task import area_under_roc, as_classes, define_task, has_label, micro_f1, normalize_rows
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -33,6 +33,15 @@ def test_rows_are_normalized_whatever_their_signs():
     assert rows.tolist() == [[0.25, 0.25, 0.5], pytest.approx([0.2, -0.8, 0.0]), [0.5, -0.5, 0.0], [0.0, 0.0, 0.0]]
 
 
+def test_classes_kept_as_floats():
+    assert as_classes(np.array([1.0, np.nan, 0.0], np.float32), "y").tolist() == [1, -1, 0]
+    for labels in (np.arange(3), np.zeros((3, 2))):
+        assert as_classes(labels, "y") is labels
+    for bad in (0.5, np.inf, 1e10, -1e300):
+        with pytest.raises(InputError, match=r"y must be classes, whole numbers from 0, or a 0/1 matrix; node 1 has"):
+            as_classes(np.array([1.0, bad]), "y")
+
+
 def test_kinds_of_labels():
     ids = np.arange(4)
     assert define_task(np.array([0, 2, 1, -1]), ids[:3], "auto", "y").metric == "accuracy"
@@ -45,7 +54,6 @@ def test_kinds_of_labels():
     ("labels", "metric", "message"),
     [
         (np.array([0, -1, 1, 2]), "auto", "1 of 4 train nodes have no label in y; first is node 1"),
-        (np.array([0.5, 1, 1, 1]), "auto", "must be integer classes"),
         (np.zeros((4, 2, 1), int), "auto", "must be integer classes"),
         (np.array([0, 0, 0, 0]), "auto", "1 class"),
         (np.array([0, 1, 2, 0]), "auc", "auc takes two: choose another metric"),

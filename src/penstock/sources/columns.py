@@ -205,10 +205,14 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
         array[num_rows, *row_shape], or a pyarrow string array for text.
     """
     columns = [batch.column(column) for column in field.columns]
+    is_label = field.name == LABELS and len(columns) == 1
+    if is_label and pa.types.is_integer(columns[0].type):
+        columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]  # no label
     for name, column in zip(field.columns, columns, strict=True):
         if column.null_count and not (field.is_text and field.name != "id"):
             row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
-            raise InputError(f"{where(row)}: column {name!r} is empty; {field.name!r} needs a value in every row")
+            no_label = ", whole numbers, -1 where a node has no label" if is_label else ""
+            raise InputError(f"{where(row)}: column {name!r} is empty; {field.name!r} needs a value in every row{no_label}")
     if field.is_text:
         return as_strings(columns[0])
     if _is_list(columns[0].type):

@@ -217,6 +217,8 @@ class Store:
         """
         node_type = self._type_with_splits(node_type)
         splits, where = self.node_entry(node_type).splits, f"{self.path}: node type {node_type!r}"
+        if not splits:
+            raise no_split(self.path, node_type)
         if split is None and len(splits) > 1 and "default" not in splits:
             raise UsageError(f"{where} has several splits, choose one by {argument('split')}: {_listed(splits)}")
         if split is None:
@@ -290,6 +292,14 @@ class Store:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self.path),)
+
+
+def no_split(path: str | os.PathLike[str], node_type: NodeType) -> MissingFieldError:
+    """What to raise where train nodes are asked for of a type without any split."""
+    return MissingFieldError(
+        f"{path}: node type '{node_type}' has no split into train, val and test: ingest it with one, a column of the node table "
+        "(`--split COLUMN`) or arrays train_mask, val_mask and test_mask"
+    )
 
 
 def _listed(names: Sequence[Any] | Mapping[Any, Any]) -> str:

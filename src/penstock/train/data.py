@@ -16,11 +16,12 @@ from penstock.feed.inputs import ArrayInput
 from penstock.records import NODE, EdgeType, Graph, NodeType
 from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import ArraySpec, Store
+from penstock.store.opened import no_split
 from penstock.train.aggregate import MODEL_OF
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
 from penstock.train.parts import PartsStore
-from penstock.train.task import Task, as_float, define_task, has_label, normalize_rows
+from penstock.train.task import Task, as_classes, as_float, define_task, has_label, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
 logger = logging.getLogger("penstock")
@@ -153,15 +154,17 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
             f"{argument('normalize', config.normalize)} comes too late for the features of {store.path}, which are aggregated: leave it out"
         )
     split, names = config.split, store.split_names(target)
+    if not names:
+        raise no_split(store.path, target)
     if split is not None and split not in names:
         raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names) or 'none'}")
-    labels, y = store.node_field("y", target), store.node_fields(target)["y"]
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
+    labels, y, of_target = store.node_field("y", target), store.node_fields(target)["y"], f"{store.path}: labels of '{target}'"
+    if isinstance(store, Store):
+        labels = as_classes(labels[:, 0] if labels.shape[1:] == (1,) else labels, of_target)
     parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
     if parts["train"].size == 0:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
-    task = define_task(labels, parts["train"], config.metric, f"{store.path}: labels of '{target}'", y.properties.get("num_classes"))
+    task = define_task(labels, parts["train"], config.metric, of_target, y.properties.get("num_classes"))
     labelled = {part: has_label(labels, parts[part], task.num_outputs) for part in ("val", "test")}
     parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
     return TrainingData(

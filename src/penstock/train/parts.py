@@ -22,6 +22,7 @@ from penstock.partition.part import num_parts_at
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store import ArraySpec
 from penstock.train.ranks import Ranks
+from penstock.train.task import as_classes
 
 
 @contextmanager
@@ -105,7 +106,7 @@ class PartsStore:
             for each in everyones:
                 positions, theirs = each[node_type]
                 values[positions] = theirs
-            values = values[:, 0] if values.shape[1:] == (1,) else values
+            values = as_classes(values[:, 0] if values.shape[1:] == (1,) else values, f"{self.path}: labels of '{node_type}'")
             self._labels[node_type] = SomeLabels(ids, values, self.num_nodes[node_type])
 
     def _own_labels(self) -> dict[NodeType, tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -74,6 +74,21 @@ def has_label(labels: np.ndarray, ids: np.ndarray, num_classes: int) -> np.ndarr
     return found
 
 
+def as_classes(labels: np.ndarray, name: str) -> np.ndarray:
+    """Labels as they are; but whole numbers kept as float[num_nodes], as pandas writes classes where some are missing, as int64, NaN as -1.
+
+    Raises:
+        InputError: floats that are not whole.
+    """
+    if labels.ndim != 1 or labels.dtype.kind != "f":
+        return labels
+    found = np.where(np.isnan(labels), -1, labels)
+    bad = np.flatnonzero(~(np.abs(found) < 1 << 31) | (found != np.floor(found)))
+    if bad.size:
+        raise InputError(f"{name} must be classes, whole numbers from 0, or a 0/1 matrix; node {bad[0]} has {found[bad[0]]:g}")
+    return found.astype(np.int64)
+
+
 def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str, num_classes: int | None = None) -> Task:
     """Read the task off the labels.
 

@@ -96,7 +96,7 @@ def test_splits(store, typed):
         store.split("train", "7")
     assert typed.split("train").tolist() == [0, 1, 2, 3, 4]
     assert typed.split_names("author") == []
-    with pytest.raises(MissingFieldError, match="node type 'author' has no split 'default'; it has none"):
+    with pytest.raises(MissingFieldError, match="node type 'author' has no split into train, val and test"):
         typed.split("train", node_type="author")
 
 

@@ -94,6 +94,12 @@ def test_missing_labels_and_splits(missing, tmp_path, capfd):
     data.num_nodes = 400
     ingest(data, tmp_path / "store")
     said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+    for part in ("train", "val", "test"):
+        data.pop(f"{part}_mask", None)
+    data.y = torch.zeros(400, dtype=torch.long)
+    bare = ingest(data, tmp_path / "bare").path
+    for command in (("train", bare, "--out", tmp_path / "run", *TRAIN), ("plan", bare)):
+        assert "has no split into train, val and test" in said(capfd, *command)
     data = make_data()
     for part in ("train", "val", "test"):
         data[f"{part}_mask"] = torch.stack([data[f"{part}_mask"], data[f"{part}_mask"]], dim=1)
@@ -109,6 +115,13 @@ def test_labels_that_are_none(is_matrix, tmp_path, capfd):
     ingest(data, tmp_path / "store")
     message = said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
     assert ("something else than 0 and 1" if is_matrix else "no label") in message
+
+
+def test_labels_that_are_not_whole(tmp_path, capfd):
+    data = make_data()
+    data.y = data.y + 0.5
+    ingest(data, tmp_path / "store")
+    assert "node 0 has 0.5" in said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
 
 
 def test_features_without_a_column(tmp_path, capfd):
