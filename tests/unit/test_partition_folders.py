@@ -232,12 +232,13 @@ def test_commands(store, tmp_path, capsys):
     assert run(["partition", str(store.path), str(tmp_path / "parts"), "--num-parts", "2", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert sum(made["nodes"]) == 40
+    assert made.pop("written_s") > 0
     assert sum(made["train"]) == store.split("train").size
     assert run(["info", str(tmp_path / "parts"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {key: told[key] for key in made} == made
     assert run(["info", str(tmp_path / "parts" / "part-1")]) == 0
-    assert "part 1 of 2 by ldg in" in capsys.readouterr().out
+    assert "part 1 of 2 by ldg, chosen in" in capsys.readouterr().out
     assert run(["check", str(tmp_path / "parts"), "--deep"]) == 0
     capsys.readouterr()
     (path,) = (tmp_path / "parts" / "part-1").rglob("indices.npy")
@@ -246,11 +247,20 @@ def test_commands(store, tmp_path, capsys):
     assert "part-1/edges" in capsys.readouterr().out
 
 
+def test_many_parts_are_not_all_described(store, tmp_path, capsys):
+    assert run(["partition", str(store.path), str(tmp_path / "parts"), "--num-parts", "20"]) == 0
+    said = capsys.readouterr()
+    assert "writing 20 parts" in said.err
+    assert "part-15: " in said.out
+    assert said.out.endswith("... and 4 more parts; --json says all of them\n")
+
+
 def test_a_second_level(store, tmp_path, capsys):
     """Rows lie where they did; what differs is told, checked, and in the digest."""
     options = ["--num-parts", "2", "--method", "random", "--seed", "5"]
     assert run(["partition", str(store.path), str(tmp_path / "plain"), *options, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
+    del plain["written_s"]
     assert run(["partition", str(store.path), str(tmp_path / "parts"), *options, "--trainers-per-part", "3"]) == 0
     assert "3 trainers of each: " in capsys.readouterr().out
     assert run(["info", str(tmp_path / "parts"), "--json"]) == 0

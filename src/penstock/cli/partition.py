@@ -9,6 +9,9 @@ import typer
 
 from penstock.cli.console import AsJson, make_progress, show
 
+SHOWN = 16
+"""Parts that are described, at most."""
+
 
 def partition(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
@@ -43,16 +46,21 @@ def as_text(made: dict[str, Any]) -> str:
     which = f"part {made['part']} of {made['num_parts']}" if "part" in made else f"{made['num_parts']} parts"
     if "method" not in made:
         return f"{made['path']}: {which}, whose owners were given"
+    written = f", written in {made['written_s']:.1f} s" if "written_s" in made else ""
+    of_train = f", train nodes {made['train_balance']:.2f}" * any(made["train"])
     crossing = f"{made['edge_cut']:.1%} of the edges come from another part"
     lines = [
-        f"{made['path']}: {which} by {made['method']} in {made['seconds']:.1f} s; {crossing}",
-        f"largest over mean: nodes {made['nodes_balance']:.2f}, train nodes {made['train_balance']:.2f}, edges {made['edges_balance']:.2f}",
+        f"{made['path']}: {which} by {made['method']}, chosen in {made['seconds']:.1f} s{written}; {crossing}",
+        f"largest over mean: nodes {made['nodes_balance']:.2f}{of_train}, edges {made['edges_balance']:.2f}",
     ]
     if "trainers_per_part" in made:
         lines.append(
             f"{made['trainers_per_part']} trainers of each: {made['trainers_edge_cut']:.1%} of the edges come from another of its part; "
             f"their train nodes, largest over mean: {made['trainers_train_balance']:.2f}"
         )
-    for part, (nodes, train, edges, halo) in enumerate(zip(*(made[name] for name in ("nodes", "train", "edges", "halo")), strict=True)):
+    of_parts = list(zip(*(made[name] for name in ("nodes", "train", "edges", "halo")), strict=True))
+    for part, (nodes, train, edges, halo) in enumerate(of_parts[:SHOWN]):
         lines.append(f"part-{part}: {nodes:,} nodes ({train:,} train), {edges:,} edges, {halo:,} nodes of others that lead to them")
+    if len(of_parts) > SHOWN:
+        lines.append(f"... and {len(of_parts) - SHOWN} more parts; --json says all of them")
     return "\n".join(lines)

@@ -44,14 +44,19 @@ def assign(
     Returns:
         node type -> int16[num_nodes], in [0, num_parts).
     """
-    if method not in METHODS:
-        raise UsageError(f"{argument('method')} must be one of {', '.join(METHODS)}; got {method!r}")
-    if not 1 <= num_parts <= MAX_PARTS:
-        raise UsageError(f"{argument('num_parts')} must lie in [1, {MAX_PARTS}], got {num_parts}")
+    check_choice(num_parts, method, MAX_PARTS)
     _check_train(graph, train)
     if sum(graph.num_nodes.values()) == 0:
         return {node_type: np.empty(0, np.int16) for node_type in graph.num_nodes}
     return METHODS[method](graph, num_parts, train=train, seed=seed)
+
+
+def check_choice(num_parts: int, method: str, most: int) -> None:
+    """Raise UsageError for no method, or for another number of parts than 1 to `most`."""
+    if method not in METHODS:
+        raise UsageError(f"{argument('method')} must be one of {', '.join(METHODS)}; got {method!r}")
+    if not 1 <= num_parts <= most:
+        raise UsageError(f"{argument('num_parts')} must lie in [1, {most}], got {num_parts}")
 
 
 def _check_train(graph: Graph, train: Mapping[NodeType, np.ndarray]) -> None:

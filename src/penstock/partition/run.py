@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UsageError, argument
-from penstock.partition.methods import MAX_PARTS, assign
+from penstock.partition.methods import MAX_PARTS, assign, check_choice
 from penstock.partition.quality import measure
 from penstock.partition.trainers import assign_trainers
 from penstock.partition.writer import refuse_existing, write_parts
@@ -36,7 +36,7 @@ def partition_store(
     Args:
         path: the store.
         destination: a folder that is not there, or empty: the partition, with a folder for each part.
-        num_parts: one or more.
+        num_parts: one or more, up to as many as there are nodes.
         trainers_per_part: processes that train on each part: where there are several, its nodes are divided among them once more, so that
             with `order="split"` the seeds of each are near each other.
         method: how owners are chosen, see `METHODS`.
@@ -44,21 +44,24 @@ def partition_store(
         seed: of all that is random.
         progress: told of stages.
     Returns:
-        What the manifests say of it: method, seed, seconds, and `Quality.as_dict`; with several trainers also their number, the share of
-        edges between those of one part, and how even their train nodes are.
+        What the manifests say of it: method, seed, seconds of choosing owners, and `Quality.as_dict`; with several trainers also their
+        number, the share of edges between those of one part, and how even their train nodes are. `written_s`: seconds of writing.
     Raises:
         UsageError: as of `assign`; there is something at the destination. StoreError: it cannot be read or written.
     """
     store, progress = path if isinstance(path, Store) else Store.open(path), progress or Quiet()
     refuse_existing(destination)
-    if not isinstance(trainers_per_part, int) or not 1 <= trainers_per_part <= MAX_PARTS // max(num_parts, 1):
-        most = f"[1, {MAX_PARTS // max(num_parts, 1)}] for {num_parts} parts"
-        raise UsageError(f"{argument('trainers_per_part')} must lie in {most}, got {trainers_per_part!r}")
+    check_choice(num_parts, method, min(MAX_PARTS, max(sum(store.num_nodes.values()), 1)))
     graph = store.graph()
     with_splits = [t for t in store.node_types if store.node_entry(t).splits and (split is None or split in store.node_entry(t).splits)]
     train = {t: store.split("train", split, t) for t in with_splits}
     if split is not None and not train:
         store.split("train", split)  # says which there are
+    num_train = sum(ids.size for ids in train.values())
+    most = max(min(MAX_PARTS, num_train or MAX_PARTS) // num_parts, 1)
+    if not isinstance(trainers_per_part, int) or not 1 <= trainers_per_part <= most:
+        of = f"{num_parts} parts{f' and {num_train} train nodes' * bool(num_train)}"
+        raise UsageError(f"{argument('trainers_per_part')} must lie in [1, {most}] for {of}, got {trainers_per_part!r}")
     started = time.perf_counter()
     progress.note(f"choosing owners by {method}")
     owners = assign(graph, num_parts, method, train=train, seed=seed)
@@ -75,5 +78,7 @@ def partition_store(
         among = measure(graph, both, num_parts * trainers_per_part, train)
         made |= {"trainers_per_part": trainers_per_part, "trainers_edge_cut": among.edge_cut - quality.edge_cut}
         made["trainers_train_balance"] = among.balance("train")
+    started = time.perf_counter()
     write_parts(store, owners, num_parts, destination, trainers=trainers, num_trainers=trainers_per_part, made=made, progress=progress)
-    return {"path": os.path.abspath(destination), "num_parts": num_parts, **made}
+    written_s = round(time.perf_counter() - started, 3)
+    return {"path": os.path.abspath(destination), "num_parts": num_parts, **made, "written_s": written_s}

@@ -72,6 +72,7 @@ def write_parts(
     digest = xxhash.xxh3_64(store.digest.encode())
     for book in books.values():
         digest.update(book.digest.encode())
+    progress.note(f"writing {num_parts} parts")  # of many files each, which are flushed one by one
     with StoreWriter(destination) as writer:
         degrees = {t: np.zeros(book.num_rows, _degree_dtype(store, t)) for t, book in books.items()}
         edges = {e: _write_edges(store, e, books[e[2]], degrees[e[0]], writer, progress) for e in store.edge_types}

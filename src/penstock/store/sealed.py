@@ -51,7 +51,8 @@ def unseal(raw: bytes, where: str, kind: str, version: int) -> dict[str, Any]:
         raise CorruptStoreError(f"{where} is not readable as JSON ({error}): the store is damaged; {MAKE_AGAIN}") from None
     found = document.get("format") if isinstance(document, dict) else None
     if found != kind and isinstance(found, str) and found in _WHAT:
-        raise NotAStoreError(f"{where} is that of {_WHAT[found]}, not of {_WHAT[kind].split(' (')[0]}")
+        cut_from = ": give the store that it was cut from" * (kind == FORMAT)
+        raise NotAStoreError(f"{where} is that of {_WHAT[found]}, not of {_WHAT[kind].split(' (')[0]}{cut_from}")
     if found != kind:
         raise NotAStoreError(f"{where} is not that of {_WHAT[kind].split(' (')[0]} (its \"format\" is not '{kind}')")
     newest = document.get("format_version")

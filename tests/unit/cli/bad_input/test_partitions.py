@@ -43,7 +43,8 @@ def test_partition_command(store, tmp_path, capfd):
     assert "Missing option" in call(capfd, "partition", store, tmp_path / "parts")[1]
     cut_it("--num-parts", "0")
     cut_it("--num-parts", "2", "--trainers-per-part", "0")
-    cut_it("--num-parts", "2000", "--trainers-per-part", "17")
+    assert "[1, 400], got 401" in cut_it("--num-parts", "401")
+    assert "[1, 100] for 2 parts and 200 train nodes, got 101" in cut_it("--num-parts", "2", "--trainers-per-part", "101")
     for value in (2.5, "2"):
         options = {"trainers_per_part": value}
         assert f"got {value!r}" in refused(UsageError, partition_store, penstock.open(store), tmp_path / "parts", 2, **options)
