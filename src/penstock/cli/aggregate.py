@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,9 +39,11 @@ def aggregate(
 
 
 def as_text(made: dict[str, Any]) -> str:
-    """Return what was made as a line for people."""
-    num_nodes, width = made["x"]
+    """Return what was made as lines for people."""
+    from penstock.report import words
+
+    (num_nodes, width), place = made["x"], words.printable(shlex.quote(made["store"]))
     return (
-        f"{made['store']}: x is {made['dtype']} [{num_nodes:,}, {width}] now, by {made['by']}; "
-        f"train --model {made['model']} on it with one fanout less"
+        f"{made['store']}: x is {made['dtype']} [{num_nodes:,}, {width}] now, by {made['by']}\n"
+        f"for a {made['model']} of two layers, of which the second one samples: penstock train {place} --num-neighbors 15"
     )

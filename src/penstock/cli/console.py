@@ -75,7 +75,8 @@ class Lines:
 
     def end(self) -> None:
         """Print the stage that ends."""
-        words.say(f"{self._stage}: {self._count:,} {self._unit} in {time.perf_counter() - self._start:.1f} s")
+        done = words.several(self._count, self._unit.removesuffix("s"))
+        words.say(f"{self._stage}: {done} in {time.perf_counter() - self._start:.1f} s")
 
 
 class Bars:

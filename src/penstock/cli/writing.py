@@ -45,4 +45,12 @@ def finish(store: Store, seconds: float, as_json: bool) -> None:
     """Show what was written."""
     from penstock.cli.info import as_text, describe
 
-    show({**describe(store), "seconds": round(seconds, 3)}, lambda: f"{as_text(store)}\nin {seconds:.1f} s", as_json)
+    show({**describe(store), "seconds": round(seconds, 3)}, lambda: f"{as_text(store)}\nin {seconds:.1f} s{_lacks(store)}", as_json)
+
+
+def _lacks(store: Store) -> str:
+    """A line on what `penstock train` will miss, where there are labels and no split."""
+    entries = store.manifest.nodes.values()
+    if all("y" not in entry.fields for entry in entries) or any(entry.splits for entry in entries):
+        return ""
+    return "\nlabels, and no split: penstock train asks for train, val and test nodes (docs/sources.md)"

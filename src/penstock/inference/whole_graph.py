@@ -92,6 +92,7 @@ def infer(
     if input_nodes is not None and np.unique(seeds.ids).size < seeds.ids.size:
         raise UsageError("input_nodes names nodes twice: give each once, and look its row up as often as you need it")
     if layers is None:
+        _check_width(model, base)
         steps, names = steps_of(model, base.graph, [one.name for one in base.fields()[1]]), ("x",)
     else:
         steps, names = _checked(layers, model), None
@@ -172,6 +173,15 @@ def _check(base: Input, layers: Any, plan: Plan, path: Path | None) -> None:
         raise MissingFieldError("the nodes have no features x, which the first layer reads: give them, or layers")
     if path is None and not plan.has_plain_features and (plan.features == "disk" or plan.host_memory is not None):
         raise UsageError(f"this plan reads rows from files: say where those of the layers are to be, by {argument('out')}")
+
+
+def _check_width(model: nn.Module, base: Input) -> None:
+    """Refuse a model of PyG's that takes other features than there are."""
+    widths = [one.source.array.shape[1:] for one in base.fields()[0] if one.name == "x" and isinstance(one.source, TensorRows)]
+    wanted = getattr(model, "in_channels", -1)
+    if base.graph.is_homogeneous and isinstance(wanted, int) and wanted > 0 and widths and widths[0] != (wanted,):
+        found = f"{widths[0][0]} features" if len(widths[0]) == 1 else f"features {list(widths[0])}"
+        raise UsageError(f"{type(model).__name__} takes {wanted} features of a node, and these nodes have {found}")
 
 
 @contextmanager

@@ -122,7 +122,7 @@ class Lines(Observer):
 
     def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
         """Print the epoch."""
-        self.note(summary_of(record) + ("  *" if is_best else ""))
+        self.note(summary_of(record) + ("  best so far" if is_best else ""))
 
 
 class Panel(Observer):
@@ -169,7 +169,7 @@ class Panel(Observer):
 
     def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
         """Leave a line behind."""
-        self._console.print(summary_of(record) + ("  [bold green]*[/]" if is_best else ""), highlight=False)
+        self._console.print(summary_of(record) + ("  [bold green]best so far[/]" if is_best else ""), highlight=False)
         self._bars.update(self._epochs, completed=record.epoch + 1)
 
     def close(self) -> None:

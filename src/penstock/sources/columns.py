@@ -205,14 +205,15 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
         array[num_rows, *row_shape], or a pyarrow string array for text.
     """
     columns = [batch.column(column) for column in field.columns]
-    is_label = field.name == LABELS and len(columns) == 1
-    if is_label and pa.types.is_integer(columns[0].type):
-        columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]  # no label
+    if field.name == LABELS and len(columns) == 1 and columns[0].null_count:  # no label
+        if pa.types.is_integer(columns[0].type):
+            columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]
+        elif pa.types.is_floating(columns[0].type):
+            columns = [pc.fill_null(columns[0], float("nan"))]
     for name, column in zip(field.columns, columns, strict=True):
         if column.null_count and not (field.is_text and field.name != "id"):
             row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
-            no_label = ", whole numbers, -1 where a node has no label" if is_label else ""
-            raise InputError(f"{where(row)}: column {name!r} is empty; {field.name!r} needs a value in every row{no_label}")
+            raise InputError(f"{where(row)}: column {name!r} is empty; {field.name!r} needs a value in every row")
     if field.is_text:
         return as_strings(columns[0])
     if _is_list(columns[0].type):

@@ -101,6 +101,10 @@ class Table(ABC):
         """Say where a row stands, for a message: 'edges.csv, line 17'."""
         return f"{self.name}, row {row}"
 
+    def holding(self, column: str) -> Table:
+        """The table that a column is from, where several lie side by side."""
+        return self
+
 
 class ChangedTable(Table):
     """Rows of another table, changed on their way; the base of such tables.
@@ -126,6 +130,10 @@ class ChangedTable(Table):
     def where(self, row: int) -> str:
         """Where it stands in the other."""
         return self._table.where(row)
+
+    def holding(self, column: str) -> Table:
+        """That of the other."""
+        return self._table.holding(column) if column in self._table.columns else self
 
 
 @dataclass(slots=True, kw_only=True)

@@ -176,6 +176,10 @@ class JoinedTable(Table):
         """Name the row of the first part."""
         return self._parts[0].where(row)
 
+    def holding(self, column: str) -> Table:
+        """The part that has it."""
+        return next((part.holding(column) for part in self._parts if column in part.columns), self)
+
 
 def join(tables: Sequence[Table], name: str) -> Table | None:
     """Put tables side by side; None for none."""

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from penstock.errors import NotAStoreError, StoreError, UsageError, argument
+from penstock.store.files import explained
 from penstock.store.format import MANIFEST
 from penstock.store.opened import Store
 
@@ -26,8 +27,15 @@ def result_path(path: str | os.PathLike[str], name: str, endings: tuple[str, ...
         raise UsageError(f"{argument(name)}: the folder {target.parent} cannot be written")
     if target.is_dir():
         raise UsageError(f"{argument(name)}: {given} is a folder: name a file in it")
+    if target.suffix == ".npy" and target.is_file() and not _begins_as_npy(target):
+        raise UsageError(f"{argument(name)}: {given} is there, and no .npy file in spite of its name: choose another, or remove it")
     refuse_in_store(target.parent, name)
     return target
+
+
+def _begins_as_npy(path: Path) -> bool:
+    with explained(path, "read"), path.open("rb") as file:
+        return file.read(6) in (b"\x93NUMPY", b"")
 
 
 def refuse_in_store(folder: Path, name: str = "out") -> None:

@@ -161,6 +161,7 @@ def study_plans(
         progress.advance(1)
         return {"changes": changes, "num_workers": num_workers, **found}
 
+    progress.note(f"each plan runs for {2 * settings.seconds:g} s, of which half count, in a process that takes some seconds to start")
     with stage(progress, "trying plans", len(plans), "plans"):
         for changes in plans:
             trials.append(attempt(changes, settings.num_workers or cores))
@@ -172,7 +173,7 @@ def study_plans(
                 if trials[-1].get("seeds_per_s", 0.0) < (1 - MUCH_SLOWER) * trials[best]["seeds_per_s"]:
                     break
         best = choose(trials, changes=trials[best]["changes"])
-    with stage(progress, "running it again", 1, "plan"):
+    with stage(progress, "running it again", 1, "plans"):
         again = attempt(trials[best]["changes"], trials[best]["num_workers"])
     foretold = trials[best]["seeds_per_s"]
     return {

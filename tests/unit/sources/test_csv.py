@@ -136,7 +136,6 @@ def test_bad_files(tmp_path, text, error, message):
         ),
         (["a", "b"], Request(name="z", columns="w"), "column 'w', wanted for 'z', holds string; fields are numbers; number the words"),
         (["1", ""], Request(name="weight", columns="w"), "line 3: column 'w' is empty; 'weight' needs a value in every row$"),
-        (["1.5", ""], Request(name="y", columns="w"), "needs a value in every row, whole numbers, -1 where a node has no label"),
     ],
 )
 def test_bad_cells(tmp_path, cells, request_, message):
@@ -148,6 +147,8 @@ def test_bad_cells(tmp_path, cells, request_, message):
 def test_a_number_that_is_missing_is_no_label(tmp_path):
     found = read_all(table(tmp_path, "src,dst,w\n0,1,2\n1,2,\n2,0,0\n", Request(name="y", columns="w")))
     assert found["y"].tolist() == [2, -1, 0]
+    found = read_all(table(tmp_path, "src,dst,w\n0,1,2.0\n1,2,\n2,0,0.0\n", Request(name="y", columns="w")))
+    np.testing.assert_array_equal(found["y"], [2, np.nan, 0])
 
 
 def test_fault_far_behind_the_first_block(tmp_path, monkeypatch):

@@ -154,7 +154,9 @@ def test_ids_out_of_range(tmp_path, ends, message):
 
 def test_ids_that_should_be_mapped(tmp_path):
     for ids in (np.array([0, 2**40]), np.array([0, 2**64 - 1], np.uint64), np.array([0, -1])):
-        with pytest.raises(NodeIdError, match=r"line 3: 'src' is .* must lie in \[0, 1099511627776\) .* Map the ids \(ids='int'\)\."):
+        with pytest.raises(
+            NodeIdError, match=r"line 3: 'src' is .* must lie in \[0, 1099511627776\) .* Are these ids\? Then number .* \(ids='int'\)\."
+        ):
             build(homogeneous({"src": ids, "dst": np.array([0, 0])}), tmp_path / "store")
 
 

@@ -178,8 +178,8 @@ class EdgeReader:
         bound = MAX_NODES if num_nodes is None else num_nodes
         if raw.size and not (raw.min() >= 0 and raw.max() < bound):
             bad = np.flatnonzero((raw < 0) | (raw >= bound))
-            to_map = f"Map the ids ({argument('ids', 'int')})."
-            hint = to_map if num_nodes is None else "Is the number of nodes too small, or are these ids to be mapped?"
+            of_tables = f"number the nodes from 0, or, of tables, map the ids ({argument('ids', 'int')})"
+            hint = f"Are these ids? Then {of_tables}." if num_nodes is None else f"Is the number of nodes too small? Else {of_tables}."
             raise NodeIdError(
                 f"{self.table.where(chunk.first_row + int(bad[0]))}: '{end}' is {raw[bad[0]]}, node ids must lie in [0, {bound}) "
                 f"({bad.size} of the {raw.size} ids around do not). {hint}"

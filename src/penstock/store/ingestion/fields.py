@@ -70,7 +70,7 @@ class FieldConverter:
 
     def __init__(self, table: Table, column: Column, options: IngestOptions, table_name: str, num_classes: int | None = None) -> None:
         self.dtype, self.row_shape, self.name = stored_dtype(column, options, table_name), column.row_shape, column.name
-        self._table, self._num_classes, self._storage = table, num_classes, DTYPES[self.dtype]
+        self._table, self._num_classes, self._storage = table.holding(column.name), num_classes, DTYPES[self.dtype]
         self._is_bfloat16 = column.is_bfloat16
         self._is_label = column.name == LABELS and self.dtype == "int64" and column.row_shape == ()
         self._allow_nan = options.allow_nan or column.name == LABELS

@@ -63,6 +63,7 @@ def test_models():
     assert "TAGConv is not known" in infer(UsageError, other)
     assert "aggr='max'" in infer(NotSupportedError, GCN(**SIZES, aggr="max"))
     assert "aggr='lstm'" in infer(NotSupportedError, GraphSAGE(**SIZES, aggr="lstm", aggr_kwargs={"in_channels": 4, "out_channels": 4}))
+    assert "GraphSAGE takes 5 features of a node, and these nodes have 4 features" in infer(UsageError, GraphSAGE(5, 8, 2))
     assert "without a shape" in infer(UsageError, GraphSAGE(-1, 8, 2))
     assert "looks at all nodes" in infer(NotSupportedError, GraphSAGE(**SIZES, act="softmax", act_kwargs={"dim": 0}))
     used = GCN(**SIZES, cached=True)
@@ -104,6 +105,9 @@ def test_files(tmp_path):
     assert "ends in .npy" in infer(UsageError, out=tmp_path / "rows.csv")
     assert "does not exist" in infer(UsageError, out=tmp_path / "nowhere" / "rows.npy")
     (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "mine.npy").write_text("mine")
+    assert "no .npy file in spite of its name" in infer(UsageError, out=tmp_path / "mine.npy")
+    assert (tmp_path / "mine.npy").read_text() == "mine"
     assert "is a folder: name a file in it" in infer(UsageError, out=tmp_path / "folder.npy")
     store = penstock.ingest(make_data(), tmp_path / "store")
     assert "is in the store" in infer(UsageError, data=store, out=store.path / "nodes" / "rows.npy")
