@@ -11,7 +11,7 @@ import torch.distributed
 from torch_geometric.data import Data
 
 import penstock
-from penstock import NeighborLoader, Plan, Walks
+from penstock import NeighborLoader, Plan
 from penstock.errors import NotSupportedError, UsageError
 from penstock.exchange import join
 from penstock.exchange.tables import NEIGHBORS
@@ -78,13 +78,6 @@ def test_batches_are_those_of_the_store(name, num_parts, num_ranks, stores, part
 @pytest.mark.parametrize(
     "options",
     [
-        dict(replace=True),
-        dict(disjoint=True),
-        dict(shared_draws=2),
-        dict(walks=Walks(num=4, length=3)),
-        dict(layer_wise=True),
-        dict(subgraph_type="induced"),
-        dict(subgraph_type="bidirectional"),
         dict(batch_size=1000, drop_last=False),
         dict(transform_sampler_output=without_numbers),
     ],
