@@ -130,21 +130,6 @@ def test_rows_are_counted_by_whose_they_are(stores, parts):
         assert (tiers["own part"]["num_rows"], tiers["remote"]["num_rows"]) == (own, others)
 
 
-def test_a_state_is_that_of_the_store(stores, parts):
-    whole = make(stores["plain"], "plain")
-    batches = iter(whole)
-    for _ in range(3):
-        next(batches)
-    state, rest = whole.state_dict(), [penstock.digest(batch) for batch in batches]
-
-    def work(graph):
-        loader = make(graph, "plain")
-        loader.load_state_dict(state)
-        return digests(loader)
-
-    assert on_all(parts["plain", 2], 2, work) == [rest, rest]
-
-
 class TestSplit:
     """Each process trains on seeds of its own part."""
 

@@ -95,7 +95,7 @@ def test_padded(way, stores, parts, monkeypatch):
 def test_links(way, stores, parts):
     def work(data):
         how = dict(neg_sampling="binary", exclude_links="reverse", batch_size=500, seed=3)
-        return digests(LinkNeighborLoader(data, **how | way.of_links()))
+        return digests(LinkNeighborLoader(data, **how | way.of("links")))
 
     assert on_all(parts["plain", 3], 3, work) == [work(stores["plain"])] * 3
 

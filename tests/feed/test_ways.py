@@ -94,7 +94,7 @@ def test_what_a_state_says(way):
     """Of other ways nothing, which states of before did not either; and it is refused where the same way was told something else."""
     state = way.load(DATA, shuffle=True).state_dict()
     for name in ("shared_draws", "walks", "layer_wise"):
-        assert (name in state["configuration"]) == (name in way.options)
+        assert (name in state["configuration"]) == (name in way.plain)
     for options, said in way.changes:
         with pytest.raises(StateError, match=said):
             way.load(DATA, shuffle=True, **options).load_state_dict(state)
@@ -132,7 +132,7 @@ def test_sources_do_not_matter(way, store, known):
 def test_typed_data(way, typed_store):
     options = OF_PAPERS | way.of("typed")
     for batch in NeighborLoader(TYPED, **options):
-        way.check_typed(batch, TYPED)
+        way.check(batch, TYPED)
     expected = digests(NeighborLoader(TYPED, **options))
     assert digests(NeighborLoader(TYPED, **options, num_workers=2)) == expected
     found = digests(NeighborLoader(typed_store, **options))
@@ -166,7 +166,7 @@ def test_padded_batches(way):
 @each_way
 def test_links(way):
     """Labels are those of any way, and edges that are links of the batch are left out."""
-    options = dict(batch_size=100, neg_sampling="binary", seed=1) | way.of_links()
+    options = dict(batch_size=100, neg_sampling="binary", seed=1) | way.of("links")
     plain = LinkNeighborLoader(DATA, [3, 2], batch_size=100, neg_sampling="binary", seed=1)
     kept, left = (list(LinkNeighborLoader(DATA, **options, exclude_links=which)) for which in (None, "self"))
     for alone, one, other in zip(plain, kept, left, strict=True):

@@ -3,10 +3,11 @@
 All ways load one graph (`plain_data`, `typed_data`), which has the fields that any of them needs.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 import torch
+from torch_geometric.data import HeteroData
 
 from penstock import NeighborLoader, Walks
 from tests.feed import inputs
@@ -42,7 +43,7 @@ class Way:
     """One way to sample.
 
     Attributes:
-        options: of a loader of `plain_data`, beyond those that all have.
+        plain: options of a loader of `plain_data`, beyond those that all have.
         typed: of one of `typed_data`, where they are others.
         links: of one of links, where they are others.
         says: what is said when its state is given to a loader that samples uniformly.
@@ -51,7 +52,7 @@ class Way:
         trains: settings of `TrainConfig`; None: no training samples like this.
     """
 
-    options: dict
+    plain: dict
     typed: dict | None = None
     links: dict | None = None
     says: str = "another configuration"
@@ -59,34 +60,19 @@ class Way:
     refuses: tuple = ()
     trains: dict | None = None
     num_neighbors: tuple = (3, 2)
-    num_typed: tuple = field(default=(3, 2))
-
-    @property
-    def has_edges(self):
-        """Edges of its batches are edges of the graph."""
-        return "edges" not in self.refuses
 
     def check(self, batch, data):
         """Rows of a batch are those of its nodes and edges."""
-        (check_homogeneous if self.has_edges else check_nodes)(batch, data)
+        of_nodes, of_all = (check_typed_nodes, check_typed) if isinstance(data, HeteroData) else (check_nodes, check_homogeneous)
+        (of_nodes if "edges" in self.refuses else of_all)(batch, data)
 
-    def check_typed(self, batch, data):
-        """The same for typed batches."""
-        (check_typed if self.has_edges else check_typed_nodes)(batch, data)
-
-    def of(self, name):
-        """Options of a loader of "plain" or "typed" data."""
-        if name == "plain":
-            return dict(num_neighbors=self.num_neighbors, **self.options)
-        return dict(num_neighbors=self.num_typed, **(self.options if self.typed is None else self.typed))
+    def of(self, kind):
+        """Options of a loader of "plain" or "typed" data, or of "links"."""
+        return dict(num_neighbors=self.num_neighbors, **(getattr(self, kind) or self.plain))
 
     def load(self, data, **options):
         """A loader of plain data, or of what was made of them."""
         return NeighborLoader(data, **dict(batch_size=32, seed=5) | self.of("plain") | options)
-
-    def of_links(self):
-        """Options of a loader of links of plain data."""
-        return dict(num_neighbors=self.num_neighbors, **(self.options if self.links is None else self.links))
 
 
 TIMES = dict(says=r"edges of node/to/node: .* by time", refuses=("induced",))
@@ -94,40 +80,40 @@ MOMENTS = torch.arange(300)
 BY_EDGE = dict(time_attr="edge_time", input_time=MOMENTS)
 OF_LINKS = torch.arange(3000 + HUB) % 350
 WAYS = {
-    "uniform": Way(options={}),
+    "uniform": Way(plain={}),
     "by weight": Way(
-        options={"weight_attr": "edge_weight"}, says=r"edges of node/to/node: .* by weight", trains={"weight": "edge_weight"}
+        plain={"weight_attr": "edge_weight"}, says=r"edges of node/to/node: .* by weight", trains={"weight": "edge_weight"}
     ),
     "by time of nodes": Way(
-        options={"time_attr": "time"},
+        plain={"time_attr": "time"},
         typed={"time_attr": "time", "input_time": torch.arange(200) % 10},
         links={"time_attr": "time", "edge_label_time": OF_LINKS},
         changes=(({"temporal_strategy": "last"}, "temporal_strategy: 'uniform' then, 'last' now"),),
         **TIMES,
     ),
     "by time of edges": Way(
-        options=BY_EDGE,
+        plain=BY_EDGE,
         typed={"time_attr": "edge_time", "input_time": torch.arange(200) << 35},
         links={"time_attr": "edge_time", "edge_label_time": OF_LINKS},
         changes=(({"input_time": MOMENTS + 1}, "input_time"),),
         **TIMES,
     ),
     "the latest": Way(
-        options=BY_EDGE | {"temporal_strategy": "last"},
+        plain=BY_EDGE | {"temporal_strategy": "last"},
         typed={"time_attr": "edge_time", "input_time": torch.arange(200) << 35, "temporal_strategy": "last"},
         links={"time_attr": "edge_time", "edge_label_time": OF_LINKS, "temporal_strategy": "last"},
         changes=(({"temporal_strategy": "uniform"}, "temporal_strategy: 'last' then, 'uniform' now"),),
         **TIMES,
     ),
     "shared": Way(
-        options={"shared_draws": 3},
+        plain={"shared_draws": 3},
         says="shared_draws: 3 then, ",
         changes=(({"shared_draws": True}, "shared_draws: 3 then, "), ({"shared_draws": 2}, "shared_draws: 3 then, ")),
         refuses=("replace", "disjoint"),
         trains={"shared_draws": 2},
     ),
     "walks": Way(
-        options={"walks": Walks(num=6, length=3)},
+        plain={"walks": Walks(num=6, length=3)},
         typed={"walks": Walks(num=6, length=2, path=[WRITES, BY])},
         says=(says := r"walks: '6 of length 3, end 0.5 along node/to/node' then, "),
         changes=tuple(({"walks": Walks(**how)}, says) for how in (
@@ -136,12 +122,11 @@ WAYS = {
         refuses=("pad", "replace", "induced", "edges"),
     ),
     "layers": Way(
-        options={"layer_wise": True},
+        plain={"layer_wise": True},
         says="layer_wise",
         refuses=("replace", "disjoint"),
         trains={"layer_wise": True, "num_neighbors": (30, 20)},
         num_neighbors=(40, 20),
-        num_typed=(30, 20),
     ),
 }  # fmt: skip
 
