@@ -7,7 +7,7 @@ from penstock import LinkNeighborLoader, NeighborLoader, Plan
 from penstock.exchange import wire
 from penstock.store.tiers import elements
 from tests.feed.inputs import digests
-from tests.feed.ways import each_that, each_way, plain_data, typed_data
+from tests.feed.ways import WAYS, each_way, plain_data, typed_data
 from tests.partitions import cut, on_all
 
 
@@ -42,53 +42,36 @@ def test_batches_and_states_are_those_of_the_store(way, name, num_parts, num_ran
         assert state == whole.state_dict()
 
 
-def each_that_takes(*names):
-    return each_that(lambda way: not set(names) & set(way.refuses))
+SAMPLES = [
+    (None, "plain", dict(num_neighbors=[-1, 2])),
+    (None, "plain", dict(num_neighbors=[100, 5, 1])),
+    (None, "plain", dict(plan=Plan(policy="fifo", cache="20%", neighbor_policy="presample", neighbor_cache="50%"))),
+    (None, "plain", dict(plan=Plan(policy="belady", cache="10%", window=3))),
+    ("replace", "plain", dict(num_neighbors=[70, 10], replace=True)),
+    ("replace", "typed", dict(num_neighbors=[70, 10], replace=True)),
+    ("disjoint", "plain", dict(disjoint=True)),
+    ("induced", "plain", dict(subgraph_type="induced")),
+    ("induced", "plain", dict(subgraph_type="bidirectional")),
+    ("pad", "plain", dict(pad=True)),
+]
+"""What a way must not refuse, and options."""
 
 
-def check_sample(way, options, stores, parts, monkeypatch, name="plain"):
+@pytest.mark.parametrize(
+    ("way", "name", "options"),
+    [
+        pytest.param(way, name, options, id=f"{of_way}-{name}-{options}")
+        for of_way, way in WAYS.items()
+        for needs, name, options in SAMPLES
+        if needs not in way.refuses
+    ],
+)
+def test_any_sample(way, name, options, stores, parts, monkeypatch):
     monkeypatch.setattr(wire, "PIECE_BYTES", 240)
     monkeypatch.setattr(elements, "PIECE", 70)
     options = {"batch_size": 75} | options
     expected = digests(make(stores[name], way, name, **options | {"plan": None}))
     assert on_all(parts[name, 3], 3, lambda graph: digests(make(graph, way, name, num_workers=1, **options))) == [expected] * 3
-
-
-@each_way
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(num_neighbors=[-1, 2]),
-        dict(num_neighbors=[100, 5, 1]),
-        dict(plan=Plan(policy="fifo", cache="20%", neighbor_policy="presample", neighbor_cache="50%")),
-        dict(plan=Plan(policy="belady", cache="10%", window=3)),
-    ],
-    ids=str,
-)
-def test_any_sample(way, options, stores, parts, monkeypatch):
-    check_sample(way, options, stores, parts, monkeypatch)
-
-
-@each_that_takes("replace")
-@pytest.mark.parametrize("name", ["plain", "typed"])
-def test_with_replacement(way, name, stores, parts, monkeypatch):
-    check_sample(way, dict(num_neighbors=[70, 10], replace=True), stores, parts, monkeypatch, name)
-
-
-@each_that_takes("disjoint")
-def test_disjoint(way, stores, parts, monkeypatch):
-    check_sample(way, dict(disjoint=True), stores, parts, monkeypatch)
-
-
-@pytest.mark.parametrize("subgraph_type", ["induced", "bidirectional"])
-@each_that_takes("induced")
-def test_subgraphs(way, subgraph_type, stores, parts, monkeypatch):
-    check_sample(way, dict(subgraph_type=subgraph_type), stores, parts, monkeypatch)
-
-
-@each_that_takes("pad")
-def test_padded(way, stores, parts, monkeypatch):
-    check_sample(way, dict(pad=True), stores, parts, monkeypatch)
 
 
 @each_way
