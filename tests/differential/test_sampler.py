@@ -7,51 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import CorruptStoreError
-from penstock.records import CSC, EDGE, NODE, Graph
+from penstock.records import EDGE, NODE, Graph
 from penstock.sample import NeighborSampler, compaction
-from penstock.sample.reference import sample_hops
 from tests.graphs import assert_same_sample, homogeneous_graph, typed_graph
-
-
-def both(graph, num_neighbors, seed_type, seeds, workspace=None, *, epoch=0, batch=0, **options):
-    sampler = NeighborSampler(graph, num_neighbors, seed=options.pop("seed", 0), **options)
-    ours = sampler.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=workspace or sampler.workspace())
-    theirs = sample_hops(
-        graph,
-        sampler.fanouts,
-        {seed_type: seeds},
-        replace=sampler.replace,
-        disjoint=sampler.disjoint,
-        seed=sampler.seed,
-        epoch=epoch,
-        batch=batch,
-    )
-    return ours, theirs
-
-
-@given(
-    st.integers(0, 2**32 - 1),
-    st.lists(st.sampled_from([-1, 1, 2, 5, 80]), min_size=1, max_size=3),
-    st.booleans(),
-    st.booleans(),
-)
-def test_homogeneous(seed, fanouts, replace, disjoint):
-    random = np.random.default_rng(seed)
-    graph = homogeneous_graph(random, 200, 900, hub_degree=int(random.choice([0, 5000])))
-    seeds = random.integers(0, 200, int(random.integers(0, 30)))
-    fanouts = [min(fanout, 5) if i and fanout < 0 else fanout for i, fanout in enumerate(fanouts)]
-    assert_same_sample(*both(graph, fanouts, NODE, seeds, seed=seed, epoch=seed % 5, batch=seed % 7, replace=replace, disjoint=disjoint))
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from(["author", "paper", "venue"]), st.booleans(), st.booleans())
-def test_typed(seed, seed_type, replace, disjoint):
-    random = np.random.default_rng(seed)
-    graph = typed_graph(random, hub_degree=int(random.choice([0, 4500])))
-    fanouts = {edge_type: random.choice([-1, 0, 1, 4, 70], 2).tolist() for edge_type in graph.adjacency}
-    fanouts[("paper", "cites", "paper")] = [2, 3]
-    seeds = random.integers(0, graph.num_nodes[seed_type], 15)
-    assert_same_sample(*both(graph, fanouts, seed_type, seeds, seed=seed, replace=replace, disjoint=disjoint))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -148,21 +106,3 @@ def test_repeated_seeds_draw_on_their_own():
     sample = sampler.sample({NODE: np.array([3, 3, 3])}, epoch=0, batch=0, workspace=sampler.workspace())
     taken = np.split(sample.edges[EDGE].positions, 3)
     assert len({tuple(positions) for positions in taken}) == 3
-
-
-def test_damaged_lists_are_errors_and_not_crashes():
-    csc = homogeneous_graph(np.random.default_rng(0)).adjacency[EDGE]
-
-    def sample(indptr, indices, **options):
-        graph = Graph({NODE: 500}, {EDGE: CSC(indptr, indices)}, True)
-        sampler = NeighborSampler(graph, [3, 3], seed=0, **options)
-        return sampler.sample({NODE: np.arange(50)}, epoch=0, batch=0, workspace=sampler.workspace())
-
-    for value in (-1, 500, np.iinfo(np.int32).max, np.iinfo(np.int32).min):
-        with pytest.raises(CorruptStoreError, match=f"comes from node {value}, but 'node' has 500 nodes"):
-            sample(csc.indptr, np.full_like(csc.indices, value), disjoint=value == 500)
-    for value in (-5, 1 << 40):
-        indptr = csc.indptr.copy()
-        indptr[7] = value
-        with pytest.raises(CorruptStoreError, match="lies outside its 4000 edges"):
-            sample(indptr, csc.indices)

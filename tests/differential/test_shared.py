@@ -1,7 +1,4 @@
-"""Drawing by shared numbers against its definition, byte for byte: one hop, whole samples; any thread, workspace, tier, piece."""
-
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+"""Drawing by shared numbers against its definition, byte for byte: one hop; who shares. Whole samples are in `test_ways.py`."""
 
 import numpy as np
 import pytest
@@ -9,16 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import rng as penstock_rng
-from penstock.errors import CorruptStoreError, NotSupportedError, UsageError
+from penstock.errors import NotSupportedError, UsageError
 from penstock.kernels.sample_shared import cpu, reference
-from penstock.records import EDGE, NODE, Graph
+from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
-from penstock.sample.lists import DirectLists, PrefixLists, TierLists, with_lists
-from penstock.sample.reference import sample_hops
 from penstock.sample.times import Timestamps, with_times
 from penstock.sample.weights import Weights, with_weights
-from penstock.store.tiers import HostTier
-from tests.graphs import assert_same_bytes, assert_same_sample, homogeneous_graph, poisoned, random_csc, typed_graph
+from tests.graphs import assert_same_bytes, homogeneous_graph, poisoned, random_csc
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -29,15 +23,6 @@ def scratch(num_dst, longest, last_stamp=0):
     table[-1] = last_stamp
     ids, repeats, numbers = (poisoned(longest + cpu.VECTOR, dtype) for dtype in (np.uint64, np.uint32, np.uint64))
     return np.zeros((num_dst + 63) // 64, np.uint64), ids, repeats, table, numbers
-
-
-def both(graph, num_neighbors, seed_type, seeds, *, shared_draws, seed, epoch=0, batch=0):
-    sampler = NeighborSampler(graph, num_neighbors, shared_draws=shared_draws, seed=seed)
-    ours = sampler.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=sampler.workspace())
-    place = {"seed": seed, "epoch": epoch, "batch": batch}
-    return ours, sample_hops(
-        graph, sampler.fanouts, {seed_type: seeds}, replace=False, disjoint=False, shared_draws=shared_draws, **place
-    )  # fmt: skip
 
 
 @given(SEEDS, st.sampled_from([1, 2, 3, 5, 15, 64, 200]), st.booleans(), st.sampled_from([np.int32, np.int64]))
@@ -86,27 +71,6 @@ def test_the_bound(seed, count):
     assert_same_bytes(np.flatnonzero(numbers <= bound)[:fanout], reference.choose(numbers, fanout))
 
 
-@given(SEEDS, st.lists(st.sampled_from([-1, 1, 2, 5, 80]), min_size=1, max_size=3), st.sampled_from([1, 3]))
-@settings(deadline=None, max_examples=30)
-def test_homogeneous(seed, fanouts, shared_draws):
-    random = np.random.default_rng(seed)
-    graph = homogeneous_graph(random, 200, 900, hub_degree=int(random.choice([0, 5000])))
-    seeds = random.integers(0, 200, int(random.integers(0, 30)))
-    fanouts = [min(fanout, 5) if i and fanout < 0 else fanout for i, fanout in enumerate(fanouts)]
-    assert_same_sample(*both(graph, fanouts, NODE, seeds, shared_draws=shared_draws, seed=seed, epoch=seed % 5, batch=seed % 7))
-
-
-@given(SEEDS, st.sampled_from(["author", "paper", "venue"]))
-@settings(deadline=None, max_examples=20)
-def test_typed(seed, seed_type):
-    random = np.random.default_rng(seed)
-    graph = typed_graph(random, hub_degree=int(random.choice([0, 400])))
-    fanouts = {edge_type: random.choice([-1, 0, 1, 4, 70], 2).tolist() for edge_type in graph.adjacency}
-    fanouts[("paper", "cites", "paper")] = [2, 3]
-    seeds = random.integers(0, graph.num_nodes[seed_type], 15)
-    assert_same_sample(*both(graph, fanouts, seed_type, seeds, shared_draws=2, seed=seed, epoch=1, batch=3))
-
-
 def test_batches_of_a_group_have_the_same_numbers():
     """With all nodes as seeds, a batch is the same again while its group lasts."""
     graph = homogeneous_graph(np.random.default_rng(0))
@@ -119,48 +83,6 @@ def test_batches_of_a_group_have_the_same_numbers():
     assert [taken.index(each) for each in taken] == [0, 0, 0, 0, 4, 4, 4, 4, 8, 8]
 
 
-def test_threads_workspaces_and_lists_read_elsewhere_do_not_matter(monkeypatch):
-    random = np.random.default_rng(0)
-    graph = homogeneous_graph(random, 500, 8000, hub_degree=4500)
-    csc = graph.adjacency[EDGE]
-    tier, chosen = HostTier([csc.indices]), random.permutation(500)[:100]
-    places = [TierLists(tier), DirectLists(csc, chosen, tier), PrefixLists(csc, chosen, tier)]
-    seeds = [random.integers(0, 500, 64) for _ in range(20)]
-
-    def run(graph, num_threads):
-        sampler = NeighborSampler(graph, [5, 70, 3], shared_draws=3, seed=9)
-        workspaces = [sampler.workspace() for _ in range(num_threads)]
-
-        def one(i):
-            workspace = workspaces.pop()
-            try:
-                return sampler.sample({NODE: seeds[i]}, epoch=2, batch=i, workspace=workspace)
-            finally:
-                workspaces.append(workspace)
-
-        with ThreadPoolExecutor(num_threads) as pool:
-            return list(pool.map(one, range(20)))
-
-    alone = run(graph, 1)
-    others = [run(graph, 3)]
-    for lists in places:
-        others.append(run(with_lists(graph, {EDGE: lists}), 2))
-        with monkeypatch.context() as context:
-            context.setattr("penstock.sample.neighbor.PIECE", 100)
-            others.append(run(with_lists(graph, {EDGE: lists}), 2))
-    for other in others:
-        for left, right in zip(alone, other, strict=True):
-            assert_same_sample(left, right)
-
-
-def test_induced_has_the_same_nodes():
-    graph = homogeneous_graph(np.random.default_rng(0))
-    samplers = [NeighborSampler(graph, [3, 2], shared_draws=1, induced=induced, seed=3) for induced in (False, True)]
-    drawn, induced = (s.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=s.workspace()) for s in samplers)
-    assert_same_bytes(drawn.nodes[NODE], induced.nodes[NODE])
-    assert induced.edges[EDGE].positions.size > drawn.edges[EDGE].positions.size
-
-
 def test_what_is_refused():
     random = np.random.default_rng(0)
     graph = homogeneous_graph(random)
@@ -171,25 +93,3 @@ def test_what_is_refused():
         NeighborSampler(with_times(graph, Timestamps({}, {EDGE: random.integers(0, 9, 4000)})), [3], shared_draws=1)
     with pytest.raises(NotSupportedError, match="shared_draws is of uniform draws, and these are by weight"):
         NeighborSampler(with_weights(graph, {EDGE: Weights(np.ones(4000))}), [3], shared_draws=1)
-
-
-@pytest.mark.parametrize("is_elsewhere", [False, True])
-@pytest.mark.parametrize("fanout", [2, 100])
-def test_damaged_graphs_are_refused(fanout, is_elsewhere):
-    csc = random_csc(np.random.default_rng(0), 50, 40, 300)
-
-    def sample(damaged):
-        lists = TierLists(HostTier([damaged.indices])) if is_elsewhere else None
-        sampler = NeighborSampler(Graph({NODE: 50}, {EDGE: replace(damaged, lists=lists)}, True), [fanout], shared_draws=1)
-        sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace())
-
-    for value in (-5, 1 << 40):
-        indptr = csc.indptr.copy()
-        indptr[7] = value
-        with pytest.raises(CorruptStoreError, match="lies outside its 300 edges"):
-            sample(replace(csc, indptr=indptr))
-    for value in (-1, 50):
-        indices = csc.indices.copy()
-        indices[123] = value
-        with pytest.raises(CorruptStoreError, match=f"the edge at position 123 comes from node {value}, but 'node' has 50 nodes"):
-            sample(replace(csc, indices=indices))

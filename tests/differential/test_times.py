@@ -1,6 +1,5 @@
-"""Sampling by time against its definition, byte for byte: lists in the order of time, windows, one hop, whole samples; any thread, tier."""
+"""Sampling by time against its definition, byte for byte: lists in the order of time, windows, one hop. Samples are in `test_ways.py`."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,37 +14,12 @@ from penstock.kernels.sample_neighbors import reference as draw_reference
 from penstock.kernels.time_windows import cpu, reference
 from penstock.records import EDGE, NODE, Graph
 from penstock.sample import NeighborSampler, times
-from penstock.sample.lists import DirectLists, PrefixLists, TierLists, with_lists
-from penstock.sample.reference import sample_hops
 from penstock.sample.times import Timestamps, choose_times, with_times
 from penstock.sample.weights import Weights, with_weights
-from penstock.store.tiers import HostTier
-from tests.graphs import assert_same_bytes, assert_same_sample, homogeneous_graph, poisoned, random_csc, typed_graph
+from tests.differential.ways import random_times
+from tests.graphs import assert_same_bytes, assert_same_sample, homogeneous_graph, poisoned, random_csc
 
 SEEDS = st.integers(0, 2**32 - 1)
-WIDE = np.iinfo(np.int64)
-
-
-def random_times(random, count):
-    """Few moments, many, those that 32 bits hold and others, negative ones; sometimes in order, as where edges come one by one."""
-    low, high = [(0, 1), (-3, 3), (0, 1000), (-(1 << 31), 1 << 31), (WIDE.min, WIDE.max)][random.integers(0, 5)]
-    values = random.integers(low, high, count)
-    return np.sort(values) if random.random() < 0.3 else values
-
-
-def random_moments(random, given, count):
-    """When seeds look: at the moments of edges, for the most part, and before and after all of them."""
-    ends = [WIDE.min, WIDE.max]
-    return random.choice(np.concatenate([given, ends]), count).astype(np.int64)
-
-
-def timed_graph(random, graph):
-    """Timestamps for nodes or for edges, of all types but one of several."""
-    if random.random() < 0.5:
-        chosen = list(graph.num_nodes)[: max(1, len(graph.num_nodes) - 1)]
-        return with_times(graph, Timestamps({t: random_times(random, graph.num_nodes[t]) for t in chosen}))
-    edge_types = list(graph.adjacency)[: max(1, len(graph.adjacency) - 1)]
-    return with_times(graph, Timestamps({}, {e: random_times(random, graph.adjacency[e].num_edges) for e in edge_types}))
 
 
 @given(SEEDS)
@@ -116,43 +90,6 @@ def test_one_hop(seed, fanout, replaces, takes_last, dtype):
     assert_same_bytes(out[2].astype(np.int64), neighbors)
 
 
-def both(graph, num_neighbors, seed_type, seeds, moments, workspace=None, **options):
-    sampler = NeighborSampler(graph, num_neighbors, **options)
-    place = dict(epoch=1, batch=3, times={seed_type: moments})
-    ours = sampler.sample({seed_type: seeds}, workspace=workspace or sampler.workspace(), **place)
-    theirs = sample_hops(
-        graph, sampler.fanouts, {seed_type: seeds}, replace=sampler.replace, disjoint=True, seed=sampler.seed,
-        takes_last=sampler.takes_last, **place,
-    )  # fmt: skip
-    return ours, theirs
-
-
-def assert_in_time(graph, sample, moments):
-    """No edge is later than the seed of its tree: by the graph's times, which are those of positions in the order of time."""
-    for edge_type, csc in graph.adjacency.items():
-        edges = sample.edges[edge_type]
-        if csc.times is None or not edges.positions.size:
-            continue
-        place = np.arange(csc.num_edges) if csc.by_time is None else np.argsort(csc.by_time)
-        trees = sample.trees[edge_type[2]][edges.edge_index[1]]
-        assert (csc.times[place[edges.positions]] <= moments[trees]).all()
-
-
-@given(SEEDS, st.sampled_from(["author", "paper", "venue"]), st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=30)
-def test_whole_samples(seed, seed_type, replaces, takes_last):
-    random = np.random.default_rng(seed)
-    graph = timed_graph(random, typed_graph(random, hub_degree=int(random.choice([0, 400]))))
-    fanouts = {edge_type: random.choice([-1, 0, 1, 4, 70], 2).tolist() for edge_type in graph.adjacency}
-    fanouts[("paper", "cites", "paper")] = [2, 3]
-    seeds = random.integers(0, graph.num_nodes[seed_type], 15)
-    given = next(csc.times for csc in graph.adjacency.values() if csc.times is not None)
-    moments = random_moments(random, given, 15)
-    ours, theirs = both(graph, fanouts, seed_type, seeds, moments, seed=seed, replace=replaces, takes_last=takes_last)
-    assert_same_sample(ours, theirs)
-    assert_in_time(graph, ours, moments)
-
-
 def test_all_in_time_is_the_plain_disjoint_sample():
     """In lists that lie in the order of time; else the same slots mean other edges."""
     random = np.random.default_rng(5)
@@ -166,34 +103,6 @@ def test_all_in_time_is_the_plain_disjoint_sample():
         ours.sample({NODE: seeds}, workspace=ours.workspace(), times={NODE: np.full(64, 8900)}, **place),
         untimed.sample({NODE: seeds}, workspace=untimed.workspace(), **place),
     )
-
-
-def test_threads_workspaces_and_lists_read_elsewhere_do_not_matter():
-    random = np.random.default_rng(0)
-    graph = with_times(homogeneous_graph(random, 500, 8000, hub_degree=4500), Timestamps({NODE: random.integers(0, 100, 500)}))
-    csc = graph.adjacency[EDGE]
-    tier, kept = HostTier([csc.indices]), np.arange(0, 500, 3)
-    elsewhere = [TierLists(tier), DirectLists(csc, kept, tier), PrefixLists(csc, kept[::-1].copy(), tier)]
-    seeds, moments = [random.integers(0, 500, 64) for _ in range(20)], [random.integers(-5, 105, 64) for _ in range(20)]
-
-    def run(graph, num_threads):
-        sampler = NeighborSampler(graph, [5, 70, 3], seed=9)
-        workspaces = [sampler.workspace() for _ in range(num_threads)]
-
-        def one(i):
-            workspace = workspaces.pop()
-            try:
-                return sampler.sample({NODE: seeds[i]}, epoch=2, batch=i, workspace=workspace, times={NODE: moments[i]})
-            finally:
-                workspaces.append(workspace)
-
-        with ThreadPoolExecutor(num_threads) as pool:
-            return list(pool.map(one, range(20)))
-
-    alone = run(graph, 1)
-    for others in (run(graph, 3), *(run(with_lists(graph, {EDGE: lists}), 2) for lists in elsewhere)):
-        for left, right in zip(alone, others, strict=True):
-            assert_same_sample(left, right)
 
 
 def test_pieces_do_not_matter(monkeypatch):
@@ -272,23 +181,16 @@ def test_what_is_refused():
 def test_damaged_graphs_are_refused():
     random = np.random.default_rng(0)
     csc = random_csc(random, 50, 40, 300)
-    graph, of_edges = Graph({NODE: 50}, {EDGE: csc}, True), Timestamps({}, {EDGE: random.integers(0, 9, 300)})
-    timed, moments = with_times(graph, of_edges), np.full(40, 9)
+    of_edges = Timestamps({}, {EDGE: random.integers(0, 9, 300)})
     for value in (-5, 1 << 40):
         indptr = csc.indptr.copy()
         indptr[7] = value
         with pytest.raises(CorruptStoreError, match="lies outside its 300 edges"):
             with_times(Graph({NODE: 50}, {EDGE: replace(csc, indptr=indptr)}, True), of_edges)
-        sampler = NeighborSampler(Graph({NODE: 50}, {EDGE: replace(timed.adjacency[EDGE], indptr=indptr)}, True), [3])
-        with pytest.raises(CorruptStoreError, match="lies outside its 300 edges"):
-            sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace(), times={NODE: moments})
     foreign = csc.indices.copy()
     foreign[123] = 50
     with pytest.raises(CorruptStoreError, match="the edge at position 123 comes from node 50, but 'node' has 50 nodes"):
         with_times(Graph({NODE: 50}, {EDGE: replace(csc, indices=foreign)}, True), Timestamps({NODE: np.zeros(50, int)}))
-    sampler = NeighborSampler(Graph({NODE: 50}, {EDGE: replace(timed.adjacency[EDGE], indices=np.full_like(foreign, 50))}, True), [3])
-    with pytest.raises(CorruptStoreError, match="comes from node 50, but 'node' has 50 nodes"):
-        sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace(), times={NODE: moments})
 
 
 def test_times_that_do_not_fit_the_container_are_refused(monkeypatch):

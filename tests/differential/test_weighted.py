@@ -1,6 +1,5 @@
-"""Drawing by weight against its definition, byte for byte: running sums, one hop, whole samples; any piece, thread, tier."""
+"""Drawing by weight against its definition, byte for byte: running sums, one hop. Whole samples are in `test_ways.py`."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,33 +14,12 @@ from penstock.kernels.running_sums import reference as sums_reference
 from penstock.kernels.sample_weighted import cpu, reference
 from penstock.records import EDGE, NODE, Graph
 from penstock.sample import NeighborSampler, weights
-from penstock.sample.lists import TierLists, with_lists
 from penstock.sample.weights import Weights, with_weights
-from penstock.store.tiers import HostTier
 from tests.differential.test_kernels import poisoned
-from tests.differential.test_sampler import both
-from tests.graphs import assert_same_bytes, assert_same_sample, homogeneous_graph, random_csc, typed_graph
+from tests.differential.ways import random_weights
+from tests.graphs import assert_same_bytes, homogeneous_graph, random_csc
 
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def random_weights(random, num_edges):
-    """Numbers of any size, equal ones, and zeros; sometimes nothing but zeros."""
-    kind = random.integers(0, 5)
-    values = [
-        lambda: random.random(num_edges),
-        lambda: 10.0 ** random.uniform(-300, 300, num_edges),
-        lambda: random.integers(0, 3, num_edges).astype(np.float64),
-        lambda: random.pareto(0.5, num_edges),
-        lambda: np.zeros(num_edges),
-    ][kind]()
-    return np.where(random.random(num_edges) < random.choice([0, 0.3, 0.95]), 0.0, values)
-
-
-def weighted_graph(random, graph):
-    """The graph with weights for all edge types but one of several."""
-    chosen = list(graph.adjacency)[: max(1, len(graph.adjacency) - 1)]
-    return with_weights(graph, {e: Weights(random_weights(random, graph.adjacency[e].num_edges)) for e in chosen})
 
 
 @given(SEEDS)
@@ -106,45 +84,6 @@ def test_one_hop(seed, fanout, replace, with_copies, dtype):
     assert_same_bytes(out[2][:taken].astype(np.int64), neighbors)
 
 
-@given(SEEDS, st.sampled_from(["author", "paper", "venue"]), st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=20)
-def test_whole_samples(seed, seed_type, replace, disjoint):
-    random = np.random.default_rng(seed)
-    graph = weighted_graph(random, typed_graph(random, hub_degree=int(random.choice([0, 400]))))
-    fanouts = {edge_type: random.choice([-1, 0, 1, 4, 70], 2).tolist() for edge_type in graph.adjacency}
-    fanouts[("paper", "cites", "paper")] = [2, 3]
-    seeds = random.integers(0, graph.num_nodes[seed_type], 15)
-    assert_same_sample(*both(graph, fanouts, seed_type, seeds, seed=seed, epoch=1, batch=3, replace=replace, disjoint=disjoint))
-
-
-def test_threads_workspaces_and_lists_read_elsewhere_do_not_matter():
-    random = np.random.default_rng(0)
-    graph = weighted_graph(random, homogeneous_graph(random, 500, 8000, hub_degree=4500))
-    csc = graph.adjacency[EDGE]
-    elsewhere = with_lists(graph, {EDGE: TierLists(HostTier([csc.indices]))})
-    assert elsewhere.adjacency[EDGE].sums is csc.sums
-    seeds = [random.integers(0, 500, 64) for _ in range(20)]
-
-    def run(graph, num_threads):
-        sampler = NeighborSampler(graph, [5, 70, 3], seed=9)
-        workspaces = [sampler.workspace() for _ in range(num_threads)]
-
-        def one(i):
-            workspace = workspaces.pop()
-            try:
-                return sampler.sample({NODE: seeds[i]}, epoch=2, batch=i, workspace=workspace)
-            finally:
-                workspaces.append(workspace)
-
-        with ThreadPoolExecutor(num_threads) as pool:
-            return list(pool.map(one, range(20)))
-
-    alone = run(graph, 1)
-    for others in (run(graph, 3), run(elsewhere, 2)):
-        for left, right in zip(alone, others, strict=True):
-            assert_same_sample(left, right)
-
-
 def test_pieces_and_numbers_of_edges_do_not_matter(monkeypatch):
     random = np.random.default_rng(1)
     csc = random_csc(random, 50, 90, 3000, hub_degree=400, edge_ids=True)
@@ -185,13 +124,6 @@ def test_what_is_refused():
         damaged = Graph({NODE: 50}, {EDGE: replace(weighty.adjacency[EDGE], indptr=indptr)}, True)
         with pytest.raises(CorruptStoreError, match="lies outside its 300 edges"):
             with_weights(damaged, {EDGE: Weights(np.ones(300))})
-        sampler = NeighborSampler(damaged, [3])
-        with pytest.raises(CorruptStoreError, match="lies outside its 300 edges"):
-            sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace())
-    damaged = Graph({NODE: 50}, {EDGE: replace(weighty.adjacency[EDGE], indices=np.full_like(csc.indices, 50))}, True)
-    sampler = NeighborSampler(damaged, [3])
-    with pytest.raises(CorruptStoreError, match="comes from node 50, but 'node' has 50 nodes"):
-        sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace())
 
 
 def test_sums_that_do_not_fit_the_container_are_refused(monkeypatch):

@@ -29,7 +29,7 @@ OPTIONS = dict(num_neighbors=[4, 3], batch_size=25, shuffle=True, seed=3)
 
 def make_loader(data, **options):
     """Samples are drawn by the CPU: `test_device_drawing.py` has the others."""
-    seeds = data.get("train_mask") if isinstance(data, Data) else ("paper", "train")
+    seeds = data.get("train_mask") if isinstance(data, Data) else ("paper", torch.arange(100))
     plan = make_plan(options.pop("plan", None), device_topology="host")
     return penstock.NeighborLoader(data, **{**OPTIONS, "input_nodes": seeds, "plan": plan, **options})
 
@@ -299,7 +299,7 @@ def test_a_read_that_fails_leaves_an_empty_cache_and_right_batches(plain, monkey
 def test_the_mode_of_who_made_or_asked_for_batches_does_not_matter(plan, device):
     """Memory that a loader keeps is used in every mode."""
     data = homogeneous_data()
-    options = dict(OPTIONS, input_nodes=data.train_mask, device=device)
+    options = dict(OPTIONS, input_nodes=data.train_mask, batch_size=50, device=device)
     expected = digests(penstock.NeighborLoader(data, **options))
     with torch.inference_mode():
         loader = penstock.NeighborLoader(data, **options, plan=Plan(**plan))
@@ -319,7 +319,8 @@ def test_single_numbers_of_any_kind(device):
     data["ghost"].x, data["ghost"].y = torch.empty(0, 3), torch.empty(0, dtype=torch.int64)
     data["ghost", "haunts", "paper"].edge_index = torch.empty(2, 0, dtype=torch.int64)
     data["ghost", "haunts", "paper"].edge_attr = torch.empty(0)
-    ours, theirs = (penstock.NeighborLoader(data, **OPTIONS, input_nodes="paper", device=where) for where in (device, None))
+    seeds = ("paper", torch.arange(75))
+    ours, theirs = (penstock.NeighborLoader(data, **OPTIONS, input_nodes=seeds, device=where) for where in (device, None))
     assert digests(ours) == digests(theirs)
     kept = [values.nbytes for values in (*kinds.values(), data["paper"].y, data["paper"].train_mask)]
     edges = [data[edge_type].edge_attr.nbytes for edge_type in data.edge_types]

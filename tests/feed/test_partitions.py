@@ -11,7 +11,7 @@ import torch.distributed
 from torch_geometric.data import Data
 
 import penstock
-from penstock import NeighborLoader, Plan, Walks
+from penstock import NeighborLoader, Plan
 from penstock.errors import NotSupportedError, UsageError
 from penstock.exchange import join
 from penstock.exchange.tables import NEIGHBORS
@@ -78,13 +78,6 @@ def test_batches_are_those_of_the_store(name, num_parts, num_ranks, stores, part
 @pytest.mark.parametrize(
     "options",
     [
-        dict(replace=True),
-        dict(disjoint=True),
-        dict(shared_draws=2),
-        dict(walks=Walks(num=4, length=3)),
-        dict(layer_wise=True),
-        dict(subgraph_type="induced"),
-        dict(subgraph_type="bidirectional"),
         dict(batch_size=1000, drop_last=False),
         dict(transform_sampler_output=without_numbers),
     ],
@@ -135,21 +128,6 @@ def test_rows_are_counted_by_whose_they_are(stores, parts):
 
     for tiers, own, others in on_all(parts["plain", 3], 3, work):
         assert (tiers["own part"]["num_rows"], tiers["remote"]["num_rows"]) == (own, others)
-
-
-def test_a_state_is_that_of_the_store(stores, parts):
-    whole = make(stores["plain"], "plain")
-    batches = iter(whole)
-    for _ in range(3):
-        next(batches)
-    state, rest = whole.state_dict(), [penstock.digest(batch) for batch in batches]
-
-    def work(graph):
-        loader = make(graph, "plain")
-        loader.load_state_dict(state)
-        return digests(loader)
-
-    assert on_all(parts["plain", 2], 2, work) == [rest, rest]
 
 
 class TestSplit:

@@ -1,4 +1,4 @@
-"""Loaders by weight over the parts of a partition: whoever has a list draws of it, and the batches are those of the whole store."""
+"""Loaders by weight over the parts of a partition: whoever has a list has its sums, and draws of it."""
 
 import itertools
 from dataclasses import replace
@@ -8,96 +8,56 @@ import pytest
 import torch
 
 import penstock
-from penstock import LinkNeighborLoader, NeighborLoader, Plan
+from penstock import NeighborLoader
 from penstock.errors import CorruptStoreError, InputError, TierError
-from penstock.exchange import draws, wire
+from penstock.exchange import draws
 from penstock.exchange.draws import OwnLists, SumsTier
 from penstock.exchange.tables import sums_of
 from penstock.partition import EdgeShares, make_book
 from penstock.records import EDGE
 from penstock.sample.draws import Draw, Frontier
 from penstock.sample.weights import Weights, weigh
-from tests.feed.inputs import homogeneous_data, typed_data
-from tests.feed.links import WRITES
+from tests.feed.inputs import digests
+from tests.feed.ways import plain_data
 from tests.partitions import cut, on_all, random_owners
 
 
 def weighed_data(dtype=torch.float32):
     """A third of the weights are 0, those of some nodes all of them; and a node has a long list, of uneven weights."""
-    data, random = homogeneous_data(), torch.Generator().manual_seed(4)
-    to_hub = torch.stack([torch.randint(0, 300, (500,), generator=random), torch.full((500,), 7)])
-    data.edge_index, data.edge_attr = torch.cat([data.edge_index, to_hub], dim=1), None
-    data.edge_weight = 4 * torch.rand(3500, generator=random) ** 6 * (torch.rand(3500, generator=random) > 0.3)
-    data.edge_weight[data.edge_index[1] % 10 == 3] = 0
+    data = plain_data()
     data.edge_weight = data.edge_weight.to(dtype)
-    return data
-
-
-def typed_weighed_data():
-    """Edges of one type have weights."""
-    data = typed_data()
-    data[WRITES].edge_weight = torch.arange(900) % 5
+    del data.edge_attr, data.edge_time
     return data
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stores")
-    datas = {"plain": weighed_data(), "narrow": weighed_data(torch.bfloat16), "typed": typed_weighed_data()}
+    datas = {"plain": weighed_data(), "narrow": weighed_data(torch.bfloat16)}
     return {name: penstock.ingest(data, folder / name) for name, data in datas.items()}
 
 
 @pytest.fixture(scope="module")
 def parts(stores, tmp_path_factory):
     folder = tmp_path_factory.mktemp("parts")
-    return {(name, count): cut(store, folder / f"{name}-{count}", count) for name, store in stores.items() for count in (1, 2, 3)}
+    return {(name, count): cut(store, folder / f"{name}-{count}", count) for name, store in stores.items() for count in (2, 3)}
 
 
-def make(data, name="plain", num_neighbors=(4, 3), **options):
+def make(data, **options):
     settings = dict(batch_size=16, shuffle=True, seed=5, weight_attr="edge_weight") | options
-    return NeighborLoader(data, list(num_neighbors), ("paper", "train") if name == "typed" else "train", **settings)
+    return NeighborLoader(data, [4, 3], "train", **settings)
 
 
-def digests(loader):
-    return [penstock.digest(batch) for batch in loader]
-
-
-@pytest.mark.parametrize(
-    ("name", "num_parts", "num_ranks"), [("plain", 1, 1), ("plain", 3, 3), ("plain", 2, 4), ("narrow", 2, 2), ("typed", 3, 3)]
-)
 @pytest.mark.parametrize("replace", [False, True])
-def test_batches_are_those_of_the_store(name, num_parts, num_ranks, replace, stores, parts):
+def test_narrow_weights(replace, stores, parts):
+    whole = make(stores["narrow"], replace=replace)
+    expected = digests(whole), whole.state_dict()
+
     def work(graph):
-        loader = make(graph, name, replace=replace, rank=graph.rank, num_ranks=graph.num_ranks, num_workers=2)
+        loader = make(graph, replace=replace)
         return digests(loader), loader.state_dict()
 
-    whole = make(stores[name], name, replace=replace)
-    expected = digests(whole)
-    for rank, (found, state) in enumerate(on_all(parts[name, num_parts], num_ranks, work)):
-        assert found == expected[rank::num_ranks]
-        assert state == whole.state_dict()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(num_neighbors=[-1, 2]),
-        dict(num_neighbors=[100, 5]),
-        dict(num_neighbors=[100, 70], replace=True),
-        dict(num_neighbors=[20, 1, 3]),
-        dict(disjoint=True),
-        dict(subgraph_type="induced"),
-        dict(subgraph_type="bidirectional"),
-        dict(pad=True),
-        dict(plan=Plan(policy="fifo", cache="20%", neighbor_policy="presample", neighbor_cache="50%")),
-        dict(plan=Plan(policy="belady", cache="10%", window=3)),
-    ],
-    ids=str,
-)
-def test_any_sample(options, stores, parts, monkeypatch):
-    monkeypatch.setattr(wire, "PIECE_BYTES", 60)
-    expected = digests(make(stores["plain"], **options | {"plan": None}))
-    assert on_all(parts["plain", 3], 3, lambda graph: digests(make(graph, num_workers=1, **options))) == [expected] * 3
+    assert on_all(parts["narrow", 2], 2, work) == [expected] * 2
 
 
 def test_seeds_that_come_twice(stores, parts):
@@ -107,28 +67,6 @@ def test_seeds_that_come_twice(stores, parts):
         return digests(NeighborLoader(data, [3, 2], nodes, batch_size=50, seed=2, weight_attr="weight"))
 
     assert on_all(parts["plain", 2], 2, work) == [work(stores["plain"])] * 2
-
-
-def test_links(stores, parts):
-    def work(data):
-        how = dict(neg_sampling="binary", exclude_links="reverse", weight_attr="edge_weight", batch_size=500, seed=3)
-        return digests(LinkNeighborLoader(data, [4, 3], **how))
-
-    assert on_all(parts["plain", 3], 3, work) == [work(stores["plain"])] * 3
-
-
-def test_a_state_goes_either_way(stores, parts):
-    whole = make(stores["plain"])
-    batches = iter(whole)
-    next(batches)
-    state, rest = whole.state_dict(), [penstock.digest(batch) for batch in batches]
-
-    def work(graph):
-        loader = make(graph)
-        loader.load_state_dict(state)
-        return digests(loader)
-
-    assert on_all(parts["plain", 2], 2, work) == [rest, rest]
 
 
 def test_each_has_the_sums_of_its_own(stores, parts):

@@ -1,6 +1,4 @@
-"""`time_attr`: nothing of the future in a seed's tree; state, plans, threads and processes as without it."""
-
-import json
+"""`time_attr`: nothing of the future in a seed's tree. See also `test_ways.py`."""
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ import penstock
 from penstock.cache.presample import reads_again
 from penstock.errors import NotSupportedError, StateError, UsageError
 from penstock.feed import NeighborLoader
-from penstock.feed.factored import FactoredLoader
 from penstock.feed.fit.profile import take_profile
 from penstock.feed.setup.choices import workload_of
 from penstock.records import EDGE, NODE
@@ -52,18 +49,15 @@ def assert_in_time(batch):
 
 @pytest.mark.parametrize("level", ["node", "edge"])
 @pytest.mark.parametrize("is_sorted", [False, True])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_data(num_workers, is_sorted, level):
+def test_data(is_sorted, level):
     data, options = timed_data(level, is_sorted=is_sorted), options_of(level)
-    loader = NeighborLoader(data, **options, num_workers=num_workers)
+    loader = NeighborLoader(data, **options)
     for batch in loader:
-        check_homogeneous(batch, data)
         assert_in_time(batch)
         seeds = batch.n_id[: batch.batch_size]
         assert torch.equal(batch.seed_time, data.time[seeds] if level == "node" else 10 * seeds)
     assert loader.stats().time_bytes == 8 * 3000
-    assert digests(NeighborLoader(data, **options, temporal_strategy="last")) != digests(loader)
-    assert digests(NeighborLoader(data, **options)) == digests(NeighborLoader(data, **options, disjoint=True, num_workers=num_workers))
+    assert digests(NeighborLoader(data, **options)) == digests(NeighborLoader(data, **options, disjoint=True))
 
 
 def test_last_takes_the_latest():
@@ -150,71 +144,23 @@ def test_hetero_data(level):
         NeighborLoader(data, [2], input_nodes=seeds, time_attr="time" if level == "node" else "edge_time")
 
 
-@pytest.mark.parametrize("level", ["node", "edge"])
-@pytest.mark.parametrize("plan", [None, penstock.Plan(policy="presample", cache="20%")])
-def test_state_at_every_batch(plan, level):
-    data = timed_data(level)
-    options = dict(options_of(level), shuffle=True)
-    whole = digests(NeighborLoader(data, **options))
-    loader = NeighborLoader(data, **options, plan=plan, num_workers=2)
-    iterator = iter(loader)
-    for index in range(len(loader)):
-        other = NeighborLoader(data, **options)
-        other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
-        assert digests(other) == whole[index:]
-        next(iterator)
-    state = loader.state_dict()
-    assert penstock.digest(loader(epoch=0, batch=3)) == whole[3]
-    if level == "edge":  # the same times in each list, of other edges
-        swapped, pair = data.clone(), (data.edge_index[1] == data.edge_index[1, 0]).nonzero()[:2, 0]
-        swapped.edge_time[pair] = data.edge_time[pair.flip(0)]
-        with pytest.raises(StateError, match=r"edges of node/to/node: .* by time"):
-            NeighborLoader(swapped, **options).load_state_dict(state)
-    for change, differs in (
-        ({"time_attr": None, "input_time": None}, r"edges of node/to/node: .* by time"),
-        ({"temporal_strategy": "last"}, "temporal_strategy: 'uniform' then, 'last' now"),
-        ({"input_time": torch.arange(300)}, "input_time"),
-    ):
-        with pytest.raises(StateError, match=differs):
-            NeighborLoader(data, **{**options, **change}).load_state_dict(state)
+def test_a_state_of_other_times_is_refused():
+    """Also of the same times in each list, of other edges."""
+    data, options = timed_data("edge"), OF_EDGES | {"shuffle": True}
+    state = NeighborLoader(data, **options).state_dict()
+    swapped, pair = data.clone(), (data.edge_index[1] == data.edge_index[1, 0]).nonzero()[:2, 0]
+    swapped.edge_time[pair] = data.edge_time[pair.flip(0)]
+    with pytest.raises(StateError, match=r"edges of node/to/node: .* by time"):
+        NeighborLoader(swapped, **options).load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        penstock.Plan(topology="disk", neighbor_policy="presample", neighbor_cache="30%"),
-        penstock.Plan(topology="memory", policy="degree", cache="10%"),
-        penstock.Plan(policy="belady", cache="10%", neighbor_policy="ratio", neighbor_cache="20%", neighbor_layout="prefix"),
-        penstock.Plan(policy="presample", cache="20%", presample_batches=3),
-        penstock.Plan(host_memory="100GiB"),
-        "ginex",
-        "ducati",
-    ],
-    ids=str,
-)
-def test_plans_do_not_matter(plan, tmp_path):
+@pytest.mark.parametrize("plan", [penstock.Plan(topology="disk", neighbor_policy="presample", neighbor_cache="30%"), "ginex"], ids=str)
+def test_times_stay_where_lists_go(plan, tmp_path):
     data = timed_data("edge")
     del data.title
-    store = ingest(data, tmp_path / "store", memory="4GiB")
-    expected = digests(NeighborLoader(store, **OF_EDGES))
-    loader = NeighborLoader(store, **OF_EDGES, plan=plan, num_workers=2)
-    assert digests(loader) == expected
+    loader = NeighborLoader(ingest(data, tmp_path / "store", memory="4GiB"), **OF_EDGES, plan=plan)
+    list(loader)
     assert loader.stats().time_bytes == 8 * 3000
-
-
-@pytest.mark.parametrize(
-    "plan", [None, penstock.Plan(topology="disk", neighbor_policy="degree", neighbor_cache="30%")], ids=["given", "disk"]
-)
-@pytest.mark.parametrize(("level", "strategy"), [("node", "uniform"), ("edge", "last")])
-def test_processes_do_not_matter(level, strategy, plan, tmp_path):
-    data = timed_data(level)
-    del data.title
-    path, options = ingest(data, tmp_path / "store", memory="4GiB").path, dict(options_of(level), shuffle=True, temporal_strategy=strategy)
-    expected = [digests(loader := NeighborLoader(path, **options)), digests(loader)]
-    seeds, moments = torch.arange(20), torch.arange(20) * 100
-    with FactoredLoader(path, num_samplers=1, plan=plan, **options) as factored:
-        assert [digests(factored), digests(factored)] == expected
-        assert digests(factored.beside(seeds, moments)) == digests(loader.beside(seeds, moments))
 
 
 @pytest.mark.parametrize("level", ["node", "edge"])

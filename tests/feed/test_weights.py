@@ -1,6 +1,4 @@
-"""`weight_attr`: PyG's meaning over Data, HeteroData, stores and paths; state, plans and threads as without it; what is refused."""
-
-import json
+"""`weight_attr`: PyG's meaning over Data, HeteroData, stores and paths; what is refused. See also `test_ways.py`."""
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from penstock.errors import InputError, MissingFieldError, NotSupportedError, St
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs import ArrayInput
 from penstock.store import ingest
-from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
+from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, seed=5)
 
@@ -35,18 +33,13 @@ def weighted_types():
 
 
 @pytest.mark.parametrize("is_sorted", [False, True])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_data(num_workers, is_sorted):
+def test_data(is_sorted):
     data = weighted_data(is_sorted=is_sorted)
-    loader = NeighborLoader(data, **OPTIONS, weight_attr="edge_weight", num_workers=num_workers)
+    loader = NeighborLoader(data, **OPTIONS, weight_attr="edge_weight")
     for batch in loader:
-        check_homogeneous(batch, data)
         assert torch.equal(batch.edge_weight, data.edge_weight[batch.e_id])
         assert (batch.edge_weight > 0).all()
     assert loader.stats().weight_bytes == 8 * 3000 + 4 * (3000 // 8 + 1)
-    alone = digests(NeighborLoader(data, **OPTIONS, weight_attr="edge_weight"))
-    assert digests(NeighborLoader(data, **OPTIONS, weight_attr="edge_weight", num_workers=num_workers, shuffle=False)) == alone
-    assert digests(NeighborLoader(data, **OPTIONS)) != alone
 
 
 def test_only_quotients_count_and_equal_weights_are_uniform():
@@ -98,35 +91,23 @@ def test_stores_and_paths_and_arrays(name, tmp_path):
     assert [batch.n_id.tolist() for batch in NeighborLoader(store, **OPTIONS, weight_attr=name)] == expected
 
 
-@pytest.mark.parametrize("plan", [None, penstock.Plan(policy="presample", cache="20%")])
-def test_state_at_every_batch(plan):
-    data = weighted_data()
-    options = dict(OPTIONS, weight_attr="edge_weight", shuffle=True)
-    whole = digests(NeighborLoader(data, **options))
-    loader = NeighborLoader(data, **options, plan=plan, num_workers=2)
-    iterator = iter(loader)
-    for index in range(len(loader)):
-        other = NeighborLoader(data, **options)
-        other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
-        assert digests(other) == whole[index:]
-        next(iterator)
-    state = loader.state_dict()
-    for change in ("without", "other weights"):
-        if change == "other weights":
-            data.edge_weight[1] += 1
-        with pytest.raises(StateError, match=r"edges of node/to/node: .* by weight"):
-            NeighborLoader(data, **{**options, "weight_attr": None if change == "without" else "edge_weight"}).load_state_dict(state)
+def test_a_state_of_other_weights_is_refused():
+    data, options = weighted_data(), dict(OPTIONS, weight_attr="edge_weight", shuffle=True)
+    state = NeighborLoader(data, **options).state_dict()
+    data.edge_weight[1] += 1
+    with pytest.raises(StateError, match=r"edges of node/to/node: .* by weight"):
+        NeighborLoader(data, **options).load_state_dict(state)
 
 
-def test_neighbour_lists_in_tiers_do_not_matter(tmp_path):
+@pytest.mark.parametrize(
+    "plan", [penstock.Plan(neighbor_policy="presample", neighbor_cache="30%"), penstock.Plan(topology="memory")], ids=str
+)
+def test_weights_stay_where_lists_go(plan, tmp_path):
     data = weighted_data()
     del data.title
-    store = ingest(data, tmp_path / "store", memory="4GiB")
-    expected = digests(NeighborLoader(store, **OPTIONS, weight_attr="weight"))
-    for plan in (penstock.Plan(neighbor_policy="presample", neighbor_cache="30%"), penstock.Plan(topology="memory")):
-        loader = NeighborLoader(store, **OPTIONS, weight_attr="weight", plan=plan)
-        assert digests(loader) == expected
-        assert loader.stats().weight_bytes > 8 * 3000
+    loader = NeighborLoader(ingest(data, tmp_path / "store", memory="4GiB"), **OPTIONS, weight_attr="weight", plan=plan)
+    list(loader)
+    assert loader.stats().weight_bytes > 8 * 3000
 
 
 @pytest.mark.parametrize(

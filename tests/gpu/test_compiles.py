@@ -31,7 +31,7 @@ for row_bytes, source, width, is_far in [
     (512, 0, 16, True), (48, 0, 16, False), (512, 8, 8, False), (512, 8, 8, True), (100, 0, 4, False), (1000, 0, 8, True), (7, 0, 1, True),
 ]:
     layout = layout_of(row_bytes, source, 0, is_far=is_far)
-    for has_order in (False, True):
+    for has_order in (False, True) if row_bytes in (48, 100) else (True,):
         assert widths(_gather_rows, HAS_ORDER=has_order, INTEGER=tl.int64, **layout) == {width}, (row_bytes, width)
         if row_bytes in (48, 100):
             integers = {"SOURCE_INTEGER": tl.int64, "TARGET_INTEGER": tl.int32}

@@ -1,13 +1,9 @@
 """Proof that lists which share their draws are each sampled uniformly, given the hops before; and that they share: fewer nodes come.
 
-The default run has fixed seeds, so it cannot fail by chance; `pytest -m deep` repeats every test under 200 seeds and asks that the
-p-values themselves be uniform.
+`tests/unit/test_p_values.py` runs CASES.
 """
 
-from itertools import combinations
-
 import numpy as np
-import pytest
 from scipy import stats
 
 from penstock import rng
@@ -15,7 +11,7 @@ from penstock.kernels.sample_shared import cpu
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from tests.graphs import star, typed_graph
-from tests.unit.test_uniformity import SMALLEST_P, p_of_table
+from tests.unit.p_values import SMALLEST_P, graph_of, p_of_slots, p_of_subsets, p_of_table, positions_of_hub, subsets_of
 
 
 def choose(lists, fanout, *, seed=0, epoch=0, batch=0, hop=0, source=0):
@@ -37,19 +33,14 @@ def apart(count, degree, num_names=None):
 
 
 def p_of_neighbors(degree, fanout, num_names, seed):
-    """Chi-square over single slots, or over 64 bands of a long list; see `p_of_neighbors` of uniform draws."""
+    """Single slots, or bands of a long list."""
     slots = choose(apart(max(2000, 100_000 // fanout) if degree < 2000 else 200_000 // degree, degree, num_names), fanout, seed=seed)
-    num_bands = min(degree, 64)
-    sizes = np.bincount(np.arange(degree) * num_bands // degree, minlength=num_bands)
-    counts, expected = np.bincount(slots.reshape(-1) * num_bands // degree, minlength=num_bands), slots.size * sizes / degree
-    return stats.chi2.sf(((counts - expected) ** 2 / expected).sum() * (degree - 1) / (degree - fanout), num_bands - 1)
+    return p_of_slots(slots, degree, fanout=fanout)
 
 
-def p_of_subsets(degree, fanout, num_names, seed):
+def p_of_choice(degree, fanout, num_names, seed):
     """Every subset of a small list is equally likely."""
-    subsets = {subset: i for i, subset in enumerate(combinations(range(degree), fanout))}
-    slots = choose(apart(400 * len(subsets), degree, num_names), fanout, seed=seed)
-    return stats.chisquare(np.bincount([subsets[tuple(row)] for row in slots.tolist()], minlength=len(subsets))).pvalue
+    return p_of_subsets(choose(apart(400 * len(subsets_of(degree, fanout)), degree, num_names), fanout, seed=seed), degree)
 
 
 def p_between(seed, what):
@@ -65,8 +56,7 @@ def p_between(seed, what):
 
 def p_of_second_hop(seed):
     """A node's list is sampled uniformly whichever node it is that the first hop took: all lists are the same here."""
-    graph = Graph({NODE: 10}, {EDGE: CSC(np.arange(11) * 10, np.tile(np.arange(10, dtype=np.int32), 10))}, True)
-    sampler, pairs = NeighborSampler(graph, [1, 1], shared_draws=1, seed=seed), []
+    sampler, pairs = NeighborSampler(graph_of([np.arange(10)] * 10), [1, 1], shared_draws=1, seed=seed), []
     workspace = sampler.workspace()
     for batch in range(10_000):
         sample = sampler.sample({NODE: np.array([3])}, epoch=0, batch=batch, workspace=workspace)
@@ -85,7 +75,7 @@ CASES = (
         if k < d
     ]
     + [
-        (f"all {k}-subsets of {d}, {n or d} neighbours", lambda s, d=d, k=k, n=n: p_of_subsets(d, k, n, s))
+        (f"all {k}-subsets of {d}, {n or d} neighbours", lambda s, d=d, k=k, n=n: p_of_choice(d, k, n, s))
         for d in (2, 3, 4, 5, 6)
         for k in range(1, d)
         for n in (None, 1, 2)
@@ -98,24 +88,10 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize(("name", "p_value"), CASES, ids=[name for name, _ in CASES])
-def test_uniform_and_independent(name, p_value):
-    assert p_value(2) > SMALLEST_P
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("name", "p_value"), CASES, ids=[name for name, _ in CASES])
-def test_p_values_are_uniform(name, p_value):
-    p_values = np.array([p_value(seed) for seed in range(1000, 1200)])
-    assert p_values.min() > 1e-6
-    assert stats.kstest(p_values, "uniform").pvalue > 1e-4
-
-
-def test_the_tests_can_fail():
+def wrong():
     """Lists of repeated neighbours, sampled by one number for each neighbour: the first of them comes more often than the others."""
     taken = [np.flatnonzero(numbers <= np.sort(numbers)[1])[:2] for numbers in np.random.default_rng(0).random((20_000, 2))[:, [0, 0, 1]]]
-    assert stats.chisquare(np.bincount(np.concatenate(taken), minlength=3)).pvalue < 1e-100
+    return (p_of_slots(np.concatenate(taken), 3, fanout=2),)
 
 
 def test_a_list_within_another_shares_its_numbers():
@@ -132,16 +108,8 @@ def test_a_list_within_another_shares_its_numbers():
 
 def test_a_hub_through_the_sampler():
     """Over batches and epochs, through the public sampler."""
-    sampler = NeighborSampler(star(10_007), [15], shared_draws=1, seed=4)
-    workspace = sampler.workspace()
-    taken = [
-        sampler.sample({NODE: np.array([0])}, epoch=epoch, batch=batch, workspace=workspace).edges[EDGE].positions
-        for epoch in range(2)
-        for batch in range(1000)
-    ]
-    bands = np.concatenate(taken) * 64 // 10_007
-    sizes = np.bincount(np.arange(10_007) * 64 // 10_007, minlength=64)
-    assert stats.chisquare(np.bincount(bands, minlength=64), bands.size * sizes / 10_007).pvalue > SMALLEST_P
+    positions = positions_of_hub(NeighborSampler(star(10_007), [15], shared_draws=1, seed=4), 2, 1000)
+    assert p_of_slots(positions, 10_007) > SMALLEST_P
 
 
 def test_a_batch_has_fewer_nodes():

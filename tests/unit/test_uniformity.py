@@ -1,10 +1,7 @@
 """Proof that samples are uniform and independent: chi-square tests, pairwise inclusion, exact enumeration.
 
-The default run has fixed seeds, so it cannot fail by chance; `pytest -m deep` repeats every test under 200 seeds and asks that the
-p-values themselves be uniform.
+`tests/unit/test_p_values.py` runs CASES.
 """
-
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,11 +9,10 @@ from scipy import stats
 
 from penstock import rng
 from penstock.kernels.sample_neighbors import cpu
-from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
 from tests.graphs import star, typed_graph
+from tests.unit.p_values import SMALLEST_P, p_of_slots, p_of_subsets, p_of_table, positions_of_hub, subsets_of
 
-SMALLEST_P = 1e-3
 SCRATCH = np.empty(cpu.SCRATCH_OFFSETS, np.int64), np.empty(cpu.SCRATCH_WORDS, np.uint32)
 
 
@@ -39,26 +35,14 @@ def draw(degree, fanout, count, *, replace, seed=0, epoch=0, hop=0, edge_type=0,
 
 
 def p_of_neighbors(degree, fanout, seed, *, replace):
-    """Chi-square over single neighbours, or over 64 bands of a long list.
-
-    Without replacement the counts of a draw vary less than those of a multinomial one by (1 - share drawn): the statistic is scaled.
-    """
+    """Single neighbours, or bands of a long list."""
     slots = draw(degree, fanout, max(4000, 640_000 // fanout), replace=replace, seed=seed)
-    num_bands = min(degree, 64)
-    bands = slots.reshape(-1) * num_bands // degree
-    sizes = np.bincount(np.arange(degree) * num_bands // degree, minlength=num_bands)
-    expected = slots.size * sizes / degree
-    statistic = ((np.bincount(bands, minlength=num_bands) - expected) ** 2 / expected).sum()
-    if not replace:
-        statistic *= (degree - 1) / (degree - fanout)
-    return stats.chi2.sf(statistic, num_bands - 1)
+    return p_of_slots(slots, degree, fanout=1 if replace else fanout)
 
 
-def p_of_subsets(degree, fanout, seed):
+def p_of_draws(degree, fanout, seed):
     """Without replacement every subset of a small list is equally likely."""
-    subsets = {subset: i for i, subset in enumerate(combinations(range(degree), fanout))}
-    slots = np.sort(draw(degree, fanout, 400 * len(subsets), replace=False, seed=seed), axis=1)
-    return stats.chisquare(np.bincount([subsets[tuple(row)] for row in slots.tolist()], minlength=len(subsets))).pvalue
+    return p_of_subsets(draw(degree, fanout, 400 * len(subsets_of(degree, fanout)), replace=False, seed=seed), degree)
 
 
 def p_of_pairs(degree, fanout, seed):
@@ -76,11 +60,6 @@ def p_of_pairs(degree, fanout, seed):
     share = fanout * (fanout - 1) / (degree * (degree - 1))
     tails = stats.binom.sf(together.max() - 1, count, share), stats.binom.cdf(together.min(), count, share)
     return min(1.0, 2 * min(tails) * together.size)
-
-
-def p_of_table(first, second, degree):
-    """Two draws from the same list are independent: the table of pairs."""
-    return stats.chisquare(np.bincount(first * degree + second, minlength=degree * degree)).pvalue
 
 
 def p_between(seed, what):
@@ -113,7 +92,7 @@ CASES = (
         for k in (2, 15, 100)
         if k < d
     ]
-    + [(f"all {k}-subsets of {n}", lambda s, n=n, k=k: p_of_subsets(n, k, s)) for n in (2, 3, 4, 5, 6) for k in range(1, n)]
+    + [(f"all {k}-subsets of {n}", lambda s, n=n, k=k: p_of_draws(n, k, s)) for n in (2, 3, 4, 5, 6) for k in range(1, n)]
     + [(f"pairs of {n}, {k} drawn", lambda s, n=n, k=k: p_of_pairs(n, k, s)) for n, k in ((20, 5), (40, 15), (90, 70), (4200, 100))]
     + [
         (f"independent {what}", lambda s, what=what: p_between(s, what))
@@ -122,45 +101,16 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize(("name", "p_value"), CASES, ids=[name for name, _ in CASES])
-def test_uniform_and_independent(name, p_value):
-    assert p_value(2) > SMALLEST_P
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("name", "p_value"), CASES, ids=[name for name, _ in CASES])
-def test_p_values_are_uniform(name, p_value):
-    p_values = np.array([p_value(seed) for seed in range(1000, 1200)])
-    assert p_values.min() > 1e-6
-    if not name.startswith("pairs"):  # a Bonferroni bound is not a uniform p-value
-        assert stats.kstest(p_values, "uniform").pvalue > 1e-4
-
-
-def test_the_tests_can_fail():
+def wrong():
     """The bias that a modulo over 16 random bits has at degree 10,007, and a sampler that never takes the last neighbour."""
-    biased = np.random.default_rng(0).integers(0, 1 << 16, 640_000) % 10_007
-    counts = np.bincount(biased * 64 // 10_007, minlength=64)
-    sizes = np.bincount(np.arange(10_007) * 64 // 10_007, minlength=64)
-    assert stats.chisquare(counts, counts.sum() * sizes / 10_007).pvalue < 1e-100
-    short = np.random.default_rng(0).integers(0, 63, 640_000)
-    assert stats.chisquare(np.bincount(short, minlength=64)).pvalue < 1e-100
+    random = np.random.default_rng(0)
+    return p_of_slots(random.integers(0, 1 << 16, 640_000) % 10_007, 10_007), p_of_slots(random.integers(0, 63, 640_000), 64)
 
 
 @pytest.mark.parametrize("degree", [10_007, 60_000])
 def test_hub_through_the_sampler(degree):
     """The same through the public sampler, over batches and epochs."""
-    graph = star(degree)
-    sampler = NeighborSampler(graph, [15], seed=4)
-    workspace = sampler.workspace()
-    taken = [
-        sampler.sample({NODE: np.array([0])}, epoch=epoch, batch=batch, workspace=workspace).edges[EDGE].positions
-        for epoch in range(4)
-        for batch in range(2500)
-    ]
-    bands = np.concatenate(taken) * 64 // degree
-    sizes = np.bincount(np.arange(degree) * 64 // degree, minlength=64)
-    assert stats.chisquare(np.bincount(bands, minlength=64), bands.size * sizes / degree).pvalue > SMALLEST_P
+    assert p_of_slots(positions_of_hub(NeighborSampler(star(degree), [15], seed=4), 4, 2500), degree) > SMALLEST_P
 
 
 def test_second_hop_is_uniform_given_the_first():
