@@ -1,6 +1,8 @@
 """Whose cores: BGL's division among stages (3.4), against threads that make whole batches and share all cores with the model.
 
-    python -m bench.cores [FOLDER]    the store small is made in FOLDER (default: a temporary one) if it is not there
+    OMP_WAIT_POLICY=PASSIVE python -m bench.cores [FOLDER]    (as `penstock train` has it; see "beside other programs" in docs/tuning.md)
+
+The store small is made in FOLDER (default: a temporary one) if it is not there.
 
 Where each stage has cores of its own, the slowest of them is the rate: max{T/c1, a/c2 + d} for c1 that make batches and c2 that train,
 found as BGL does, by T and a step's seconds on one core and on all, and by trying every c1 + c2 <= C. Here c1 is threads of the loader and
@@ -32,7 +34,7 @@ MODELS = {
     "about the same": dict(model="sage", num_neighbors=(15, 10, 5), hidden=32),
     "steps take longer": dict(model="sage", num_neighbors=(15, 10, 5), hidden=128),
 }
-ROUNDS, SECONDS, NUM_STEPS = 7, 4.0, 8
+ROUNDS, SECONDS, NUM_STEPS = 5, 3.0, 8
 
 
 class Training:
@@ -90,7 +92,10 @@ def main() -> None:
     cores = usable_cores()
     with tempfile.TemporaryDirectory() as temporary:
         store = Store.open(make("small", Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)))
-        values: dict[str, Any] = {"command": "python -m bench.cores FOLDER", "foreign_load_percent": round(foreign_load(), 1)}
+        values: dict[str, Any] = {
+            "command": "OMP_WAIT_POLICY=PASSIVE python -m bench.cores FOLDER",
+            "foreign_load_percent": round(foreign_load(), 1),
+        }
         for name, settings in MODELS.items():
             config = TrainConfig(store=str(store.path), **settings)
             found = profile(Training(store, config, 1, 1), cores)
