@@ -56,9 +56,14 @@ class Training:
 
 def profile(training: Training, cores: int) -> dict[str, float]:
     """Seconds a batch of each stage: on one thread each stage of the loader, a step as a / cores + d."""
-    batches = [batch for batch, _ in zip(training.loader, range(NUM_STEPS), strict=False)]
-    stats = training.loader.stats()
-    stages = {name: seconds / stats.num_batches for name, seconds in stats.stage_s.items()}
+    batches = list(itertools.islice(training.loader, NUM_STEPS))  # each in memory of its own, which costs: not counted
+    later, before = iter(training.loader), training.loader.stats().as_dict()
+    for _ in itertools.islice(later, 3 * NUM_STEPS):
+        if training.loader.stats().num_batches == 2 * NUM_STEPS:  # maps have moved into huge pages, and memory is recycled
+            before = training.loader.stats().as_dict()
+    after = training.loader.stats().as_dict()
+    count = after["num_batches"] - before["num_batches"]
+    stages = {name: (seconds - before["stage_s"].get(name, 0.0)) / count for name, seconds in after["stage_s"].items()}
     steps = in_turns(
         {str(count): _Steps(training._learner, batches, count) for count in (1, cores)}, lambda _: 1, rounds=3, seconds=SECONDS
     )
