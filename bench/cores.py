@@ -6,7 +6,7 @@ The store small is made in FOLDER (default: a temporary one) if it is not there.
 
 Where each stage has cores of its own, the slowest of them is the rate: max{T/c1, a/c2 + d} for c1 that make batches and c2 that train,
 found as BGL does, by T and a step's seconds on one core and on all, and by trying every c1 + c2 <= C. Here c1 is threads of the loader and
-c2 those of torch, and nothing keeps their sum within C: all pairs are timed, in turns, of models for which batches or steps take longer.
+c2 those of torch, and nothing keeps their sum within C: all pairs are timed, in turns.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 
 MODELS = {
-    "batches take longer": dict(model="gcn", num_neighbors=(15, 10, 5), hidden=8),
-    "about the same": dict(model="sage", num_neighbors=(15, 10, 5), hidden=32),
-    "steps take longer": dict(model="sage", num_neighbors=(15, 10, 5), hidden=128),
+    "GCN of 8 hidden": dict(model="gcn", num_neighbors=(15, 10, 5), hidden=8),
+    "GraphSAGE of 32 hidden": dict(model="sage", num_neighbors=(15, 10, 5), hidden=32),
+    "GraphSAGE of 128 hidden": dict(model="sage", num_neighbors=(15, 10, 5), hidden=128),
 }
 ROUNDS, SECONDS, NUM_STEPS = 5, 3.0, 8
 
