@@ -14,6 +14,7 @@ from penstock.feed.layers import has_weights as says_weights
 from penstock.kernels import _triton
 from penstock.train import convs
 from penstock.train.models import GNN
+from penstock.train.rows import LearntRows
 from tests.train.stores import make_data
 
 PAIRS = {
@@ -144,8 +145,8 @@ def test_a_step_waits_for_nothing(kind, is_bare, device):
     """torch raises an error where the processor waits for the device."""
     data = make_data()
     batch = penstock.NeighborLoader(data, [4, 3], data.train_mask, batch_size=60, seed=0, device=device)(np.arange(60))
-    num_embedded = data.num_nodes if is_bare else None
-    model = GNN(kind, [4, 16, 5], num_embedded=num_embedded, dropout=0.5, input_dropout=0.2, heads=1).to(batch.x.device)
+    rows = LearntRows(data.num_nodes, 4) if is_bare else None
+    model = GNN(kind, [4, 16, 5], rows=rows, dropout=0.5, input_dropout=0.2, heads=1).to(batch.x.device)
     optimizer, degree = torch.optim.Adam(model.parameters(), fused=True), torch.ones(batch.num_nodes, device=batch.x.device)
 
     def step():

@@ -19,6 +19,7 @@ from penstock.records import EDGE, NODE
 from penstock.store import Store
 from penstock.train.inference import steps_of
 from penstock.train.models import GNN
+from penstock.train.rows import LearntRows
 from penstock.train.typed_models import TypedGNN
 from tests.train.stores import make_data, make_store, make_typed_data, make_typed_store
 
@@ -119,13 +120,13 @@ def test_typed_models(kind, batch_size, memory_bytes, tmp_path, monkeypatch):
     graph, counts = store.graph(), dict(store.num_nodes)
     torch.manual_seed(0)
     model = TypedGNN(
-        kind, {"paper": 3, "author": 5, "venue": None}, counts, graph.edge_types, "paper", hidden=8, num_outputs=3, num_layers=2,
-        dropout=0.5, input_dropout=0.0, heads=2,
+        kind, {"paper": 3, "author": 5, "venue": None}, lambda t: LearntRows(counts[t], 8), graph.edge_types, "paper", hidden=8,
+        num_outputs=3, num_layers=2, dropout=0.5, input_dropout=0.0, heads=2,
     ).eval()  # fmt: skip
     x = {t: store.node_field("x", t) for t in ("paper", "author")}
     source = ArrayInput(graph, {t: {"x": rows} for t, rows in x.items()})
     whole = next(iter(NeighborLoader(source, [-1, -1], input_nodes=("paper", np.arange(300)), batch_size=300)))
-    features = {t: whole[t].x if t in x else whole[t].n_id for t in counts}
+    features = {t: whole[t].x if t in x else model.table(t)(whole[t].n_id) for t in counts}
     expected = model(features, layers(whole)).detach()
     nodes = np.array([5, 0, 299])
     out = infer(model, graph, x, ("paper", nodes), tmp_path, batch_size=batch_size)
@@ -139,8 +140,8 @@ def test_types_of_any_name(kind):
     names = {"items": 3, "user.v2": 2, "type": None, "user_v2": 2}
     edge_types = [("user.v2", "r.x", "items"), ("type", "r_x", "items"), ("user.v2", "r_x", "items"), ("user_v2", "r.x", "items")]
     model = TypedGNN(
-        kind, names, dict.fromkeys(names, 5), edge_types, "items", hidden=4, num_outputs=2, num_layers=1, dropout=0.0, input_dropout=0.0,
-        heads=2,
+        kind, names, lambda t: LearntRows(5, 4), edge_types, "items", hidden=4, num_outputs=2, num_layers=1, dropout=0.0,
+        input_dropout=0.0, heads=2,
     )  # fmt: skip
     data = HeteroData()
     for t, width in names.items():
@@ -150,7 +151,7 @@ def test_types_of_any_name(kind):
     for e in edge_types:
         data[e].edge_index = torch.randint(0, 5, (2, 12))
     batch = next(iter(NeighborLoader(data, [3], input_nodes="items", batch_size=5)))
-    x = {t: batch[t].x if width is not None else batch[t].n_id for t, width in names.items()}
+    x = {t: batch[t].x if width is not None else model.table(t)(batch[t].n_id) for t, width in names.items()}
     assert model(x, layers(batch)).shape == (5, 2)
     assert len({key for key in model.state_dict() if "lin_l.weight" in key}) == (len(edge_types) if kind == "rgcn" else 0)
 
@@ -243,5 +244,5 @@ def test_relations_whose_joined_names_are_equal():
     edge_types = [("a__b", "c", "d"), ("a", "b__c", "d"), ("d", "r", "a")]
     sizes = {"hidden": 4, "num_outputs": 2, "num_layers": 1, "dropout": 0.0, "input_dropout": 0.0, "heads": 1}
     widths = dict.fromkeys(("a__b", "a", "d"), 3)
-    model = TypedGNN("rgcn", widths, dict.fromkeys(widths, 5), edge_types, "d", **sizes)
+    model = TypedGNN("rgcn", widths, lambda t: LearntRows(5, 8), edge_types, "d", **sizes)
     assert list(model.convs[0]) == ["a__b__c__d", "a__b__c__d__1", "d__r__a"]

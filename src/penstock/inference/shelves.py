@@ -85,11 +85,14 @@ class MemoryShelf:
         """Copy rows behind the others."""
         place = layer, node_type
         if place not in self._tables:
-            self._tables[place], self._counts[place] = _empty((total, *rows.shape[1:]), rows.dtype, self._folder), 0
+            self._tables[place], self._counts[place] = self._make((total, *rows.shape[1:]), rows.dtype), 0
         done, table = self._counts[place], self._tables[place]
         _check_alike(layer, rows, table.dtype, table.shape[1:])
         table[done : done + len(rows)] = rows
         self._counts[place] = done + len(rows)
+
+    def _make(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        return empty_rows(shape, dtype, self._folder, "evaluation keeps a layer")
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
         """The array."""
@@ -110,8 +113,8 @@ def _check_alike(layer: int, rows: np.ndarray, dtype: np.dtype, shape: Sequence[
         )
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None) -> np.ndarray:
-    """An array in memory or, if there is a folder and much to hold, in a file."""
+def empty_rows(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None, what: str) -> np.ndarray:
+    """An array in memory or, if there is a folder and much to hold, in a file; `what`: begins what is said where the disk is full."""
     num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if folder is None or num_bytes <= MEMORY_BYTES:
         return own_pages(num_bytes).view(dtype).reshape(shape) if num_bytes else np.empty(shape, dtype)
@@ -124,7 +127,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None) -> np.n
             os.posix_fallocate(file.fileno(), 0, num_bytes)  # a map that the disk has no room for would end the process without a word
         except OSError as error:
             raise StoreError(
-                f"evaluation keeps a layer of {num_bytes / 2**30:.1f} GiB in {folder}: {reason_of(error)}; free some space and go on by "
+                f"{what} of {num_bytes / 2**30:.1f} GiB in {folder}: {reason_of(error)}; free some space and go on by "
                 f"{argument('resume', True)}"
             ) from error
         return np.memmap(file, dtype=dtype, mode="r+", shape=shape)

@@ -21,6 +21,9 @@ from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.parts import PartsStore
 
 _PARTS = {"config", "model", "loader", "record", "history", "best"}
+SETTINGS = ("config", "order", "store", "cut_from")
+"""What `check_same` looks at."""
+
 _FREE = {
     "num_workers",
     "non_stop",

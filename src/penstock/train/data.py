@@ -21,13 +21,16 @@ from penstock.train.aggregate import MODEL_OF
 from penstock.train.config import TrainConfig
 from penstock.train.models import GNN
 from penstock.train.parts import PartsStore
+from penstock.train.ranks import Ranks
+from penstock.train.rows import LearntRows
+from penstock.train.shared_rows import Division
 from penstock.train.task import Task, as_classes, as_float, define_task, has_label, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
 logger = logging.getLogger("penstock")
 
 MAX_EMBEDDING_BYTES = 4 << 30
-"""Weights and Adam's moments of the embeddings that stand in for missing features, at most."""
+"""Weights and Adam's moments of the rows that nodes learn in place of features, at most, in a process."""
 
 
 @dataclass(slots=True)
@@ -79,8 +82,24 @@ class TrainingData:
         x = as_float(x)
         return normalize_rows(x) if self.normalize == "rows" else x
 
-    def make_model(self, config: TrainConfig) -> GNN | TypedGNN:
-        """Build the model; weights follow torch's seed."""
+    @property
+    def without_features(self) -> list[NodeType]:
+        """Node types whose nodes learn a row each."""
+        return [t for t in self.graph.num_nodes if t not in self.x]
+
+    def divide(self, ranks: Ranks) -> dict[NodeType, Division]:
+        """Which of several processes has what of the rows that nodes learn; nothing where one has all."""
+        counts = self.graph.num_nodes
+        books = {t: self.store.book(t) if isinstance(self.store, PartsStore) else None for t in self.without_features}
+        return {t: Division(counts[t], ranks.numbers, book) for t, book in books.items() if ranks.num_ranks > 1}
+
+    def make_model(self, config: TrainConfig, nodes: dict[NodeType, np.ndarray] | None = None) -> GNN | TypedGNN:
+        """Build the model; weights follow torch's seed.
+
+        Args:
+            config: says which.
+            nodes: those that have their learnt rows here, see `LearntRows`, of types without features; others have all.
+        """
         usual = "rgcn" if not self.graph.is_homogeneous else "sage" if self.aggregated is None else MODEL_OF[self.aggregated]
         kind = config.model if config.model != "auto" else usual
         if self.graph.is_homogeneous != (kind not in ("rgcn", "hgt")):
@@ -93,30 +112,32 @@ class TrainingData:
                 "that they were aggregated from"
             )
         widths = {t: self.x[t].shape[1] if t in self.x else None for t in self.graph.num_nodes}
-        self._check_embeddings([t for t, width in widths.items() if width is None], config.hidden)
+        nodes, all_nodes = nodes or {}, self.graph.num_nodes
+        self._check_rows(sum(len(nodes.get(t, range(all_nodes[t]))) for t in self.without_features), config.hidden)
         outputs = self.task.num_outputs
         if self.graph.is_homogeneous:
             is_aggregated, width = self.aggregated is not None, widths[NODE] or config.hidden
             width = width // 2 if self.aggregated in ("mean", "sum") else width
             sizes = [width, *[config.hidden] * (config.num_layers - 1 + is_aggregated), outputs]
-            embedded = None if widths[NODE] else self.graph.num_nodes[NODE]
+            rows = None if widths[NODE] else LearntRows(all_nodes[NODE], config.hidden, nodes.get(NODE))
             return GNN(
-                kind, sizes, num_embedded=embedded, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
+                kind, sizes, rows=rows, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
                 is_aggregated=is_aggregated,
             )  # fmt: skip
+        make_rows = lambda t: LearntRows(all_nodes[t], config.hidden, nodes.get(t))  # noqa: E731 (in the order of the types)
         return TypedGNN(
-            kind, widths, self.graph.num_nodes, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
+            kind, widths, make_rows, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
             num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
         )  # fmt: skip
 
-    def _check_embeddings(self, without: list[NodeType], hidden: int) -> None:
-        """Refuse embeddings of these types that would take too much."""
-        needed = sum(12 * self.graph.num_nodes[t] * hidden for t in without)
-        who = "the nodes have" if self.graph.is_homogeneous else f"node types {without} have"
+    def _check_rows(self, count: int, hidden: int) -> None:
+        """Refuse learnt rows that would take too much of this process."""
+        needed = 12 * count * hidden
+        who = "the nodes have" if self.graph.is_homogeneous else f"node types {self.without_features} have"
         if needed > MAX_EMBEDDING_BYTES:
             raise UsageError(
-                f"{who} no features; embeddings for them would take {needed / 2**30:.1f} GiB: "
-                f"give features, or a smaller {argument('hidden')} than {hidden}"
+                f"{who} no features; rows that they learn would take {needed / 2**30:.1f} GiB: give features, a smaller "
+                f"{argument('hidden')} than {hidden}, or more processes (torchrun), each of which has a share"
             )
 
 

@@ -72,7 +72,8 @@ class Evaluation:
         model.eval()
         if self.is_sampled:
             beside = loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
-            return ranks.merge(infer_sampled(self._learner.forward, beside, advance=advance, finish=finish))
+            batches = ranks.in_step(beside, max(ranks.gather(len(beside))), len(beside))
+            return ranks.merge(infer_sampled(self._learner.forward, batches, advance=advance, finish=finish))
         with torch.no_grad():
             return run(
                 source_of(model, data), steps, (data.target, nodes), MemoryShelf(self._folder), plan=self._plan,

@@ -5,13 +5,13 @@ In: a model in evaluation mode. Out: steps that give one row of logits, or what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
-from penstock.feed import NeighborLoader, layers
+from penstock.feed import layers
 from penstock.feed.inputs import ArrayInput
 from penstock.inference import OfRows
 from penstock.inference.steps import Step
@@ -34,7 +34,7 @@ def degrees_of(adjacency: CSC, nodes: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def infer_sampled(
     predict: Callable[[Any], torch.Tensor],
-    loader: NeighborLoader,
+    batches: Iterable[Any],
     *,
     advance: Callable[[int], None] = lambda count: None,
     finish: Finish = lambda logits: logits,
@@ -43,13 +43,15 @@ def infer_sampled(
 
     Args:
         predict: batch -> float32[batch_size, outputs].
-        loader: over the nodes whose logits are wanted, in their order.
+        batches: of the nodes whose logits are wanted, in their order; None where only other processes have one.
         advance: told of rows done.
         finish: applied to the logits of a batch; only what it returns is kept.
     """
     done = []
-    for batch in loader:
+    for batch in batches:
         logits = predict(batch).cpu().numpy()
+        if batch is None:
+            continue
         done.append(finish(logits))
         advance(len(logits))
     return done
@@ -89,7 +91,7 @@ def _steps(model: GNN, graph: Graph, prepare: Features, finish: Finish) -> list[
 def _typed_steps(model: TypedGNN, prepare: Features, finish: Finish) -> list[Step]:
     def encode(batch: Any) -> dict[NodeType, torch.Tensor]:
         some = [t for t in batch.node_types if batch[t].num_nodes]
-        return {t: model.encode(t, prepare(batch[t].x) if "x" in batch[t] else batch[t].n_id) for t in some}
+        return {t: model.encode(t, prepare(batch[t].x) if "x" in batch[t] else model.table(t)(batch[t].n_id)) for t in some}
 
     def step(i: int, batch: Any) -> Any:
         (layer,) = layers(batch)

@@ -9,19 +9,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 
 from penstock.feed import layers
-from penstock.records import EDGE, NODE
+from penstock.inference.whole_graph import weights_digest
+from penstock.records import EDGE, NODE, NodeType
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData
 from penstock.train.inference import degrees_of
 from penstock.train.models import GNN
 from penstock.train.ranks import SAVE, STOP, Ranks
-from penstock.train.rows import LearntRows, RowAdam
+from penstock.train.rows import MOMENTS, Gradient, LearntRows, RowAdam, form
+from penstock.train.shared_rows import SharedRows
 
 STEPS_AHEAD = 2
 """Steps that a device may be asked for before the host looks at what the first of them came to."""
@@ -72,7 +75,10 @@ class Learner:
     def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device, ranks: Ranks | None = None) -> None:
         self.data, self.device, self._lr, self._ranks = data, device, config.lr, ranks or Ranks()
         torch.manual_seed(config.seed)
-        self.model = data.make_model(config).to(device)
+        divisions = data.divide(self._ranks)
+        nodes = {t: division.nodes_of(self._ranks.number) for t, division in divisions.items()}
+        self.model = data.make_model(config, nodes).to(device)
+        self._shared = {t: SharedRows(self.model.table(t), division, self._ranks) for t, division in divisions.items()}
         if self._ranks.place:
             torch.manual_seed((config.seed + self._ranks.place) % (1 << 64))
         self._decay = config.weight_decay
@@ -94,7 +100,7 @@ class Learner:
         """Learn from batch `number` of the epoch, None where only other processes have one; what came of it is on its way to the host.
         `wishes`: see `Ranks.share_step`."""
         if batch is None:
-            nothing = torch.empty(0, device=self.device)
+            nothing = self.forward(None)
             return self._outcome(number, self.learn(None, 0, wishes), nothing, nothing, wishes)
         loss, logits, labels = self.loss(batch)
         return self._outcome(number, self.learn(loss, len(labels), wishes), logits, labels, wishes)
@@ -108,14 +114,19 @@ class Learner:
         told = self._ranks.share_step(self._weights, loss, num_seeds, wishes)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.row_optimizer.step(self._ranks.share_rows(self._tables, num_seeds, told))
+        self.row_optimizer.step([self._gradient(t, table, num_seeds, told) for t, table in self._tables.items()])
         return told
+
+    def _gradient(self, node_type: NodeType, table: LearntRows, num_seeds: int, told: torch.Tensor) -> Gradient | None:
+        """Of the rows of a table that a step changes here."""
+        shared = self._shared.get(node_type)
+        return table.take_gradient() if shared is None else shared.take_gradient(num_seeds, told[1])
 
     def _make_optimizers(self) -> None:
         self._weights = [weight for weight in self.model.parameters() if weight.requires_grad]
-        self._tables = [module for module in self.model.modules() if isinstance(module, LearntRows)]
+        self._tables = {t: self.model.table(t) for t in self.data.without_features}
         self.optimizer = torch.optim.Adam(self._weights, lr=self._lr, weight_decay=self._decay, fused=True)
-        self.row_optimizer = RowAdam(self._tables, self._lr, self._decay)
+        self.row_optimizer = RowAdam(list(self._tables.values()), self._lr, self._decay)
 
     def _outcome(self, number: int, told: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, wishes: int) -> Outcome:
         """Send it to the host, behind all that was asked of the device so far."""
@@ -125,21 +136,33 @@ class Learner:
         return Outcome(number, told, logits, labels, wishes, torch.cuda.current_stream(self.device).record_event())
 
     def forward(self, batch: Any) -> torch.Tensor:
-        """Logits of the seeds of a batch."""
+        """Logits of the seeds of a batch; none where only other processes have one, which this one gives its rows."""
         data, model = self.data, self.model
+        is_typed, nobody = not isinstance(model, GNN), torch.empty(0, dtype=torch.int64, device=self.device)
+        rows = {t: self._rows(t, nobody if batch is None else (batch[t] if is_typed else batch).n_id) for t in self._tables}
+        if batch is None:
+            return torch.empty(0, device=self.device)
         if not isinstance(model, GNN):
-            x = {t: data.prepare(batch[t].x) if t in data.x else batch[t].n_id for t in data.graph.num_nodes}
+            x = {t: data.prepare(batch[t].x) if t in data.x else rows[t] for t in data.graph.num_nodes}
             return model(x, layers(batch))
-        x = data.prepare(batch.x) if model.rows is None else model.rows(batch.n_id)
+        x = rows[NODE] if rows else data.prepare(batch.x)
         if not model.needs_degree:
             return model(x, layers(batch))
         there, nodes = self._degrees_there, batch.n_id
         return model(x, layers(batch), degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes])
 
+    def _rows(self, node_type: NodeType, ids: torch.Tensor) -> torch.Tensor:
+        """Those that int64[n] distinct nodes of a type have learnt, read off all processes."""
+        if node_type in self._shared:
+            return self._shared[node_type].read(ids)
+        table = self._tables[node_type]
+        has_all = len(table.weight) == self.data.graph.num_nodes[node_type]
+        return table(ids if has_all else ids % len(table.weight))  # in a step that is tried, others' are played by own ones
+
     def step_on_a_copy(self) -> Callable[[Any], object]:
-        """Return a training step that leaves this model as it is."""
+        """Return a training step that leaves this model as it is, and asks no other process."""
         apart = copy.copy(self)
-        apart._ranks = Ranks()
+        apart._ranks, apart._shared = Ranks(), {}
         apart.model = copy.deepcopy(self.model).train()
         apart._make_optimizers()
         return lambda batch: apart.step(0, batch, 0)
@@ -149,7 +172,7 @@ class Learner:
         return {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self) -> dict[str, Any]:
-        """What the next steps of all processes follow from."""
+        """What the next steps of all processes follow from; of learnt rows what is here, see `collect`."""
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "rows": self.row_optimizer.state()}
 
     def random_state(self) -> dict[str, Any]:
@@ -168,16 +191,61 @@ class Learner:
         if self.device.type != "cpu" and "device_random" in state:
             torch.cuda.set_rng_state(state["device_random"], self.device)
 
+    def collect(self, state: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Make a state of a run whole where number 0 is, who writes it. Waits for the others; StoreError where the folder has no room.
+
+        Args:
+            state: "model" and "rows" as of `state`, and "best", whose "model" is as of `weights`.
+            folder: for large tables.
+        """
+        best = state["best"] | {"model": dict(state["best"]["model"])}
+        state = state | {"model": dict(state["model"]), "rows": [dict(kept) for kept in state["rows"]], "best": best}
+        for kept, name, shared in self._shares_in(state):
+            kept[name] = shared.collect(kept[name], folder)
+        return state
+
+    def set_aside(self, state: dict[str, Any]) -> list[torch.Tensor]:
+        """Take the whole tables out of a state that was written, for `spread`; ValueError where they could not be those of this model."""
+        tables = []
+        for kept, name, shared in self._shares_in(state):
+            if form(kept[name]) != form(torch.empty(shared.shape, device="meta")):
+                raise ValueError("its learnt rows are those of another model")
+            tables.append(kept.pop(name))
+            kept[name] = None
+        return tables
+
+    def spread(self, state: dict[str, Any], tables: list[torch.Tensor] | None) -> None:
+        """Put this process's shares of them in a state. `tables`: where number 0 is. Waits for the others."""
+        for i, (kept, name, shared) in enumerate(self._shares_in(state)):
+            kept[name] = shared.spread(None if tables is None else tables[i])
+
+    def digest(self, folder: Path) -> str:
+        """16 hex digits over all weights; `folder` as of `collect`. Waits for the others."""
+        whole = self.collect({"model": self.model.state_dict(), "rows": [{} for _ in self._tables], "best": {"model": {}}}, folder)
+        return self._ranks.from_first(lambda: weights_digest(whole["model"]))
+
+    def _shares_in(self, state: dict[str, Any]) -> list[tuple[dict[str, Any], str, SharedRows]]:
+        """Where tables that processes share stand in a state of a run: in which dictionary, by which name, and whose."""
+        if not self._shared:
+            return []
+        names = {id(weight): name for name, weight in self.model.named_parameters()}
+        found = []
+        for (t, shared), moments in zip(self._shared.items(), state["rows"], strict=True):
+            name = names[id(self._tables[t].weight)]
+            found += [(weights, name, shared) for weights in (state["model"], state["best"]["model"]) if weights]
+            found += [(moments, name, shared) for name in MOMENTS if moments]
+        return found
+
     def _check_moments(self, states: dict[int, dict[str, torch.Tensor]]) -> None:
         """Raise ValueError where these could not be what Adam keeps of the model: it would write beyond them. Weights that no
         loss came to have none."""
 
-        def form(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-            return {name: (each.layout, each.shape, each.dtype, each.stride()) for name, each in tensors.items()}
+        def forms(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+            return {name: form(each) for name, each in tensors.items()}
 
         weights = dict(enumerate(self._weights))
         for number, kept in states.items():
-            if form(kept) != form({"exp_avg": weights[number], "exp_avg_sq": weights[number], "step": torch.ones(())}):
+            if forms(kept) != forms({"exp_avg": weights[number], "exp_avg_sq": weights[number], "step": torch.ones(())}):
                 raise ValueError("what Adam kept is of another model")
 
     def check_weights(self, weights: dict[str, torch.Tensor]) -> None:

@@ -16,6 +16,7 @@ from torch_geometric.nn import GINConv
 
 from penstock.errors import UsageError
 from penstock.feed import Layer
+from penstock.records import NodeType
 from penstock.train.aggregate import of_aggregated
 from penstock.train.convs import Gat, Gcn, Gin, Sage, gcn_matrix, scale
 from penstock.train.dropout import dropout
@@ -28,7 +29,7 @@ class GNN(nn.Module):
     Args:
         kind: sage, gcn, gat or gin.
         sizes: L + 1 widths: features, hidden ..., outputs.
-        num_embedded: nodes that have a learnt row in place of features; None: features are given.
+        rows: that nodes learn in place of features; None: features are given.
         dropout, input_dropout: on the input of every layer but the first, and of the first.
         heads: of attention.
         is_aggregated: features are those of `penstock.aggregate`, and the first layer has no edges: there is a hop less than layers.
@@ -42,15 +43,20 @@ class GNN(nn.Module):
         dropout: float,
         input_dropout: float,
         heads: int,
-        num_embedded: int | None = None,
+        rows: LearntRows | None = None,
         is_aggregated: bool = False,
     ) -> None:
         super().__init__()
         self.kind, self.num_layers, self.is_aggregated = kind, len(sizes) - 1, is_aggregated
         self.dropouts = [input_dropout] + [dropout] * (self.num_layers - 1)
-        self.rows: LearntRows | None = None if num_embedded is None else LearntRows(num_embedded, sizes[0])
+        self.rows = rows
         pairs = list(pairwise(sizes))
         self.convs = nn.ModuleList([_make_conv(kind, i == self.num_layers - 1, *pair, dropout, heads) for i, pair in enumerate(pairs)])
+
+    def table(self, node_type: NodeType) -> LearntRows:
+        """The rows that nodes learn."""
+        assert self.rows is not None
+        return self.rows
 
     @property
     def needs_degree(self) -> bool:

@@ -18,6 +18,7 @@ from penstock.exchange import PartitionedGraph, join
 from penstock.feed.inputs.parts import PartsInput
 from penstock.gather import TieredTable
 from penstock.partition import is_partition
+from penstock.partition.book import Book
 from penstock.partition.part import num_parts_at
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store import ArraySpec
@@ -37,6 +38,7 @@ def joined(path: str, ranks: Ranks) -> Iterator[PartitionedGraph | None]:
         raise UsageError(f"{path} is a partition, which several processes train on together: start {count}, by torchrun")
     with join(path, group=ranks.group) as graph:
         ranks.place = graph.rank
+        ranks.numbers = ranks.gather(ranks.number)
         yield graph
 
 
@@ -96,6 +98,10 @@ class PartsStore:
     def split(self, part: str, split: str | None, node_type: NodeType) -> np.ndarray:
         """int64[n], ids of one part of a split."""
         return self._joined.part.split(part, split, node_type)
+
+    def book(self, node_type: NodeType) -> Book:
+        """Which part owns which node."""
+        return self._joined.books[node_type]
 
     def read_labels(self) -> None:
         """Have the labels of the nodes in the split, which all processes tell each other. All call it at the same point."""

@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from penstock.errors import PenstockError, PipelineError, UsageError, argument, line_of
-from penstock.train.rows import Gradient, LearntRows
 
 T = TypeVar("T")
 
@@ -39,11 +38,12 @@ class Ranks:
     Attributes:
         number, num_ranks, group: as given.
         place: which batches are this one's, those i with i mod num_ranks = place: `number`, unless somebody else says.
+        numbers: of the processes, by their places.
     """
 
     def __init__(self, number: int = 0, num_ranks: int = 1, group: Any = None) -> None:
         self.number, self.num_ranks, self.group = number, num_ranks, group
-        self.place = number
+        self.place, self.numbers = number, list(range(num_ranks))
         self._flat: Tensor | None = None
         self._is_apart = False
 
@@ -157,41 +157,19 @@ class Ranks:
             p.grad = view if count else None
         return told.clone()
 
-    def share_rows(self, tables: list[LearntRows], num_seeds: int, told: Tensor) -> list[Gradient | None]:
-        """The same for learnt rows: each process sends those of its batch. Takes the gradients of the tables, and returns them as means
-        over the seeds of all; None where no process has any.
-
-        Args:
-            tables: whose rows are learnt.
-            num_seeds: of this process's batch. told: what `share_step` has returned.
-        """
-        gradients = [table.take_gradient() for table in tables]
-        if self.num_ranks == 1 or not tables:
-            return gradients
-        counts = self._exchange([None if each is None else each[0].numel() for each in gradients])
-        shared: list[Gradient | None] = []
-        for table, gradient, of_each in zip(tables, gradients, zip(*counts, strict=True), strict=True):
-            if not any(of_each):
-                shared.append(None)
-                continue
-            nothing = told.new_empty(0, dtype=torch.int64), told.new_empty(0, table.weight.shape[1])
-            ids, rows = gradient or nothing
-            all_ids, all_rows = self._gather_rows(ids, of_each), self._gather_rows(rows * num_seeds, of_each)
-            distinct, places = torch.cat(all_ids).unique(return_inverse=True)
-            sums = rows.new_zeros(distinct.numel(), rows.shape[1])
-            for of_one, its_places in zip(all_rows, places.split([one.numel() for one in all_ids]), strict=True):
-                sums.index_add_(0, its_places, of_one)  # one after the other: the same sums everywhere
-            shared.append((distinct, sums.div_(told[1])))
-        return shared
-
-    def _gather_rows(self, own: Tensor, counts: tuple[int | None, ...]) -> list[Tensor]:
-        """What each process has, of which the first dimension is `counts`; as many are sent by each as the longest has."""
-        sent = own.new_zeros(max(count or 0 for count in counts), *own.shape[1:])
-        sent[: len(own)] = own
-        everyones = [torch.empty_like(sent) for _ in counts]
+    def trade(self, rows: Tensor, counts: list[int], their_counts: list[int]) -> Tensor:
+        """Send rows[n, ...] to the processes, `counts` of them to each, one after the other; return what they send to this one, of each
+        `their_counts`. By way of the host, where a group can."""
+        carried = rows.cpu() if "cpu" in dist.get_backend_config(self.group) else rows
+        got = carried.new_empty(sum(their_counts), *rows.shape[1:])
         with _said(self.num_ranks):
-            dist.all_gather(everyones, sent, group=self.group)
-        return [each[: count or 0] for each, count in zip(everyones, counts, strict=True)]
+            dist.all_to_all_single(got, carried.contiguous(), their_counts, counts, group=self.group)
+        return got.to(rows.device)
+
+    def tell(self, values: list[int]) -> list[int]:
+        """Tell each process a number; return what each tells this one."""
+        ones = [1] * self.num_ranks
+        return self.trade(torch.tensor(values), ones, ones).tolist()
 
     def _memory(self, parameters: list[nn.Parameter]) -> Tensor:
         """float32: gradients, whether there are any, and what is told; the same memory in each step."""

@@ -1,7 +1,7 @@
 """Rows that nodes learn in place of features: those of a batch are read, get gradients, and are updated; the others stay as they are.
 
 In: ids of distinct nodes. Out: their rows; after the backward pass, gradients of these alone. So a step takes as long on a large graph as
-on a small one, and several processes tell each other only the rows of their batches. Source: DistDGLv2 5.4, sparse embeddings.
+on a small one. Source: DistDGLv2 5.4, sparse embeddings.
 """
 
 from __future__ import annotations
@@ -17,27 +17,36 @@ from penstock.kernels.update_rows.cpu import update
 BETAS, EPS = (0.9, 0.999), 1e-8
 """As of torch's Adam."""
 
+MOMENTS = "exp_avg", "exp_avg_sq"
+"""What Adam keeps beside each row."""
+
 _RATES = np.float32(1 - BETAS[0]), np.float32(1 - BETAS[1])
+
+_DRAWN = 1 << 16
+"""Rows that are drawn at a time."""
 
 Gradient = tuple[Tensor, Tensor]
 """int64[n] distinct ids, float[n, width] gradients of their rows."""
 
 
 class LearntRows(nn.Module):
-    """A row for each node.
+    """A row for each node, or for some, where several processes have shares of one table.
 
     Args:
         num_nodes, width: of the table; rows begin as those of torch's Embedding.
+        nodes: int64[n], ascending, whose rows these are, numbered in their order; None: of all.
     """
 
-    def __init__(self, num_nodes: int, width: int) -> None:
+    def __init__(self, num_nodes: int, width: int, nodes: np.ndarray | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(num_nodes, width), requires_grad=False)  # autograd sees the rows that were read
+        rows = torch.randn(num_nodes, width) if nodes is None else _drawn(num_nodes, width, nodes)
+        self.weight = nn.Parameter(rows, requires_grad=False)  # autograd sees the rows that were read
         self._read: Gradient | None = None
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """float[n, width]: the rows of int64[n] distinct nodes; their gradient is `take_gradient`'s."""
-        rows = self.weight.index_select(0, ids).requires_grad_(torch.is_grad_enabled())  # many times as fast as by []
+    def forward(self, ids: Tensor, rows: Tensor | None = None) -> Tensor:
+        """float[n, width]: the rows of int64[n] distinct nodes, or those given, which others have; their gradient is `take_gradient`'s."""
+        rows = self.weight.index_select(0, ids) if rows is None else rows  # many times as fast as by []
+        rows = rows.requires_grad_(torch.is_grad_enabled())
         self._read = (ids, rows) if rows.requires_grad else None
         return rows
 
@@ -86,8 +95,8 @@ class RowAdam:
         if len(state) != len(self._tables):
             raise ValueError("what Adam kept of learnt rows is of another model")
         for table, kept in zip(self._tables, state, strict=True):
-            moments = [kept[name] for name in ("exp_avg", "exp_avg_sq")] if kept else []
-            if any(_form(one) != _form(table.weight) for one in moments):
+            moments = [kept[name] for name in MOMENTS] if kept else []
+            if any(form(one) != form(table.weight) for one in moments):
                 raise ValueError("what Adam kept of learnt rows is of another model")
             if kept and not (type(kept["step"]) is int and kept["step"] > 0):
                 raise ValueError(f"rows were updated {kept['step']!r} times")
@@ -97,7 +106,21 @@ class RowAdam:
         ]
 
 
-def _form(tensor: Tensor) -> Any:
+def _drawn(num_nodes: int, width: int, nodes: np.ndarray) -> Tensor:
+    """float32[n, width]: of `torch.randn(num_nodes, width)` the rows of int64[n] nodes, which ascend; never all of them at once."""
+    own, done = torch.empty(nodes.size, width), 0
+    for start in range(0, num_nodes, _DRAWN):  # torch draws 16 numbers at a time, and what is left over in another way
+        end = num_nodes if num_nodes - start < 2 * _DRAWN else start + _DRAWN
+        here = nodes[done : np.searchsorted(nodes, end)]
+        own[done : done + here.size] = torch.randn(end - start, width)[torch.from_numpy(here - start)]
+        done += here.size
+        if end == num_nodes:
+            break
+    return own
+
+
+def form(tensor: Tensor) -> Any:
+    """What a tensor must have in common with another to stand in its place."""
     return tensor.layout, tensor.shape, tensor.dtype, tensor.stride()
 
 

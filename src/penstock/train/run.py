@@ -32,7 +32,6 @@ from penstock.errors import (
     argument,
 )
 from penstock.feed import NeighborLoader
-from penstock.inference.whole_graph import weights_digest
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
 from penstock.order.by_name import SPLIT
@@ -395,7 +394,7 @@ class _Run:
 
     def _state(self) -> dict[str, Any]:
         loaders, (random, *others) = zip(*self.ranks.gather((self.loader.state_dict(), self.learner.random_state())), strict=True)
-        return {
+        state = {
             "config": self.config.as_dict(),
             **self.learner.state(),
             **random,
@@ -408,6 +407,7 @@ class _Run:
             "history": [record.as_dict() for record in self.history],
             "best": self.best,
         }
+        return self.learner.collect(state, self.folder)
 
     def _save(self) -> None:
         with interrupts_wait():
@@ -421,19 +421,34 @@ class _Run:
         return f"epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
 
     def _restore(self) -> None:
-        path = self.folder / CHECKPOINT
-        state = self.ranks.from_first(lambda: checkpoint.load(path))
+        path, read, tables = self.folder / CHECKPOINT, {}, []
+
+        def load() -> dict[str, Any]:
+            read.update(checkpoint.load(path))
+            return {name: read[name] for name in checkpoint.SETTINGS if name in read}
+
+        def check() -> None:
+            with checkpoint.trusted_by_nobody(path):
+                checkpoint.check_same(settings, self.folder, self.config, self.plan.order, self.store)
+
+        def set_tables_aside() -> dict[str, Any]:
+            with checkpoint.trusted_by_nobody(path):
+                tables.extend(self.learner.set_aside(read))
+            return read
 
         def take() -> None:
             with checkpoint.trusted_by_nobody(path):
                 self._take(state)
 
+        settings = self.ranks.from_first(load)
+        self.ranks.agree(check)
+        state = self.ranks.from_first(set_tables_aside)
+        self.learner.spread(state, tables if self.ranks.is_first else None)
         self.ranks.agree(take)
         self._saved = self._position()
         self.observer.note(f"resumed at {self._saved}")
 
     def _take(self, state: dict[str, Any]) -> None:
-        checkpoint.check_same(state, self.folder, self.config, self.plan.order, self.store)
         others = state.get("others", [])
         self.learner.restore(state if not 0 < self.ranks.place <= len(others) else state | others[self.ranks.place - 1])
         if self.ranks.num_ranks == 1 + len(others):  # else nothing more is trained
@@ -462,7 +477,7 @@ class _Run:
             epochs=len(self.history),
             seeds_per_s=sum(record.num_seeds for record in self.history) / max(trained_s, 1e-9),
             peak_memory_bytes=peak_resident_bytes(),
-            weights_digest=weights_digest(self.learner.model.state_dict()),
+            weights_digest=self.learner.digest(self.folder),
             history=self.history,
             description=self.describe(),
             timeline=self.loader.timeline(),

@@ -6,6 +6,7 @@ none. Same `layer` method for training and for inference as in `penstock.train.m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ class TypedGNN(nn.Module):
     Args:
         kind: rgcn or hgt.
         widths: node type -> feature width, or None where it has no features.
-        num_nodes: node type -> number of nodes, for the embeddings.
+        make_rows: makes what the nodes of a type without features learn.
         edge_types: of the graph.
         target: node type to classify.
         hidden, num_outputs, num_layers, heads: as usual.
@@ -37,7 +38,7 @@ class TypedGNN(nn.Module):
         self,
         kind: str,
         widths: dict[NodeType, int | None],
-        num_nodes: dict[NodeType, int],
+        make_rows: Callable[[NodeType], LearntRows],
         edge_types: list[EdgeType],
         target: NodeType,
         *,
@@ -52,9 +53,7 @@ class TypedGNN(nn.Module):
         self.kind, self.target, self.hidden, self.num_layers = kind, target, hidden, num_layers
         self.dropout, self.input_dropout = dropout, input_dropout
         self._edge_types = edge_types
-        self.inputs = nn.ModuleDict(
-            {_safe(t): LearntRows(num_nodes[t], hidden) if width is None else nn.Linear(width, hidden) for t, width in widths.items()}
-        )
+        self.inputs = nn.ModuleDict({_safe(t): make_rows(t) if width is None else nn.Linear(width, hidden) for t, width in widths.items()})
         metadata = ([_safe(t) for t in widths], [_safe_ends(e) for e in edge_types])
         if kind == "hgt":
             self.convs = nn.ModuleList([Hgt(hidden, hidden, metadata, heads) for _ in range(num_layers)])
@@ -64,10 +63,14 @@ class TypedGNN(nn.Module):
             self.convs = nn.ModuleList(map(nn.ModuleDict, convs))
         self.head = nn.Linear(hidden, num_outputs)
 
+    def table(self, node_type: NodeType) -> LearntRows:
+        """The rows that nodes of a type without features learn."""
+        return cast(LearntRows, self.inputs[_safe(node_type)])
+
     def encode(self, node_type: NodeType, x: Tensor) -> Tensor:
-        """Bring features (or, for types without features, node ids) to the common width."""
+        """Bring features to the common width, which rows that are learnt have."""
         encoder = self.inputs[_safe(node_type)]
-        return encoder(x) if isinstance(encoder, LearntRows) else encoder(dropout(x, self.input_dropout, self.training)).relu()
+        return x if isinstance(encoder, LearntRows) else encoder(dropout(x, self.input_dropout, self.training)).relu()
 
     def layer(self, i: int, x: dict[NodeType, Tensor], layer: TypedLayer) -> dict[NodeType, Tensor]:
         """Apply layer i to float[num_src, hidden] per node type; returns float[num_dst, hidden] per node type."""
