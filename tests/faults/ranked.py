@@ -68,6 +68,26 @@ def bare(folder, rank):
     return run(folder, "bare-run", store="bare", dropout=0.0, epochs=1, num_neighbors=(2, 2), weight_decay=0.01)
 
 
+BARE = dict(store="bare", dropout=0.0, num_neighbors=(2, 2), weight_decay=0.01)
+
+
+def bare_parts(folder, rank):
+    return run(folder, "bare-parts-run", **BARE | {"store": "bare-parts"}, epochs=1, order="random")
+
+
+def bare_whole(folder, rank):
+    return run(folder, "bare-whole", **BARE)
+
+
+def bare_interrupted(folder, rank):
+    """When shares of the best rows are there, too."""
+    return stop(folder, rank, "bare-interrupted", at=6, **BARE)
+
+
+def bare_resumed(folder, rank):
+    return run(folder, "bare-interrupted", resume=True, **BARE)
+
+
 def few(folder, rank):
     """One batch: of two processes one never has any."""
     return run(folder, "few", batch_size=1024)

@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     cut(make_store(path / "store"), path / "parts", NUM_RANKS)
     cut(make_typed_store(path / "typed"), path / "typed-parts", NUM_RANKS)
     cut(make_weighted_store(path / "weighted"), path / "weighted-parts", NUM_RANKS)
-    make_bare_store(path / "bare")
+    cut(make_bare_store(path / "bare"), path / "bare-parts", NUM_RANKS)
     return path
 
 
@@ -92,7 +92,7 @@ def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "lost", "weighted", "weighted_parts", "weightless",
-        "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
+        "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
     )  # fmt: skip
     return start_and_ask(folder, *whats)
 
@@ -156,6 +156,7 @@ def test_each_has_a_dropout_of_its_own(said):
 def test_parts_are_trained_on_as_the_store_is(said):
     assert said["parts"][0]["digest"] == said["whole"][0]["digest"]
     assert said["typed_parts"][0]["digest"] == said["typed"][0]["digest"]
+    assert said["bare_parts"][0]["digest"] == said["bare"][0]["digest"]
     assert said["weighted_parts"][0]["digest"] == said["weighted"][0]["digest"]
     assert said["split"][0]["digest"] != said["whole"][0]["digest"]
 
@@ -174,6 +175,32 @@ def test_all_stop_at_the_same_step_and_go_on_as_if_they_had_not(said):
     for one in said["interrupted_late"]:
         assert (one["error"], one["steps"]) == ("KeyboardInterrupt", 4)
     assert {one["digest"] for one in said["resumed_late"]} == {said["whole"][0]["digest"]}
+
+
+def test_learnt_rows_go_on_wherever_they_are(said, folder):
+    """Shares are whole in the checkpoint; so one process goes on with a run that is done, and all with one that is not."""
+    for one in said["bare_interrupted"]:
+        assert (one["error"], one["steps"]) == ("KeyboardInterrupt", 7)
+    assert {one["digest"] for one in said["bare_resumed"]} == {one["digest"] for one in said["bare_whole"]}
+    state = checkpoint.load(folder / "bare-interrupted" / "checkpoint.pt")
+    assert {len(each) for each in (state["model"]["rows.weight"], state["best"]["model"]["rows.weight"])} == {400}
+    config = TrainConfig(store=str(folder / "bare"), **SETTINGS | {"dropout": 0.0, "num_neighbors": (2, 2), "weight_decay": 0.01})
+    result = train(config, folder / "bare-interrupted", resume=True)
+    assert (result.weights_digest, result.val) == (said["bare_whole"][0]["digest"], said["bare_whole"][0]["val"])
+
+
+@pytest.mark.parametrize("damage", ["shape", "type", "gone"])
+def test_a_checkpoint_whose_learnt_rows_are_of_another_model(damage, folder):
+    config = TrainConfig(store=str(folder / "bare"), **SETTINGS)
+    data = read_training_data(Store.open(config.store), config)
+    alone, shared = (Learner(config, data, torch.device("cpu"), ranks) for ranks in (Ranks(), Ranks(1, 2)))
+    state = {**alone.state(), "best": {"model": {}}}
+    tables = shared.set_aside(state)
+    assert [tuple(each.shape) for each in tables] == [(400, 16)]
+    rows = tables[0]
+    state["model"]["rows.weight"] = {"shape": rows[:200], "type": rows.double(), "gone": None}[damage]
+    with pytest.raises((ValueError, AttributeError)):
+        shared.set_aside(state)
 
 
 def test_all_stop_at_the_same_step_where_steps_are_looked_at_late(said):
@@ -283,8 +310,8 @@ def test_a_port_that_is_taken(folder):
 @pytest.mark.deep
 def test_several_for_each_part(folder):
     """Sums of gradients come together in another order then, so that weights differ in their last bits."""
-    said = start_and_ask(folder, "plain", "parts", "interrupted", "resumed", num_ranks=4)
-    for what in ("plain", "parts", "resumed"):
+    said = start_and_ask(folder, "plain", "parts", "interrupted", "resumed", "bare", "bare_parts", num_ranks=4)
+    for what in ("plain", "parts", "resumed", "bare", "bare_parts"):
         assert len({one["digest"] for one in said[what]}) == 1
     assert {one["steps"] for one in said["interrupted"]} == {3 - 1}
 

@@ -55,9 +55,11 @@ def save(path: Path, state: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path, *, is_mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint without running any code from it.
 
+    Args:
+        is_mapped: tensors are read when they are looked at, and memory that the system is short of can let go of them.
     Raises:
         CorruptStoreError: it is damaged, or no checkpoint.
     """
@@ -65,7 +67,7 @@ def load(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():  # torch compares no checksum
                 raise zipfile.BadZipFile(f"{damaged} is damaged")
-        state = torch.load(path, weights_only=True, map_location="cpu")  # where a device has written it, too
+        state = torch.load(path, weights_only=True, map_location="cpu", mmap=is_mapped)  # where a device has written it, too
         if not isinstance(state, dict) or not state.keys() >= _PARTS:
             raise ValueError("it is not a checkpoint of penstock train")
     return state

@@ -113,7 +113,6 @@ class TrainingData:
             )
         widths = {t: self.x[t].shape[1] if t in self.x else None for t in self.graph.num_nodes}
         nodes, all_nodes = nodes or {}, self.graph.num_nodes
-        self._check_rows(sum(len(nodes.get(t, range(all_nodes[t]))) for t in self.without_features), config.hidden)
         outputs = self.task.num_outputs
         if self.graph.is_homogeneous:
             is_aggregated, width = self.aggregated is not None, widths[NODE] or config.hidden
@@ -130,9 +129,9 @@ class TrainingData:
             num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
         )  # fmt: skip
 
-    def _check_rows(self, count: int, hidden: int) -> None:
-        """Refuse learnt rows that would take too much of this process."""
-        needed = 12 * count * hidden
+    def check_rows(self, hidden: int, nodes: dict[NodeType, np.ndarray] | None = None) -> None:
+        """Refuse learnt rows whose training would take too much of this process; `nodes` as of `make_model`."""
+        needed = 12 * hidden * sum(len((nodes or {}).get(t, range(self.graph.num_nodes[t]))) for t in self.without_features)
         who = "the nodes have" if self.graph.is_homogeneous else f"node types {self.without_features} have"
         if needed > MAX_EMBEDDING_BYTES:
             raise UsageError(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from penstock.errors import MissingFileError, NotSupportedError, UsageError, argument
 from penstock.inference.shelves import working_folder
@@ -108,7 +109,7 @@ def _learnt(folder: Path, store: str | os.PathLike[str] | None) -> tuple[Trainin
     file = folder / CHECKPOINT
     if not file.exists():
         raise MissingFileError(f"{folder} holds no run: give the folder of one (made by `penstock train`)")
-    state = checkpoint.load(file)
+    state = checkpoint.load(file, is_mapped=True)
     config = TrainConfig.from_dict(state["config"])
     config = config if store is None else replace(config, store=os.fspath(store))
     if is_partition(config.store):
@@ -117,8 +118,9 @@ def _learnt(folder: Path, store: str | os.PathLike[str] | None) -> tuple[Trainin
     if state.get("cut_from") != opened.digest:  # of a run over parts
         checkpoint.check_store(state, folder, opened)
     data = read_training_data(opened, config)
-    model = data.make_model(config)
+    with torch.device("meta"):
+        model = data.make_model(config)
     with checkpoint.trusted_by_nobody(file):
         best = state["best"]
-        model.load_state_dict(best["model"] or state["model"])
+        model.load_state_dict(best["model"] or state["model"], assign=True)  # learnt rows stay in the file
         return data, model, best["epoch"] + 1 if best["model"] else None

@@ -77,6 +77,7 @@ class Learner:
         torch.manual_seed(config.seed)
         divisions = data.divide(self._ranks)
         nodes = {t: division.nodes_of(self._ranks.number) for t, division in divisions.items()}
+        data.check_rows(config.hidden, nodes)
         self.model = data.make_model(config, nodes).to(device)
         self._shared = {t: SharedRows(self.model.table(t), division, self._ranks) for t, division in divisions.items()}
         if self._ranks.place:

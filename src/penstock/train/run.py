@@ -124,6 +124,7 @@ def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
     if (folder / CHECKPOINT).exists():
         raise _holds_a_run(folder)
     data = read_training_data(Store.open(config.store), config)
+    data.check_rows(config.hidden)
     with torch.device("meta"):
         data.make_model(config)
     return data.target
@@ -424,7 +425,7 @@ class _Run:
         path, read, tables = self.folder / CHECKPOINT, {}, []
 
         def load() -> dict[str, Any]:
-            read.update(checkpoint.load(path))
+            read.update(checkpoint.load(path, is_mapped=self.ranks.num_ranks > 1))
             return {name: read[name] for name in checkpoint.SETTINGS if name in read}
 
         def check() -> None:
