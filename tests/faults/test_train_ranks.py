@@ -92,7 +92,8 @@ def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "lost", "weighted", "weighted_parts", "weightless",
-        "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
+        "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed",
+        "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
     )  # fmt: skip
     return start_and_ask(folder, *whats)
 
