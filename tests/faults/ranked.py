@@ -88,6 +88,16 @@ def bare_resumed(folder, rank):
     return run(folder, "bare-interrupted", resume=True, **BARE)
 
 
+FULL = {
+    "gin": {"store": "parts", "model": "gin", "num_workers": 2},
+    "bare": {"store": "bare"},
+    "bare_parts": {"store": "bare-parts"},
+    "typed": {"store": "typed"},
+    "aggregated": {"store": "aggregated-parts", "num_neighbors": (4,)},
+    "typed_parts": {"store": "typed-parts", "model": "hgt"},
+}
+
+
 def few(folder, rank):
     """One batch: of two processes one never has any."""
     return run(folder, "few", batch_size=1024)
@@ -163,7 +173,15 @@ def fewer(folder, rank):
 
 
 def full(folder, rank):
-    return run(folder, "full", evaluation="full")
+    return run(folder, "full", evaluation="full", predictions=folder / "full.npy")
+
+
+def full_again(folder, rank):
+    """Parts, and every kind of layer."""
+    return {
+        name: run(folder, f"full-{name}", evaluation="full", predictions=folder / f"full-{name}.npy", epochs=1, order="random", **options)
+        for name, options in FULL.items()
+    }
 
 
 def lost(folder, rank):

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tests.faults.ranked import SETTINGS
+from tests.faults.ranked import FULL, SETTINGS
 from tests.feed.inputs import homogeneous_data
 from tests.partitions import cut, on_all
 from tests.refusals import assert_in_table, refused
@@ -44,6 +44,8 @@ def folder(tmp_path_factory):
     cut(make_typed_store(path / "typed"), path / "typed-parts", NUM_RANKS)
     cut(make_weighted_store(path / "weighted"), path / "weighted-parts", NUM_RANKS)
     cut(make_bare_store(path / "bare"), path / "bare-parts", NUM_RANKS)
+    penstock.aggregate(path / "store", path / "aggregated")
+    cut(Store.open(path / "aggregated"), path / "aggregated-parts", NUM_RANKS)
     return path
 
 
@@ -91,7 +93,7 @@ def killed(folder):
 def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
-        "interrupted_ahead", "resumed_ahead", "predicted", "full", "lost", "weighted", "weighted_parts", "weightless",
+        "interrupted_ahead", "resumed_ahead", "predicted", "full", "full_again", "lost", "weighted", "weighted_parts", "weightless",
         "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed",
         "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
     )  # fmt: skip
@@ -255,8 +257,28 @@ def test_predictions_are_those_of_one_process(folder, said):
     assert (together == alone).mean() > 0.8
 
 
+@pytest.mark.parametrize("name", ["full", *FULL])
+def test_together_over_all_neighbours(name, folder, said):
+    """Each node's row is computed by one of them, from rows of all; as `penstock infer` has them."""
+    first, second = said["full"] if name == "full" else (each[name] for each in said["full_again"])
+    assert shared(first) == shared(second)
+    assert "error" not in first, first
+    assert first["evaluation"] == "full"
+    run, store = (
+        (folder / "full", "store")
+        if name == "full"
+        else (folder / f"full-{name}", {"parts": "store"}.get(of := FULL[name]["store"], of.removesuffix("-parts")))
+    )
+    infer_run(run, folder / f"{run.name}-outputs.npy", store=folder / store)
+    rows, classes = np.load(folder / f"{run.name}-outputs.npy"), np.load(folder / f"{run.name}.npy")
+    two = np.sort(rows, axis=1)[:, -2:]
+    is_clear = two[:, 1] - two[:, 0] > 1e-4
+    assert is_clear.mean() > 0.95
+    assert (rows.argmax(1) == classes)[is_clear].all()
+
+
 def test_what_is_refused_is_said_by_all(said):
-    for what in ("full", "weightless"):
+    for what in ("weightless",):
         first, second = said[what]
         assert first["message"] == second["message"]
         assert (first["is_said"], second["is_said"]) == (False, True)

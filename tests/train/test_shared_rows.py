@@ -1,9 +1,7 @@
 """Learnt rows that several processes share: each reads, sends and keeps what one that had all of them would, byte for byte.
 
-Processes are played by threads, which meet where a group would have them meet.
+Processes are played by threads.
 """
-
-import threading
 
 import numpy as np
 import pytest
@@ -12,43 +10,11 @@ import torch
 from penstock.errors import StoreError
 from penstock.partition.book import make_book
 from penstock.train import rows as learnt
-from penstock.train.ranks import Ranks
 from penstock.train.rows import LearntRows, RowAdam
 from penstock.train.shared_rows import Division, SharedRows
 from tests.graphs import assert_same_bytes
 from tests.partitions import together
-
-
-class Meeting:
-    """What all threads say at one point."""
-
-    def __init__(self, count):
-        self.said, self.barrier = [None] * count, threading.Barrier(count, timeout=20)
-
-    def exchange(self, number, value):
-        self.said[number] = value
-        self.barrier.wait()
-        found = list(self.said)
-        self.barrier.wait()
-        return found
-
-
-class Threads(Ranks):
-    """One of the processes."""
-
-    def __init__(self, number, num_ranks, meeting):
-        super().__init__(number, num_ranks)
-        self._meeting = meeting
-
-    def trade(self, rows, counts, their_counts):
-        assert len(rows) == sum(counts)
-        sent = self._meeting.exchange(self.number, rows.split(counts))
-        got = [each[self.number] for each in sent]
-        assert [len(each) for each in got] == their_counts
-        return torch.cat(got)
-
-    def _exchange(self, value):
-        return self._meeting.exchange(self.number, value)
+from tests.ranks import Meeting, Threads
 
 
 @pytest.fixture(params=["in turns", "by parts"])

@@ -64,7 +64,7 @@ class WithRows(Input):
         self.graph, self.is_mapped, self.is_whole, self.by_position = base.graph, base.is_mapped, base.is_whole, base.by_position
         self._has_edges = has_edges
         if not has_edges:
-            self.graph = _without_edges(self.graph)
+            self.graph = without_edges(self.graph)
         given, left = ({(one.key, one.name) for fields in each.fields() for one in fields} for each in (base, self))
         self._left_out = given - left
 
@@ -106,7 +106,8 @@ class WithRows(Input):
         return nodes, edges
 
 
-def _without_edges(graph: Graph) -> Graph:
+def without_edges(graph: Graph) -> Graph:
+    """Its nodes."""
     empty = {
         e: CSC(np.zeros(graph.num_nodes[e[2]] + 1, np.int64), np.empty(0, np.int32), None) for e in graph.adjacency
     }  # zeros that nobody reads are not in memory
@@ -188,15 +189,15 @@ def outputs(
         return
     plan, is_homogeneous = loading["plan"], source.graph.is_homogeneous
     hops = [] if isinstance(step, OfRows) else [-1]
-    tried = torch.no_grad()(lambda batch: step(_moved(batch, device))) if plan is not None and plan.host_memory is not None else None
+    tried = torch.no_grad()(lambda batch: step(moved(batch, device))) if plan is not None and plan.host_memory is not None else None
     for batch in NeighborLoader(source, hops, input_nodes=ids if is_homogeneous else wanted, step=tried, **loading):
         count = (batch if is_homogeneous else batch[node_type]).batch_size
-        rows = _rows_of(step(_moved(batch, device)), node_type, count, number)
+        rows = rows_of_seeds(step(moved(batch, device)), node_type, count, number)
         del batch  # its memory is another's while the rows are written
         yield rows, count
 
 
-def _moved(batch: Any, device: torch.device | None) -> Any:
+def moved(batch: Any, device: torch.device | None) -> Any:
     """A batch where a model computes. Its edges are those of the loader: they are not compared there."""
     if device is not None and device.type != "cpu":
         batch = batch.to(device)
@@ -204,7 +205,7 @@ def _moved(batch: Any, device: torch.device | None) -> Any:
     return batch
 
 
-def _rows_of(given: Any, node_type: NodeType, count: int, number: int) -> np.ndarray | None:
+def rows_of_seeds(given: Any, node_type: NodeType, count: int, number: int) -> np.ndarray | None:
     """The rows of the seeds, of what a step gave."""
     if isinstance(given, Mapping):
         given = given.get(node_type)
@@ -220,10 +221,14 @@ def _rows_of(given: Any, node_type: NodeType, count: int, number: int) -> np.nda
 
 
 def num_nodes_of_batch(source: WithRows, node_type: NodeType) -> int:
-    """Nodes per batch, as many as read `BATCH_BYTES` with their neighbours if they have the mean degree and share none."""
-    graph = source.graph
+    """Nodes per batch, by the fields that it carries."""
     of_nodes, _ = source.fields()
-    row_bytes = {t: sum(one.source.row_bytes for one in of_nodes if (one.key or NODE) == t) for t in graph.num_nodes}
+    row_bytes = {t: sum(one.source.row_bytes for one in of_nodes if (one.key or NODE) == t) for t in source.graph.num_nodes}
+    return num_nodes_by_bytes(source.graph, row_bytes, node_type)
+
+
+def num_nodes_by_bytes(graph: Graph, row_bytes: Mapping[NodeType, int], node_type: NodeType) -> int:
+    """As many nodes of a type as read `BATCH_BYTES` with their neighbours, if they have the mean degree and share none."""
     read = sum(csc.num_edges * row_bytes[src] for (src, _, dst), csc in graph.adjacency.items() if dst == node_type)
     per_node = row_bytes[node_type] + read // max(graph.num_nodes[node_type], 1)
     return min(max(BATCH_BYTES // max(per_node, 1), 64), 4096)

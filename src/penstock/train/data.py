@@ -19,11 +19,11 @@ from penstock.store import ArraySpec, Store
 from penstock.store.opened import no_split
 from penstock.train.aggregate import MODEL_OF
 from penstock.train.config import TrainConfig
+from penstock.train.division import Division
 from penstock.train.models import GNN
 from penstock.train.parts import PartsStore
 from penstock.train.ranks import Ranks
 from penstock.train.rows import LearntRows
-from penstock.train.shared_rows import Division
 from penstock.train.task import Task, as_classes, as_float, define_task, has_label, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
@@ -88,10 +88,9 @@ class TrainingData:
         return [t for t in self.graph.num_nodes if t not in self.x]
 
     def divide(self, ranks: Ranks) -> dict[NodeType, Division]:
-        """Which of several processes has what of the rows that nodes learn; nothing where one has all."""
-        counts = self.graph.num_nodes
-        books = {t: self.store.book(t) if isinstance(self.store, PartsStore) else None for t in self.without_features}
-        return {t: Division(counts[t], ranks.numbers, book) for t, book in books.items() if ranks.num_ranks > 1}
+        """Which of several processes has the rows of which node: the owners of a partition, each some of a store."""
+        books = {t: self.store.book(t) if isinstance(self.store, PartsStore) else None for t in self.graph.num_nodes}
+        return {t: Division(self.graph.num_nodes[t], ranks.numbers, book) for t, book in books.items()}
 
     def make_model(self, config: TrainConfig, nodes: dict[NodeType, np.ndarray] | None = None) -> GNN | TypedGNN:
         """Build the model; weights follow torch's seed.

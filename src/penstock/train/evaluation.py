@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from penstock.errors import NotSupportedError, argument
 from penstock.feed import NeighborLoader
 from penstock.inference.shelves import MemoryShelf
 from penstock.inference.steps import num_rows, run
@@ -22,6 +21,7 @@ from penstock.train.config import TrainConfig
 from penstock.train.inference import Finish, infer_sampled, source_of, steps_of
 from penstock.train.learner import Learner
 from penstock.train.ranks import Ranks
+from penstock.train.shared_layers import SharedLayers
 
 
 class Evaluation:
@@ -29,7 +29,7 @@ class Evaluation:
 
     Args:
         config, plan: of the run; learner: what learns.
-        ranks: the processes that learn together: several share sampled batches out.
+        ranks: the processes that learn together: several share batches out, or the nodes whose rows each computes.
         folder: for rows of layers that memory should not hold.
         advance: told (rows done, rows in all).
     Attributes:
@@ -39,12 +39,7 @@ class Evaluation:
     def __init__(
         self, config: TrainConfig, plan: Plan, learner: Learner, ranks: Ranks, folder: Path, advance: Callable[[int, int], None]
     ) -> None:
-        if ranks.num_ranks > 1 and config.evaluation == "full":
-            raise NotSupportedError(
-                f"{argument('evaluation', 'full')} is for one process, and these are {ranks.num_ranks}: leave it out; of a run that is "
-                f"done, one process predicts by all neighbours ({argument('resume', True)}, {argument('predictions', ...)})"
-            )
-        self.is_sampled = config.is_sampled_evaluation or ranks.num_ranks > 1
+        self.is_sampled = config.is_sampled_evaluation or (ranks.num_ranks > 1 and config.evaluation == "auto")
         self._learner, self._ranks, self._folder, self._advance = learner, ranks, folder, advance
         self._num_workers = config.num_workers
         self._plan = Plan(huge_pages=plan.huge_pages and plan.host_memory is None)
@@ -75,6 +70,12 @@ class Evaluation:
             batches = ranks.in_step(beside, max(ranks.gather(len(beside))), len(beside))
             return ranks.merge(infer_sampled(self._learner.forward, batches, advance=advance, finish=finish))
         with torch.no_grad():
+            if ranks.num_ranks > 1:
+                layers = SharedLayers(
+                    model, data, ranks, self._learner.device, plan=self._plan, num_workers=self._num_workers, folder=self._folder,
+                    advance=advance,
+                )  # fmt: skip
+                return layers.run(steps, nodes)
             return run(
                 source_of(model, data), steps, (data.target, nodes), MemoryShelf(self._folder), plan=self._plan,
                 num_workers=self._num_workers, device=self._learner.device, advance=advance,

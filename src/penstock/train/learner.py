@@ -75,7 +75,8 @@ class Learner:
     def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device, ranks: Ranks | None = None) -> None:
         self.data, self.device, self._lr, self._ranks = data, device, config.lr, ranks or Ranks()
         torch.manual_seed(config.seed)
-        divisions = data.divide(self._ranks)
+        divided = data.without_features if self._ranks.num_ranks > 1 else []
+        divisions = {t: division for t, division in data.divide(self._ranks).items() if t in divided}
         nodes = {t: division.nodes_of(self._ranks.number) for t, division in divisions.items()}
         data.check_rows(config.hidden, nodes)
         self.model = data.make_model(config, nodes).to(device)

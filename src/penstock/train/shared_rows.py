@@ -7,8 +7,7 @@ Source: DistDGLv2 5.4: rows lie with the owners of their nodes, are pulled for a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,57 +15,12 @@ import torch
 from torch import Tensor
 
 from penstock.inference.shelves import empty_rows
-from penstock.partition.book import Book
+from penstock.train.division import Division, Question
 from penstock.train.ranks import Ranks
 from penstock.train.rows import Gradient, LearntRows
 
 _SLICE_BYTES = 32 << 20
 """Of a table that is collected or spread, by each process at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """Which process has the row of which node: one of those that have its part, which take turns; without parts, of all.
-
-    Attributes:
-        num_nodes: of the table.
-        numbers: of the processes, by their places (see `Ranks`): those of part p are at the places r with r mod num_parts = p.
-        book: which part owns which node; None: all are of one part.
-    """
-
-    num_nodes: int
-    numbers: Sequence[int]
-    book: Book | None = None
-
-    @property
-    def _num_parts(self) -> int:
-        return 1 if self.book is None else self.book.num_parts
-
-    @property
-    def _num_turns(self) -> int:
-        return len(self.numbers) // self._num_parts
-
-    def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return int64[n] the numbers of the processes that have int64[n] nodes, and int64[n] as which row each."""
-        parts, rows = np.zeros_like(ids), ids
-        if self.book is not None:
-            parts = self.book.owners(ids)
-            rows = self.book.places[ids] - self.book.starts[parts]
-        return np.array(self.numbers)[parts + self._num_parts * (rows % self._num_turns)], rows // self._num_turns
-
-    def num_rows(self, number: int) -> int:
-        """How many a process has."""
-        turn, part = divmod(self.numbers.index(number), self._num_parts)
-        of_part = self.num_nodes if self.book is None else self.book.size_of(part)
-        return len(range(turn, of_part, self._num_turns))
-
-    def nodes_of(self, number: int) -> np.ndarray:
-        """int64[n]: whose rows a process has, in their order; they ascend."""
-        turn, part = divmod(self.numbers.index(number), self._num_parts)
-        if self.book is None:
-            return np.arange(turn, self.num_nodes, self._num_turns)
-        first, last = self.book.starts[part : part + 2]
-        return np.flatnonzero((self.book.places >= first) & (self.book.places < last))[turn :: self._num_turns]
 
 
 class SharedRows:
@@ -88,16 +42,8 @@ class SharedRows:
 
     def read(self, ids: Tensor) -> Tensor:
         """float[n, width]: the rows of int64[n] distinct nodes, as `LearntRows` gives them. Waits for the others."""
-        device, ranks = self._table.weight.device, self._ranks
-        owners, rows = self._division.find(ids.cpu().numpy())
-        self._order = torch.from_numpy(owners.argsort(kind="stable"))
-        self._counts = np.bincount(owners, minlength=ranks.num_ranks).tolist()
-        self._their_counts = ranks.tell(self._counts)
-        self._asked = ranks.trade(torch.from_numpy(rows)[self._order], self._counts, self._their_counts).to(device)
-        answers = ranks.trade(self._table.weight.index_select(0, self._asked), self._their_counts, self._counts)
-        found = torch.empty_like(answers)
-        found[self._order.to(device)] = answers
-        return self._table(ids, found)
+        self._last = Question(ids, self._division, self._ranks)
+        return self._table(ids, self._last.answer(self._table.weight))
 
     def take_gradient(self, num_seeds: int, total: Tensor) -> Gradient | None:
         """Of the rows that all have read last, as far as this process has them; None where no loss came to any of the table. Waits for the
@@ -107,17 +53,17 @@ class SharedRows:
             num_seeds: of this process's batch, over which its gradients are means.
             total: of all, as `Ranks.share_step` counts them, for the means over these.
         """
-        gradient, ranks = self._table.take_gradient(), self._ranks
+        gradient, ranks, last = self._table.take_gradient(), self._ranks, self._last
         has_any = ranks.tell([int(gradient is not None)] * ranks.num_ranks)
         if not any(has_any):
             return None
-        counts = [0 if gradient is None else count for count in self._counts]
-        their_counts = [count * had for count, had in zip(self._their_counts, has_any, strict=True)]
+        counts = [0 if gradient is None else count for count in last.counts]
+        their_counts = [count * had for count, had in zip(last.their_counts, has_any, strict=True)]
         sent = total.new_empty(0, self._table.weight.shape[1])
         if gradient is not None:
-            sent = gradient[1].index_select(0, self._order.to(sent.device)).mul_(num_seeds)
+            sent = gradient[1].index_select(0, last.order.to(sent.device)).mul_(num_seeds)
         pushed = ranks.trade(sent, counts, their_counts).split(their_counts)
-        asked = [rows[:count] for rows, count in zip(self._asked.split(self._their_counts), their_counts, strict=True)]
+        asked = [rows[:count] for rows, count in zip(last.asked.to(sent.device).split(last.their_counts), their_counts, strict=True)]
         distinct, places = torch.cat(asked).unique(return_inverse=True)
         sums = total.new_zeros(distinct.numel(), sent.shape[1])
         for of_one, its_places in zip(pushed, places.split(their_counts), strict=True):
