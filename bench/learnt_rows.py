@@ -1,11 +1,11 @@
 """Rows that nodes learn, by machines that train together, played on one as in `bench.exchange`: what a step sends, and how long it takes.
 
-    python -m bench.learnt_rows FOLDER --before CHECKOUT [--rate 1gbit] [--machines 2] [--rounds 3]       as root, with `ip` and `tc`
+    python -m bench.learnt_rows FOLDER --before CHECKOUT [--rate 1gbit] [--machines 2] [--rounds 3] [--evaluation full]    as root, with `ip` and `tc`
 
 A graph with communities (200,000 nodes, 4M edges, no features), in a store, and cut at random and by ldg. CHECKOUT is one of 8242298, in
 which each process has all rows and is told the gradients of all. Each turn is a training of its own, of which the steps of the second
 epoch count, and the time of its evaluation (half of the nodes), before which the first process writes a checkpoint; contenders take turns.
-Bytes are those that a machine's link has sent. Writes `bench/results/learnt_rows_<machines>_<rate>.json`.
+Bytes are those that a machine's link has sent. Writes `bench/results/learnt_rows_<machines>_<rate>[_full].json`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _without_features(store: Store) -> Data:
     return data
 
 
-def work(path: str) -> None:
+def work(path: str, evaluation: str) -> None:
     """What one machine does in a turn: trains, and prints what the steps of the second epoch took and sent."""
     sent = Path("/sys/class/net/eth0/statistics/tx_bytes")
 
@@ -104,7 +104,7 @@ def work(path: str) -> None:
     observer = Count()
     with started_together() as ranks, tempfile.TemporaryDirectory() as out:
         torch.set_num_threads(1)
-        result = train(TrainConfig(store=path, **SETTINGS), Path(out) / "run", observer=observer)
+        result = train(TrainConfig(store=path, evaluation=evaluation, **SETTINGS), Path(out) / "run", observer=observer)
         told = {
             **observer.found,
             "peak_gib": peak_resident_bytes() / 2**30,
@@ -114,13 +114,13 @@ def work(path: str) -> None:
         print(json.dumps(told if ranks.num_ranks > 1 else {}), flush=True)
 
 
-def turn(names: list[str], source: Path, path: Path) -> list[dict[str, Any]]:
+def turn(names: list[str], source: Path, path: Path, evaluation: str) -> list[dict[str, Any]]:
     """What each machine says of a training over `path` by the code of `source`."""
     known = {"WORLD_SIZE": str(len(names)), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "7100", "GLOO_SOCKET_IFNAME": "eth0"}
     known |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": f"{source / 'src'}:{ROOT}"}
     processes = [
         subprocess.Popen(
-            ["ip", "netns", "exec", name, sys.executable, "-m", "bench.learnt_rows", str(path), "--work"],
+            ["ip", "netns", "exec", name, sys.executable, "-m", "bench.learnt_rows", str(path), "--work", "--evaluation", evaluation],
             stdout=subprocess.PIPE, text=True, env=os.environ | known | {"RANK": str(rank)},
         )
         for rank, name in enumerate(names)
@@ -136,20 +136,22 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--machines", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--evaluation", default="auto", help="full: over all neighbours; of before there is none by several")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.work:
-        work(str(options.folder))
+        work(str(options.folder), options.evaluation)
         return
     if options.before is None:
         parser.error("--before: give a checkout of 8242298")
     load, paths = foreign_load(), make(options.folder, options.machines)
     sources = {"before": options.before.resolve(), "now": ROOT}
-    said: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in CONTENDERS}
+    contenders = {name: each for name, each in CONTENDERS.items() if options.evaluation != "full" or each[0] == "now"}
+    said: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in contenders}
     with hosts(options.machines, options.rate) as names:
         for _ in range(options.rounds):
-            for name, (code, cut) in CONTENDERS.items():
-                said[name].append(turn(names, sources[code], paths[cut]))
+            for name, (code, cut) in contenders.items():
+                said[name].append(turn(names, sources[code], paths[cut], options.evaluation))
                 print(f"{name}: {[round(one['seconds'] * 1000) for one in said[name][-1]]} ms a step", file=sys.stderr)
     results = {}
     for name, turns in said.items():
@@ -164,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
     shutil.rmtree(options.folder / "runs", ignore_errors=True)
     values = {"command": f"bench.learnt_rows --rate {options.rate} --machines {options.machines}", "settings": SETTINGS}
     write_result(
-        f"learnt_rows_{options.machines}_{options.rate}",
+        f"learnt_rows_{options.machines}_{options.rate}" + "_full" * (options.evaluation == "full"),
         {**values, "graph": GRAPH, "train": TRAIN, "foreign_load_percent": load, "results": results},
     )
 

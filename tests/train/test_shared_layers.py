@@ -8,10 +8,12 @@ import torch
 
 from penstock.inference.shelves import MemoryShelf
 from penstock.inference.steps import num_rows, run
+from penstock.partition.book import make_book
 from penstock.plan import Plan
 from penstock.store import Store
 from penstock.train import TrainConfig
-from penstock.train.data import read_training_data
+from penstock.train.data import TrainingData, read_training_data
+from penstock.train.division import Division
 from penstock.train.inference import source_of, steps_of
 from penstock.train.shared_layers import SharedLayers
 from tests.partitions import together
@@ -47,15 +49,21 @@ def test_rows_are_those_of_one(of, kind, in_file, tmp_path, monkeypatch):
     config = TrainConfig(store=str(tmp_path / "store"), num_neighbors=(3, 3), hidden=8, model=kind, heads=2, num_workers=0)
     data = read_training_data(Store.open(config.store), config)
     whole = data.make_model(config).eval()
-    nodes = random.permutation(data.graph.num_nodes[data.target])[: random.integers(1, 200)]
+    counts = data.graph.num_nodes
+    owners = {t: random.integers(0, num_ranks - 1, count) for t, count in counts.items()}  # one has nothing
+    divisions = {t: Division(counts[t], random.permutation(num_ranks).tolist(), make_book(each, num_ranks)) for t, each in owners.items()}
+    monkeypatch.setattr(TrainingData, "divide", lambda data, ranks: divisions)
+    nodes = random.permutation(counts[data.target])[: random.integers(1, 200)]
+    nodes = nodes[owners[data.target][nodes] == 0] if random.random() < 0.5 else nodes  # or only one has some that are wanted
+    nodes = nodes if nodes.size else np.array([7])
     with torch.no_grad():
         steps = steps_of(whole, data.graph, data.prepare)
         expected = run(source_of(whole, data), steps, (data.target, nodes), MemoryShelf())
-    meeting, counts = Meeting(num_ranks), np.zeros(num_ranks, int)
+    meeting, done = Meeting(num_ranks), np.zeros(num_ranks, int)
 
     def work(number):
         def advance(count):
-            counts[number] += count
+            done[number] += count
 
         ranks = Threads(number, num_ranks, meeting)
         model = with_shares(data, config, whole, data.divide(ranks), number)
@@ -67,5 +75,5 @@ def test_rows_are_those_of_one(of, kind, in_file, tmp_path, monkeypatch):
 
     for rows in together(num_ranks, work):
         np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-5)
-    assert counts.sum() == num_rows(data.graph, steps, nodes.size)
+    assert done.sum() == num_rows(data.graph, steps, nodes.size)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]

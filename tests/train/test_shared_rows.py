@@ -41,7 +41,7 @@ def test_each_row_is_with_one(division):
             assert (division.book.owners(its_nodes) == division.numbers.index(number) % division.book.num_parts).all()
 
 
-@pytest.mark.parametrize(("num_nodes", "width"), [(1, 1), (3, 5), (40, 7), (500, 3), (640, 4)])
+@pytest.mark.parametrize(("num_nodes", "width"), [(1, 1), (3, 5), (40, 7), (500, 3), (194, 3), (640, 4)])
 def test_shares_begin_as_all_rows_do(num_nodes, width, monkeypatch):
     monkeypatch.setattr(learnt, "_DRAWN", 64)
     nodes = np.flatnonzero(np.random.default_rng().random(num_nodes) < 0.4)

@@ -91,7 +91,7 @@ def _training(
     evaluation: Annotated[
         str,
         typer.Option(
-            help="full: all neighbours, outside --host-memory; sampled: as in training. auto: sampled where --host-memory is given."
+            help="full: all neighbours, outside --host-memory; sampled: as in training. auto: sampled with --host-memory, or by torchrun."
         ),
     ] = "auto",
 ) -> None:
