@@ -1,11 +1,12 @@
 """Rows that nodes learn, by machines that train together, played on one as in `bench.exchange`: what a step sends, and how long it takes.
 
-    python -m bench.learnt_rows FOLDER --before CHECKOUT [--rate 1gbit] [--machines 2] [--rounds 3] [--evaluation full]    as root, with `ip` and `tc`
+    python -m bench.learnt_rows FOLDER --before CHECKOUT [--rate 1gbit] [--machines 2] [--rounds 3] [--evaluation full]
 
-A graph with communities (200,000 nodes, 4M edges, no features), in a store, and cut at random and by ldg. CHECKOUT is one of 8242298, in
-which each process has all rows and is told the gradients of all. Each turn is a training of its own, of which the steps of the second
-epoch count, and the time of its evaluation (half of the nodes), before which the first process writes a checkpoint; contenders take turns.
-Bytes are those that a machine's link has sent. Writes `bench/results/learnt_rows_<machines>_<rate>[_full].json`.
+As root, with `ip` and `tc`. A graph with communities (200,000 nodes, 4M edges, no features), in a store, and cut at random and by ldg.
+CHECKOUT is one of 8242298, in which each process has all rows and is told the gradients of all. Each turn is a training of its own, of
+which the steps of the second epoch count, and the time of its evaluation (half of the nodes), before which the first process writes a
+checkpoint; contenders take turns. Bytes are those that a machine's link has sent. Writes
+`bench/results/learnt_rows_<machines>_<rate>[_full].json`.
 """
 
 from __future__ import annotations
