@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -72,7 +73,9 @@ BARE = dict(store="bare", dropout=0.0, num_neighbors=(2, 2), weight_decay=0.01)
 
 
 def bare_parts(folder, rank):
-    return run(folder, "bare-parts-run", **BARE | {"store": "bare-parts"}, epochs=1, order="random")
+    """Evaluation reads rows batch by batch, and no tables."""
+    with mock.patch("penstock.train.learner.MEMORY_BYTES", 0):
+        return run(folder, "bare-parts-run", **BARE | {"store": "bare-parts"}, epochs=1, order="random")
 
 
 def bare_whole(folder, rank):
@@ -151,6 +154,10 @@ def resumed_ahead(folder, rank):
 
 def ahead(folder, rank):
     return run(folder, "ahead", device="cuda", epochs=1)
+
+
+def ahead_bare(folder, rank):
+    return run(folder, "ahead-bare", device="cuda", epochs=1, evaluation="full", **BARE)
 
 
 def killed(folder, rank):

@@ -94,7 +94,7 @@ def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "full_again", "lost", "weighted", "weighted_parts", "weightless",
-        "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed",
+        "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "ahead_bare",
         "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
     )  # fmt: skip
     return start_and_ask(folder, *whats)
@@ -159,7 +159,7 @@ def test_each_has_a_dropout_of_its_own(said):
 def test_parts_are_trained_on_as_the_store_is(said):
     assert said["parts"][0]["digest"] == said["whole"][0]["digest"]
     assert said["typed_parts"][0]["digest"] == said["typed"][0]["digest"]
-    assert said["bare_parts"][0]["digest"] == said["bare"][0]["digest"]
+    assert [said["bare_parts"][0][what] == said["bare"][0][what] for what in ("digest", "val", "test", "losses")] == [True] * 4
     assert said["weighted_parts"][0]["digest"] == said["weighted"][0]["digest"]
     assert said["split"][0]["digest"] != said["whole"][0]["digest"]
 
@@ -185,6 +185,8 @@ def test_learnt_rows_go_on_wherever_they_are(said, folder):
     for one in said["bare_interrupted"]:
         assert (one["error"], one["steps"]) == ("KeyboardInterrupt", 7)
     assert {one["digest"] for one in said["bare_resumed"]} == {one["digest"] for one in said["bare_whole"]}
+    assert len({one["digest"] for one in said["ahead_bare"]}) == 1
+    assert said["ahead_bare"][0]["losses"] == pytest.approx(said["bare_whole"][0]["losses"][:1], rel=1e-5)
     state = checkpoint.load(folder / "bare-interrupted" / "checkpoint.pt")
     assert {len(each) for each in (state["model"]["rows.weight"], state["best"]["model"]["rows.weight"])} == {400}
     config = TrainConfig(store=str(folder / "bare"), **SETTINGS | {"dropout": 0.0, "num_neighbors": (2, 2), "weight_decay": 0.01})
@@ -220,7 +222,7 @@ def test_all_stop_at_the_same_step_where_steps_are_looked_at_late(said):
 def test_on_a_device(folder, monkeypatch):
     """All on the same where there are fewer of them than processes."""
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    said = start_and_ask(folder, "ahead", "interrupted_ahead", "resumed_ahead")
+    said = start_and_ask(folder, "ahead", "interrupted_ahead", "resumed_ahead", "ahead_bare")
     for first, second in said.values():
         assert shared(second) == shared(first)
     assert said["interrupted_ahead"][0]["error"] == "KeyboardInterrupt"

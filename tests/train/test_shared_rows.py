@@ -112,7 +112,7 @@ class Steps:
         whole = {name: shared.collect(each, folder) for name, each in tables.items()}
         for name, each in tables.items():
             assert torch.equal(shared.spread(whole[name] if number == 0 else None), each)
-        return whole, optimizer.state()[0].get("step")
+        return whole, optimizer.state()[0].get("step"), shared.everywhere()
 
     def _gradient(self, one, rows):
         if not (one["is_learnt"] and one["ids"].numel()):
@@ -124,27 +124,29 @@ class Steps:
 @pytest.mark.parametrize("in_file", [False, True])
 def test_all_steps_are_those_of_one_that_has_all_rows(division, in_file, tmp_path, monkeypatch):
     if in_file:
-        monkeypatch.setattr("penstock.inference.shelves.MEMORY_BYTES", 0)
+        monkeypatch.setattr("penstock.train.shared_rows._COLLECTED_BYTES", 0)
     monkeypatch.setattr("penstock.train.shared_rows._SLICE_BYTES", 100)
     steps = Steps(division)
     meeting = Meeting(steps.num_ranks)
     with torch.autograd.set_multithreading_enabled(False):
         found = together(steps.num_ranks, lambda number: steps.shared(number, meeting, tmp_path))
         expected = steps.alone()
-    (whole, count), *others = found
+    (whole, count, _), *others = found
     assert count == expected.get("step")
-    assert {other for _, other in others} <= {count}
+    assert {other for _, other, _ in others} <= {count}
+    for *_, everywhere in found:
+        assert torch.equal(everywhere, steps.whole.weight)
     assert_same_bytes(whole["weight"].numpy(), steps.whole.weight.numpy())
     for name in whole.keys() - {"weight"}:
         assert_same_bytes(whole[name].numpy(), expected[name].numpy())
-    for tables, _ in others:
+    for tables, *_ in others:
         assert all(each.shape == (0, 5) for each in tables.values())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk(tmp_path, monkeypatch):
     """Is said by all before anything is sent."""
-    monkeypatch.setattr("penstock.inference.shelves.MEMORY_BYTES", 0)
+    monkeypatch.setattr("penstock.train.shared_rows._COLLECTED_BYTES", 0)
 
     def full(*arguments):
         raise OSError(28, "No space left on device")

@@ -113,10 +113,11 @@ def _check_alike(layer: int, rows: np.ndarray, dtype: np.dtype, shape: Sequence[
         )
 
 
-def empty_rows(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None, what: str) -> np.ndarray:
-    """An array in memory or, if there is a folder and much to hold, in a file; `what`: begins what is said where the disk is full."""
+def empty_rows(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None, what: str, most_bytes: int | None = None) -> np.ndarray:
+    """An array in memory or, if there is a folder and more than `most_bytes` (`MEMORY_BYTES`) to hold, in a file, which goes with it;
+    `what`: begins what is said where the disk is full."""
     num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if folder is None or num_bytes <= MEMORY_BYTES:
+    if folder is None or num_bytes <= (MEMORY_BYTES if most_bytes is None else most_bytes):
         return own_pages(num_bytes).view(dtype).reshape(shape) if num_bytes else np.empty(shape, dtype)
     try:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed below)

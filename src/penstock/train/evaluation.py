@@ -6,7 +6,9 @@ what they are.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,9 @@ from penstock.train.inference import Finish, infer_sampled, source_of, steps_of
 from penstock.train.learner import Learner
 from penstock.train.ranks import Ranks
 from penstock.train.shared_layers import SharedLayers
+
+_ALL = 1 << 20
+"""Neighbours that a node has at most, about: where all of them are read."""
 
 
 class Evaluation:
@@ -42,6 +47,8 @@ class Evaluation:
         self.is_sampled = config.is_sampled_evaluation or (ranks.num_ranks > 1 and config.evaluation == "auto")
         self._learner, self._ranks, self._folder, self._advance = learner, ranks, folder, advance
         self._num_workers = config.num_workers
+        fanouts = (fanout if fanout >= 0 else _ALL for fanout in config.num_neighbors)
+        self._rows_of_a_node = 1 + sum(itertools.accumulate(fanouts, operator.mul))
         self._plan = Plan(huge_pages=plan.huge_pages and plan.host_memory is None)
 
     def scores(self, loader: NeighborLoader) -> tuple[float | None, float | None]:
@@ -68,7 +75,8 @@ class Evaluation:
         if self.is_sampled:
             beside = loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
             batches = ranks.in_step(beside, max(ranks.gather(len(beside))), len(beside))
-            return ranks.merge(infer_sampled(self._learner.forward, batches, advance=advance, finish=finish))
+            with self._learner.reading(nodes.size * self._rows_of_a_node):
+                return ranks.merge(infer_sampled(self._learner.forward, batches, advance=advance, finish=finish))
         with torch.no_grad():
             if ranks.num_ranks > 1:
                 layers = SharedLayers(

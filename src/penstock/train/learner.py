@@ -7,7 +7,9 @@ all that a step changes is in `state` and `random_state`, of which the second is
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 
 from penstock.feed import layers
+from penstock.inference.shelves import MEMORY_BYTES
 from penstock.inference.whole_graph import weights_digest
 from penstock.records import EDGE, NODE, NodeType
 from penstock.train.config import TrainConfig
@@ -83,6 +86,7 @@ class Learner:
         self._shared = {t: SharedRows(self.model.table(t), division, self._ranks) for t, division in divisions.items()}
         if self._ranks.place:
             torch.manual_seed((config.seed + self._ranks.place) % (1 << 64))
+        self._whole: dict[NodeType, torch.Tensor] = {}
         self._decay = config.weight_decay
         self._make_optimizers()
         self.steps_ahead, self._labels_there, self._degrees_there = 0, None, None
@@ -153,8 +157,21 @@ class Learner:
         there, nodes = self._degrees_there, batch.n_id
         return model(x, layers(batch), degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes])
 
+    @contextmanager
+    def reading(self, num_rows: int) -> Iterator[None]:
+        """Where so many rows are going to be read, have whole tables of no more rows here meanwhile, if memory should hold them: each row
+        comes once then. All processes enter it, and leave it, at the same point."""
+        few = [t for t, shared in self._shared.items() if shared.shape[0] <= num_rows and 4 * math.prod(shared.shape) <= MEMORY_BYTES]
+        self._whole = {t: self._shared[t].everywhere() for t in few}
+        try:
+            yield
+        finally:
+            self._whole = {}
+
     def _rows(self, node_type: NodeType, ids: torch.Tensor) -> torch.Tensor:
         """Those that int64[n] distinct nodes of a type have learnt, read off all processes."""
+        if node_type in self._whole:
+            return self._whole[node_type].index_select(0, ids)
         if node_type in self._shared:
             return self._shared[node_type].read(ids)
         table = self._tables[node_type]
@@ -164,7 +181,7 @@ class Learner:
     def step_on_a_copy(self) -> Callable[[Any], object]:
         """Return a training step that leaves this model as it is, and asks no other process."""
         apart = copy.copy(self)
-        apart._ranks, apart._shared = Ranks(), {}
+        apart._ranks, apart._shared, apart._whole = Ranks(), {}, {}
         apart.model = copy.deepcopy(self.model).train()
         apart._make_optimizers()
         return lambda batch: apart.step(0, batch, 0)

@@ -19,6 +19,9 @@ from penstock.train.division import Division, Question
 from penstock.train.ranks import Ranks
 from penstock.train.rows import Gradient, LearntRows
 
+_COLLECTED_BYTES = 64 << 20
+"""Of a table in memory where it is collected; a larger one is in a file. Of each there are four in a checkpoint."""
+
 _SLICE_BYTES = 32 << 20
 """Of a table that is collected or spread, by each process at a time."""
 
@@ -74,7 +77,8 @@ class SharedRows:
         """float[num_nodes, width]: what stands beside the rows of each process, where number 0 is, in a file of the folder if it is large;
         float[0, width] elsewhere. Waits for the others; StoreError where the folder has no room."""
         ranks, shape = self._ranks, (self._division.num_nodes * self._ranks.is_first, own.shape[1])
-        whole = ranks.agree(lambda: empty_rows(shape, np.dtype(np.float32), folder, "a checkpoint keeps a table of learnt rows"))
+        what = "a checkpoint keeps a table of learnt rows"
+        whole = ranks.agree(lambda: empty_rows(shape, np.dtype(np.float32), folder, what, _COLLECTED_BYTES))
         nowhere = [0] * ranks.num_ranks
         for rows, counts, nodes in self._slices(own.shape[1]):
             got = ranks.trade(own[rows].cpu(), [counts[ranks.number], *nowhere[1:]], counts if ranks.is_first else nowhere)
@@ -82,6 +86,17 @@ class SharedRows:
                 for its_nodes, its in zip(nodes, got.split(counts), strict=True):
                     whole[its_nodes] = its.numpy()
         return torch.from_numpy(whole)
+
+    def everywhere(self) -> Tensor:
+        """float[num_nodes, width]: the whole table, in each process. Waits for the others."""
+        own, division, num_ranks = self._table.weight.detach(), self._division, self._ranks.num_ranks
+        whole = own.new_empty(self.shape)
+        nodes = [torch.from_numpy(division.nodes_of(number)).to(own.device) for number in range(num_ranks)]
+        for rows, counts, _ in self._slices(num_ranks * own.shape[1]):
+            got = self._ranks.trade(own[rows].repeat(num_ranks, 1), [len(own[rows])] * num_ranks, counts)
+            for its_nodes, its in zip(nodes, got.split(counts), strict=True):
+                whole[its_nodes[rows]] = its
+        return whole
 
     def spread(self, whole: Tensor | None) -> Tensor:
         """The other way round: of what number 0 gives, this process's share. Waits for the others."""
