@@ -160,7 +160,8 @@ class Ranks:
     def trade(self, rows: Tensor, counts: list[int], their_counts: list[int]) -> Tensor:
         """Send rows[n, ...] to the processes, `counts` of them to each, one after the other; return what they send to this one, of each
         `their_counts`. By way of the host, where a group can."""
-        carried = rows.cpu() if "cpu" in dist.get_backend_config(self.group) else rows
+        has_host = "cpu" in dist.get_backend_config(self.group)
+        carried = rows.to("cpu" if has_host else torch.device("cuda", torch.cuda.current_device()))
         got = carried.new_empty(sum(their_counts), *rows.shape[1:])
         with _said(self.num_ranks):
             dist.all_to_all_single(got, carried.contiguous(), their_counts, counts, group=self.group)
@@ -233,4 +234,5 @@ def started_together() -> Iterator[Ranks]:
     except KeyboardInterrupt as error:
         error.is_said = not ranks.is_first  # type: ignore[attr-defined]
         raise
-    dist.destroy_process_group()  # where this one failed, others may still wait in a collective, and are told by its end
+    finally:
+        dist.destroy_process_group()  # or threads of torch's may end a process that has failed, before it says why; others are told by it
