@@ -78,6 +78,11 @@ def bare_parts(folder, rank):
         return run(folder, "bare-parts-run", **BARE | {"store": "bare-parts"}, epochs=1, order="random")
 
 
+def bare_swapped(folder, rank):
+    """Each has the part of the other's number."""
+    return run(folder, "bare-swapped", **BARE | {"store": f"bare-parts/part-{1 - rank}"}, epochs=1, order="random")
+
+
 def bare_whole(folder, rank):
     return run(folder, "bare-whole", **BARE)
 

@@ -41,6 +41,24 @@ def test_damaged_checkpoints_are_refused(store, tmp_path):
             run(tmp_path, store, resume=True)
 
 
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_a_checkpoint_that_is_replaced_while_it_is_read(is_mapped, tmp_path, monkeypatch):
+    """Is the old one, whole: the run goes on meanwhile."""
+    path, parts = tmp_path / "checkpoint.pt", ("config", "loader", "record", "history", "best")
+    old, new = ({**dict.fromkeys(parts, number), "model": {"w": torch.full((9, 9), float(number))}} for number in (1, 2))
+    checkpoint.save(path, old)
+
+    def test_and_save(archive):
+        checkpoint.save(path, new)
+
+    monkeypatch.setattr("zipfile.ZipFile.testzip", test_and_save)
+    state = checkpoint.load(path, is_mapped=is_mapped)
+    monkeypatch.undo()
+    assert state["record"] == 1
+    assert (state["model"]["w"] == 1).all()
+    assert checkpoint.load(path)["record"] == 2
+
+
 @pytest.mark.parametrize("change", ["exp_avg", "exp_avg_sq", "step", "wide", "flat", "sparse", "more", "less"])
 def test_what_adam_kept_must_be_of_the_model(change, store, tmp_path):
     """It would write beyond it."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import penstock
 from penstock.inference.shelves import MemoryShelf
 from penstock.inference.steps import num_rows, run
 from penstock.partition.book import make_book
@@ -18,10 +19,28 @@ from penstock.train.inference import source_of, steps_of
 from penstock.train.shared_layers import SharedLayers
 from tests.partitions import together
 from tests.ranks import Meeting, Threads
-from tests.train.stores import make_bare_store, make_store, make_typed_store
+from tests.train.stores import make_bare_store, make_store, make_typed_data, make_typed_store
 
-STORES = {"plain": make_store, "bare": make_bare_store, "typed": make_typed_store}
-KINDS = [("plain", "gcn"), ("plain", "gat"), ("bare", "sage"), ("bare", "gin"), ("typed", "rgcn"), ("typed", "hgt")]
+
+def make_store_with_a_void(path):
+    """A type without nodes, and features."""
+    data = make_typed_data()
+    data["void"].num_nodes = 0
+    data["void", "fills", "paper"].edge_index = torch.empty(2, 0, dtype=torch.int64)
+    return penstock.ingest(data, path)
+
+
+STORES = {"plain": make_store, "bare": make_bare_store, "typed": make_typed_store, "void": make_store_with_a_void}
+KINDS = [
+    ("void", "rgcn"),
+    ("void", "hgt"),
+    ("plain", "gcn"),
+    ("plain", "gat"),
+    ("bare", "sage"),
+    ("bare", "gin"),
+    ("typed", "rgcn"),
+    ("typed", "hgt"),
+]
 
 
 def with_shares(data, config, whole, division, number):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.errors import StoreError
 from penstock.partition.book import make_book
 from penstock.train import rows as learnt
+from penstock.train.division import Division
 from penstock.train.rows import LearntRows, RowAdam
-from penstock.train.shared_rows import Division, SharedRows
+from penstock.train.shared_rows import SharedRows
 from tests.graphs import assert_same_bytes
 from tests.partitions import together
 from tests.ranks import Meeting, Threads
@@ -142,23 +142,3 @@ def test_all_steps_are_those_of_one_that_has_all_rows(division, in_file, tmp_pat
     for tables, *_ in others:
         assert all(each.shape == (0, 5) for each in tables.values())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk(tmp_path, monkeypatch):
-    """Is said by all before anything is sent."""
-    monkeypatch.setattr("penstock.train.shared_rows._COLLECTED_BYTES", 0)
-
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.posix_fallocate", full)
-    meeting, division, errors = Meeting(2), Division(9, [0, 1]), {}
-
-    def collect(number):
-        table = LearntRows(9, 3, division.nodes_of(number))
-        with pytest.raises(Exception, match=r"free some space and go on by|process 0 of 2 failed \(StoreError\)") as caught:
-            SharedRows(table, division, Threads(number, 2, meeting)).collect(table.weight.detach(), tmp_path)
-        errors[number] = caught.type
-
-    together(2, collect)
-    assert errors[0] is StoreError

@@ -21,7 +21,7 @@ from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.parts import PartsStore
 
 _PARTS = {"config", "model", "loader", "record", "history", "best"}
-SETTINGS = ("config", "order", "store", "cut_from")
+SETTINGS = ("config", "order", "store")
 """What `check_same` looks at."""
 
 _FREE = {
@@ -63,11 +63,12 @@ def load(path: Path, *, is_mapped: bool = False) -> dict[str, Any]:
     Raises:
         CorruptStoreError: it is damaged, or no checkpoint.
     """
-    with trusted_by_nobody(path):
-        with zipfile.ZipFile(path) as archive:
+    with trusted_by_nobody(path), open(path, "rb") as file:
+        with zipfile.ZipFile(file) as archive:
             if damaged := archive.testzip():  # torch compares no checksum
                 raise zipfile.BadZipFile(f"{damaged} is damaged")
-        state = torch.load(path, weights_only=True, map_location="cpu", mmap=is_mapped)  # where a device has written it, too
+        same = f"/proc/self/fd/{file.fileno()}"  # torch opens it again, when another may have its name
+        state = torch.load(same, weights_only=True, map_location="cpu", mmap=is_mapped)  # where a device has written it, too
         if not isinstance(state, dict) or not state.keys() >= _PARTS:
             raise ValueError("it is not a checkpoint of penstock train")
     return state

@@ -47,8 +47,9 @@ class Evaluation:
         self.is_sampled = config.is_sampled_evaluation or (ranks.num_ranks > 1 and config.evaluation == "auto")
         self._learner, self._ranks, self._folder, self._advance = learner, ranks, folder, advance
         self._num_workers = config.num_workers
-        fanouts = (fanout if fanout >= 0 else _ALL for fanout in config.num_neighbors)
-        self._rows_of_a_node = 1 + sum(itertools.accumulate(fanouts, operator.mul))
+        fanouts = [fanout if fanout >= 0 else _ALL for fanout in config.num_neighbors]
+        of_hops = [count / config.batch_size for count in fanouts] if config.layer_wise else itertools.accumulate(fanouts, operator.mul)
+        self._rows_of_a_node = 0 if plan.host_memory is not None else 1 + sum(of_hops)
         self._plan = Plan(huge_pages=plan.huge_pages and plan.host_memory is None)
 
     def scores(self, loader: NeighborLoader) -> tuple[float | None, float | None]:
@@ -75,7 +76,7 @@ class Evaluation:
         if self.is_sampled:
             beside = loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
             batches = ranks.in_step(beside, max(ranks.gather(len(beside))), len(beside))
-            with self._learner.reading(nodes.size * self._rows_of_a_node):
+            with self._learner.reading(int(nodes.size * self._rows_of_a_node)):
                 return ranks.merge(infer_sampled(self._learner.forward, batches, advance=advance, finish=finish))
         with torch.no_grad():
             if ranks.num_ranks > 1:

@@ -67,7 +67,8 @@ class Learner:
     """A model in training. On a device it waits for nothing: labels and degrees lie there, and outcomes are looked at some steps late.
 
     Rows that nodes learn in place of features have an optimizer of their own, which updates those of a batch and leaves the others as they
-    are: a step takes as long on a large graph as on a small one.
+    are: a step takes as long on a large graph as on a small one. Of several processes each has a share of them, and all wait for each other
+    where they are read, and where their gradients are sent.
 
     Args:
         config, data: what is trained on what.
@@ -78,8 +79,8 @@ class Learner:
     def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device, ranks: Ranks | None = None) -> None:
         self.data, self.device, self._lr, self._ranks = data, device, config.lr, ranks or Ranks()
         torch.manual_seed(config.seed)
-        divided = data.without_features if self._ranks.num_ranks > 1 else []
-        divisions = {t: division for t, division in data.divide(self._ranks).items() if t in divided}
+        everyones = data.divide(self._ranks) if self._ranks.num_ranks > 1 else {}
+        divisions = {t: everyones[t] for t in data.without_features if t in everyones}
         nodes = {t: division.nodes_of(self._ranks.number) for t, division in divisions.items()}
         data.check_rows(config.hidden, nodes)
         self.model = data.make_model(config, nodes).to(device)
@@ -125,8 +126,13 @@ class Learner:
 
     def _gradient(self, node_type: NodeType, table: LearntRows, num_seeds: int, told: torch.Tensor) -> Gradient | None:
         """Of the rows of a table that a step changes here."""
-        shared = self._shared.get(node_type)
-        return table.take_gradient() if shared is None else shared.take_gradient(num_seeds, told[1])
+        if node_type in self._shared:
+            return self._shared[node_type].take_gradient(num_seeds, told[1])
+        gradient = table.take_gradient()
+        if gradient is None or self._has_all(node_type):
+            return gradient
+        few = min(len(gradient[0]), len(table.weight))  # of a step that is tried
+        return torch.arange(few, device=gradient[0].device), gradient[1][:few]
 
     def _make_optimizers(self) -> None:
         self._weights = [weight for weight in self.model.parameters() if weight.requires_grad]
@@ -159,10 +165,13 @@ class Learner:
 
     @contextmanager
     def reading(self, num_rows: int) -> Iterator[None]:
-        """Where so many rows are going to be read, have whole tables of no more rows here meanwhile, if memory should hold them: each row
-        comes once then. All processes enter it, and leave it, at the same point."""
-        few = [t for t, shared in self._shared.items() if shared.shape[0] <= num_rows and 4 * math.prod(shared.shape) <= MEMORY_BYTES]
-        self._whole = {t: self._shared[t].everywhere() for t in few}
+        """Where all processes together are going to read about so many rows, of each of them its share, have whole tables here meanwhile
+        that have fewer, each of whose rows comes once; as many as `MEMORY_BYTES` hold. All enter it, and leave it, at the same point."""
+        room = MEMORY_BYTES
+        for t, shared in self._shared.items():
+            num_bytes = 4 * math.prod(shared.shape)
+            if shared.shape[0] * self._ranks.num_ranks <= num_rows and num_bytes <= room:
+                self._whole[t], room = shared.everywhere(), room - num_bytes
         try:
             yield
         finally:
@@ -175,8 +184,12 @@ class Learner:
         if node_type in self._shared:
             return self._shared[node_type].read(ids)
         table = self._tables[node_type]
-        has_all = len(table.weight) == self.data.graph.num_nodes[node_type]
-        return table(ids if has_all else ids % len(table.weight))  # in a step that is tried, others' are played by own ones
+        if self._has_all(node_type):
+            return table(ids)
+        return table(ids, table.weight.new_zeros(len(ids), table.weight.shape[1]))  # a step is tried, where nobody is asked
+
+    def _has_all(self, node_type: NodeType) -> bool:
+        return len(self._tables[node_type].weight) == self.data.graph.num_nodes[node_type]
 
     def step_on_a_copy(self) -> Callable[[Any], object]:
         """Return a training step that leaves this model as it is, and asks no other process."""
@@ -225,11 +238,14 @@ class Learner:
 
     def set_aside(self, state: dict[str, Any]) -> list[torch.Tensor]:
         """Take the whole tables out of a state that was written, for `spread`; ValueError where they could not be those of this model."""
-        tables = []
+        tables, kept_rows = [], state.get("rows", [])
+        if self._shared and len(kept_rows) != len(self._tables):
+            raise ValueError("what Adam kept of learnt rows is of another model")
         for kept, name, shared in self._shares_in(state):
-            if form(kept[name]) != form(torch.empty(shared.shape, device="meta")):
+            table = kept.get(name)
+            if not torch.is_tensor(table) or form(table) != form(torch.empty(shared.shape, device="meta")):
                 raise ValueError("its learnt rows are those of another model")
-            tables.append(kept.pop(name))
+            tables.append(table)
             kept[name] = None
         return tables
 

@@ -131,9 +131,9 @@ class PartsStore:
             found[node_type] = ids, positions, rows
         return found
 
-    def input(self, *, has_features: bool = True) -> PartsInput:
+    def input(self) -> PartsInput:
         """What loaders load from: features of nodes, and nothing of edges."""
-        return _Features(self._joined, has_features)
+        return _Features(self._joined)
 
 
 class SomeLabels:
@@ -156,12 +156,12 @@ class SomeLabels:
 
 
 class _Features(PartsInput):
-    """Features of nodes, or none, and nothing of edges: nobody asks for it, and it would be read from others."""
+    """Features of nodes, and nothing of edges: nobody asks for it, and it would be read from others."""
 
-    def __init__(self, graph: PartitionedGraph, has_features: bool = True) -> None:
+    def __init__(self, graph: PartitionedGraph) -> None:
         super().__init__(graph)
-        self.graph, self._has_features = self.graph.without_edge_numbers(), has_features
+        self.graph = self.graph.without_edge_numbers()
 
     def tables(self) -> dict[NodeType | EdgeType, TieredTable]:
         """Of node types only."""
-        return {key: table for key, table in super().tables().items() if self._has_features and not isinstance(key, tuple)}
+        return {key: table for key, table in super().tables().items() if not isinstance(key, tuple)}

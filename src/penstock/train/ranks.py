@@ -160,6 +160,7 @@ class Ranks:
     def trade(self, rows: Tensor, counts: list[int], their_counts: list[int]) -> Tensor:
         """Send rows[n, ...] to the processes, `counts` of them to each, one after the other; return what they send to this one, of each
         `their_counts`. By way of the host, where a group can."""
+        assert not self._is_apart, "others may have failed by now, and not come here"
         has_host = "cpu" in dist.get_backend_config(self.group)
         carried = rows.to("cpu" if has_host else torch.device("cuda", torch.cuda.current_device()))
         got = carried.new_empty(sum(their_counts), *rows.shape[1:])

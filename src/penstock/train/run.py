@@ -7,6 +7,7 @@ as many processes); the number of sampling threads does not matter. Several proc
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
@@ -82,7 +83,7 @@ def train(
         predictions: file for the class of every node by the best weights, `.npy` or `.csv`; see `penstock.train.predictions`. Of several
             processes what the first one says counts.
         group: of `torch.distributed`; None: the default one, if there is one. A step is then one over a batch of each process, with the
-            mean of the gradients over all their seeds; val and test are computed over sampled neighbourhoods, a share by each.
+            mean of the gradients over all their seeds; val and test are computed together, over sampled neighbourhoods by default.
     Returns:
         What the run came to, scores and history; the folder has the checkpoint. Times and tiers are those of this process.
     Raises:
@@ -422,32 +423,40 @@ class _Run:
         return f"epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
 
     def _restore(self) -> None:
-        path, read, tables = self.folder / CHECKPOINT, {}, []
-
-        def load() -> dict[str, Any]:
-            read.update(checkpoint.load(path, is_mapped=self.ranks.num_ranks > 1))
-            return {name: read[name] for name in checkpoint.SETTINGS if name in read}
-
-        def check() -> None:
-            with checkpoint.trusted_by_nobody(path):
-                checkpoint.check_same(settings, self.folder, self.config, self.plan.order, self.store)
-
-        def set_tables_aside() -> dict[str, Any]:
-            with checkpoint.trusted_by_nobody(path):
-                tables.extend(self.learner.set_aside(read))
-            return read
+        path = self.folder / CHECKPOINT
+        state, tables = self._read(path)
+        self.learner.spread(state, tables)
 
         def take() -> None:
             with checkpoint.trusted_by_nobody(path):
                 self._take(state)
 
-        settings = self.ranks.from_first(load)
-        self.ranks.agree(check)
-        state = self.ranks.from_first(set_tables_aside)
-        self.learner.spread(state, tables if self.ranks.is_first else None)
         self.ranks.agree(take)
         self._saved = self._position()
         self.observer.note(f"resumed at {self._saved}")
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], list[torch.Tensor] | None]:
+        """Read a checkpoint: what it holds, for all processes, but for tables that they share; these, where number 0 is."""
+        read: dict[str, Any] = {}
+        tables: list[torch.Tensor] = []
+
+        def settings() -> dict[str, Any]:
+            read.update(checkpoint.load(path, is_mapped=self.ranks.num_ranks > 1))
+            return {name: read[name] for name in checkpoint.SETTINGS if name in read}
+
+        def rest() -> dict[str, Any]:
+            with checkpoint.trusted_by_nobody(path):
+                tables.extend(self.learner.set_aside(read))
+            return copy.deepcopy(read) if self.ranks.num_ranks > 1 else read  # or what is small keeps all of a file that is mapped
+
+        saved = self.ranks.from_first(settings)
+
+        def check() -> None:
+            with checkpoint.trusted_by_nobody(path):
+                checkpoint.check_same(saved, self.folder, self.config, self.plan.order, self.store)
+
+        self.ranks.agree(check)
+        return self.ranks.from_first(rest), tables if self.ranks.is_first else None
 
     def _take(self, state: dict[str, Any]) -> None:
         others = state.get("others", [])

@@ -25,7 +25,6 @@ from penstock.records import NodeType
 from penstock.train.data import TrainingData
 from penstock.train.division import Question
 from penstock.train.models import GNN
-from penstock.train.parts import PartsStore
 from penstock.train.ranks import Ranks
 from penstock.train.typed_models import TypedGNN
 
@@ -70,7 +69,7 @@ class SharedLayers:
         rows = self._learnt if data.graph.is_homogeneous and self._learnt else None  # None: the features
         for number, step in enumerate(steps[:-1]):
             made = {}
-            for t in data.graph.num_nodes:
+            for t in (t for t, count in data.graph.num_nodes.items() if count):
                 if number == 0 and isinstance(step, OfRows) and t in self._learnt:
                     made[t] = self._learnt[t]  # have the common width
                     self._advance(len(made[t]))
@@ -99,17 +98,22 @@ class SharedLayers:
 
     def _outputs(self, number: int, step: Step, node_type: NodeType, nodes: np.ndarray, rows: Rows | None) -> Iterator[np.ndarray]:
         """Yield what a step gives for some of this process's nodes, batch after batch; in all processes as often as a batch is there."""
-        source, is_homogeneous, hops = self._source(rows is None), self._data.graph.is_homogeneous, [-1]
+        source = self._data.source() if rows is None else ArrayInput(self._data.graph, {})
+        is_homogeneous, hops = self._data.graph.is_homogeneous, [-1]
         if isinstance(step, OfRows):
             source.graph, hops = without_edges(source.graph), []
         width_of = self._data.x if rows is None else rows
         row_bytes = dict.fromkeys(self._data.graph.num_nodes, 0) | {t: each.shape[1] * each.itemsize for t, each in width_of.items()}
-        loader: Any = ()
-        if nodes.size:
-            loader = NeighborLoader(
+
+        def make_loader() -> Any:
+            if not nodes.size:
+                return ()
+            return NeighborLoader(
                 source, hops, input_nodes=nodes if is_homogeneous else (node_type, nodes),
                 batch_size=num_nodes_by_bytes(self._data.graph, row_bytes, node_type), **self._loading,
             )  # fmt: skip
+
+        loader = self._ranks.agree(make_loader)
         for batch in self._ranks.in_step(loader, max(self._ranks.gather(len(loader))), len(loader)):
             for t, own in (rows or {}).items():
                 self._read_into(batch if is_homogeneous or batch is None else batch[t], t, own)
@@ -120,13 +124,6 @@ class SharedLayers:
             assert made is not None, "our models give rows for all types"
             yield made
             self._advance(count)
-
-    def _source(self, has_features: bool) -> ArrayInput:
-        """What batches are made from: features, or none."""
-        if has_features:
-            return self._data.source()
-        store = self._data.store
-        return store.input(has_features=False) if isinstance(store, PartsStore) else ArrayInput(self._data.graph, {})
 
     def _read_into(self, batch: Any, node_type: NodeType, own: Tensor) -> None:
         """Put the rows of its nodes into a batch; None: answer the others."""

@@ -37,6 +37,7 @@ class SharedRows:
 
     def __init__(self, table: LearntRows, division: Division, ranks: Ranks) -> None:
         self._table, self._division, self._ranks = table, division, ranks
+        self._last: Question | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,6 +58,7 @@ class SharedRows:
             total: of all, as `Ranks.share_step` counts them, for the means over these.
         """
         gradient, ranks, last = self._table.take_gradient(), self._ranks, self._last
+        assert last is not None, "rows are read before"
         has_any = ranks.tell([int(gradient is not None)] * ranks.num_ranks)
         if not any(has_any):
             return None
