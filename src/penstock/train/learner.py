@@ -150,8 +150,7 @@ class Learner:
     def forward(self, batch: Any) -> torch.Tensor:
         """Logits of the seeds of a batch; none where only other processes have one, which this one gives its rows."""
         data, model = self.data, self.model
-        is_typed, nobody = not isinstance(model, GNN), torch.empty(0, dtype=torch.int64, device=self.device)
-        rows = {t: self._rows(t, nobody if batch is None else (batch[t] if is_typed else batch).n_id) for t in self._tables}
+        rows = {t: self._rows(t, self._nodes(batch, t)) for t in self._tables}
         if batch is None:
             return torch.empty(0, device=self.device)
         if not isinstance(model, GNN):
@@ -162,6 +161,12 @@ class Learner:
             return model(x, layers(batch))
         there, nodes = self._degrees_there, batch.n_id
         return model(x, layers(batch), degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes])
+
+    def _nodes(self, batch: Any, node_type: NodeType) -> torch.Tensor:
+        """int64[n]: the nodes of a type in a batch; in None there are none."""
+        if batch is None:
+            return torch.empty(0, dtype=torch.int64, device=self.device)
+        return (batch if isinstance(self.model, GNN) else batch[node_type]).n_id
 
     @contextmanager
     def reading(self, num_rows: int) -> Iterator[None]:
