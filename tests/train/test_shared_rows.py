@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.kernels import _triton
 from penstock.partition.book import make_book
 from penstock.train import rows as learnt
 from penstock.train.division import Division
@@ -92,26 +93,28 @@ class Steps:
             optimizer.step([(ids, sums[ids] / torch.tensor(float(total))) if any_learnt else None])
         return optimizer.state()[0]
 
-    def shared(self, number, meeting, folder):
+    def shared(self, number, meeting, folder, where):
         """One process; what it has in the end, as whole tables where number 0 is, and as shares that were spread again."""
         ranks = Threads(number, self.num_ranks, meeting)
         nodes = torch.from_numpy(self.division.nodes_of(number))
-        table = LearntRows(self.division.num_nodes, 5, nodes.numpy())
+        table = LearntRows(self.division.num_nodes, 5, nodes.numpy()).to(where)
         with torch.no_grad():
             table.weight.copy_(self.start[nodes])
+        targets = self.targets.to(where)
         shared, optimizer = SharedRows(table, self.division, ranks), RowAdam([table], 0.1, 0.01)
         for step in self.steps:
             one = step[number]
-            rows = shared.read(one["ids"])
-            if one["is_learnt"] and one["ids"].numel():
-                ((rows - self.targets[one["ids"]]) ** 2).sum().backward()
-            optimizer.step([shared.take_gradient(one["num_seeds"], torch.tensor(float(sum(each["num_seeds"] for each in step))))])
+            ids, total = one["ids"].to(where), torch.tensor(float(sum(each["num_seeds"] for each in step)), device=where)
+            rows = shared.read(ids)
+            if one["is_learnt"] and ids.numel():
+                ((rows - targets[ids]) ** 2).sum().backward()
+            optimizer.step([shared.take_gradient(one["num_seeds"], total)])
             with torch.no_grad():
-                assert not shared.read(one["ids"]).requires_grad
+                assert not shared.read(ids).requires_grad
         tables = {"weight": table.weight.detach(), **{k: v for k, v in optimizer.state()[0].items() if torch.is_tensor(v)}}
         whole = {name: shared.collect(each, folder) for name, each in tables.items()}
         for name, each in tables.items():
-            assert torch.equal(shared.spread(whole[name] if number == 0 else None), each)
+            assert torch.equal(shared.spread(whole[name] if number == 0 else None), each.cpu())
         return whole, optimizer.state()[0].get("step"), shared.everywhere()
 
     def _gradient(self, one, rows):
@@ -129,7 +132,7 @@ def test_all_steps_are_those_of_one_that_has_all_rows(division, in_file, tmp_pat
     steps = Steps(division)
     meeting = Meeting(steps.num_ranks)
     with torch.autograd.set_multithreading_enabled(False):
-        found = together(steps.num_ranks, lambda number: steps.shared(number, meeting, tmp_path))
+        found = together(steps.num_ranks, lambda number: steps.shared(number, meeting, tmp_path, torch.device("cpu")))
         expected = steps.alone()
     (whole, count, _), *others = found
     assert count == expected.get("step")
@@ -142,3 +145,15 @@ def test_all_steps_are_those_of_one_that_has_all_rows(division, in_file, tmp_pat
     for tables, *_ in others:
         assert all(each.shape == (0, 5) for each in tables.values())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_does_the_same(division, device, tmp_path):
+    """But for the last bits of what is learnt."""
+    where, steps = _triton.tensor_device(device), Steps(division)
+    meeting = Meeting(steps.num_ranks)
+    with torch.autograd.set_multithreading_enabled(False):
+        (whole, *_, everywhere), *_ = together(steps.num_ranks, lambda number: steps.shared(number, meeting, tmp_path, where))
+        steps.alone()
+    assert everywhere.device.type == where.type
+    assert torch.equal(everywhere.cpu(), whole["weight"])
+    assert torch.allclose(whole["weight"], steps.whole.weight, rtol=1e-3, atol=1e-4)
