@@ -44,7 +44,8 @@ def run(folder, name, store="store", resume=False, observer=None, predictions=No
     return {
         "digest": result.weights_digest, "val": result.val, "test": result.test, "steps": observer.steps, "notes": observer.notes,
         "losses": [record.loss for record in result.history], "seeds": [record.num_seeds for record in result.history],
-        "evaluation": result.description["evaluation"], "random": int(torch.get_rng_state().long().sum()),
+        "evaluation": result.description["evaluation"], "model": result.description["model"],
+        "random": int(torch.get_rng_state().long().sum()),
     }  # fmt: skip
 
 

@@ -205,6 +205,7 @@ def test_learnt_rows_go_on_wherever_they_are(said, folder):
     assert {len(each) for each in (state["model"]["rows.weight"], state["best"]["model"]["rows.weight"])} == {400}
     config = TrainConfig(store=str(folder / "bare"), **SETTINGS | {"dropout": 0.0, "num_neighbors": (2, 2), "weight_decay": 0.01})
     result = train(config, folder / "bare-interrupted", resume=True)
+    assert result.description["model"] == said["bare_whole"][0]["model"]
     assert (result.weights_digest, result.val) == (said["bare_whole"][0]["digest"], said["bare_whole"][0]["val"])
 
 

@@ -44,7 +44,7 @@ def describe_run(config: TrainConfig, plan: Plan, learner: Learner, loader: Neig
     """What is trained, by what."""
     model, stats = learner.model, loader.stats()
     return {
-        "model": f"{model.kind} ({type(model).__name__}, {sum(p.numel() for p in model.parameters()):,} weights)",
+        "model": f"{model.kind} ({type(model).__name__}, {learner.num_weights:,} weights)",
         "num_workers": loader.num_workers,
         "torch_threads": torch.get_num_threads(),
         "plan": None if plan.is_plain and plan.device_policy is None else plan.as_dict(),

@@ -208,6 +208,12 @@ class Learner:
         """A copy of the weights, in memory of the host."""
         return {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
 
+    @property
+    def num_weights(self) -> int:
+        """Numbers that are learnt, here and, of learnt rows, by the other processes."""
+        elsewhere = (math.prod(shared.shape) - self._tables[t].weight.numel() for t, shared in self._shared.items())
+        return sum(weight.numel() for weight in self.model.parameters()) + sum(elsewhere)
+
     def state(self) -> dict[str, Any]:
         """What the next steps of all processes follow from; of learnt rows what is here, see `collect`."""
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "rows": self.row_optimizer.state()}
