@@ -5,20 +5,23 @@ In: tensors and plain values. Out: one file that loads with `weights_only=True`.
 
 from __future__ import annotations
 
+import copy
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from penstock.errors import CorruptStoreError, PenstockError, StateError, argument
 from penstock.store import Store
 from penstock.store.whole_file import replacing
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
 from penstock.train.parts import PartsStore
+from penstock.train.ranks import Ranks
 
 _PARTS = {"config", "model", "loader", "record", "history", "best"}
 SETTINGS = ("config", "order", "store")
@@ -72,6 +75,39 @@ def load(path: Path, *, is_mapped: bool = False) -> dict[str, Any]:
         if not isinstance(state, dict) or not state.keys() >= _PARTS:
             raise ValueError("it is not a checkpoint of penstock train")
     return state
+
+
+def load_for_all(
+    path: Path, ranks: Ranks, check: Callable[[dict[str, Any]], None], set_aside: Callable[[dict[str, Any]], list[Tensor]]
+) -> tuple[dict[str, Any], list[Tensor] | None]:
+    """Read a checkpoint in the first of several processes, and tell it to all. All call it at the same point.
+
+    Args:
+        path, ranks: which, and who.
+        check: refuses settings (`SETTINGS`) that are not those of this run, in each process.
+        set_aside: takes tables that the processes share out of what was read.
+    Returns:
+        The rest, and these tables where number 0 is; they are mapped.
+    """
+    read: dict[str, Any] = {}
+    tables: list[Tensor] = []
+
+    def read_settings() -> dict[str, Any]:
+        read.update(load(path, is_mapped=ranks.num_ranks > 1))
+        return {name: read[name] for name in SETTINGS if name in read}
+
+    def check_settings() -> None:
+        with trusted_by_nobody(path):
+            check(settings)
+
+    def rest() -> dict[str, Any]:
+        with trusted_by_nobody(path):
+            tables.extend(set_aside(read))
+        return copy.deepcopy(read) if ranks.num_ranks > 1 else read  # or what is small keeps all of a file that is mapped
+
+    settings = ranks.from_first(read_settings)
+    ranks.agree(check_settings)
+    return ranks.from_first(rest), tables if ranks.is_first else None
 
 
 @contextmanager

@@ -7,7 +7,6 @@ as many processes); the number of sampling threads does not matter. Several proc
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import time
@@ -424,7 +423,11 @@ class _Run:
 
     def _restore(self) -> None:
         path = self.folder / CHECKPOINT
-        state, tables = self._read(path)
+
+        def check(settings: dict[str, Any]) -> None:
+            checkpoint.check_same(settings, self.folder, self.config, self.plan.order, self.store)
+
+        state, tables = checkpoint.load_for_all(path, self.ranks, check, self.learner.set_aside)
         self.learner.spread(state, tables)
 
         def take() -> None:
@@ -434,29 +437,6 @@ class _Run:
         self.ranks.agree(take)
         self._saved = self._position()
         self.observer.note(f"resumed at {self._saved}")
-
-    def _read(self, path: Path) -> tuple[dict[str, Any], list[torch.Tensor] | None]:
-        """Read a checkpoint: what it holds, for all processes, but for tables that they share; these, where number 0 is."""
-        read: dict[str, Any] = {}
-        tables: list[torch.Tensor] = []
-
-        def settings() -> dict[str, Any]:
-            read.update(checkpoint.load(path, is_mapped=self.ranks.num_ranks > 1))
-            return {name: read[name] for name in checkpoint.SETTINGS if name in read}
-
-        def rest() -> dict[str, Any]:
-            with checkpoint.trusted_by_nobody(path):
-                tables.extend(self.learner.set_aside(read))
-            return copy.deepcopy(read) if self.ranks.num_ranks > 1 else read  # or what is small keeps all of a file that is mapped
-
-        saved = self.ranks.from_first(settings)
-
-        def check() -> None:
-            with checkpoint.trusted_by_nobody(path):
-                checkpoint.check_same(saved, self.folder, self.config, self.plan.order, self.store)
-
-        self.ranks.agree(check)
-        return self.ranks.from_first(rest), tables if self.ranks.is_first else None
 
     def _take(self, state: dict[str, Any]) -> None:
         others = state.get("others", [])
