@@ -15,6 +15,7 @@ import torch
 
 from penstock.errors import PenstockError
 from penstock.train import Observer, TrainConfig, started_together, train
+from penstock.train.learner import Learner
 
 SETTINGS = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=2, num_workers=0, lr=0.01, dropout=0.1, torch_threads=1)
 
@@ -80,8 +81,18 @@ def bare_parts(folder, rank):
 
 
 def bare_swapped(folder, rank):
-    """Each has the part of the other's number."""
-    return run(folder, "bare-swapped", **BARE | {"store": f"bare-parts/part-{1 - rank}"}, epochs=1, order="random")
+    """Each has the part of the other's number, and so the rows of its nodes."""
+    owners = set()
+
+    class Seen(Learner):
+        def __init__(self, config, data, device, ranks):
+            super().__init__(config, data, device, ranks)
+            (division,) = data.divide(ranks).values()
+            owners.update(division.book.owners(division.nodes_of(ranks.number)).tolist())
+
+    with mock.patch("penstock.train.run.Learner", Seen):
+        said = run(folder, "bare-swapped", **BARE | {"store": f"bare-parts/part-{1 - rank}"}, epochs=1, order="random")
+    return {**said, "parts": sorted(owners)}
 
 
 def bare_whole(folder, rank):

@@ -162,6 +162,7 @@ def test_parts_are_trained_on_as_the_store_is(said):
     assert said["parts"][0]["digest"] == said["whole"][0]["digest"]
     assert said["typed_parts"][0]["digest"] == said["typed"][0]["digest"]
     assert said["bare_swapped"][0]["digest"] == said["bare"][0]["digest"]
+    assert [one["parts"] for one in said["bare_swapped"]] == [[1], [0]]
     assert [said["bare_parts"][0][what] == said["bare"][0][what] for what in ("digest", "val", "test", "losses")] == [True] * 4
     assert said["weighted_parts"][0]["digest"] == said["weighted"][0]["digest"]
     assert said["split"][0]["digest"] != said["whole"][0]["digest"]
