@@ -170,8 +170,8 @@ class Learner:
 
     @contextmanager
     def reading(self, num_rows: int) -> Iterator[None]:
-        """Where all processes together are going to read about so many rows, of each of them its share, have whole tables here meanwhile
-        that have fewer, each of whose rows comes once; as many as `MEMORY_BYTES` hold. All enter it, and leave it, at the same point."""
+        """Meanwhile have whole tables here, of those with no more rows than this process is going to read, and as many as `MEMORY_BYTES`
+        hold: then each row comes once. `num_rows`: that all processes together are going to read, about. All enter it at the same point."""
         room = MEMORY_BYTES
         for t, shared in self._shared.items():
             num_bytes = 4 * math.prod(shared.shape)
