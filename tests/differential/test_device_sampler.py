@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.profiler import profile
 
 from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError
+from penstock.feed.links import leave_out
 from penstock.kernels import _cuda, _triton
 from penstock.kernels._recording import Recording
 from penstock.kernels.relabel import gpu as relabel
@@ -33,11 +34,24 @@ def device(reader):
     return reader
 
 
-def compare(ours, sampler, seed_type, seeds, workspace, *, epoch=0, batch=0):
-    sample = ours.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=workspace)
+def compare(ours, sampler, seed_type, seeds, workspace, *, epoch=0, batch=0, left_out=None):
+    sample = ours.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=workspace, left_out=left_out or {})
     expected = sampler.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=sampler.workspace())
+    assert sample.num_left_out == leave_out(expected, left_out or {})
     assert all(each.device == ours.graph.device for each in sample.nodes.values())
     assert_same_sample(sample.to_host(), expected)
+
+
+def random_edges(random, graph, edge_types, most=400):
+    """Ends of some edges of some types, and of some that are none, to be left out."""
+    chosen = {}
+    for edge_type in edge_types:
+        csc, (source, _, target) = graph.adjacency[edge_type], edge_type
+        some = random.integers(0, max(1, csc.num_edges), int(random.integers(0, most)) if csc.num_edges else 0)
+        edges = np.stack([csc.indices[some].astype(np.int64), np.searchsorted(csc.indptr, some, side="right") - 1])
+        others = random.integers(0, min(graph.num_nodes[source], graph.num_nodes[target]), (2, int(random.integers(0, 9))))
+        chosen[edge_type] = np.concatenate([edges, others], axis=1)
+    return chosen
 
 
 def random_lists(random, graph):
@@ -155,6 +169,25 @@ def test_batches_ask_for_the_same_and_it_is_asked_for_as_one(topology, replace, 
     for batch in range(2):
         compare(one_by_one, sampler, "paper", random.integers(0, 100, 9), workspace, batch=batch)
     assert workspace.run is None
+
+
+@pytest.mark.parametrize("uncounted", [0, 1 << 22])
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_edges_are_left_out(is_typed, uncounted, device, monkeypatch):
+    """Of one, some or all types, of hops that are drawn or not, of as many as there are; by what was recorded too."""
+    monkeypatch.setattr(device_sampling, "UNCOUNTED", uncounted)
+    random = np.random.default_rng()
+    graph = typed_graph(random) if is_typed else homogeneous_graph(random, 60, 500)
+    fanouts = {e: [4, -1 if is_typed and number == 1 else 3, 2 - 2 * (number % 2)] for number, e in enumerate(graph.adjacency)}
+    sampler = NeighborSampler(graph, fanouts, replace=not is_typed, seed=5)
+    ours, seed_type = device_sampler(sampler, device), "paper" if is_typed else NODE
+    workspace, types = ours.workspace(), list(graph.adjacency)
+    for edge_types, most in ((types[:1], 90), (types, 90), (types, 300), (types[1:], 90), ([], 0), (types[:3:2], 90)):
+        for batch in range(4):
+            left_out, seeds = random_edges(random, graph, edge_types, most), random.integers(0, 60, 30)
+            compare(ours, sampler, seed_type, seeds, workspace, batch=batch, left_out=left_out)
+        is_repeated = workspace.run is not None and list(workspace.run.link_room) == edge_types
+        assert is_repeated == (uncounted > 0 and not is_typed)
 
 
 def test_new_nodes_are_written_to_the_table_where_they_may_be_looked_up_again(device):

@@ -2,19 +2,20 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import rng
 from penstock.kernels import _triton
-from penstock.kernels.links import cpu, reference
+from penstock.kernels.links import cpu, gpu, reference
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import device_sampler
 from penstock.sample.negatives import NOTHING, Negatives, adjacency_of, make_adjacency, make_candidates
 from penstock.sample.reference import sample_hops
 from penstock.sample.times import Timestamps, with_times
-from tests.devices import DEVICES
+from tests.devices import DEVICES, on_device
 from tests.graphs import assert_same_bytes, assert_same_sample, poisoned, random_csc, typed_graph
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -107,6 +108,46 @@ def test_edges_left_out(seed, disjoint, induced):
         for one, other in zip(ours[:3], expected[:3], strict=True):
             assert_same_bytes(one, np.ascontiguousarray(other))
             assert one.flags.c_contiguous
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_edges_left_out_of_a_hop_on_a_device(seed, reader):
+    """Into memory that is poisoned, of hops with more room than edges, without edges, and of several programs."""
+    random = np.random.default_rng(seed)
+    csc = random_csc(random, 90, 40, [0, 5, 3000][seed % 3], dtype=random.choice([np.int32, np.int64]))
+    targets = random.permutation(40)
+    row_ptr = np.cumsum([0, *np.diff(csc.indptr)[targets]])
+    neighbors = np.concatenate([csc.indices[:0], *(csc.indices[csc.indptr[v] : csc.indptr[v + 1]] for v in targets)])
+    columns, m, more, b = np.repeat(np.arange(40), np.diff(row_ptr)), neighbors.size, int(random.integers(4)), 40 + seed % 4
+    links = random.integers(0, 40, (2, int(random.choice([0, 1, 60]))))
+    some = random.permutation(m)[:50]
+    links = np.concatenate([links, np.stack([neighbors[some], targets[columns[some]]])], axis=1)
+
+    first, kept_before = int(random.integers(9)), int(random.integers(9))
+    told = np.concatenate([np.stack([random.permutation(m), columns, random.permutation(m)]), poisoned((3, more))], axis=1)
+    given = {
+        "links": gpu.in_order(links, links.shape[1] + int(random.integers(3))),
+        "nodes": np.append(targets, 1 << 40),
+        "row_ptr": np.append(row_ptr, np.full(b - 40, m)) + first,
+        "told": told,
+        "neighbors": np.append(neighbors, poisoned(more, neighbors.dtype)),
+        "span": np.array([first, first + m]),
+        "taken": np.array([kept_before, -7]),
+    }
+    there = {name: on_device(np.ascontiguousarray(array), reader) for name, array in given.items()}
+    kept, offsets = on_device(poisoned((3, m + more)), reader), on_device(poisoned(b + 1), reader)
+    arrived = torch.zeros(1, dtype=torch.int64, device=reader)
+    gpu.leave_out(*there.values(), gpu.make_scratch(m + more, arrived), kept, offsets)
+
+    rows, _, positions = told[:, :m]
+    sources = np.empty(m, np.int64)
+    sources[rows] = neighbors
+    index, pointers, positions, (count,) = reference.leave_out(sources, targets, links, np.stack([rows, columns]), row_ptr, positions, [m])
+    assert there["taken"].tolist() == [kept_before, kept_before + count]
+    assert kept[:, :count].tolist() == [*index.tolist(), positions.tolist()]
+    assert (kept[:, count:] == int(poisoned(1)[0])).all()
+    assert offsets.tolist() == (np.append(pointers, np.full(b - 40, count)) + kept_before).tolist()
+    assert (int(arrived), count < m) == (0, m > 0)
 
 
 @given(SEEDS, st.booleans(), st.booleans(), st.booleans())

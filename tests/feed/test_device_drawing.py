@@ -376,23 +376,25 @@ def test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken(device, 
 
 
 @pytest.mark.parametrize(
-    ("make", "links", "sampling"),
+    ("make", "edge_type", "sampling", "left_out"),
     [
-        (homogeneous_data, torch.arange(80).view(2, -1), "binary"),
-        (typed_data, (("author", "writes", "paper"), torch.arange(80).view(2, -1) % 60), ("triplet", 2)),
+        (homogeneous_data, None, "binary", None),
+        (homogeneous_data, None, None, "reverse"),
+        (typed_data, ("author", "writes", "paper"), ("triplet", 2), None),
+        (typed_data, ("author", "writes", "paper"), "binary", [("author", "writes", "paper"), ("paper", "by", "author")]),
     ],
-    ids=["homogeneous, binary", "typed, triplets"],
+    ids=["homogeneous, binary", "homogeneous, reverses left out", "typed, triplets", "typed, both ways left out"],
 )
-def test_links(device, make, links, sampling):
-    """Whose ends may be of two types; the device draws, unless edges are left out."""
+def test_links(device, make, edge_type, sampling, left_out):
+    """Whose ends may be of two types, and which may be taken out of the samples."""
     data = make()
-    options = dict(OPTIONS, num_neighbors=[2, 2], edge_label_index=links, neg_sampling=sampling, batch_size=20)
-    expected = digests(penstock.LinkNeighborLoader(data, **options))
+    links = data.edge_index[:, :60] if edge_type is None else (edge_type, data[edge_type].edge_index[:, :60])
+    options = dict(OPTIONS, num_neighbors=[2, 2], edge_label_index=links, neg_sampling=sampling, batch_size=20, exclude_links=left_out)
+    batches = list(penstock.LinkNeighborLoader(data, **options))
+    expected = [digest(batch) for batch in batches]
+    store = batches[0] if edge_type is None else batches[0][edge_type]
+    assert (store.get("num_excluded_edges", 0) > 0) == (left_out is not None)
     for changes in (dict(num_workers=2), dict(plan=Plan(device_policy="presample", device_cache="20%", device_topology="pinned"))):
         loader = penstock.LinkNeighborLoader(data, **options, **changes, device=device)
         assert loader._maker.device_sampler is not None
         assert digests(loader) == expected
-    options["exclude_links"] = "self"
-    loader = penstock.LinkNeighborLoader(data, **options, device=device)
-    assert loader.stats().sampling == "by the CPU: edges are left out of samples (exclude_links) on the CPU only"
-    assert digests(loader) == digests(penstock.LinkNeighborLoader(data, **options))

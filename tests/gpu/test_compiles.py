@@ -61,6 +61,7 @@ def compile_only(kernel, num_programs, device, *arguments, **constants):
 _triton.launch = compile_only
 from penstock.kernels._block_sums import Blocks
 from penstock.kernels.cache_fifo import gpu as cache_fifo
+from penstock.kernels.links import gpu as links
 from penstock.kernels.pad_hops import gpu as pad_hops
 from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as relabel
@@ -92,6 +93,10 @@ for first, count in ((0, 70), (3, 1), (5, 16)):
     relabel.relabel(small[first:][:count], some(first, 2), small, *places, is_last=first == 3)
     state = cache_fifo.State(some(first, 2), some(first, 4), some(first, 2), some(first, 1))
     cache_fifo.access(ids[first:][:count], small, [50, 16, 1][first // 2], state, small[first:], small[first + 1 :])
+    told, ends = some(first, 3 * count).view(3, -1)[:, : 1 + count // 3], some(first, 2)
+    pairs = some(first, 2 + 2 * count).view(2, -1), ids[first:], some(first, count + 1), told
+    scratch = links.make_scratch(count, some(first, 1))
+    links.leave_out(*pairs, small[first:][:count], ends, ends, scratch, told, some(first, count + 1))
     hops = [some(first + more, 2 * (3 + more)).view(-1, 2) for more in (0, 1, 1)]
     pad_hops.pad_ids(some(first), hops[0], some(2 * first, count + 1))
     pad_hops.place(hops[0], some(first, count))
@@ -99,8 +104,9 @@ for first, count in ((0, 70), (3, 1), (5, 16)):
     pad_hops.pad_edges(some(first), some(first + 1), *hops, some(first + 2, count), some(first, count))
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
-    "_count": 1, "_add_up": 1, "_draw_tile": 4, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
+    "_add_up": 1, "_draw_tile": 4, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
     "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 2, "_count_regions": 2, "_begin": 1, "_give": 2,
+    "_look": 1, "_copy": 1, "_count": 2,
     "_look_up": 1, "_settle": 1, "_give_slots": 1,
     "_pad_ids": 1, "_write_places": 1, "_pad_row_ptr": 1, "_pad_edges": 1,
 }, compiled

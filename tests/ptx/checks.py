@@ -10,14 +10,15 @@ import triton.language as tl
 from penstock.kernels.cache_fifo import gpu as cache_fifo
 from penstock.kernels.gather_cached.gpu import gather_cached
 from penstock.kernels.gather_rows.gpu import gather_rows
+from penstock.kernels.links import gpu as links
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as sampling
-from penstock.records import NODE
+from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import device_sampler
 from tests.devices import address_rows
 from tests.differential import test_device_fifo as fifo
-from tests.differential.test_device_sampler import compare, random_lists
+from tests.differential.test_device_sampler import compare, random_edges, random_lists
 from tests.graphs import homogeneous_graph
 from tests.ptx import interleaved, watched
 
@@ -99,7 +100,7 @@ def test_words_are_no_wider_than_the_place_of_the_cache_allows():
 @pytest.mark.parametrize("seed", range(8))
 def test_samples_of_warps_that_take_turns_by_chance(seed, monkeypatch):
     """Hubs, whose claims meet in one place of a table; tiles of one warp and of several, single edges; the same table for two batches."""
-    for kernels in (relabel, sampling):
+    for kernels in (links, relabel, sampling):
         monkeypatch.setattr(kernels, "BLOCK", 32)
     random = np.random.default_rng(seed)
     graph = homogeneous_graph(random, 40, 80 if seed < 4 else 600, hub_degree=150 * (seed % 2))
@@ -109,7 +110,8 @@ def test_samples_of_warps_that_take_turns_by_chance(seed, monkeypatch):
         ours = device_sampler(sampler, CPU, "pinned" if seed % 2 else "device", random_lists(random, graph) if seed % 2 else None)
         workspace = ours.workspace()
         for batch in range(2):
-            compare(ours, sampler, NODE, random.integers(0, 40, 9), workspace, batch=batch)
+            left_out = random_edges(random, graph, [EDGE]) if seed % 3 else None
+            compare(ours, sampler, NODE, random.integers(0, 40, 9), workspace, batch=batch, left_out=left_out)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -162,11 +162,9 @@ class BegunLinks(Begun):
     """What a batch of links begins from.
 
     Attributes:
-        links: int64[2, n], ids of their ends; without negatives.
         owners: int64[number of seeds], the link that each tree belongs to.
     """
 
-    links: np.ndarray = field(default_factory=lambda: np.empty((2, 0), np.int64))
     owners: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
@@ -200,11 +198,6 @@ class LinkSeeds:
         return tuple(dict.fromkeys((self.edge_type[0], self.edge_type[2])))
 
     @property
-    def only_on_cpu(self) -> str | None:
-        """Leaving edges out."""
-        return "edges are left out of samples (exclude_links) on the CPU only" if self.left_out else None
-
-    @property
     def is_triplet(self) -> bool:
         """Whether negatives keep the sources of their links."""
         return self.negatives is not None and self.negatives.sources is None
@@ -214,7 +207,8 @@ class LinkSeeds:
 
     def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BegunLinks:
         """The ends of the links at these positions, and of negatives drawn for them."""
-        links = sources, targets = self.ends.at(positions)
+        sources, targets = self.ends.at(positions)
+        left_out = self._like(np.stack([sources, targets]))
         times = None if self.times is None else self.times[positions]
         input_id, owners, notes = positions if self.input_ids is None else self.input_ids[positions], np.arange(positions.size), {}
         of_sources = of_targets = owners
@@ -231,7 +225,14 @@ class LinkSeeds:
         if times is not None:  # always disjoint
             moments = self._by_type(times[of_sources], times[of_targets])
         told: tuple[Any, ...] = self._told(positions, first, second, None if times is None else times[of_sources])
-        return BegunLinks(nodes, moments, (input_id, *told), notes, np.stack(links), owners)
+        return BegunLinks(nodes, moments, (input_id, *told), notes, left_out, owners)
+
+    def _like(self, links: np.ndarray) -> dict[EdgeType, np.ndarray]:
+        """The edges to leave out that are like int64[2, n] links."""
+        found: dict[EdgeType, list[np.ndarray]] = {}
+        for edge_type, is_reversed in self.left_out:
+            found.setdefault(edge_type, []).append(links[::-1] if is_reversed else links)
+        return {edge_type: np.concatenate(each, axis=1) for edge_type, each in found.items()}
 
     def _by_type(self, of_sources: np.ndarray, of_targets: np.ndarray) -> dict[NodeType, np.ndarray]:
         """Values of both ends, by node type."""
@@ -285,16 +286,10 @@ class LinkSeeds:
         return {node_type: np.subtract(1.0, each, out=each) for node_type, each in avoided.items()}
 
     def finish(self, sample: Sample, begun: Begun) -> None:
-        """Number trees by the links that they belong to, and leave out edges like the links."""
+        """By the links that they belong to."""
         assert isinstance(begun, BegunLinks)
         if sample.trees is not None:
             sample.trees = {node_type: begun.owners[trees] for node_type, trees in sample.trees.items()}
-        if self.left_out:
-            links: dict[EdgeType, list[np.ndarray]] = {}
-            for edge_type, is_reversed in self.left_out:
-                edge_type = edge_type if edge_type in sample.edges else next(iter(sample.edges))  # walks make edges of one type
-                links.setdefault(edge_type, []).append(begun.links[::-1] if is_reversed else begun.links)
-            begun.notes[EXCLUDED_EDGES] = sum(_leave_out(sample, e, np.concatenate(each, axis=1)) for e, each in links.items())
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
         """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""
@@ -347,9 +342,12 @@ def _chances(candidates: Candidates) -> np.ndarray | float:
     return found
 
 
-def _leave_out(sample: Sample, edge_type: EdgeType, links: np.ndarray) -> int:
-    """Leave the edges of a type that are like some links, int64[2, n] ids, out of a sample. Returns how many there were."""
-    edges, (source, _, target) = sample.edges[edge_type], edge_type
-    parts = edges.edge_index, edges.row_ptr, edges.positions, edges.num_per_hop
-    sample.edges[edge_type] = SampledEdges(*cpu.leave_out(sample.nodes[source], sample.nodes[target], links, *parts))
-    return edges.positions.size - sample.edges[edge_type].positions.size
+def leave_out(sample: Sample, unwanted: Mapping[EdgeType, np.ndarray]) -> int:
+    """Leave edges out of a sample: edge type -> int64[2, n], ids of their ends. Returns how many there were."""
+    num_before = sum(edges.positions.size for edges in sample.edges.values())
+    for edge_type, links in unwanted.items():
+        edge_type = edge_type if edge_type in sample.edges else next(iter(sample.edges))  # walks make edges of one type
+        edges, (source, _, target) = sample.edges[edge_type], edge_type
+        parts = edges.edge_index, edges.row_ptr, edges.positions, edges.num_per_hop
+        sample.edges[edge_type] = SampledEdges(*cpu.leave_out(sample.nodes[source], sample.nodes[target], links, *parts))
+    return num_before - sum(edges.positions.size for edges in sample.edges.values())

@@ -23,6 +23,7 @@ from penstock.feed.delivery import Delivery
 from penstock.feed.held import hold, release
 from penstock.feed.inputs import Input
 from penstock.feed.layers import note_edges
+from penstock.feed.links import EXCLUDED_EDGES, leave_out
 from penstock.feed.padding import Padding, count_added, padded
 from penstock.feed.stages import StageClock, located
 from penstock.feed.state import describe_graph, fingerprint
@@ -146,13 +147,16 @@ class BatchMaker:
         assert self.device_sampler is not None
         number_edges, begun = self.device_sampler.number_edges, self._begin(clock, positions, epoch, index)
         with self.delivery.drawing():
-            run = self.device_sampler.ask(begun.nodes, epoch=epoch, batch=index, workspace=workspace)
+            run = self.device_sampler.ask(begun.nodes, epoch=epoch, batch=index, workspace=workspace, left_out=begun.left_out)
         clock.rest()
 
         def wait() -> Sampled:
             clock.enter("sample")
             with self.delivery.drawing():
-                subgraph = subgraph_on_device(run.finish(), number_edges)
+                sample = run.finish()
+                if begun.left_out:
+                    begun.notes[EXCLUDED_EDGES] = sample.num_left_out
+                subgraph = subgraph_on_device(sample, number_edges)
                 subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
                 sampled = self._sampled(index, subgraph, begun, clock)
                 if self.padding is not None:  # here, beside the reads of batches before: where it is needed, they would wait for it
@@ -319,6 +323,8 @@ class BatchMaker:
         """What the CPU samples."""
         place = {"epoch": epoch, "batch": index, "workspace": workspace, "times": begun.times}
         sample = self.sampler.sample(begun.nodes, **place, allocate=self.pool.empty)
+        if begun.left_out:
+            begun.notes[EXCLUDED_EDGES] = leave_out(sample, begun.left_out)
         self.seeds.finish(sample, begun)
         subgraph = subgraph_of(sample)
         if self.transform_output is not None or self.subgraph_type == SubgraphType.bidirectional:

@@ -27,6 +27,7 @@ from penstock.kernels._recording import Recording
 from penstock.kernels._triton import written_down
 from penstock.kernels.edges.cpu import are_distinct, count_repetitions
 from penstock.kernels.gather_rows.gpu import gather_rows
+from penstock.kernels.links import gpu as links_kernels
 from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
@@ -36,6 +37,8 @@ from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
 from penstock.sample.neighbor import NeighborSampler, check_ids
 from penstock.store.tiers.grid import programs_over_link
 from penstock.store.tiers.pinned import to_host
+
+_NOTHING: Mapping[EdgeType, np.ndarray] = {}
 
 UNCOUNTED = 1 << 23
 """Up to so many edges, memory is taken for what fanouts allow, in place of waiting to hear how many there are."""
@@ -53,11 +56,12 @@ class DeviceEdges:
 
 @dataclass(slots=True)
 class DeviceSample:
-    """`penstock.records.Sample`, of tensors on a device; never disjoint."""
+    """`penstock.records.Sample`, of tensors on a device; never disjoint. `num_left_out`: edges that were drawn and are not there."""
 
     nodes: dict[NodeType, torch.Tensor]
     edges: dict[EdgeType, DeviceEdges]
     num_nodes_per_hop: dict[NodeType, list[int]]
+    num_left_out: int = 0
 
     def to_host(self) -> Sample:
         """The same in memory of the host, as arrays."""
@@ -118,14 +122,31 @@ class DeviceSampler:
         """Make the scratch memory of one more thread."""
         return DeviceWorkspace(self.host.graph.num_nodes, self.graph.device)
 
-    def sample(self, seeds: Mapping[NodeType, np.ndarray], *, epoch: int, batch: int, workspace: DeviceWorkspace) -> DeviceSample:
-        """Sample the neighbourhood of one batch, on the current stream; arguments as in `NeighborSampler.sample`.
+    def sample(
+        self,
+        seeds: Mapping[NodeType, np.ndarray],
+        *,
+        epoch: int,
+        batch: int,
+        workspace: DeviceWorkspace,
+        left_out: Mapping[EdgeType, np.ndarray] = _NOTHING,
+    ) -> DeviceSample:
+        """Sample the neighbourhood of one batch, on the current stream; arguments as in `NeighborSampler.sample`, and `left_out`: edge type
+        -> int64[2, n], ids of the ends of edges that are taken out of it then.
 
         A workspace is used on one stream at a time: what is asked of another one has to wait for what was asked of the first.
         """
-        return self.ask(seeds, epoch=epoch, batch=batch, workspace=workspace).finish()
+        return self.ask(seeds, epoch=epoch, batch=batch, workspace=workspace, left_out=left_out).finish()
 
-    def ask(self, seeds: Mapping[NodeType, np.ndarray], *, epoch: int, batch: int, workspace: DeviceWorkspace) -> DeviceRun:
+    def ask(
+        self,
+        seeds: Mapping[NodeType, np.ndarray],
+        *,
+        epoch: int,
+        batch: int,
+        workspace: DeviceWorkspace,
+        left_out: Mapping[EdgeType, np.ndarray] = _NOTHING,
+    ) -> DeviceRun:
         """Ask for a batch without waiting for it, where no size has to be known in between: its `finish` does, on the same stream, and
         until then its workspace makes no other. Arguments as in `sample`.
 
@@ -138,13 +159,14 @@ class DeviceSampler:
             check_ids(self.host.graph, seed_type, ids)
         words = [*rng.derive_key(self.host.seed, epoch, rng.SAMPLE).tolist(), batch]
         run = workspace.run
-        if run is not None and run.takes(seeds):
-            run.begin(seeds, words)
+        if run is not None and run.takes(seeds, left_out):
+            run.begin(seeds, words, left_out)
             run.ask_again()
         else:
-            before = {} if run is None else run.room
-            run = DeviceRun(self, {t: max(ids.size, before.get(t, 0)) for t, ids in seeds.items()}, workspace)
-            run.begin(seeds, words)
+            before, links = ({}, {}) if run is None else (run.room, run.link_room)
+            room = {t: max(ids.size, before.get(t, 0)) for t, ids in seeds.items()}
+            run = DeviceRun(self, room, {e: max(each.shape[1], links.get(e, 0)) for e, each in left_out.items()}, workspace)
+            run.begin(seeds, words, left_out)
             run.ask()
             if run.can_be_repeated and self._is_recorded:
                 workspace.run = run
@@ -177,16 +199,29 @@ class _Drawn(NamedTuple):
     neighbors: torch.Tensor
 
 
+class _Result(NamedTuple):
+    """What a step gives to the sample: what was drawn, or what of it is not left out; what is not drawn is None.
+
+    Attributes:
+        span: int64[2]: edges of the type before, and up to here; the latter is not told where nothing is drawn.
+        offsets: int64[b + 1], row pointers; b is at least the size of the frontier.
+        told: of `_Drawn`.
+    """
+
+    span: torch.Tensor
+    offsets: torch.Tensor | None = None
+    told: torch.Tensor | None = None
+
+
 @dataclass(slots=True)
 class _Step:
-    """A hop over an edge type; what is not drawn is None."""
+    """A hop over an edge type; what is not drawn is None. Span, offsets: as in `_Result`, of all that is drawn."""
 
     hop: int
     edge_type: EdgeType
     span: torch.Tensor
-    """int64[2]: edges of the type that were taken before, and up to here; the latter is not told where nothing is drawn."""
+    result: _Result
     offsets: torch.Tensor | None = None
-    """int64[b + 1], row pointers; b is at least the size of the frontier."""
     drawn: _Drawn | None = None
 
 
@@ -195,24 +230,29 @@ class DeviceRun:
 
     Attributes:
         room: see above.
-        numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before, the words of the draws, that no
-            program has arrived (`kernels/_block_sums.py`), where the numbers of each table begin; and what the device tells of it, by the
-            values they start at: marks, ends, damage.
+        numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before, the ends of edges to leave out,
+            the words of the draws, that no program has arrived (`kernels/_block_sums.py`), where the numbers of each table begin; and what
+            the device tells of it, by the values they start at: marks, ends, what is kept, damage.
+        link_room: up to so many edges to leave out of each type; types that are not there have none.
         marks: int64[num_hops + 2] of each node type: nodes[marks[h]:marks[h + 1]] is the frontier of hop h, and marks[h + 2:] grow while
             that hop is drawn. At the end, the last one says how many nodes there are.
         ends: int64[num_hops + 1] of each edge type: edges taken before and after each step that draws.
+        kept: the same of those that are not left out.
         status: int64[2] of each step, see `draw.sample_neighbors`.
         known, frontier: at most so many nodes there are, and does the next hop start from, as far as the processor knows.
         can_be_repeated: the processor had to know nothing of the batch; memory was there.
     """
 
-    def __init__(self, sampler: DeviceSampler, room: dict[NodeType, int], workspace: DeviceWorkspace) -> None:
-        self.host, self.graph, self.workspace, self.room = sampler.host, sampler.graph, workspace, room
+    def __init__(
+        self, sampler: DeviceSampler, room: dict[NodeType, int], link_room: dict[EdgeType, int], workspace: DeviceWorkspace
+    ) -> None:
+        self.host, self.graph, self.workspace, self.room, self.link_room = sampler.host, sampler.graph, workspace, room, link_room
         self._max_programs = sampler.max_programs
         self.num_nodes, num_hops, most = sampler.host.graph.num_nodes, sampler.host.num_hops, sum(room.values())
         types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
         tables, rounds, steps = len(types), num_hops + 1, len(edge_types) * num_hops
-        sizes = [most, most, 3, 1, tables, tables * (rounds + 1), len(edge_types) * rounds, 2 * steps]
+        told = [most, most, 2 * sum(link_room.values()), 3, 1, tables]
+        sizes = [*told, tables * (rounds + 1), len(edge_types) * rounds, len(link_room) * rounds, 2 * steps]
         is_cuda = self.graph.device.type == "cuda"
         self._staged = torch.zeros(sum(sizes), dtype=torch.int64, device="cpu", pin_memory=is_cuda)  # until the batch is waited for
         self._told = self._staged.numpy()
@@ -220,14 +260,16 @@ class DeviceRun:
         self._told_parts[-1][:] = draw.CLEAN
         self._num_bytes, self._unheard, self.can_be_repeated = 0, 0, True
         self.numbers, self._counts = self._empty(self._told.size), region_order.make_counts(self.graph.device)
-        seeds, copies, self._words, self._arrived, bases, marks, ends, status = self.numbers.split(sizes)
+        seeds, copies, links, self._words, self._arrived, bases, marks, ends, kept, status = self.numbers.split(sizes)
         self._seeds, self._copies = (dict(zip(room, each.split(list(room.values())), strict=True)) for each in (seeds, copies))
-        self._sizes, self.status = self.numbers[-sum(sizes[5:]) :], status.view(-1, 2)
+        self._links = dict(zip(link_room, (each.view(2, -1) for each in links.split([2 * r for r in link_room.values()])), strict=True))
+        self._sizes, self.status = self.numbers[sum(told) :], status.view(-1, 2)
         self._heard = torch.empty(self._sizes.numel(), dtype=torch.int64, device="cpu", pin_memory=is_cuda)
         self._is_heard = torch.cuda.Event() if is_cuda else None
         self.bases = dict(zip(types, bases.split(1), strict=True))
         self.marks = dict(zip(types, marks.view(len(types), -1), strict=True))
         self.ends = dict(zip(edge_types, ends.view(len(edge_types), -1), strict=True))
+        self.kept = self.ends | dict(zip(link_room, kept.view(-1, rounds), strict=True))
         self.known = {t: room.get(t, 0) for t in types}
         self.needed, self.frontier = dict(self.known), dict(self.known)
         self.nodes = {t: self._empty(max(workspace.room[t], self.known[t])) for t in types}
@@ -240,21 +282,27 @@ class DeviceRun:
         self._num_bytes += 8 * size
         return torch.empty(size, dtype=torch.int64, device=self.graph.device)
 
-    def takes(self, seeds: Mapping[NodeType, np.ndarray]) -> bool:
+    def takes(self, seeds: Mapping[NodeType, np.ndarray], left_out: Mapping[EdgeType, np.ndarray]) -> bool:
         """Whether a batch can be made by it."""
-        return list(seeds) == list(self.room) and all(ids.size <= self.room[t] for t, ids in seeds.items())
+        if list(seeds) != list(self.room) or list(left_out) != list(self.link_room):
+            return False
+        return all(ids.size <= self.room[t] for t, ids in seeds.items()) and all(
+            each.shape[1] <= self.link_room[e] for e, each in left_out.items()
+        )
 
-    def begin(self, seeds: Mapping[NodeType, np.ndarray], words: list[int]) -> None:
+    def begin(self, seeds: Mapping[NodeType, np.ndarray], words: list[int], left_out: Mapping[EdgeType, np.ndarray]) -> None:
         """Tell the device of a batch."""
         if self._is_under_way and self._is_heard is not None:  # the one before was left: what it told may be on its way still
             torch.cuda.current_stream(self.graph.device.index).synchronize()
         self._is_under_way = True
-        ids, copies, place, _, bases, marks, *_ = self._told_parts
+        ids, copies, links, place, _, bases, marks, *_ = self._told_parts
         marks, types, first = marks.reshape(len(self.num_nodes), -1), list(self.num_nodes), 0
         for seed_type, given in seeds.items():
             part = slice(first, first + given.size)
             ids[part], copies[part], marks[types.index(seed_type), 1:] = given, _repetitions(given), given.size
             first += self.room[seed_type]
+        ordered = [links_kernels.in_order(each, self.link_room[e]).reshape(-1) for e, each in left_out.items()]
+        links[:] = np.concatenate([links[:0], *ordered])
         place[:] = words
         bases[:] = [self.workspace.tables[t].begin(needed) for t, needed in self.needed.items()]
         self.numbers.copy_(self._staged, non_blocking=True)
@@ -289,8 +337,8 @@ class DeviceRun:
         for number, (edge_type, csc) in enumerate(self.graph.adjacency.items()):
             num_rows, fanout, drawn = self.frontier[edge_type[2]], self.host.fanouts[edge_type][hop], self._num_drawn[edge_type]
             if num_rows:
-                step = _Step(hop, edge_type, self.ends[edge_type][drawn : drawn + 2])
-                self.steps.append(step)
+                span, kept = (ends[edge_type][drawn : drawn + 2] for ends in (self.ends, self.kept))
+                self.steps.append(step := _Step(hop, edge_type, span, _Result(kept)))
                 if fanout:
                     self._num_drawn[edge_type] += 1
                     self._take(step, csc, num_rows, fanout, number)
@@ -310,6 +358,7 @@ class DeviceRun:
         far = self._far(frontier, num_rows, self.num_nodes[dst]) if csc.is_far and 0 <= fanout <= draw.TILE_FANOUT else None
         neighbors = torch.empty(most, dtype=csc.indices.dtype, device=self.graph.device)
         step.drawn = drawn = _Drawn(self._empty(3 * most).view(3, most), neighbors)
+        step.result = step.result._replace(offsets=step.offsets, told=drawn.told)
         _, columns, positions = drawn.told
         copies = self._copies.get(dst) if hop == 0 else None
         draw.sample_neighbors(
@@ -317,6 +366,16 @@ class DeviceRun:
             counted, step.offsets, positions, columns, neighbors, status, csc.kept, far,
         )  # fmt: skip
         self._relabel(drawn, step, src)
+        if step.edge_type in self._links:
+            step.result = self._leave_out(step, drawn, step.offsets, frontier[0])
+
+    def _leave_out(self, step: _Step, drawn: _Drawn, offsets: torch.Tensor, targets: torch.Tensor) -> _Result:
+        """Leave edges out of what a step gives."""
+        span, scratch = step.result.span, links_kernels.make_scratch(drawn.neighbors.numel(), self._arrived)
+        self._num_bytes += scratch.ranks.nbytes + scratch.blocks.before.nbytes
+        left = _Result(span, self._empty(offsets.numel()), self._empty(drawn.told.numel()).view(3, -1))
+        links_kernels.leave_out(self._links[step.edge_type], targets, offsets, *drawn, step.span, span, scratch, left.told, left.offsets)
+        return left
 
     def _far(self, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, num_nodes: int) -> draw.Far:
         """How lists are read over the link, those near each other together, also where the device remembers all of their pages: reads of a
@@ -358,21 +417,22 @@ class DeviceRun:
     def _hear(self, hop: int) -> int:
         """Wait, and know all sizes so far. Returns how many edges the last step takes."""
         self.ask_for_sizes()
-        marks, counts = self._look()
+        marks, counts, _ = self._look()
         self.known = {t: each[hop + 2] for t, each in marks.items()}
         self._found = {t: each[hop + 2] - each[hop + 1] for t, each in marks.items()}
         self._unheard, self.can_be_repeated = 0, False
         return counts[-1]
 
-    def _look(self) -> tuple[dict[NodeType, list[int]], list[int]]:
-        """Wait for the sizes that were asked for. Returns the marks of each node type, and the edges of each step; raises the error of the
-        first one that has met damage."""
+    def _look(self) -> tuple[dict[NodeType, list[int]], list[int], list[int]]:
+        """Wait for the sizes that were asked for. Returns the marks of each node type, the edges of each step, and those that are kept of
+        it; raises the error of the first one that has met damage."""
         if self._is_heard is not None:
             self._is_heard.synchronize()
         heard = iter(self._heard.tolist())
         marks = {t: list(islice(heard, each.numel())) for t, each in self.marks.items()}
         ends = {e: list(islice(heard, each.numel())) for e, each in self.ends.items()}
-        drawn, counts = dict.fromkeys(ends, 0), []
+        kept = ends | {e: list(islice(heard, self.kept[e].numel())) for e in self.link_room}
+        drawn, counts, kept_counts = dict.fromkeys(ends, 0), [], []
         for step, bad_list, bad in zip(self.steps, heard, heard, strict=False):
             src, _, dst = step.edge_type
             if bad_list != draw.CLEAN:
@@ -381,20 +441,21 @@ class DeviceRun:
             if bad != draw.CLEAN and step.drawn is not None:
                 place, neighbor = int(step.drawn.told[2, bad]), int(step.drawn.neighbors[bad])
                 raise damaged_neighbor(step.edge_type, self.num_nodes[src], place, neighbor)
-            at = drawn[step.edge_type]
-            counts.append(ends[step.edge_type][at + 1] - ends[step.edge_type][at] if step.offsets is not None else 0)
-            drawn[step.edge_type] = at + (step.offsets is not None)
-        return marks, counts
+            at, is_drawn = drawn[step.edge_type], step.offsets is not None
+            for told, found in ((ends, counts), (kept, kept_counts)):
+                found.append(told[step.edge_type][at + 1] - told[step.edge_type][at] if is_drawn else 0)
+            drawn[step.edge_type] = at + is_drawn
+        return marks, counts, kept_counts
 
     def finish(self) -> DeviceSample:
         """Put the result together, in memory of its own."""
-        marks, counts = self._look()
+        marks, drawn, counts = self._look()
         self._is_under_way = False
         self.workspace.most_batch_bytes = max(self.workspace.most_batch_bytes, self._num_bytes)
         edges = {edge_type: self._join(edge_type, marks[edge_type[2]], counts) for edge_type in self.graph.adjacency}
         nodes = {t: self.nodes[t][: each[-1]].clone() for t, each in marks.items()}
         nodes_per_hop = {t: [end - begin for begin, end in pairwise(each)] for t, each in marks.items()}
-        return DeviceSample(nodes, edges, nodes_per_hop)
+        return DeviceSample(nodes, edges, nodes_per_hop, sum(drawn) - sum(counts))
 
     def _join(self, edge_type: EdgeType, marks: list[int], counts: list[int]) -> DeviceEdges:
         """The steps over an edge type, one after the other."""
@@ -402,11 +463,11 @@ class DeviceRun:
         row_ptr = [self.ends[edge_type][:1]]
         for step, count in zip(self.steps, counts, strict=True):
             if step.edge_type == edge_type:
-                num_rows = marks[step.hop + 1] - marks[step.hop]
-                row_ptr.append(step.span[:1].expand(num_rows) if step.offsets is None else step.offsets[1 : num_rows + 1])
+                num_rows, (span, offsets, told) = marks[step.hop + 1] - marks[step.hop], step.result
+                row_ptr.append(span[:1].expand(num_rows) if offsets is None else offsets[1 : num_rows + 1])
                 per_hop[step.hop] = count
-                if step.drawn is not None:
-                    parts.append(step.drawn.told[:, :count])
+                if told is not None:
+                    parts.append(told[:, :count])
         told = torch.cat(parts, dim=1) if parts else self.numbers.new_empty((3, 0))
         return DeviceEdges(told[:2], torch.cat(row_ptr), told[2], per_hop)
 

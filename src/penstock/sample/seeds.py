@@ -25,12 +25,14 @@ class Begun:
         times: likewise, when each looks at the graph; None where samples are not by time.
         metadata: what PyG calls so, arrays and tensors: `input_id`, int64[number of seeds], and what else the kind of seeds has.
         notes: what the batch says beyond PyG, by name.
+        left_out: edge type -> int64[2, n], ids of the ends of edges that are taken out of the sample.
     """
 
     nodes: dict[NodeType, np.ndarray]
     times: dict[NodeType, np.ndarray] | None
     metadata: tuple[Any, ...]
     notes: dict[str, Any] = field(default_factory=dict)
+    left_out: dict[EdgeType, np.ndarray] = field(default_factory=dict)
 
 
 class SeedSet(Protocol):
@@ -38,14 +40,10 @@ class SeedSet(Protocol):
 
     Attributes:
         node_types: of the nodes that batches begin from.
-        only_on_cpu: why a device cannot draw their samples; None where it can.
     """
 
     @property
     def node_types(self) -> tuple[NodeType, ...]: ...  # noqa: D102
-
-    @property
-    def only_on_cpu(self) -> str | None: ...  # noqa: D102
 
     def __len__(self) -> int: ...
 
@@ -66,7 +64,7 @@ class SeedSet(Protocol):
         ...
 
     def finish(self, sample: Sample, begun: Begun) -> None:
-        """Change what was sampled to what the batch shall have."""
+        """Number the trees of a sample, where it has any, as the batch shall say it."""
         ...
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
@@ -98,11 +96,6 @@ class NodeSeeds:
         """The one."""
         return (self.node_type,)
 
-    @property
-    def only_on_cpu(self) -> str | None:
-        """Nothing."""
-        return None
-
     def __len__(self) -> int:
         return self.ids.size
 
@@ -129,7 +122,7 @@ class NodeSeeds:
         return {self.node_type: found}
 
     def finish(self, sample: Sample, begun: Begun) -> None:
-        """Nothing changes."""
+        """By seed, as they are."""
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
         """`input_id`, `batch_size`, and `seed_time` where there is one."""

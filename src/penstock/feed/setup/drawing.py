@@ -139,4 +139,4 @@ def _reason_for_cpu(plan: Plan, maker: BatchMaker) -> str | None:
         return "neighbour lists are with the processes of a partition"
     if not plan.is_sampled_by_device:
         return "no device reads neighbour lists from a disk, a made-up device or threads over maps"
-    return on_cpu_only(maker.sampler) or maker.seeds.only_on_cpu
+    return on_cpu_only(maker.sampler)

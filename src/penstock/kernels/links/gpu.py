@@ -1,0 +1,133 @@
+"""Edges left out of a hop that a device has drawn. Same result as `reference.leave_out`, byte for byte.
+
+In: the edges of a hop over one edge type, and pairs of nodes in order. Out: the others, in the order that they had. Invariants: places in
+the output follow from a running sum; nothing is allocated, so that it is recorded with the rest of a batch (`kernels/_recording.py`).
+
+A lane is an edge, which looks for its ends among the pairs by bisection: they are those of a batch, and lie in the nearest cache.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from penstock.kernels._block_sums import Blocks, sum_blocks
+from penstock.kernels._triton import cdiv, launch
+
+BLOCK = 1024
+"""Elements per program."""
+
+NOBODY = (1 << 63) - 1
+"""What pairs are filled up with: no node, and behind all of them."""
+
+_SLICES = (
+    "links", "row_ptr", "told", "neighbors", "nodes", "span", "start", "end", "ranks", "before", "arrived", "kept", "offsets",
+)  # fmt: skip
+"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+
+
+class Scratch(NamedTuple):
+    """Memory to look through m edges.
+
+    Attributes:
+        ranks: int32[m], edges that stay up to each one, of its block.
+        blocks: of these.
+    """
+
+    ranks: torch.Tensor
+    blocks: Blocks
+
+
+def make_scratch(m: int, arrived: torch.Tensor) -> Scratch:
+    """Take memory to look through m edges. `arrived`: of `Blocks`."""
+    device = arrived.device
+    before = torch.empty(max(1, cdiv(m, BLOCK)), dtype=torch.int64, device=device)
+    return Scratch(torch.empty(m, dtype=torch.int32, device=device), Blocks(before, arrived))
+
+
+def in_order(links: np.ndarray, room: int) -> np.ndarray:
+    """Return int64[2, room]: int64[2, n] pairs of a source and a target by target, then by source, and `NOBODY`."""
+    found = np.full((2, room), NOBODY)
+    found[:, : links.shape[1]] = links[:, np.lexsort(links)]
+    return found
+
+
+def leave_out(links, nodes, row_ptr, told, neighbors, span, taken, scratch, kept, offsets):
+    """Copy the edges of a hop that are none of some pairs.
+
+    Args:
+        links: int64[2, room], from `in_order`.
+        nodes: int64[>= n], ids of the nodes of the targets' type in the batch.
+        row_ptr: int64[b + 1], of the hop, from any number on.
+        told: int64[3, m], what is copied: anything, columns, which are places in `nodes`, and anything. neighbors: [m], ids of the sources.
+        span: int64[2]; of the m edges only the first span[1] - span[0] are there.
+        taken: int64[2]; taken[0] is the number of edges that stayed before, taken[1] becomes that of those that have stayed then.
+        scratch: from `make_scratch`, for m edges.
+        kept: int64[3, m], the result; what is behind the edges that stay is left.
+        offsets: int64[b + 1], row pointers of the result, from taken[0] on.
+    """
+    m, room, (ranks, blocks), device = neighbors.numel(), links.shape[1], scratch, told.device
+    programs, steps = max(1, cdiv(m, BLOCK)), room.bit_length()
+    arguments = (links, room, steps, nodes, told, m, neighbors, span, taken, taken[1:], ranks, *blocks)
+    launch(_look, programs, device, *arguments, BLOCK=BLOCK)
+    launch(_copy, programs, device, told, m, span, ranks, blocks.before, kept, BLOCK=BLOCK)
+    b = offsets.numel()
+    launch(_count, cdiv(b, BLOCK), device, row_ptr, b, taken, ranks, blocks.before, offsets, BLOCK=BLOCK)
+
+
+@triton.jit(do_not_specialize=("room", "steps", "m"), do_not_specialize_on_alignment=_SLICES)
+def _look(links, room, steps, nodes, told, m, neighbors, span, start, end, ranks, before, arrived, BLOCK: tl.constexpr):
+    """Which edges stay, as running sums."""
+    block = tl.program_id(0)
+    number = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = number < tl.load(span + 1) - tl.load(span)
+    column = tl.load(told + m.to(tl.int64) + number, mask=inside, other=0)
+    target = tl.load(nodes + column, mask=inside, other=0)
+    source = tl.load(neighbors + number, mask=inside, other=0).to(tl.int64)
+    low = tl.zeros_like(number)
+    high = low + room
+    while steps != 0:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
+        steps -= 1
+        middle = (low + high) // 2
+        open_yet = inside & (low < high)
+        other = tl.load(links + room + middle, mask=open_yet, other=0)
+        is_before = (other < target) | ((other == target) & (tl.load(links + middle, mask=open_yet, other=0) < source))
+        low = tl.where(open_yet & is_before, middle + 1, low)
+        high = tl.where(open_yet & (is_before == 0), middle, high)
+    found = inside & (low < room)
+    same_target = tl.load(links + room + low, mask=found, other=0) == target
+    is_link = found & same_target & (tl.load(links + low, mask=found, other=0) == source)
+    stays = (inside & (is_link == 0)).to(tl.int32)
+    tl.store(ranks + number, tl.cumsum(stays, axis=0), mask=inside)
+    sum_blocks(before, arrived, block, tl.sum(stays, axis=0).to(tl.int64), start, end, 1)
+
+
+@triton.jit(do_not_specialize=("m",), do_not_specialize_on_alignment=_SLICES)
+def _copy(told, m, span, ranks, before, kept, BLOCK: tl.constexpr):
+    """Put the edges that stay one behind the other."""
+    block, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    number = block * BLOCK + lane
+    inside = number < tl.load(span + 1) - tl.load(span)
+    rank = tl.load(ranks + number, mask=inside, other=0)
+    stays = inside & (rank > tl.load(ranks + number - 1, mask=inside & (lane > 0), other=0))
+    place = tl.load(before + block) - tl.load(before) + rank - 1
+    row = 0
+    while row < 3:
+        first = m.to(tl.int64) * row
+        tl.store(kept + first + place, tl.load(told + first + number, mask=stays, other=0), mask=stays)
+        row += 1
+
+
+@triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=_SLICES)
+def _count(row_ptr, b, start, ranks, before, offsets, BLOCK: tl.constexpr):
+    """Where the edges that stay begin, of each row."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = row < b
+    last = tl.load(row_ptr + row, mask=inside, other=0) - tl.load(row_ptr) - 1
+    is_behind = inside & (last >= 0)
+    stayed = tl.load(before + last // BLOCK, mask=is_behind, other=0) + tl.load(ranks + last, mask=is_behind, other=0)
+    tl.store(offsets + row, tl.where(is_behind, stayed, tl.load(start)), mask=inside)
