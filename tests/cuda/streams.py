@@ -129,17 +129,19 @@ class Graph:
     """What a stream was asked for while it was captured, to be asked for again. Memory that was made for it meanwhile stays."""
 
     def __init__(self):
-        self.works = []
+        self.works, self.device = [], None
 
     def replay(self):
+        """On the current stream of its device, whatever device is the current one, as torch does."""
         for do, what in self.works:
-            current().ask(do, what)
+            current(self.device).ask(do, what)
 
 
 @contextmanager
 def capture(graph, pool=None, stream=None, capture_error_mode="global"):
     synchronize()
     stream = stream or Stream()
+    graph.device = stream.device
     with stream_of(stream):
         stream.captured = graph.works
         try:
