@@ -31,7 +31,7 @@ def on_device(array, device):
     first = (offset - space.data_ptr()) % 128
     copied = space[first : first + array.nbytes]
     copied.copy_(torch.from_numpy(array.reshape(-1).view(np.uint8)))
-    return copied.view(getattr(torch, str(array.dtype))) if array.dtype != np.uint8 else copied
+    return copied.view(getattr(torch, str(array.dtype))).view(array.shape)
 
 
 def poisoned_on(device, num_bytes):
