@@ -23,6 +23,7 @@ from penstock.sample.device import DeviceSampler
 from penstock.sample.device_graph import device_sampler, place_graph
 from penstock.store.device_memory import settle
 from tests.devices import DEVICES
+from tests.differential.ways import weighted_graph
 from tests.graphs import assert_same_sample, homogeneous_graph, random_csc, typed_graph
 
 FEW = settings(max_examples=max(3, settings.default.max_examples // 5))
@@ -85,6 +86,22 @@ def test_typed_with_the_best_lists_on_the_device(device, seed, seed_type, replac
     workspace = ours.workspace()
     for batch in range(2):
         compare(ours, sampler, seed_type, random.integers(0, graph.num_nodes[seed_type], 8), workspace, batch=batch)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@FEW
+@given(st.integers(0, 2**32 - 1), st.lists(st.sampled_from([-1, 1, 3, 15, 70]), min_size=1, max_size=3), st.booleans())
+def test_by_weight(device, seed, fanouts, replace):
+    random = np.random.default_rng(seed)
+    is_typed = random.random() < 0.5
+    graph = typed_graph(random, hub_degree=200) if is_typed else homogeneous_graph(random, 60, 200, hub_degree=500)
+    graph, seed_type, where = weighted_graph(random, graph), "paper" if is_typed else NODE, str(random.choice(["device", "pinned"]))
+    sampler = NeighborSampler(graph, [min(f, 3) if i else f for i, f in enumerate(fanouts)], replace=replace, seed=seed)
+    kept = random_lists(random, graph) if where == "pinned" and random.random() < 0.5 else None
+    ours = device_sampler(sampler, _triton.tensor_device(device), where, kept)
+    workspace = ours.workspace()
+    for batch in range(3):
+        compare(ours, sampler, seed_type, random.integers(0, 60, 12), workspace, epoch=seed % 5, batch=batch)
 
 
 @pytest.mark.parametrize("uncounted", [0, 50, 1 << 22])
@@ -309,10 +326,9 @@ def test_what_is_done_on_the_cpu_only_is_said(device):
     for options, what in (({"disjoint": True}, "disjoint=True"), ({"induced": True}, "subgraph_type='induced'")):
         with pytest.raises(NotSupportedError, match=f"^{what} is done on the CPU only"):
             DeviceSampler(NeighborSampler(graph, [2], **options), placed)
-    csc = graph.adjacency[EDGE]
-    weighted = CSC(csc.indptr, csc.indices, sums=np.arange(csc.num_edges), guide=np.zeros(csc.num_edges // 8 + 1, np.uint32))
-    with pytest.raises(NotSupportedError, match="by weight is done on the CPU only, and edges node/to/node have weights"):
-        place_graph(Graph(graph.num_nodes, {EDGE: weighted}, True), device)
+    weighted = weighted_graph(np.random.default_rng(), graph)
+    with pytest.raises(NotSupportedError, match=r"^drawing 1025 by weight is done on the CPU only; a device draws up to 1024 of a list"):
+        DeviceSampler(NeighborSampler(weighted, [2, 1025]), placed)
     with pytest.raises(UsageError, match=r"topology on a device must be one of \('device', 'pinned'\), got 'disk'"):
         place_graph(graph, device, "disk")
     with pytest.raises(UsageError, match="none left to keep"):

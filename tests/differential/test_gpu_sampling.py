@@ -1,5 +1,7 @@
 """Sampling kernels for a device against their references, into poisoned output, byte for byte. Marked `gpu` they run on one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -12,9 +14,13 @@ from penstock.kernels._block_sums import Blocks, sum_blocks
 from penstock.kernels.cached_lists import reference as cached_lists
 from penstock.kernels.relabel import gpu as relabel_gpu
 from penstock.kernels.relabel import reference as relabel_reference
+from penstock.kernels.running_sums import reference as running_sums
 from penstock.kernels.sample_neighbors import gpu, reference
+from penstock.kernels.sample_weighted import gpu as weighted_gpu
+from penstock.kernels.sample_weighted import reference as weighted_reference
 from penstock.records import CSC
 from tests.devices import on_device
+from tests.differential.ways import random_weights
 from tests.graphs import assert_same_bytes, random_csc
 
 POISON = -7
@@ -62,10 +68,10 @@ def none_arrived(device):
     return torch.zeros(1, dtype=torch.int64, device=device)
 
 
-def count(indptr, num_edges, nodes, span, base, fanout, replace, room, status):
+def count(indptr, num_edges, nodes, span, base, fanout, replace, room, status, drawable=None):
     """Returns how many edges are taken, and what `sample_neighbors` needs of it. Room: for so many nodes."""
     ends, counted = torch.tensor([base, POISON], device=nodes.device), gpu.make_counted(room, none_arrived(nodes.device))
-    gpu.count_neighbors(indptr, num_edges, nodes, span, ends, fanout, replace, counted, status)
+    gpu.count_neighbors(indptr, num_edges, nodes, span, ends, fanout, replace, counted, status, drawable)
     assert (counted.blocks.arrived.tolist(), int(ends[0])) == ([0], base)
     return int(ends[1]) - base, counted
 
@@ -76,18 +82,23 @@ def far_of(random, num_rows, device):
     return gpu.Far(on_device(np.append(order, np.int32(-1)), device), int(random.integers(1, 4)))
 
 
-def check(random, csc, num_src, nodes, fanout, replace, device, *, with_copies=False, with_kept=False):
+def check(random, csc, num_src, nodes, fanout, replace, device, *, with_copies=False, with_kept=False, sums=None):
     for is_far in (False, True) if 0 < fanout <= gpu.TILE_FANOUT else (False,):
         far = far_of(random, nodes.size, device) if is_far else None
-        check_one(random, csc, num_src, nodes, fanout, replace, device, far, with_copies, with_kept)
+        check_one(random, csc, num_src, nodes, fanout, replace, device, far, with_copies, with_kept, sums)
 
 
-def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, with_copies, with_kept):
+def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, with_copies, with_kept, sums):
     key = rng.derive_key(int(random.integers(1 << 60)), 0, rng.SAMPLE)
     batch, hop, edge_type, base = int(random.integers(1 << 32)), int(random.integers(16)), int(random.integers(4096)), 1000
     copies = random.integers(0, rng.MAX_COPIES, nodes.size) if with_copies else None
     place = dict(key=key, batch=batch, hop=hop, edge_type=edge_type, copies=copies)
-    row_ptr, positions, neighbors = reference.sample_neighbors(csc.indptr, csc.indices, nodes, fanout=fanout, replace=replace, **place)
+    define, sample, drawable = partial(reference.sample_neighbors, csc.indptr, csc.indices), gpu.sample_neighbors, None
+    if sums is not None:
+        define = partial(weighted_reference.sample_neighbors, csc.indptr, csc.indices, sums)
+        drawable = on_device(running_sums.count_drawable(csc.indptr, sums), device)
+        sample = partial(weighted_gpu.sample_neighbors, weighted_gpu.Weights(on_device(sums, device), drawable))
+    row_ptr, positions, neighbors = define(nodes, fanout=fanout, replace=replace, **place)
 
     kept, far = keep_lists(random, csc, device) if with_kept else (None, csc)
     indptr, indices, ids = (on_device(array, device) for array in (far.indptr, far.indices, nodes))
@@ -98,10 +109,10 @@ def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, wit
     ids = torch.cat([poisoned(begin, np.int64, device), ids, poisoned(1, np.int64, device)])
     frontier = ids, torch.tensor([begin, begin + nodes.size], device=device)
     offsets, status = poisoned(nodes.size + more + 1, np.int64, device), torch.full((2,), gpu.CLEAN, device=device)
-    num_taken, counted = count(indptr, csc.num_edges, *frontier, base, fanout, replace, nodes.size + more, status)
+    num_taken, counted = count(indptr, csc.num_edges, *frontier, base, fanout, replace, nodes.size + more, status, drawable)
     assert num_taken == row_ptr[-1]
     taken, columns, found = (poisoned(positions.size + 3, dtype, device) for dtype in (np.int64, np.int64, csc.indices.dtype))
-    gpu.sample_neighbors(
+    sample(
         indptr, indices, num_src, *frontier, fanout, replace, torch.tensor([*key.tolist(), batch], device=device), hop, edge_type,
         None if copies is None else on_device(copies, device), counted, offsets,
         *(each[: positions.size] for each in (taken, columns, found)), status, kept, is_read,
@@ -121,6 +132,20 @@ def test_sample_neighbors(fanout, replace, device):
         csc = random_csc(random, 300, 60, 900, hub_degree=hub_degree, dtype=dtype)
         nodes = np.append(random.integers(0, 60, 25), 0)
         check(random, csc, 300, nodes, fanout, replace, device, with_copies=extra == "copies", with_kept=extra == "kept")
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [-1, 0, 1, 4, 15, 33, 65, 130 if _triton.is_interpreted() else 1024])
+def test_sample_by_weight(fanout, replace, device):
+    """Lists whose weights are all 0, or but for few; as long as a fanout, shorter, and longer."""
+    random = np.random.default_rng()
+    for dtype, hub_degree, extra in ((np.int32, 300, "copies"), (np.int64, 1300, "kept")):
+        csc = random_csc(random, 300, 60, 900, hub_degree=hub_degree, dtype=dtype)
+        nodes = np.append(random.integers(0, 60, 25), 0)
+        for values in (random_weights(random, csc.num_edges), random.random(csc.num_edges)):
+            sums = running_sums.running_sums(csc.indptr, values)
+            with_copies, with_kept = extra == "copies", extra == "kept"
+            check(random, csc, 300, nodes, fanout, replace, device, with_copies=with_copies, with_kept=with_kept, sums=sums)
 
 
 @pytest.mark.parametrize("fanout", [3, 16, 64, 150])
@@ -195,7 +220,7 @@ def test_counters_and_bounds_beyond_what_fits_in_memory(device):
     high[0] = low[0] = bounds[0] = (1 << 32) - 1
     hop, edge_type, out = 15, 4095, poisoned(256, np.int64, device)
     arguments = [on_device(array, device) for array in (nodes, copies, high, low, bounds)]
-    place = gpu._signed(hop << 16 | edge_type << 20)
+    place = gpu.place_of(hop, edge_type)
     _triton.launch(_compute, 1, device, *arguments[:2], place, *arguments[2:], out, WORDS=gpu._words, BELOW=gpu._below_wide, BLOCK=64)
     counters = np.stack([rng.sample_counter(node, edge_type, hop, 0, copy) for node, copy in zip(nodes, copies, strict=True)], axis=1)
     drawn = rng.below_wide(high.astype(np.uint64), low.astype(np.uint64), bounds.astype(np.uint64))

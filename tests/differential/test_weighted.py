@@ -36,6 +36,9 @@ def test_running_sums(seed):
     guide = np.zeros((csc.num_edges >> 3) + 1, np.uint32)
     sums_cpu.guide(csc.indptr, out, guide)
     assert_same_bytes(guide, sums_reference.guide(csc.indptr, out))
+    drawable = poisoned(40, np.int32)
+    sums_cpu.count_drawable(csc.indptr, out, drawable)
+    assert drawable.tolist() == sums_reference.count_drawable(csc.indptr, out).tolist()
     for start, end in zip(csc.indptr[:-1], csc.indptr[1:], strict=True):
         steps = np.diff(out[start:end], prepend=0)
         assert ((steps > 0) == (values[start:end] > 0)).all()

@@ -29,6 +29,13 @@ from tests.feed.test_endings import wait_for_no_threads
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
 
 
+def weighted_data():
+    """A fifth of the edges have no weight."""
+    data = homogeneous_data()
+    data.weight = torch.arange(data.num_edges) % 5
+    return data
+
+
 def make_loader(data, **options):
     seeds = data.get("train_mask") if isinstance(data, Data) else ("paper", torch.arange(100))
     return penstock.NeighborLoader(data, **{**OPTIONS, "input_nodes": seeds, **options})
@@ -46,12 +53,15 @@ def same(data, device, **options):
     [
         (homogeneous_data, dict(num_workers=2)),
         (homogeneous_data, dict(replace=True, plan=Plan(device_topology="pinned"))),
+        (weighted_data, dict(weight_attr="weight", num_neighbors=[4, -1])),
+        (weighted_data, dict(weight_attr="weight", replace=True, plan=Plan(policy="presample", cache="9%", device_topology="pinned"))),
         (typed_data, dict(plan=Plan(policy="fifo", cache="40 rows"), num_workers=3)),
         (typed_data, dict(plan=Plan(policy="degree", cache="10%", device_topology="pinned"))),
         (typed_data, dict(num_neighbors={("author", "writes", "paper"): [-1, 2], ("paper", "by", "author"): [3, 0],
                                          ("venue", "prints", "paper"): [0, 1]})),
     ],
-    ids=["homogeneous", "with replacement, pinned", "typed, dynamic cache", "typed, static cache, pinned", "fanouts by type"],
+    ids=["homogeneous", "with replacement, pinned", "by weight", "by weight, pinned, a cache by visits", "typed, dynamic cache",
+         "typed, static cache, pinned", "fanouts by type"],
 )  # fmt: skip
 def test_same_batches(make, options, device):
     loader = same(make(), device, **options)
@@ -161,22 +171,20 @@ def test_repeated_seeds_calls_and_loaders_beside(device):
         (dict(subgraph_type="induced"), "subgraph_type='induced' is done on the CPU only"),
         (dict(subgraph_type="bidirectional"), "subgraph_type='bidirectional' is done on the CPU only"),
         (dict(transform_sampler_output=lambda output: output), "transform_sampler_output is called with samples of the CPU only"),
-        (dict(weight_attr="weight"), "sampling by weight is done on the CPU only, and edges node/to/node have weights"),
+        (dict(weight_attr="weight", num_neighbors=[4, 1025]), "a device draws up to 1024 of a list, or takes all (-1)"),
         (dict(plan=Plan(map_threads=2)), "no device reads neighbour lists from a disk, a made-up device or threads over maps"),
         (dict(plan=Plan(device_topology="host")), "as the plan says"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_the_cpu_draws(options, why, device):
-    data = homogeneous_data()
-    data.weight = torch.rand(data.num_edges)
-    loader = same(data, device, **options)
+    loader = same(weighted_data(), device, **options)
     assert loader._maker.device_sampler is None
     assert loader.stats().sampling.startswith("by the CPU")
     assert loader.stats().sampling.endswith(why)
     if not options.get("plan"):
         with pytest.raises(NotSupportedError, match=r"device_topology='pinned' samples on the device: .* drop one of them"):
-            make_loader(data, device=device, plan=Plan(device_topology="pinned"), **options)
+            make_loader(weighted_data(), device=device, plan=Plan(device_topology="pinned"), **options)
 
 
 def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch, tmp_path):

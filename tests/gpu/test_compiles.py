@@ -66,6 +66,7 @@ from penstock.kernels.pad_hops import gpu as pad_hops
 from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as draw
+from penstock.kernels.sample_weighted import gpu as draw_weighted
 
 ids, small, status = torch.arange(70), torch.arange(70, dtype=torch.int32), torch.zeros(2, dtype=torch.int64)
 kept = draw.Kept(small, ids, small)
@@ -74,7 +75,8 @@ def some(first, size=None):
 
 for first in range(3):
     counted = draw.Counted(some(first), Blocks(some(first, 1), some(first, 1)))
-    draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, counted, status[first % 2 :])
+    for drawable in (None, small[first:]):
+        draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, counted, status[first % 2 :], drawable)
 for fanout, replace in ((15, False), (15, True), (-1, False)):
     for number, num_src, num_nodes in ((0, 70, 60), (4095, 16, 1), (16, 1, 16)):
         outputs = some(num_nodes % 3, 14 + num_nodes), some(num_nodes % 5, 14 + num_nodes), small[num_nodes % 3 :]
@@ -83,7 +85,9 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
         row_ptr = torch.zeros(70, dtype=torch.int64)[num_nodes % 7 :]
         for how in (None, far):
             counted = draw.Counted(some(number % 5), Blocks(some(number % 5, 1), None))
-            draw.sample_neighbors(ids, small, num_src, *frontier, *place, counted, row_ptr, *outputs, status[num_nodes % 2 :], kept, how)
+            lists = ids, small, num_src, *frontier, *place, counted, row_ptr, *outputs, status[num_nodes % 2 :], kept, how
+            draw.sample_neighbors(*lists)
+            draw_weighted.sample_neighbors(draw_weighted.Weights(ids, small[num_nodes % 5 :]), *lists)
         region_order.order_by_region(ids, num_src, small[number % 3 :], region_order.make_counts(ids.device), some(num_nodes % 5, 2))
         region_order.order_by_region(small[number % 3 :][:num_nodes], num_src, small, region_order.make_counts(ids.device))
 for first, count in ((0, 70), (3, 1), (5, 16)):
@@ -105,8 +109,9 @@ for first, count in ((0, 70), (3, 1), (5, 16)):
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
     "_add_up": 1, "_draw_tile": 4, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
+    "_draw_weighted": 4, "_take_list": 1,
     "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 2, "_count_regions": 2, "_begin": 1, "_give": 2,
-    "_look": 1, "_copy": 1, "_count": 2,
+    "_look": 1, "_copy": 1, "_count": 3,
     "_look_up": 1, "_settle": 1, "_give_slots": 1,
     "_pad_ids": 1, "_write_places": 1, "_pad_row_ptr": 1, "_pad_edges": 1,
 }, compiled

@@ -19,6 +19,7 @@ from penstock.sample.device_graph import device_sampler
 from tests.devices import address_rows
 from tests.differential import test_device_fifo as fifo
 from tests.differential.test_device_sampler import compare, random_edges, random_lists
+from tests.differential.ways import weighted_graph
 from tests.graphs import homogeneous_graph
 from tests.ptx import interleaved, watched
 
@@ -104,6 +105,7 @@ def test_samples_of_warps_that_take_turns_by_chance(seed, monkeypatch):
         monkeypatch.setattr(kernels, "BLOCK", 32)
     random = np.random.default_rng(seed)
     graph = homogeneous_graph(random, 40, 80 if seed < 4 else 600, hub_degree=150 * (seed % 2))
+    graph = weighted_graph(random, graph) if seed % 4 > 1 else graph
     fanouts = [[3, 2], [3, 2], [70, 2], [70, 2], [12, 10], [25, 10], [40, 10], [12, 10]][seed]
     sampler = NeighborSampler(graph, fanouts, replace=seed in (3, 7), seed=seed)
     with interleaved(random):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from penstock.kernels.links import gpu as links_kernels
 from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
+from penstock.kernels.sample_weighted import gpu as draw_weighted
 from penstock.records import EdgeType, Graph, NodeType, Sample, SampledEdges, index_dtype
 from penstock.sample.device_compaction import DevicePositions
 from penstock.sample.device_graph import DeviceCSC, DeviceGraph, on_cpu_only
@@ -93,7 +95,7 @@ class DeviceSampler:
     """A sampler's work, done by a device.
 
     Args:
-        sampler: whose samples are wanted; uniform, and neither disjoint nor induced.
+        sampler: whose samples are wanted; uniform or by weight, and neither disjoint nor induced.
         graph: its graph, where the device reads it.
         is_recorded: what batches of a size ask for is asked for as one from the third on; see `penstock.kernels._recording`.
     Attributes:
@@ -350,7 +352,8 @@ class DeviceRun:
         frontier, status = (self.nodes[dst], self.marks[dst][hop : hop + 2]), self.status[len(self.steps) - 1]
         step.offsets, counted = self._empty(num_rows + 1), draw.make_counted(num_rows, self._arrived)
         self._num_bytes += counted.within.nbytes + counted.blocks.before.nbytes
-        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, counted, status)
+        drawable = None if csc.weights is None else csc.weights.drawable
+        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, counted, status, drawable)
         most = num_rows * fanout
         self._unheard += most
         if not 0 <= fanout <= draw.TILE_FANOUT or self._unheard > UNCOUNTED:
@@ -361,7 +364,8 @@ class DeviceRun:
         step.result = step.result._replace(offsets=step.offsets, told=drawn.told)
         _, columns, positions = drawn.told
         copies = self._copies.get(dst) if hop == 0 else None
-        draw.sample_neighbors(
+        sample = draw.sample_neighbors if csc.weights is None else partial(draw_weighted.sample_neighbors, csc.weights)
+        sample(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
             counted, step.offsets, positions, columns, neighbors, status, csc.kept, far,
         )  # fmt: skip

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from penstock.errors import NotSupportedError, UsageError, argument
-from penstock.records import CSC, EdgeType, Graph
+from penstock.errors import UsageError, argument
+from penstock.kernels.running_sums.cpu import count_drawable
+from penstock.records import CSC, EdgeType, Graph, index_dtype
 from penstock.sample.lists import PrefixLists
 from penstock.store.tiers import HostTier
 from penstock.store.tiers.pin import pin
@@ -22,8 +23,12 @@ from penstock.store.tiers.pinned import copy_to_device
 
 if TYPE_CHECKING:
     from penstock.kernels.sample_neighbors.gpu import Kept
+    from penstock.kernels.sample_weighted.gpu import Weights
     from penstock.sample.device import DeviceSampler
     from penstock.sample.neighbor import NeighborSampler
+
+MAX_FANOUT_BY_WEIGHT = 1024
+"""More are drawn of a list by the CPU only."""
 
 PLACES = ("device", "pinned")
 """Where neighbour lists can be."""
@@ -38,6 +43,7 @@ class DeviceCSC:
         kept: lists that are on the device while `indices` is not; None: there are none.
         edge_ids: int32 or int64[num_edges], the user's numbers of the edges, where `indices` is; None: their positions.
         is_far: `indices` is in memory of the host.
+        weights: what lists are drawn by, the sums where `indices` is; None: all edges are the same.
     """
 
     indptr: torch.Tensor
@@ -45,6 +51,7 @@ class DeviceCSC:
     kept: Kept | None = None
     edge_ids: torch.Tensor | None = None
     is_far: bool = False
+    weights: Weights | None = None
 
     @property
     def num_edges(self) -> int:
@@ -84,12 +91,10 @@ def place_graph(
         raise UsageError(f"{argument('topology')} on a device must be one of {PLACES}, got {topology!r}")
     if kept and topology == "device":
         raise UsageError(f"{argument('topology', 'device')} has all lists on the device: there are none left to keep; take 'pinned'")
-    if (reason := _weights_on_cpu(graph)) is not None:
-        raise NotSupportedError(reason)
     adjacency = {e: _place(e, csc, device, topology, None if kept is None else kept.get(e)) for e, csc in graph.adjacency.items()}
     kept_bytes = sum(tensor.nbytes for csc in adjacency.values() for tensor in csc.kept or ())
-    offsets, lists = topology_bytes(graph)
-    near, far = (offsets + lists, 0) if topology == "device" else (offsets, lists)
+    size = topology_bytes(graph)
+    near, far = (size.all, 0) if topology == "device" else (size.offsets, size.lists + size.sums)
     return DeviceGraph(device, adjacency, near + kept_bytes, far)
 
 
@@ -110,18 +115,38 @@ def on_cpu_only(sampler: NeighborSampler) -> str | None:
     for what, is_asked in by_cpu.items():
         if is_asked:
             return f"{what} is done on the CPU only"
-    return _weights_on_cpu(sampler.graph)
+    most = max((max(sampler.fanouts[e], default=0) for e, csc in sampler.graph.adjacency.items() if csc.sums is not None), default=0)
+    if most > MAX_FANOUT_BY_WEIGHT:
+        return f"drawing {most} by weight is done on the CPU only; a device draws up to {MAX_FANOUT_BY_WEIGHT} of a list, or takes all (-1)"
+    return None
 
 
-def _weights_on_cpu(graph: Graph) -> str | None:
-    weighted = next((edge_type for edge_type, csc in graph.adjacency.items() if csc.sums is not None), None)
-    return None if weighted is None else f"sampling by weight is done on the CPU only, and edges {'/'.join(weighted)} have weights"
+class TopologyBytes(NamedTuple):
+    """What a topology takes where a device reads it.
+
+    Attributes:
+        offsets: of offsets, and of how many edges there are to draw: always on the device.
+        lists: of neighbours, with the user's numbers of the edges.
+        sums: of running sums of weights, where the lists are. In memory of the host they are there in any case.
+    """
+
+    offsets: int
+    lists: int
+    sums: int
+
+    @property
+    def all(self) -> int:
+        """Together."""
+        return sum(self)
 
 
-def topology_bytes(graph: Graph) -> tuple[int, int]:
-    """Return the bytes of (offsets, neighbours with the user's numbers of the edges)."""
-    offsets = sum(csc.indptr.nbytes for csc in graph.adjacency.values())
-    return offsets, sum(csc.indices.nbytes + (0 if csc.edge_ids is None else csc.edge_ids.nbytes) for csc in graph.adjacency.values())
+def topology_bytes(graph: Graph) -> TopologyBytes:
+    """Return what a graph takes."""
+    all_csc = graph.adjacency.values()
+    offsets = sum(csc.indptr.nbytes for csc in all_csc)
+    offsets += sum(csc.num_dst * np.dtype(index_dtype(csc.num_edges)).itemsize for csc in all_csc if csc.sums is not None)
+    lists = sum(csc.indices.nbytes + (0 if csc.edge_ids is None else csc.edge_ids.nbytes) for csc in all_csc)
+    return TopologyBytes(offsets, lists, sum(csc.sums.nbytes for csc in all_csc if csc.sums is not None))
 
 
 def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, chosen: np.ndarray | None) -> DeviceCSC:
@@ -135,12 +160,20 @@ def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, c
         from penstock.kernels.sample_neighbors.gpu import Kept
 
         kept = Kept(*(copy_to_device(array, device) for array in PrefixLists(csc, chosen, HostTier([csc.indices])).arrays))
+    weights = None
+    if csc.sums is not None:
+        from penstock.kernels.sample_weighted.gpu import Weights
+
+        drawable = np.empty(csc.num_dst, index_dtype(csc.num_edges))
+        count_drawable(csc.indptr, csc.sums, drawable)
+        weights = Weights(far(csc.sums), copy_to_device(drawable, device))
     return DeviceCSC(
         copy_to_device(csc.indptr, device),
         far(csc.indices),
         kept,
         None if csc.edge_ids is None else far(csc.edge_ids),
         topology != "device",
+        weights,
     )
 
 

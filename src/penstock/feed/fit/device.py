@@ -65,7 +65,7 @@ def device_use(plan: Plan, caches: Caches, *, topology: str, is_mapped: bool) ->
     """
     assert caches.graph is not None
     pinned = caches.tiers_of(PinnedTier)
-    lists = topology_bytes(caches.graph)[1] if topology == "pinned" and is_mapped and plan.topology == "given" else 0
+    lists = topology_bytes(caches.graph).lists if topology == "pinned" and is_mapped and plan.topology == "given" else 0
     copied = sum(tier.resident_bytes for tier in pinned)
     return DeviceUse(
         is_drawing=topology != "host",
@@ -79,7 +79,7 @@ def device_use(plan: Plan, caches: Caches, *, topology: str, is_mapped: bool) ->
 
 def _largest_bytes(graph: Graph) -> int:
     """Of the arrays of a topology, which are copied to a device one after the other."""
-    arrays = [array for csc in graph.adjacency.values() for array in (csc.indptr, csc.indices, csc.edge_ids)]
+    arrays = [array for csc in graph.adjacency.values() for array in (csc.indptr, csc.indices, csc.edge_ids, csc.sums)]
     return max((array.nbytes for array in arrays if array is not None), default=0)
 
 

@@ -88,7 +88,7 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
     if reason is not None:
         return Drawing("host", f"by the CPU: {reason}")
     place = wanted or _first_with_room(plan, maker, device)
-    size = format_bytes(sum(topology_bytes(maker.sampler.graph)))
+    size = format_bytes(topology_bytes(maker.sampler.graph).all)
     if place == "device":
         _check_device(plan, maker, device)
         return Drawing(place, f"by {device}, a topology of {size} in its memory")
@@ -100,15 +100,15 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
 
 def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str:
     """Where lists find room; kept ones are kept above pinned ones."""
-    offsets, lists = topology_bytes(maker.sampler.graph)
+    size = topology_bytes(maker.sampler.graph)
     left = _device_room(device)
-    if offsets + lists <= left and plan.neighbor_policy is None:
+    if size.all <= left and plan.neighbor_policy is None:
         return "device"
     room = free_bytes()
     if plan.host_memory is not None:  # half of what a budget leaves
         room = min(room, SHARE * (parse_bytes(plan.host_memory) - resident_bytes_outside(".npy")))
     is_mapped = maker.source.is_mapped  # what is in memory needs no more of it
-    return "pinned" if offsets <= left and (not is_mapped or lists <= room) else "host"
+    return "pinned" if size.offsets <= left and (not is_mapped or size.lists <= room) else "host"
 
 
 def _device_room(device: torch.device) -> float:
@@ -118,7 +118,7 @@ def _device_room(device: torch.device) -> float:
 
 def _check_device(plan: Plan, maker: BatchMaker, device: torch.device) -> None:
     """Raise unless the device takes all lists."""
-    named, needed = argument("device_topology", "device"), sum(topology_bytes(maker.sampler.graph))
+    named, needed = argument("device_topology", "device"), topology_bytes(maker.sampler.graph).all
     free = look_at_device_memory(device).free
     if plan.neighbor_policy is not None:
         raise UsageError(f"{named} has all lists there: take pinned, or leave {argument('neighbor_policy')} out")

@@ -54,6 +54,18 @@ def running_sums(indptr, first, last, base, weights, sums):
 
 
 @kernel
+def count_drawable(indptr, sums, drawable):
+    """Count the edges of each list that have a weight, to `drawable`: int[num_dst]."""
+    for node in range(indptr.size - 1):
+        count, before = 0, np.int64(0)
+        for at in range(load(indptr, node), load(indptr, node + 1)):
+            here = load(sums, at)
+            count += here > before
+            before = here
+        store(drawable, node, count)
+
+
+@kernel
 def guide(indptr, sums, guide):
     """Note where the bands of the long lists begin in `guide`, which is 0."""
     for node in range(indptr.size - 1):

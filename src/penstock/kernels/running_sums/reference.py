@@ -53,6 +53,11 @@ def running_sums(indptr, weights):
     return sums
 
 
+def count_drawable(indptr, sums):
+    """Return int64[num_dst]: how many edges of each list have a weight."""
+    return np.array([np.count_nonzero(np.diff(sums[start:end], prepend=0)) for start, end in pairwise(indptr)], dtype=np.int64)
+
+
 def band(number, total, num_bands):
     """Band of a number in [0, total]: never falling, which is all that counts."""
     return min(int(float(number) * (float(num_bands) / float(total))), num_bands - 1)

@@ -34,9 +34,9 @@ CLEAN = (1 << 63) - 1
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
-_SLICES = (
+SLICES = (
     "nodes", "span", "taken", "words", "copies", "order", "within", "before", "arrived", "row_ptr", "positions", "columns", "neighbors",
-    "status",
+    "status", "drawable",
 )  # fmt: skip
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
@@ -83,7 +83,7 @@ class Kept(NamedTuple):
     cached: torch.Tensor
 
 
-def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, counted, status):
+def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, counted, status, drawable=None):
     """Count how many edges each node of a frontier will take.
 
     Args:
@@ -91,10 +91,11 @@ def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, coun
         taken: int64[2]; taken[0] is the number of edges taken before, taken[1] becomes that of those taken then.
         counted: from `make_counted`.
         status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it takes none.
+        drawable: int[num_dst], how many edges of each list there are to draw, where those are not all.
     """
     b, (within, blocks) = counted.within.numel(), counted
-    arguments = (indptr, num_edges, nodes, span, taken, b, fanout, within, *blocks, status)
-    launch(_count, cdiv(b, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), BLOCK=BLOCK)
+    arguments = (indptr, num_edges, nodes, span, taken, b, fanout, drawable, within, *blocks, status)
+    launch(_count, cdiv(b, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), ALL=drawable is None, BLOCK=BLOCK)
 
 
 def make_counted(b: int, arrived: torch.Tensor) -> Counted:
@@ -122,7 +123,7 @@ def sample_neighbors(
         kept: lists that are read from somewhere nearer.
         far: how lists are read that are in memory of the host, up to `TILE_FANOUT`; None: by the programs that draw.
     """
-    place, outputs = _signed(hop << 16 | edge_type << 20), (row_ptr, positions, columns, neighbors, status)
+    place, outputs = place_of(hop, edge_type), (row_ptr, positions, columns, neighbors, status)
     arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, counted, kept
     if 0 <= fanout <= TILE_FANOUT:
         _draw_tiles(*arguments, far, *outputs)
@@ -136,25 +137,29 @@ def _draw_tiles(
     b, device, lanes = row_ptr.numel() - 1, nodes.device, max(4, triton.next_power_of_2(fanout))
     rows, num_warps = (BLOCK // lanes, 4) if replace else _TILES[lanes]
     assert BLOCK % rows == 0, "a tile lies in one block"
-    near = _kept_arguments(kept)
-    arguments = (indptr, indices, indices.numel(), num_src, nodes, span, fanout, words, place, copies, *near)
+    arguments = (indptr, indices, indices.numel(), num_src, nodes, span, fanout, words, place, copies, *kept_arguments(kept))
     launch(
         _draw_tile, cdiv(b, rows), device, *arguments, b, counted.within, counted.blocks.before, row_ptr, positions, columns, *found,
         REPLACE=replace, HAS_COPIES=copies is not None, HAS_KEPT=kept is not None, READS=far is None, ROWS=rows, LANES=lanes, BLOCK=BLOCK,
         num_warps=num_warps,
     )  # fmt: skip
     if far is not None:
-        rows, arguments = BLOCK // lanes, (indptr, indices, num_src, nodes, span, far.order, *near, row_ptr, positions)
-        launch(
-            _read_tile, min(far.max_programs, cdiv(b, rows)), device, *arguments, *found, HAS_KEPT=kept is not None, ROWS=rows, LANES=lanes
-        )
+        read_far(indptr, indices, num_src, nodes, span, lanes, kept, far, row_ptr, positions, *found)
+
+
+def read_far(indptr, indices, num_src, nodes, span, lanes, kept, far, row_ptr, positions, neighbors, status):
+    """Read what was drawn over the link, at most `lanes` of each list; arguments as of `sample_neighbors`."""
+    rows, b = BLOCK // lanes, row_ptr.numel() - 1
+    arguments = (indptr, indices, num_src, nodes, span, far.order, *kept_arguments(kept), row_ptr, positions, neighbors, status)
+    programs = min(far.max_programs, cdiv(b, rows))
+    launch(_read_tile, programs, nodes.device, *arguments, HAS_KEPT=kept is not None, ROWS=rows, LANES=lanes)
 
 
 def _draw_edges(
     indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, counted, kept, row_ptr, positions, columns, *found
 ):
     b, m, device = row_ptr.numel() - 1, positions.numel(), nodes.device
-    launch(_add_up, cdiv(b, BLOCK), device, b, counted.within, counted.blocks.before, row_ptr, BLOCK=BLOCK)
+    add_up(counted, row_ptr)
     if m == 0:
         return
     programs, steps = cdiv(m, BLOCK), b.bit_length()
@@ -162,8 +167,20 @@ def _draw_edges(
     launch(_draw_edge, programs, device, *arguments, REPLACE=replace, HAS_COPIES=copies is not None, BLOCK=BLOCK)
     if fanout >= 0 and not replace:
         _settle_long(indptr, nodes, span, fanout, row_ptr, positions)
-    arguments = (indptr, indices, num_src, nodes, m, *_kept_arguments(kept), positions, columns, *found)
-    launch(_read_edge, programs, device, *arguments, HAS_KEPT=kept is not None, BLOCK=BLOCK)
+    read_edges(indptr, indices, num_src, nodes, kept, positions, columns, *found)
+
+
+def add_up(counted, row_ptr):
+    """Say where the edges of each node of a frontier begin: int64[b + 1], the running sum."""
+    b = row_ptr.numel() - 1
+    launch(_add_up, cdiv(b, BLOCK), row_ptr.device, b, counted.within, counted.blocks.before, row_ptr, BLOCK=BLOCK)
+
+
+def read_edges(indptr, indices, num_src, nodes, kept, positions, columns, neighbors, status):
+    """Read all m edges that were drawn; arguments as of `sample_neighbors`."""
+    m = positions.numel()
+    arguments = (indptr, indices, num_src, nodes, m, *kept_arguments(kept), positions, columns, neighbors, status)
+    launch(_read_edge, cdiv(m, BLOCK), nodes.device, *arguments, HAS_KEPT=kept is not None, BLOCK=BLOCK)
 
 
 def _settle_long(indptr, nodes, span, fanout, row_ptr, positions):
@@ -193,22 +210,30 @@ def _settle_long(indptr, nodes, span, fanout, row_ptr, positions):
     torch.where(hit, start + degree - fanout + draw, positions, out=positions)
 
 
-def _kept_arguments(kept: Kept | None) -> tuple[Any, ...]:
+def kept_arguments(kept: Kept | None) -> tuple[Any, ...]:
+    """What kernels take of lists that are kept."""
     return (None, None, 0, None) if kept is None else (kept.ranks, kept.prefix_ptr, kept.prefix_ptr.numel() - 1, kept.cached)
 
 
-def _signed(word: int) -> int:
-    """A word of 32 bits as an int32: a kernel is compiled once for each type, and larger numbers would be another one."""
+def place_of(hop: int, edge_type: int) -> int:
+    """Their part of word 1 of the counter, as an int32: a kernel is compiled once for each type, and larger numbers would be another
+    one."""
+    word = hop << 16 | edge_type << 20
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
-@triton.jit(do_not_specialize=("num_edges", "b", "fanout"), do_not_specialize_on_alignment=_SLICES)
-def _count(indptr, num_edges, nodes, span, taken, b, fanout, within, before, arrived, status, REPLACE: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=("num_edges", "b", "fanout"), do_not_specialize_on_alignment=SLICES)
+def _count(
+    indptr, num_edges, nodes, span, taken, b, fanout, drawable, within, before, arrived, status, REPLACE: tl.constexpr, ALL: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     """Running sums within blocks, and of blocks."""
     block = tl.program_id(0)
     row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node, inside = _load_nodes(nodes, span, row)
     _, degree, damaged = _find_list(indptr, num_edges, node, inside)
+    if not ALL:
+        degree = tl.load(drawable + node, mask=inside & (degree > 0), other=0).to(tl.int64)
     count = tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
     tl.store(within + row, tl.cumsum(count, axis=0), mask=row < b)
     first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
@@ -216,7 +241,7 @@ def _count(indptr, num_edges, nodes, span, taken, b, fanout, within, before, arr
     sum_blocks(before, arrived, block, tl.sum(count, axis=0), taken, taken + 1, 1)
 
 
-@triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=_SLICES)
+@triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=SLICES)
 def _add_up(b, within, before, row_ptr, BLOCK: tl.constexpr):
     """The running sum: to the sums of a block, what comes before it."""
     block = tl.program_id(0)
@@ -311,7 +336,7 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
 
 @triton.jit(
     do_not_specialize=("num_edges", "num_src", "fanout", "place", "num_kept", "b"),
-    do_not_specialize_on_alignment=_SLICES,
+    do_not_specialize_on_alignment=SLICES,
 )
 def _draw_tile(
     indptr, indices, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached,
@@ -379,7 +404,7 @@ def _read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_
         return tl.load(indices + position, mask=taken, other=0)
 
 
-@triton.jit(do_not_specialize=("num_src", "num_kept"), do_not_specialize_on_alignment=_SLICES)
+@triton.jit(do_not_specialize=("num_src", "num_kept"), do_not_specialize_on_alignment=SLICES)
 def _read_tile(
     indptr, indices, num_src, nodes, span, order, ranks, prefix_ptr, num_kept, cached, row_ptr, positions, neighbors, status,
     HAS_KEPT: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
@@ -417,7 +442,7 @@ def _find_row(row_ptr, base, b, steps, number, inside):
     return low
 
 
-@triton.jit(do_not_specialize=("b", "m", "steps", "fanout", "place"), do_not_specialize_on_alignment=_SLICES)
+@triton.jit(do_not_specialize=("b", "m", "steps", "fanout", "place"), do_not_specialize_on_alignment=SLICES)
 def _draw_edge(
     indptr, nodes, span, b, m, steps, fanout, words, place, copies, row_ptr, positions, columns, REPLACE: tl.constexpr,
     HAS_COPIES: tl.constexpr, BLOCK: tl.constexpr,
@@ -453,7 +478,7 @@ def _draw_edge(
     tl.store(columns + number, column, mask=inside)
 
 
-@triton.jit(do_not_specialize=("num_src", "m", "num_kept"), do_not_specialize_on_alignment=_SLICES)
+@triton.jit(do_not_specialize=("num_src", "m", "num_kept"), do_not_specialize_on_alignment=SLICES)
 def _read_edge(
     indptr, indices, num_src, nodes, m, ranks, prefix_ptr, num_kept, cached, positions, columns, neighbors, status, HAS_KEPT: tl.constexpr,
     BLOCK: tl.constexpr,
