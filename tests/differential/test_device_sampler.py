@@ -363,3 +363,7 @@ def test_memory_is_counted_where_it_is(device):
         placed = place_graph(graph, device, *arguments)
         assert (placed.device_bytes, placed.pinned_bytes) == (near, far)
     assert DeviceSampler(NeighborSampler(graph, [2]), placed).workspace().num_bytes == 4 * 50
+    graph = weighted_graph(np.random.default_rng(), graph)  # sums, and how many edges of each list have a weight
+    for where, near, far in (("device", offsets + 4 * 50 + 12_000, 0), ("pinned", offsets + 4 * 50, 12_000)):
+        placed = place_graph(graph, device, where)
+        assert (placed.device_bytes, placed.pinned_bytes) == (near, far)

@@ -148,6 +148,34 @@ def test_sample_by_weight(fanout, replace, device):
             check(random, csc, 300, nodes, fanout, replace, device, with_copies=with_copies, with_kept=with_kept, sums=sums)
 
 
+def test_whole_lists_by_weight_are_in_order(device):
+    """Those that are as long as the fanout too."""
+    random = np.random.default_rng()
+    for degree in (3, 4, 5):
+        csc = even_csc(random, degree, 40)
+        sums = running_sums.running_sums(csc.indptr, random.random(csc.num_edges))
+        check(random, csc, 9000, np.arange(40), 4, False, device, sums=sums)
+
+
+@triton.jit
+def _draw_below(words, bounds, out, BELOW: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    w0, w1, w2 = tl.load(words + at), tl.load(words + BLOCK + at), tl.load(words + 2 * BLOCK + at)
+    tl.store(out + at, BELOW(w0.to(tl.uint32), w1.to(tl.uint32), w2.to(tl.uint32), tl.load(bounds + at)))
+
+
+def test_numbers_below_a_sum(device):
+    """To the last of 96 bits."""
+    random = np.random.default_rng()
+    words, bounds, out = random.integers(0, 1 << 32, (3, 64)), random.integers(1, (1 << 62) + 1, 64), poisoned(64, np.int64, device)
+    words[:, :4], bounds[:8:3] = (1 << 32) - 1, 1 << 62
+    words[1:, 4:9] = random.integers(0, 2, (2, 5)) * ((1 << 32) - 1)
+    arguments = on_device(words, device), on_device(bounds, device), out
+    _triton.launch(_draw_below, 1, device, *arguments, BELOW=weighted_gpu._below_sum, BLOCK=64)
+    expected = [((int(a) << 64 | int(b) << 32 | int(c)) * int(bound)) >> 96 for a, b, c, bound in zip(*words, bounds, strict=True)]
+    assert out.tolist() == expected
+
+
 @pytest.mark.parametrize("fanout", [3, 16, 64, 150])
 def test_lists_hardly_longer_than_the_fanout(fanout, device):
     """Most draws give way to the last slot of their range, in chains."""
