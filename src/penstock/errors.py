@@ -16,6 +16,7 @@
     ├── TierError (OSError)                rows could not be read from where they live
     ├── StateError (ValueError)            a saved state that does not belong to this configuration
     ├── DivergedError (ArithmeticError)    the loss is no longer a number
+    ├── MismatchError (AssertionError)     a batch is not what its graph and its place give
     └── PipelineError (RuntimeError)       a stage failed or stopped answering; carries stage and batch
 
 The command line prints `str(error)` as one line and exits with 2 for UsageError, InputError, StoreError, StateError and
@@ -128,6 +129,10 @@ class StateError(PenstockError, ValueError):
 
 class DivergedError(PenstockError, ArithmeticError):
     """The loss of a training run became NaN or infinite."""
+
+
+class MismatchError(PenstockError, AssertionError):
+    """A batch is not what its graph and its place in the run give."""
 
 
 class PipelineError(PenstockError, RuntimeError):

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -111,6 +111,7 @@ class Pass:
 
     batches: Iterator
     expected: list[Made]
+    loader: Any = None
 
 
 class Trial:
@@ -166,7 +167,7 @@ class Trial:
         self.epoch, self.delivered = epoch, self.delivered if self.is_fresh else 0
         self.is_fresh = self.is_over = False
         expected = self.epochs[epoch][self.rank : self.num_batches(epoch) : self.num_ranks][self.delivered :]
-        self.latest = Pass(self.case.begin(self.loader, epoch), expected)
+        self.latest = Pass(self.case.begin(self.loader, epoch), expected, self.loader)
         self.passes.append(self.latest)
         return self.latest
 
@@ -181,6 +182,8 @@ class Trial:
         made = one.expected.pop(0)
         assert self.digest(batch) == made.digest, f"another batch than the plain loader's of the seeds {made.positions}"
         self.kept.append((batch, made))
+        if one is self.latest and self.case.given is None:
+            one.loader.verify(batch)
         self.delivered += one is self.latest
         return True
 

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from penstock.cache.choose import POLICIES
-from penstock.errors import UsageError
+from penstock.errors import MismatchError, UsageError
+from penstock.feed.maker import BatchMaker
 from penstock.plan import RECIPES
 from penstock.report.live import introduction, summary_of
 from penstock.report.page import write_report
@@ -50,6 +51,24 @@ def test_weights_do_not_depend_on_policy_capacity_or_tier(kind, stores, tmp_path
     ]
     for number, plan in enumerate(plans):
         assert run(tmp_path / str(number), stores[kind], **plan).weights_digest == expected, plan
+
+
+def test_batches_are_verified_while_training(stores, tmp_path, monkeypatch):
+    result = run(tmp_path / "right", stores["plain"], policy="lru", cache="10%", verify=2)
+    num_batches = result.history[0].num_batches
+    assert [record.num_verified for record in result.history] == [-(-num_batches // 2)] * len(result.history)
+    assert result.weights_digest == run(tmp_path / "without", stores["plain"]).weights_digest
+    finish = BatchMaker.finish
+
+    def finish_wrongly(maker, assembler, sampled, *others):
+        batch, stats = finish(maker, assembler, sampled, *others)
+        batch.x[0] += sampled.index == 2 and not assembler._caches.is_aside
+        return batch, stats
+
+    monkeypatch.setattr(BatchMaker, "finish", finish_wrongly)
+    run(tmp_path / "not looked at", stores["plain"], policy="lru", cache="10%", verify=3)
+    with pytest.raises(MismatchError, match=r"^batch 2 of epoch 0: x differs in 1 of "):
+        run(tmp_path / "wrong", stores["plain"], policy="lru", cache="10%", verify=2)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

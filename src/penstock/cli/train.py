@@ -164,6 +164,12 @@ def _machine(
     non_stop: Annotated[
         bool, typer.Option("--non-stop", help="Batches of the next epoch are made while this one ends, for short epochs.")
     ] = False,
+    verify: Annotated[
+        int,
+        typer.Option(
+            help="Of every so many batches make one again, without caches, disks and devices, and compare it bit for bit; 0: none."
+        ),
+    ] = 0,
     torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0: one for each core that may be used.")] = 0,
     map_threads: Annotated[
         int | None,

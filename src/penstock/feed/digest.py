@@ -33,6 +33,13 @@ def digest(batch: Data | HeteroData) -> str:
     return state.hexdigest()
 
 
+def digest_of(value: Any) -> str:
+    """Return 16 hex digits over one attribute of a batch."""
+    state = xxhash.xxh3_64()
+    _update(state, "", value)
+    return state.hexdigest()
+
+
 def _update(state: xxhash.xxh3_64, name: str, value: Any) -> None:
     if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_quantized):
         state.update(f"{name}:{value.dtype}{value.layout}{list(value.shape)}".encode())

@@ -46,6 +46,7 @@ from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
 from penstock.feed.stream import BatchStream
 from penstock.feed.timeline import Recording
+from penstock.feed.verify import PlainMaker, compare
 from penstock.gather import Seat, TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder
 from penstock.plan import Plan, make_plan
@@ -148,6 +149,7 @@ class Loader:
         check_batches(self._num_batches, len(self._maker.seeds), self.batch_size, self.num_ranks, is_said=is_said)
         self._drawing = choose_drawing(plan, self._maker)
         tables = {**self._maker.source.tables(), **(tables or {})}
+        self._plainly = PlainMaker(self._maker, tables)
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables, step, shards)
         self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
         if self._caches.fitted is None:
@@ -248,6 +250,27 @@ class Loader:
         positions = as_positions(index, len(self.dataset))
         return self._transformed(self._maker.make(self._caches, positions, epoch, batch), batch)
 
+    def verify(self, batch: Any) -> None:
+        """Make the batch that was delivered last again, plainly, and compare: bit for bit, on any device, under any plan.
+
+        Plainly is on the CPU, by this thread, out of the arrays that the loader was made from: it takes as long as a batch takes there, and
+        memory for one more, beside `host_memory`. The `transform` is called on it too, and gives the same where it is a function of the
+        batch alone.
+
+        Raises:
+            MismatchError: they differ; says where first.
+            UsageError: nothing was delivered yet; or a sampler gives the seeds, and what it gave is not known afterwards.
+        """
+        at = self._at
+        if at.delivered == 0:
+            raise UsageError("verify takes the batch that was delivered last, and none was: iterate over the loader first")
+        if isinstance(self._maker.order, GivenOrder):
+            raise UsageError("a batch of a sampler is not verified: what it gave for it is not known afterwards")
+        index = (at.delivered - 1) * self.num_ranks + self.rank
+        expected = self._plainly.make(self._maker.order.batch(at.epoch, index, self.batch_size), at.epoch, index)
+        expected = expected if self._transform is None else self._transform(expected)
+        compare(batch, expected, f"batch {index} of epoch {at.epoch}")
+
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
         at = self._at
@@ -294,6 +317,7 @@ class Loader:
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(len(seeds)))
         if maker.padding is not None and set(seeds.node_types) != set(maker.seeds.node_types):
             other._maker.padding = Padding.measure(other._maker.batches)
+        other._plainly = self._plainly.over(other._maker)
         other._num_batches = other._maker.order.num_batches(self.batch_size, False)
         other.rank, other.num_ranks = as_rank(rank, num_ranks)
         other._cache_to_come = None

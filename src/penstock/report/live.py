@@ -34,6 +34,8 @@ def summary_of(record: EpochRecord) -> str:
         parts.append(f"cache hits {100 * record.hit_rate:.1f} %")
     if record.list_hit_rate is not None:
         parts.append(f"list hits {100 * record.list_hit_rate:.1f} %")
+    if record.num_verified:
+        parts.append(f"{record.num_verified} verified")
     parts += [f"{words.count(record.seeds_per_s)} seeds/s", f"{words.seconds(record.train_s)} + {words.seconds(record.eval_s)} evaluation"]
     return "  ".join(parts)
 

@@ -30,6 +30,7 @@ SETTINGS = ("config", "order", "store")
 _FREE = {
     "num_workers",
     "non_stop",
+    "verify",
     "torch_threads",
     "epochs",
     "patience",

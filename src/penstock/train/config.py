@@ -57,6 +57,8 @@ class TrainConfig:
         device: where the model computes, evaluation too, and where batches are delivered: "cpu", "cuda", "cuda:1". A run may be resumed on
             another; its weights then differ in the last bits.
         non_stop: the batches of an epoch are begun before the last one is over; what is counted of tiers in an epoch has them in it.
+        verify: every so many batches, from the first one on, one is made again without caches, tiers and devices, and compared bit for bit;
+            0 none.
         num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default, or the cores of a container.
         checkpoint_every_s: seconds between checkpoints within an epoch.
     Raises:
@@ -110,6 +112,7 @@ class TrainConfig:
     evaluation: str = "auto"
     num_workers: int = 2
     non_stop: bool = False
+    verify: int = 0
     torch_threads: int = 0
     checkpoint_every_s: float = 60.0
 
@@ -129,6 +132,7 @@ class TrainConfig:
             "heads": 1,
             "eval_every": 1,
             "patience": 0,
+            "verify": 0,
             "torch_threads": 0,
             "shared_draws": 0,
         }

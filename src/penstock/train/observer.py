@@ -20,6 +20,7 @@ class EpochRecord:
         val, test: the metric, over full neighbourhoods or sampled ones (`evaluation`), None in epochs without an evaluation.
         num_seeds: fed, to all processes. num_batches: steps, in each of which every process has a batch. What follows is of this process.
         train_s, eval_s: seconds.
+        num_verified: batches that were made again and compared, see `Loader.verify`.
         step_s, wait_s: seconds of the model step, and of waiting for batches; the rest of train_s is bookkeeping.
         stage_s: seconds of the feeding stages, summed over the sampling threads.
         gathered_bytes, num_nodes, num_edges: of the batches.
@@ -35,6 +36,7 @@ class EpochRecord:
     num_seeds: int = 0
     num_scored: int = 0
     num_batches: int = 0
+    num_verified: int = 0
     train_s: float = 0.0
     eval_s: float = 0.0
     step_s: float = 0.0

@@ -55,9 +55,17 @@ from penstock.train.predictions import predictions_path, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
 
 CHECKPOINT = "checkpoint.pt"
-OF_EACH_PROCESS = {"num_workers", "non_stop", "torch_threads", "store", "recipe", "device", "checkpoint_every_s", *PLAN_SETTINGS} - {
-    "order"
-}
+OF_EACH_PROCESS = {
+    "num_workers",
+    "non_stop",
+    "verify",
+    "torch_threads",
+    "store",
+    "recipe",
+    "device",
+    "checkpoint_every_s",
+    *PLAN_SETTINGS,
+} - {"order"}
 """Settings that may differ among processes that train together."""
 
 
@@ -281,6 +289,7 @@ class _Run:
                 return STOP * bool(interrupted) | SAVE * is_due
 
             for batch in self.ranks.in_step(self.loader, self._num_steps, len(self.loader)):
+                self._verify(batch)
                 stepped = time.perf_counter()
                 asked = self._step(batch, wishes())
                 del batch  # its memory is another's while this thread waits
@@ -305,6 +314,12 @@ class _Run:
             if self.ranks.any(bool(interrupted)):  # since the last batch
                 self._save()
                 raise KeyboardInterrupt
+
+    def _verify(self, batch: Any) -> None:
+        """Raise unless a batch whose turn it is, is what it must be."""
+        if batch is not None and self.config.verify and self.record.num_batches % self.config.verify == 0:
+            self.loader.verify(batch)
+            self.record.num_verified += 1
 
     def _check_bytes(self) -> None:
         """Raise if a file of the store was written to: what was read since the last checkpoint is not to be trusted, nor saved."""

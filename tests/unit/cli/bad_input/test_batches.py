@@ -12,7 +12,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
-from penstock.errors import BudgetError, InputError, NotSupportedError, StateError, UsageError
+from penstock.errors import BudgetError, InputError, MismatchError, NotSupportedError, StateError, UsageError
 from penstock.feed import NeighborLoader, Padding, RecordedStep
 from penstock.feed.factored.spec import check_plan
 from penstock.feed.setup import drawing
@@ -303,6 +303,18 @@ def test_epochs_without_a_stop():
         assert NeighborLoader(make_data(), [2], non_stop=value)._non_stop == value
     refused(NotSupportedError, check_plan, penstock.Plan(), {"non_stop": True})
     assert "a sampler says what is in it" in load(non_stop=True, sampler=[1, 2])
+
+
+def test_verify():
+    data = make_data()
+    loader = NeighborLoader(data, [2], batch_size=-(-data.num_nodes // 2))
+    assert "none was: iterate" in refused(UsageError, loader.verify, data)
+    first, second = loader
+    assert "of epoch 0: " in refused(MismatchError, loader.verify, first)
+    second.x[2] = 7
+    assert "differs in 1 of" in refused(MismatchError, loader.verify, second)
+    given = NeighborLoader(data, [2], sampler=[1, 2])
+    assert "of a sampler is not verified" in refused(UsageError, given.verify, next(iter(given)))
 
 
 def test_walks():

@@ -1,0 +1,85 @@
+"""A delivered batch against the same one made plainly: on the CPU, by the thread that asks, out of the input's own arrays.
+
+In: a batch, and its place. Out: nothing, or what differs first. Invariant: what is compared against has been through no cache, tier, plan,
+thread or kernel of a device; it is what a loader without any of them delivers, which the tests compare with the definition of samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from penstock.errors import MismatchError
+from penstock.feed.buffers import BufferPool
+from penstock.feed.caches import Caches
+from penstock.feed.digest import digest_of
+from penstock.feed.maker import BatchMaker
+from penstock.gather import TieredTable
+
+
+class PlainMaker:
+    """Makes batches again.
+
+    Args:
+        maker: of the loader, before anything is put elsewhere.
+        tables: of fields that are not in arrays.
+    """
+
+    def __init__(self, maker: BatchMaker, tables: Mapping[Any, TieredTable]) -> None:
+        self._maker = dataclasses.replace(
+            maker, transform=None, pool=BufferPool(), held_pool=BufferPool(), _workspaces=queue.SimpleQueue(), _of_device=[]
+        )
+        self._caches = Caches(dict(tables), is_aside=True)
+
+    def over(self, maker: BatchMaker) -> PlainMaker:
+        """The same for a loader beside, of other seeds."""
+        other = dataclasses.replace(self._maker, seeds=maker.seeds, order=maker.order, padding=maker.padding)
+        return PlainMaker(other, self._caches.tables)
+
+    def make(self, positions: np.ndarray, epoch: int, index: int) -> Any:
+        """Make a batch of the seeds at `positions`, drawn as batch `index` of an epoch."""
+        try:
+            return self._maker.make(self._caches, positions, epoch, index)
+        finally:
+            self._maker.let_go()
+
+
+def compare(batch: Any, expected: Any, place: str) -> None:
+    """Raise MismatchError, which begins with `place`, unless two batches are the same, bit for bit."""
+    if type(batch) is not type(expected):
+        raise MismatchError(f"{place} is a {type(batch).__name__}, not a {type(expected).__name__}")
+    ours, theirs = ({str(store._key): store for store in each.stores} for each in (batch, expected))
+    for key in dict.fromkeys([*theirs, *ours]):
+        store, other = dict(ours.get(key, {})), dict(theirs.get(key, {}))
+        of_type = "" if key == "None" else f" of {key}"
+        for name in dict.fromkeys([*other, *store]):
+            if name not in other or name not in store:
+                raise MismatchError(f"{place} {'lacks' if name in other else 'has more than it should:'} {name}{of_type}")
+            if fault := _fault(store[name], other[name], other.get("n_id")):
+                raise MismatchError(f"{place}: {name}{of_type} {fault}")
+
+
+def _fault(value: Any, other: Any, ids: Any) -> str | None:
+    """What is wrong with an attribute, in a few words; None for nothing. `ids`: of the nodes whose rows it may be."""
+    if digest_of(value) == digest_of(other):
+        return None
+    if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)) or not value.layout == other.layout == torch.strided:
+        return f"is {value!r:.60}, not {other!r:.60}"
+    if (value.dtype, value.shape) != (other.dtype, other.shape):
+        return f"is {value.dtype} {list(value.shape)}, not {other.dtype} {list(other.shape)}"
+    rows, others = (_bytes_of_rows(each) for each in (value, other))
+    wrong = np.flatnonzero((rows != others).any(axis=1))
+    first = int(wrong[0])
+    node = f", which is node {int(ids[first])}" if isinstance(ids, torch.Tensor) and len(ids) == len(rows) else ""
+    return f"differs in {wrong.size:,} of {len(rows):,} rows, first in row {first}{node}"
+
+
+def _bytes_of_rows(tensor: torch.Tensor) -> np.ndarray:
+    """uint8[n, bytes of a row]."""
+    tensor = tensor.detach().cpu().contiguous()
+    return tensor.view(-1).view(torch.uint8).numpy().reshape(tensor.shape[0] if tensor.dim() else 1, -1)
