@@ -18,7 +18,7 @@ from penstock.kernels._recording import Recording
 from penstock.kernels.relabel import gpu as relabel
 from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
-from penstock.sample import device as device_sampling
+from penstock.sample import device_run as device_sampling
 from penstock.sample.device import DeviceSampler
 from penstock.sample.device_graph import device_sampler, place_graph
 from penstock.store.device_memory import settle

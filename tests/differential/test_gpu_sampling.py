@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from penstock import rng
+from penstock.kernels import _device_lists as lists
 from penstock.kernels import _triton
 from penstock.kernels._block_sums import Blocks, sum_blocks
 from penstock.kernels.cached_lists import reference as cached_lists
@@ -61,7 +62,7 @@ def keep_lists(random, csc, device):
     missed = cached_lists.read_prefix(csc.indptr, kept, row_ptr, positions, ranks, prefix_ptr, cached, neighbors)
     assert missed.size == 0
     assert_same_bytes(neighbors, csc.indices[positions])  # the layout is that of the kernels on the CPU
-    return gpu.Kept(*(on_device(array, device) for array in (ranks, prefix_ptr, cached))), CSC(csc.indptr, damaged)
+    return lists.Kept(*(on_device(array, device) for array in (ranks, prefix_ptr, cached))), CSC(csc.indptr, damaged)
 
 
 def none_arrived(device):
@@ -108,7 +109,7 @@ def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, wit
     )  # where the frontier begins among nodes; what it could have been beyond
     ids = torch.cat([poisoned(begin, np.int64, device), ids, poisoned(1, np.int64, device)])
     frontier = ids, torch.tensor([begin, begin + nodes.size], device=device)
-    offsets, status = poisoned(nodes.size + more + 1, np.int64, device), torch.full((2,), gpu.CLEAN, device=device)
+    offsets, status = poisoned(nodes.size + more + 1, np.int64, device), torch.full((2,), lists.CLEAN, device=device)
     num_taken, counted = count(indptr, csc.num_edges, *frontier, base, fanout, replace, nodes.size + more, status, drawable)
     assert num_taken == row_ptr[-1]
     taken, columns, found = (poisoned(positions.size + 3, dtype, device) for dtype in (np.int64, np.int64, csc.indices.dtype))
@@ -121,7 +122,7 @@ def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, wit
     assert_same_bytes(host(taken), np.append(positions, [POISON] * 3))
     assert_same_bytes(host(columns), np.append(begin + np.repeat(np.arange(nodes.size), np.diff(row_ptr)), [POISON] * 3))
     assert_same_bytes(host(found), np.append(neighbors, [POISON] * 3).astype(csc.indices.dtype))
-    assert status.tolist() == [gpu.CLEAN] * 2
+    assert status.tolist() == [lists.CLEAN] * 2
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -208,16 +209,16 @@ def test_damage_is_found_first(device):
     for bad_list, value in ((7, -5), (7, 1 << 40), (39, 150)):
         indptr = csc.indptr.copy()
         indptr[bad_list] = value
-        nodes, status = torch.arange(40, device=device), torch.full((2,), gpu.CLEAN, device=device)
+        nodes, status = torch.arange(40, device=device), torch.full((2,), lists.CLEAN, device=device)
         span = torch.tensor([0, 40], device=device)
         count(on_device(indptr, device), csc.num_edges, nodes, span, 0, 3, False, 40, status)
         starts, ends = indptr[:-1], indptr[1:]
-        assert status.tolist() == [np.flatnonzero((starts < 0) | (starts > ends) | (ends > csc.num_edges))[0], gpu.CLEAN]
+        assert status.tolist() == [np.flatnonzero((starts < 0) | (starts > ends) | (ends > csc.num_edges))[0], lists.CLEAN]
     for fanout, is_far in ((5, False), (5, True), (-1, False)):
         for value in (-1, 9000):
             indices = csc.indices.copy()
             indices[[44, 101]] = value
-            nodes, status = torch.arange(39, -1, -1, device=device), torch.full((2,), gpu.CLEAN, device=device)
+            nodes, status = torch.arange(39, -1, -1, device=device), torch.full((2,), lists.CLEAN, device=device)
             row_ptr, words = torch.zeros(41, dtype=torch.int64, device=device), torch.tensor([1, 2, 0], device=device)
             outputs = [poisoned(200, dtype, device) for dtype in (np.int64, np.int64, np.int32)]
             frontier = nodes, torch.tensor([0, 40], device=device)
@@ -226,7 +227,7 @@ def test_damage_is_found_first(device):
             arguments = (indptr, on_device(indices, device), 9000, *frontier, fanout, False, words, 0, 0, None)
             far = far_of(np.random.default_rng(), 40, device) if is_far else None
             gpu.sample_neighbors(*arguments, counted, row_ptr, *outputs, status, None, far)
-            assert status.tolist() == [gpu.CLEAN, np.flatnonzero(host(outputs[2]) == value)[0]]
+            assert status.tolist() == [lists.CLEAN, np.flatnonzero(host(outputs[2]) == value)[0]]
 
 
 @triton.jit
@@ -248,8 +249,10 @@ def test_counters_and_bounds_beyond_what_fits_in_memory(device):
     high[0] = low[0] = bounds[0] = (1 << 32) - 1
     hop, edge_type, out = 15, 4095, poisoned(256, np.int64, device)
     arguments = [on_device(array, device) for array in (nodes, copies, high, low, bounds)]
-    place = gpu.place_of(hop, edge_type)
-    _triton.launch(_compute, 1, device, *arguments[:2], place, *arguments[2:], out, WORDS=gpu._words, BELOW=gpu._below_wide, BLOCK=64)
+    place = lists.place_of(hop, edge_type)
+    _triton.launch(
+        _compute, 1, device, *arguments[:2], place, *arguments[2:], out, WORDS=lists.counter_words, BELOW=gpu._below_wide, BLOCK=64
+    )
     counters = np.stack([rng.sample_counter(node, edge_type, hop, 0, copy) for node, copy in zip(nodes, copies, strict=True)], axis=1)
     drawn = rng.below_wide(high.astype(np.uint64), low.astype(np.uint64), bounds.astype(np.uint64))
     assert_same_bytes(host(out), np.concatenate([counters[0], counters[1], counters[3], drawn]).astype(np.int64))

@@ -20,7 +20,8 @@ from penstock.feed.maker import BatchMaker
 from penstock.feed.setup import drawing
 from penstock.kernels import _triton
 from penstock.plan import Plan, make_plan
-from penstock.sample.device import DeviceRun, DeviceSampler
+from penstock.sample.device import DeviceSampler
+from penstock.sample.device_run import DeviceRun
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from tests.feed.inputs import digests, homogeneous_data, typed_data

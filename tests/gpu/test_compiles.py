@@ -60,6 +60,7 @@ def compile_only(kernel, num_programs, device, *arguments, **constants):
 
 _triton.launch = compile_only
 from penstock.kernels._block_sums import Blocks
+from penstock.kernels._device_lists import Kept
 from penstock.kernels.cache_fifo import gpu as cache_fifo
 from penstock.kernels.links import gpu as links
 from penstock.kernels.pad_hops import gpu as pad_hops
@@ -69,7 +70,7 @@ from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.kernels.sample_weighted import gpu as draw_weighted
 
 ids, small, status = torch.arange(70), torch.arange(70, dtype=torch.int32), torch.zeros(2, dtype=torch.int64)
-kept = draw.Kept(small, ids, small)
+kept = Kept(small, ids, small)
 def some(first, size=None):
     return torch.arange(90)[first:][:size]
 

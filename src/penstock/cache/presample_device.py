@@ -18,7 +18,8 @@ from penstock.kernels.edges.cpu import are_distinct
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
-from penstock.sample.device import DeviceSample, DeviceSampler
+from penstock.sample.device import DeviceSampler
+from penstock.sample.device_sample import DeviceSample
 from penstock.store.device_memory import settle
 from penstock.store.progress import told
 from penstock.store.tiers.pinned import to_device, to_host

@@ -18,7 +18,7 @@ from penstock.records import EDGE, NODE, Allocator, EdgeType, Graph, NodeType, S
 from penstock.store.tiers.pinned import to_host
 
 if TYPE_CHECKING:
-    from penstock.sample.device import DeviceSample
+    from penstock.sample.device_sample import DeviceSample
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ def summary_of(record: EpochRecord) -> str:
     if record.list_hit_rate is not None:
         parts.append(f"list hits {100 * record.list_hit_rate:.1f} %")
     if record.num_verified:
-        parts.append(f"{record.num_verified} verified")
+        parts.append(f"{record.num_verified} {'batch' if record.num_verified == 1 else 'batches'} verified")
     parts += [f"{words.count(record.seeds_per_s)} seeds/s", f"{words.seconds(record.train_s)} + {words.seconds(record.eval_s)} evaluation"]
     return "  ".join(parts)
 

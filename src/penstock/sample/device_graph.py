@@ -22,7 +22,7 @@ from penstock.store.tiers.pin import pin
 from penstock.store.tiers.pinned import copy_to_device
 
 if TYPE_CHECKING:
-    from penstock.kernels.sample_neighbors.gpu import Kept
+    from penstock.kernels._device_lists import Kept
     from penstock.kernels.sample_weighted.gpu import Weights
     from penstock.sample.device import DeviceSampler
     from penstock.sample.neighbor import NeighborSampler
@@ -157,7 +157,7 @@ def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, c
 
     kept = None
     if chosen is not None and chosen.size:
-        from penstock.kernels.sample_neighbors.gpu import Kept
+        from penstock.kernels._device_lists import Kept
 
         kept = Kept(*(copy_to_device(array, device) for array in PrefixLists(csc, chosen, HostTier([csc.indices])).arrays))
     weights = None

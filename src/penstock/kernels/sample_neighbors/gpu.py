@@ -12,7 +12,7 @@ node by bisection: a hub is shared by many programs.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -20,6 +20,20 @@ import triton.language as tl
 
 from penstock import rng
 from penstock.kernels._block_sums import Blocks, sum_blocks
+from penstock.kernels._device_lists import (
+    CLEAN,
+    SLICES,
+    any_of,
+    count_damaged,
+    counter_words,
+    find_list,
+    kept_arguments,
+    load_nodes,
+    load_words,
+    num_taken,
+    place_of,
+    read,
+)
 from penstock.kernels._triton import cdiv, launch
 
 TILE_FANOUT = 64
@@ -28,17 +42,8 @@ TILE_FANOUT = 64
 BLOCK = 1024
 """Elements per program where one lane is one element."""
 
-CLEAN = (1 << 63) - 1
-"""What `status` holds where nothing is damaged."""
-
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
-
-SLICES = (
-    "nodes", "span", "taken", "words", "copies", "order", "within", "before", "arrived", "row_ptr", "positions", "columns", "neighbors",
-    "status", "drawable",
-)  # fmt: skip
-"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 _TILES = {4: (32, 1), 8: (16, 1), 16: (8, 2), 32: (4, 4), 64: (1, 4)}
 """Lanes -> (nodes, warps) of a tile. What the compiler keeps in registers, with as few warps as that allows: those of a program repeat what
@@ -67,20 +72,6 @@ class Counted(NamedTuple):
 
     within: torch.Tensor
     blocks: Blocks
-
-
-class Kept(NamedTuple):
-    """Lists of the best nodes, a prefix of all lists in the order of rank; see `cached_lists.reference.read_prefix`.
-
-    Attributes:
-        ranks: int32 or int64[num_dst], a permutation.
-        prefix_ptr: int64[num_kept + 1].
-        cached: indices.dtype[prefix_ptr[-1]].
-    """
-
-    ranks: torch.Tensor
-    prefix_ptr: torch.Tensor
-    cached: torch.Tensor
 
 
 def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, counted, status, drawable=None):
@@ -210,18 +201,6 @@ def _settle_long(indptr, nodes, span, fanout, row_ptr, positions):
     torch.where(hit, start + degree - fanout + draw, positions, out=positions)
 
 
-def kept_arguments(kept: Kept | None) -> tuple[Any, ...]:
-    """What kernels take of lists that are kept."""
-    return (None, None, 0, None) if kept is None else (kept.ranks, kept.prefix_ptr, kept.prefix_ptr.numel() - 1, kept.cached)
-
-
-def place_of(hop: int, edge_type: int) -> int:
-    """Their part of word 1 of the counter, as an int32: a kernel is compiled once for each type, and larger numbers would be another
-    one."""
-    word = hop << 16 | edge_type << 20
-    return word - (1 << 32) if word >= 1 << 31 else word
-
-
 @triton.jit(do_not_specialize=("num_edges", "b", "fanout"), do_not_specialize_on_alignment=SLICES)
 def _count(
     indptr, num_edges, nodes, span, taken, b, fanout, drawable, within, before, arrived, status, REPLACE: tl.constexpr, ALL: tl.constexpr,
@@ -230,11 +209,11 @@ def _count(
     """Running sums within blocks, and of blocks."""
     block = tl.program_id(0)
     row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    node, inside = _load_nodes(nodes, span, row)
-    _, degree, damaged = _find_list(indptr, num_edges, node, inside)
+    node, inside = load_nodes(nodes, span, row)
+    _, degree, damaged = find_list(indptr, num_edges, node, inside)
     if not ALL:
         degree = tl.load(drawable + node, mask=inside & (degree > 0), other=0).to(tl.int64)
-    count = tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
+    count = tl.where(inside, num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
     tl.store(within + row, tl.cumsum(count, axis=0), mask=row < b)
     first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
     tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
@@ -249,59 +228,6 @@ def _add_up(b, within, before, row_ptr, BLOCK: tl.constexpr):
     start = tl.load(before + block)
     tl.store(row_ptr + 1 + row, start + tl.load(within + row, mask=row < b, other=0), mask=row < b)
     tl.store(row_ptr + row, start + tl.zeros_like(row), mask=row == 0)
-
-
-@triton.jit
-def _load_nodes(nodes, span, row):
-    """Nodes of a frontier, and which of them are there."""
-    begin = tl.load(span)
-    inside = row < tl.load(span + 1) - begin
-    return tl.load(nodes + begin + row, mask=inside, other=0), inside
-
-
-@triton.jit
-def _find_list(indptr, num_edges, node, inside):
-    """Where the list of a node begins, how long it is, and whether it lies outside the edges: then it counts as empty."""
-    start = tl.load(indptr + node, mask=inside, other=0)
-    end = tl.load(indptr + node + 1, mask=inside, other=0)
-    damaged = (start < 0) | (start > end) | (end > num_edges)
-    return start, tl.where(damaged, 0, end - start), damaged
-
-
-@triton.jit
-def _any(flags):
-    return tl.max(flags.to(tl.int32), axis=0) != 0
-
-
-@triton.jit
-def _num_taken(degree, fanout, REPLACE: tl.constexpr):
-    """How many of a list are taken."""
-    drawn = tl.where(degree > 0, fanout, 0)
-    if REPLACE:
-        return tl.where(fanout < 0, degree, drawn)
-    else:
-        return tl.where((fanout < 0) | (degree <= fanout), degree, drawn)
-
-
-@triton.jit
-def _count_damaged(neighbor, taken, num_src, number, status):
-    """Lower status[1] to the first place whose neighbour is no node."""
-    damaged = taken & ((neighbor < 0) | (neighbor >= num_src))
-    first = tl.min(tl.where(damaged, number, _CLEAN).reshape(neighbor.numel), axis=0)
-    tl.atomic_min(status + 1, first, mask=first != _CLEAN, sem="relaxed")
-
-
-@triton.jit
-def _words(node, copy, place):
-    """Words 0, 1 and 3 of the counter; see `penstock.rng`."""
-    word_1 = (node >> 32).to(tl.uint32) | ((copy >> 12) << 8).to(tl.uint32) | place.to(tl.uint32)
-    return node.to(tl.uint32), word_1, ((copy & 0xFFF) << 20).to(tl.uint32)
-
-
-@triton.jit
-def _load_words(words):
-    """The key, and word 2 of the counter: the batch."""
-    return tl.load(words).to(tl.uint32), tl.load(words + 1).to(tl.uint32), tl.load(words + 2).to(tl.uint32)
 
 
 @triton.jit
@@ -350,15 +276,15 @@ def _draw_tile(
     first = tl.program_id(0).to(tl.int64) * ROWS
     row = first + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)[None, :]
-    node, inside = _load_nodes(nodes, span, row)
-    start, degree, _ = _find_list(indptr, num_edges, node, inside)
+    node, inside = load_nodes(nodes, span, row)
+    start, degree, _ = find_list(indptr, num_edges, node, inside)
     draws = inside & ((degree > 0) if REPLACE else (degree > fanout))
     slots = tl.broadcast_to(lane, (ROWS, LANES)).to(tl.uint32)
 
-    if _any(draws):
+    if any_of(draws):
         copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
-        c0, c1, c3 = _words(node, copy, place)
-        k0, k1, c2 = _load_words(words)
+        c0, c1, c3 = counter_words(node, copy, place)
+        k0, k1, c2 = load_words(words)
         bound = degree[:, None].to(tl.uint32) + tl.zeros((ROWS, LANES), tl.uint32)
         if not REPLACE:
             bound += (lane - fanout + 1).to(tl.uint32)
@@ -366,7 +292,7 @@ def _draw_tile(
         word = tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(ROWS, LANES)
         drawn = tl.umulhi(word, bound)
         is_wide = degree >= _WIDE
-        if _any(draws & is_wide):
+        if any_of(draws & is_wide):
             v0, v1, v2, v3 = _tile_words(c0, c1, c2, c3, k0, k1, ROWS, LANES // 2)
             wide = _below_wide(tl.join(v0, v2).reshape(ROWS, LANES), tl.join(v1, v3).reshape(ROWS, LANES), bound)
             drawn = tl.where(is_wide[:, None], wide, drawn)
@@ -374,7 +300,7 @@ def _draw_tile(
             drawn = _settle_tile(drawn, bound - 1, draws[:, None] & (lane < fanout), ROWS, LANES)
         slots = tl.where(draws[:, None], drawn, slots)
 
-    base, count = tl.load(before), tl.where(inside, _num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
+    base, count = tl.load(before), tl.where(inside, num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
     end = tl.load(before + first // BLOCK) + tl.load(within + row, mask=row < b, other=0)
     tl.store(row_ptr + 1 + row, end, mask=row < b)
     tl.store(row_ptr + row, base + tl.zeros_like(row), mask=row == 0)
@@ -385,23 +311,9 @@ def _draw_tile(
     tl.store(columns + number, tl.load(span) + row[:, None] + tl.zeros_like(number), mask=taken)
     if READS:
         start = start[:, None] + tl.zeros_like(position)
-        neighbor = _read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
+        neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
-        _count_damaged(neighbor, taken, num_src, number, status)
-
-
-@triton.jit
-def _read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT: tl.constexpr):
-    """Neighbours of a tile of nodes at the positions that were drawn, those of kept lists from nearby."""
-    if HAS_KEPT:
-        rank = tl.load(ranks + node, mask=inside, other=0)
-        is_kept = inside & (rank < num_kept)
-        shift = tl.load(prefix_ptr + rank[:, None], mask=is_kept[:, None], other=0)  # Triton 3.6 fails over [:, None] of what is loaded
-        near = tl.load(cached + (shift + position - start), mask=taken & is_kept[:, None], other=0)
-        far = tl.load(indices + position, mask=taken & (rank >= num_kept)[:, None], other=0)
-        return tl.where(is_kept[:, None], near, far)
-    else:
-        return tl.load(indices + position, mask=taken, other=0)
+        count_damaged(neighbor, taken, num_src, number, status)
 
 
 @triton.jit(do_not_specialize=("num_src", "num_kept"), do_not_specialize_on_alignment=SLICES)
@@ -422,9 +334,9 @@ def _read_tile(
         number = (first - tl.load(row_ptr))[:, None] + lane
         position = tl.load(positions + number, mask=taken, other=0)
         start = tl.load(indptr + node[:, None] + tl.zeros_like(number), mask=taken, other=0) if HAS_KEPT else position
-        neighbor = _read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
+        neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
-        _count_damaged(neighbor, taken, num_src, number, status)
+        count_damaged(neighbor, taken, num_src, number, status)
         block += tl.num_programs(0)
 
 
@@ -461,13 +373,13 @@ def _draw_edge(
     if not REPLACE:
         draws = draws & (degree > fanout)
     slot = draw
-    if _any(draws):
+    if any_of(draws):
         copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
-        c0, c1, c3 = _words(node, copy, place)
+        c0, c1, c3 = counter_words(node, copy, place)
         is_wide = degree >= _WIDE
         block = tl.where(is_wide, draw >> 1, draw >> 2).to(tl.uint32)
         zero = tl.zeros_like(c0)
-        k0, k1, c2 = _load_words(words)
+        k0, k1, c2 = load_words(words)
         w0, w1, w2, w3 = tl.philox_impl(c0, c1, c2 + zero, c3 + block, k0, k1)
         bound = (degree if REPLACE else degree - fanout + draw + 1).to(tl.uint32)
         is_odd = (draw & 1) == 1
@@ -497,4 +409,4 @@ def _read_edge(
     else:
         neighbor = tl.load(indices + position, mask=inside, other=0)
     tl.store(neighbors + number, neighbor, mask=inside)
-    _count_damaged(neighbor, inside, num_src, number, status)
+    count_damaged(neighbor, inside, num_src, number, status)

@@ -17,18 +17,21 @@ import torch
 import triton
 import triton.language as tl
 
+from penstock.kernels._device_lists import (
+    SLICES,
+    any_of,
+    count_damaged,
+    counter_words,
+    find_list,
+    kept_arguments,
+    load_nodes,
+    load_words,
+    num_taken,
+    place_of,
+    read,
+)
 from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.sample_neighbors import gpu as uniform
-from penstock.kernels.sample_neighbors.gpu import (
-    _any,
-    _count_damaged,
-    _find_list,
-    _load_nodes,
-    _load_words,
-    _num_taken,
-    _read,
-    _words,
-)
 
 ELEMENTS = 512
 """Of a tile, for each warp: so many intervals stay in registers."""
@@ -56,7 +59,7 @@ def sample_neighbors(
 
     A lane is a draw, so that fanouts are those of a program's lanes, 1024 for instance; -1 takes all.
     """
-    place, outputs = uniform.place_of(hop, edge_type), (row_ptr, positions, columns, neighbors, status)
+    place, outputs = place_of(hop, edge_type), (row_ptr, positions, columns, neighbors, status)
     arguments = weights, indptr, indices, num_src, nodes, span
     if fanout < 0:
         _take_whole(*arguments, counted, kept, *outputs)
@@ -73,7 +76,7 @@ def _draw_tiles(
     assert uniform.BLOCK % rows == 0, "a tile lies in one block"
     arguments = (indptr, indices, *weights, indices.numel(), num_src, nodes, span, fanout, words, place, copies)
     launch(
-        _draw_weighted, cdiv(b, rows), device, *arguments, *uniform.kept_arguments(kept), b, counted.within, counted.blocks.before, row_ptr,
+        _draw_weighted, cdiv(b, rows), device, *arguments, *kept_arguments(kept), b, counted.within, counted.blocks.before, row_ptr,
         positions, columns, *found, REPLACE=replace, HAS_COPIES=copies is not None, HAS_KEPT=kept is not None, READS=far is None, ROWS=rows,
         LANES=lanes, BLOCK=uniform.BLOCK, num_warps=max(1, rows * lanes // ELEMENTS),
     )  # fmt: skip
@@ -121,7 +124,7 @@ def _find(sums, start, degree, sought, is_asked):
 
 @triton.jit(
     do_not_specialize=("num_edges", "num_src", "fanout", "place", "num_kept", "b"),
-    do_not_specialize_on_alignment=(*uniform.SLICES, "drawable"),
+    do_not_specialize_on_alignment=SLICES,
 )
 def _draw_weighted(
     indptr, indices, sums, drawable, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached,
@@ -132,8 +135,8 @@ def _draw_weighted(
     first = tl.program_id(0).to(tl.int64) * ROWS
     row = first + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)[None, :]
-    node, inside = _load_nodes(nodes, span, row)
-    start, degree, _ = _find_list(indptr, num_edges, node, inside)
+    node, inside = load_nodes(nodes, span, row)
+    start, degree, _ = find_list(indptr, num_edges, node, inside)
     total = tl.load(sums + (start + degree - 1), mask=inside & (degree > 0), other=0)
     draws = (total > 0) if REPLACE else (total > 0) & (degree > fanout)
     position = start[:, None] + lane.to(tl.int64)
@@ -141,10 +144,10 @@ def _draw_weighted(
     taken = taken & (tl.load(sums + position, mask=taken, other=0) > tl.load(sums + (position - 1), mask=taken & (lane > 0), other=0))
     place_in_list = tl.cumsum(taken.to(tl.int32), axis=1) - 1
 
-    if _any(draws):
+    if any_of(draws):
         copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
-        c0, c1, c3 = _words(node, copy, place)
-        k0, k1, c2 = _load_words(words)
+        c0, c1, c3 = counter_words(node, copy, place)
+        k0, k1, c2 = load_words(words)
         if REPLACE:
             zero = tl.zeros((ROWS, LANES), tl.uint32)
             w0, w1, w2, _w3 = tl.philox_impl(
@@ -159,7 +162,7 @@ def _draw_weighted(
         position = tl.where(draws[:, None], drawn, position)
 
     base = tl.load(before)
-    count = tl.where(inside, _num_taken(tl.load(drawable + node, mask=inside & (degree > 0), other=0), fanout, REPLACE), 0).to(tl.int64)
+    count = tl.where(inside, num_taken(tl.load(drawable + node, mask=inside & (degree > 0), other=0), fanout, REPLACE), 0).to(tl.int64)
     end = tl.load(before + first // BLOCK) + tl.load(within + row, mask=row < b, other=0)
     tl.store(row_ptr + 1 + row, end, mask=row < b)
     tl.store(row_ptr + row, base + tl.zeros_like(row), mask=row == 0)
@@ -169,9 +172,9 @@ def _draw_weighted(
     tl.store(columns + number, tl.load(span) + row[:, None] + tl.zeros_like(number), mask=taken)
     if READS:
         start = start[:, None] + tl.zeros_like(position)
-        neighbor = _read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
+        neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
-        _count_damaged(neighbor, taken, num_src, number, status)
+        count_damaged(neighbor, taken, num_src, number, status)
 
 
 @triton.jit
@@ -206,12 +209,12 @@ def _draw_apart(sums, start, degree, total, draws, fanout, c0, c1, c2, c3, k0, k
     return drawn
 
 
-@triton.jit(do_not_specialize=("num_edges",), do_not_specialize_on_alignment=uniform.SLICES)
+@triton.jit(do_not_specialize=("num_edges",), do_not_specialize_on_alignment=SLICES)
 def _take_list(indptr, sums, num_edges, nodes, span, row_ptr, positions, columns, BLOCK: tl.constexpr):
     """Take of one list all that has a weight."""
     row = tl.program_id(0).to(tl.int64)
-    node, inside = _load_nodes(nodes, span, row)
-    start, degree, _ = _find_list(indptr, num_edges, node, inside)
+    node, inside = load_nodes(nodes, span, row)
+    start, degree, _ = find_list(indptr, num_edges, node, inside)
     degree = tl.where(inside, degree, 0)
     number = tl.load(row_ptr + row) - tl.load(row_ptr)
     column = tl.load(span) + row

@@ -1,0 +1,116 @@
+"""What kernels that draw of neighbour lists on a device share: frontiers, lists, counters, and reading what was drawn. Imports Triton.
+
+In: tensors that the device can read. Out: parts of kernels. Invariant: a list that lies outside the edges counts as empty, and is told.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+CLEAN = (1 << 63) - 1
+"""What `status` holds where nothing is damaged."""
+
+_CLEAN: tl.constexpr = tl.constexpr(CLEAN)
+
+SLICES = (
+    "nodes", "span", "taken", "words", "copies", "order", "within", "before", "arrived", "row_ptr", "positions", "columns", "neighbors",
+    "status", "drawable",
+)  # fmt: skip
+"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+
+
+class Kept(NamedTuple):
+    """Lists of the best nodes, a prefix of all lists in the order of rank; see `cached_lists.reference.read_prefix`.
+
+    Attributes:
+        ranks: int32 or int64[num_dst], a permutation.
+        prefix_ptr: int64[num_kept + 1].
+        cached: indices.dtype[prefix_ptr[-1]].
+    """
+
+    ranks: torch.Tensor
+    prefix_ptr: torch.Tensor
+    cached: torch.Tensor
+
+
+def kept_arguments(kept: Kept | None) -> tuple[Any, ...]:
+    """What kernels take of lists that are kept."""
+    return (None, None, 0, None) if kept is None else (kept.ranks, kept.prefix_ptr, kept.prefix_ptr.numel() - 1, kept.cached)
+
+
+def place_of(hop: int, edge_type: int) -> int:
+    """Their part of word 1 of the counter, as an int32: a kernel is compiled once for each type, and larger numbers would be another
+    one."""
+    word = hop << 16 | edge_type << 20
+    return word - (1 << 32) if word >= 1 << 31 else word
+
+
+@triton.jit
+def load_nodes(nodes, span, row):
+    """Nodes of a frontier, and which of them are there."""
+    begin = tl.load(span)
+    inside = row < tl.load(span + 1) - begin
+    return tl.load(nodes + begin + row, mask=inside, other=0), inside
+
+
+@triton.jit
+def find_list(indptr, num_edges, node, inside):
+    """Where the list of a node begins, how long it is, and whether it lies outside the edges: then it counts as empty."""
+    start = tl.load(indptr + node, mask=inside, other=0)
+    end = tl.load(indptr + node + 1, mask=inside, other=0)
+    damaged = (start < 0) | (start > end) | (end > num_edges)
+    return start, tl.where(damaged, 0, end - start), damaged
+
+
+@triton.jit
+def any_of(flags):
+    return tl.max(flags.to(tl.int32), axis=0) != 0
+
+
+@triton.jit
+def num_taken(degree, fanout, REPLACE: tl.constexpr):
+    """How many of a list are taken."""
+    drawn = tl.where(degree > 0, fanout, 0)
+    if REPLACE:
+        return tl.where(fanout < 0, degree, drawn)
+    else:
+        return tl.where((fanout < 0) | (degree <= fanout), degree, drawn)
+
+
+@triton.jit
+def counter_words(node, copy, place):
+    """Words 0, 1 and 3 of the counter; see `penstock.rng`."""
+    word_1 = (node >> 32).to(tl.uint32) | ((copy >> 12) << 8).to(tl.uint32) | place.to(tl.uint32)
+    return node.to(tl.uint32), word_1, ((copy & 0xFFF) << 20).to(tl.uint32)
+
+
+@triton.jit
+def load_words(words):
+    """The key, and word 2 of the counter: the batch."""
+    return tl.load(words).to(tl.uint32), tl.load(words + 1).to(tl.uint32), tl.load(words + 2).to(tl.uint32)
+
+
+@triton.jit
+def read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT: tl.constexpr):
+    """Neighbours of a tile of nodes at the positions that were drawn, those of kept lists from nearby."""
+    if HAS_KEPT:
+        rank = tl.load(ranks + node, mask=inside, other=0)
+        is_kept = inside & (rank < num_kept)
+        shift = tl.load(prefix_ptr + rank[:, None], mask=is_kept[:, None], other=0)  # Triton 3.6 fails over [:, None] of what is loaded
+        near = tl.load(cached + (shift + position - start), mask=taken & is_kept[:, None], other=0)
+        far = tl.load(indices + position, mask=taken & (rank >= num_kept)[:, None], other=0)
+        return tl.where(is_kept[:, None], near, far)
+    else:
+        return tl.load(indices + position, mask=taken, other=0)
+
+
+@triton.jit
+def count_damaged(neighbor, taken, num_src, number, status):
+    """Lower status[1] to the first place whose neighbour is no node."""
+    damaged = taken & ((neighbor < 0) | (neighbor >= num_src))
+    first = tl.min(tl.where(damaged, number, _CLEAN).reshape(neighbor.numel), axis=0)
+    tl.atomic_min(status + 1, first, mask=first != _CLEAN, sem="relaxed")

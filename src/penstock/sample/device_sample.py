@@ -1,0 +1,59 @@
+"""What a device has sampled: `penstock.records.Sample`, of tensors.
+
+In: tensors of a `DeviceRun`. Out: the same, or in memory of the host; and in the form that is sent to another process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from penstock.records import EdgeType, Graph, NodeType, Sample, SampledEdges, index_dtype
+from penstock.store.tiers.pinned import to_host
+
+
+@dataclass(slots=True)
+class DeviceEdges:
+    """`penstock.records.SampledEdges`, of tensors; `edge_index` and `positions` are views of one."""
+
+    edge_index: torch.Tensor
+    row_ptr: torch.Tensor
+    positions: torch.Tensor
+    num_per_hop: list[int]
+
+
+@dataclass(slots=True)
+class DeviceSample:
+    """`penstock.records.Sample`, of tensors on a device; never disjoint. `num_left_out`: edges that were drawn and are not there."""
+
+    nodes: dict[NodeType, torch.Tensor]
+    edges: dict[EdgeType, DeviceEdges]
+    num_nodes_per_hop: dict[NodeType, list[int]]
+    num_left_out: int = 0
+
+    def to_host(self) -> Sample:
+        """The same in memory of the host, as arrays."""
+        edges = {e: (each.edge_index, each.row_ptr, each.positions) for e, each in self.edges.items()}
+        return self._on_host(edges)
+
+    def for_wire(self, graph: Graph) -> Sample:
+        """What `penstock.sample.factored.wire` sends of it, in memory of the host: made narrow on the device, and destinations, which
+        follow from the rest, stay there. `graph`: that it was drawn from."""
+
+        def narrow(values: torch.Tensor, most: int) -> torch.Tensor:
+            return values.to(torch.int32 if index_dtype(most) is np.int32 else torch.int64)
+
+        edges = {}
+        for e, each in self.edges.items():
+            sources = narrow(each.edge_index[:1], self.nodes[e[0]].numel())
+            row_ptr = narrow(each.row_ptr, sources.numel())
+            edges[e] = sources, row_ptr, narrow(each.positions, graph.adjacency[e].num_edges)
+        return self._on_host(edges)
+
+    def _on_host(self, edges: dict[EdgeType, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> Sample:
+        arrays = iter(to_host(*self.nodes.values(), *(each for parts in edges.values() for each in parts)))
+        nodes = dict(zip(self.nodes, arrays, strict=False))
+        found = {e: SampledEdges(next(arrays), next(arrays), next(arrays), each.num_per_hop) for e, each in self.edges.items()}
+        return Sample(nodes, found, self.num_nodes_per_hop)
