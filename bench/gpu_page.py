@@ -77,7 +77,8 @@ def sampling_rows(results: Results) -> list[list[str]]:
             ways = [contenders[way]["over_cpu"] for way in (where + each for each in WAYS) if way in contenders]
             over = max(ways, key=lambda way: way["median"], default=None)
             what = f"sampling on the device, lists in {where}, over the CPU's kernel on all cores: {graph}"
-            made.append(row(what, f"{target:.0f}x", "-", spread(over, "x"), verdict(median(over), target)))
+            told = ("-", "-") if "by weight" in graph else (f"{target:.0f}x", verdict(median(over), target))
+            made.append(row(what, told[0], "-", spread(over, "x"), told[1]))
     return made
 
 

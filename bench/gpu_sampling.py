@@ -1,13 +1,15 @@
 """Sampling on a device against the CPU kernels on all cores, in alternation, batch for batch the same samples.
 
-    python -m bench.gpu_sampling FOLDER [--graphs small ten-128] [--minutes 9] [--out FOLDER]            python -m bench.gpu_sampling --toy
+    python -m bench.gpu_sampling FOLDER [--graphs small ten-128] [--by-weight] [--minutes 9] [--out FOLDER]
+    python -m bench.gpu_sampling --toy
 
 Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 and 8,000 seeds, Python
-included; the same numbered batches by each contender, and the bytes of one of them compared for each place of the graph. It is in memory
-of the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges,
-20 % of all edges, on the device as well. A device is given one batch after the other by one thread, or two or four at a time, a stream
-each, or by two threads; what a batch asks for is asked for as one (a CUDA graph), or kernel by kernel. Memory of samples is used again, on
-the CPU as on a device. Before it is timed, each contender samples a quarter as much: clocks of a device that had nothing to do are slow.
+included; the same numbered batches by each contender, and the bytes of one of them compared for each place of the graph. It is in memory of
+the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges, 20 % of all
+edges, on the device as well. With --by-weight neighbours are drawn by weights, Pareto's, of which a tenth are 0. A device is given one
+batch after the other by one thread, or two or four at a time, a stream each, or by two threads; what a batch asks for is asked for as one
+(a CUDA graph), or kernel by kernel. Memory of samples is used again, on the CPU as on a device. Before it is timed, each contender samples
+a quarter as much: clocks of a device that had nothing to do are slow.
 In the end, what takes longest on the device, by torch's profiler, one batch after the other.
 """
 
@@ -37,6 +39,7 @@ from penstock.plan import plan_lists
 from penstock.records import CSC, EDGE, NODE, Graph, Sample
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import DeviceGraph, place_graph
+from penstock.sample.weights import Weights, with_weights
 from penstock.store import Store
 
 FANOUTS, ROUNDS, KEPT = (15, 10, 5), 5, "20%"
@@ -51,9 +54,12 @@ Run = Callable[[range], int]
 class Bench:
     """The contenders over one graph."""
 
-    def __init__(self, store: Store, device: torch.device, fanouts: tuple[int, ...], batch_size: int) -> None:
+    def __init__(self, store: Store, device: torch.device, fanouts: tuple[int, ...], batch_size: int, by_weight: bool) -> None:
         csc = store.csc()
         graph = Graph({NODE: csc.num_dst}, {EDGE: CSC(np.array(csc.indptr), np.array(csc.indices))}, True)
+        if by_weight:
+            random = np.random.default_rng(1)
+            graph = with_weights(graph, {EDGE: Weights(random.pareto(1.5, csc.num_edges) * (random.random(csc.num_edges) < 0.9))})
         self.train = np.array(store.split("train"))
         self.sampler, self.device, self.batch_size = NeighborSampler(graph, fanouts, seed=1), device, batch_size
 
@@ -158,11 +164,18 @@ def bytes_of(sample: Sample) -> list[bytes]:
 
 
 def measure(
-    store: Store, device: torch.device, batch_size: int, num_batches: int, fanouts: tuple[int, ...] = FANOUTS, rounds: int = ROUNDS
+    store: Store,
+    device: torch.device,
+    batch_size: int,
+    num_batches: int,
+    fanouts: tuple[int, ...] = FANOUTS,
+    rounds: int = ROUNDS,
+    *,
+    by_weight: bool = False,
 ) -> dict[str, Any]:
     """Rates of all contenders, in alternation."""
     started = time.perf_counter()
-    contenders = Bench(store, device, fanouts, batch_size).contenders()
+    contenders = Bench(store, device, fanouts, batch_size, by_weight).contenders()
     ready_s = time.perf_counter() - started
     for run in contenders.values():
         run(range(num_batches))
@@ -195,6 +208,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="where the graphs are, or are made")
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
+    parser.add_argument("--by-weight", action="store_true", help="draw by weight")
     options, device, deadline, command = set_up("gpu_sampling", parser, arguments)
     result = ResultFile("gpu_sampling", options, device, command, fanouts=FANOUTS)
     with tempfile.TemporaryDirectory() as temporary:
@@ -202,16 +216,17 @@ def main(arguments: list[str] | None = None) -> None:
             from penstock.store import generate
 
             store = generate("zipf", Path(temporary) / "toy", num_nodes=300, num_edges=1500, train=0.5, seed=1)
-            result.put("toy", measure(store, device, 32, 1, (3, 2), rounds=1))
+            for name, by_weight in (("toy", False), ("toy by weight", True)):
+                result.put(name, measure(store, device, 32, 1, (3, 2), rounds=1, by_weight=by_weight))
             return
         for graph in options.graphs:
             for batch_size, num_batches in BATCHES.items():
-                name = f"{graph}, batches of {batch_size}"
+                name = f"{graph}{' by weight' * options.by_weight}, batches of {batch_size}"
                 if name in result or not deadline.allows(EXPECTED_S, name):
                     continue
                 store = Store.open(graphs.make(graph, options.folder))
                 if deadline.allows(EXPECTED_S, name):
-                    result.measure(name, partial(measure, store, device, batch_size, num_batches))
+                    result.measure(name, partial(measure, store, device, batch_size, num_batches, by_weight=options.by_weight))
     result.end()
 
 

@@ -1,6 +1,7 @@
 """The sampler of a device against the one of the CPU, byte for byte, wherever the graph is. Marked `gpu` it runs on one."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from unittest import mock
 
@@ -198,13 +199,17 @@ def test_edges_are_left_out(is_typed, uncounted, device, monkeypatch):
     fanouts = {e: [4, -1 if is_typed and number == 1 else 3, 2 - 2 * (number % 2)] for number, e in enumerate(graph.adjacency)}
     sampler = NeighborSampler(graph, fanouts, replace=not is_typed, seed=5)
     ours, seed_type = device_sampler(sampler, device), "paper" if is_typed else NODE
-    workspace, types = ours.workspace(), list(graph.adjacency)
+    workspace, types, taken = ours.workspace(), list(graph.adjacency), []
+    compare(ours, sampler, seed_type, np.arange(30), workspace)
+    without = workspace.most_batch_bytes
     for edge_types, most in ((types[:1], 90), (types, 90), (types, 300), (types[1:], 90), ([], 0), (types[:3:2], 90)):
         for batch in range(4):
             left_out, seeds = random_edges(random, graph, edge_types, most), random.integers(0, 60, 30)
             compare(ours, sampler, seed_type, seeds, workspace, batch=batch, left_out=left_out)
+        taken.append(workspace.most_batch_bytes)
         is_repeated = workspace.run is not None and list(workspace.run.link_room) == edge_types
         assert is_repeated == (uncounted > 0 and not is_typed)
+    assert taken[0] > without + 8 * 3 * 30, "what edges are moved to, and ranks, are counted"
 
 
 def test_new_nodes_are_written_to_the_table_where_they_may_be_looked_up_again(device):
@@ -311,6 +316,8 @@ def test_damaged_lists_are_the_errors_of_the_cpu(topology, uncounted, device, mo
         indptr = csc.indptr.copy()
         indptr[7] = value
         broken.append(Graph(graph.num_nodes, {EDGE: CSC(indptr, csc.indices)}, True))
+        weighted = weighted_graph(np.random.default_rng(), graph).adjacency[EDGE]
+        broken.append(Graph(graph.num_nodes, {EDGE: replace(weighted, indptr=indptr)}, True))
     for each in broken:
         sampler, messages = NeighborSampler(each, [3, 3], seed=0), []
         for sample in (sampler, device_sampler(sampler, device, topology)):
@@ -327,7 +334,10 @@ def test_what_is_done_on_the_cpu_only_is_said(device):
         with pytest.raises(NotSupportedError, match=f"^{what} is done on the CPU only"):
             DeviceSampler(NeighborSampler(graph, [2], **options), placed)
     weighted = weighted_graph(np.random.default_rng(), graph)
-    with pytest.raises(NotSupportedError, match=r"^drawing 1025 by weight is done on the CPU only; a device draws up to 1024 of a list"):
+    with pytest.raises(
+        NotSupportedError,
+        match=r"^a fanout of 1025 by weight is done on the CPU only, those up to 1024 and -1 by a device: sample on the CPU",
+    ):
         DeviceSampler(NeighborSampler(weighted, [2, 1025]), placed)
     with pytest.raises(UsageError, match=r"topology on a device must be one of \('device', 'pinned'\), got 'disk'"):
         place_graph(graph, device, "disk")
@@ -367,3 +377,8 @@ def test_memory_is_counted_where_it_is(device):
     for where, near, far in (("device", offsets + 4 * 50 + 12_000, 0), ("pinned", offsets + 4 * 50, 12_000)):
         placed = place_graph(graph, device, where)
         assert (placed.device_bytes, placed.pinned_bytes) == (near, far)
+        sums = placed.adjacency[EDGE].weights.sums
+        if _triton.is_interpreted():
+            assert (sums.data_ptr() == graph.adjacency[EDGE].sums.ctypes.data) == (where == "pinned")
+        else:
+            assert (sums.device.type == "cuda") == (where == "device")

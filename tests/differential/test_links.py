@@ -123,10 +123,11 @@ def test_edges_left_out_of_a_hop_on_a_device(seed, reader):
     some = random.permutation(m)[:50]
     links = np.concatenate([links, np.stack([neighbors[some], targets[columns[some]]])], axis=1)
 
+    in_order = gpu.in_order(links, links.shape[1] + int(random.integers(3)))
     first, kept_before = int(random.integers(9)), int(random.integers(9))
     told = np.concatenate([np.stack([random.permutation(m), columns, random.permutation(m)]), poisoned((3, more))], axis=1)
     given = {
-        "links": gpu.in_order(links, links.shape[1] + int(random.integers(3))),
+        "links": in_order,
         "nodes": np.append(targets, 1 << 40),
         "row_ptr": np.append(row_ptr, np.full(b - 40, m)) + first,
         "told": told,

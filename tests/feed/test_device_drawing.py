@@ -54,15 +54,16 @@ def same(data, device, **options):
     [
         (homogeneous_data, dict(num_workers=2)),
         (homogeneous_data, dict(replace=True, plan=Plan(device_topology="pinned"))),
-        (weighted_data, dict(weight_attr="weight", num_neighbors=[4, -1])),
+        (homogeneous_data, dict(num_neighbors=[4, 2000])),
+        (weighted_data, dict(weight_attr="weight", num_neighbors=[4, -1, 1024])),
         (weighted_data, dict(weight_attr="weight", replace=True, plan=Plan(policy="presample", cache="9%", device_topology="pinned"))),
         (typed_data, dict(plan=Plan(policy="fifo", cache="40 rows"), num_workers=3)),
         (typed_data, dict(plan=Plan(policy="degree", cache="10%", device_topology="pinned"))),
         (typed_data, dict(num_neighbors={("author", "writes", "paper"): [-1, 2], ("paper", "by", "author"): [3, 0],
                                          ("venue", "prints", "paper"): [0, 1]})),
     ],
-    ids=["homogeneous", "with replacement, pinned", "by weight", "by weight, pinned, a cache by visits", "typed, dynamic cache",
-         "typed, static cache, pinned", "fanouts by type"],
+    ids=["homogeneous", "with replacement, pinned", "a large fanout", "by weight", "by weight, pinned, a cache by visits",
+         "typed, dynamic cache", "typed, static cache, pinned", "fanouts by type"],
 )  # fmt: skip
 def test_same_batches(make, options, device):
     loader = same(make(), device, **options)
@@ -172,7 +173,10 @@ def test_repeated_seeds_calls_and_loaders_beside(device):
         (dict(subgraph_type="induced"), "subgraph_type='induced' is done on the CPU only"),
         (dict(subgraph_type="bidirectional"), "subgraph_type='bidirectional' is done on the CPU only"),
         (dict(transform_sampler_output=lambda output: output), "transform_sampler_output is called with samples of the CPU only"),
-        (dict(weight_attr="weight", num_neighbors=[4, 1025]), "a device draws up to 1024 of a list, or takes all (-1)"),
+        (
+            dict(weight_attr="weight", num_neighbors=[4, 1025]),
+            "a fanout of 1025 by weight is done on the CPU only, those up to 1024 and -1 by a device",
+        ),
         (dict(plan=Plan(map_threads=2)), "no device reads neighbour lists from a disk, a made-up device or threads over maps"),
         (dict(plan=Plan(device_topology="host")), "as the plan says"),
     ],
@@ -207,6 +211,15 @@ def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch, tm
             == f"by the CPU: a topology of 26 KiB fits neither {loader._maker.delivery.device} nor the free memory of the host"
         )
         assert loader._maker.device_sampler is None
+    monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 30, needed, 0))
+    weighted, needed_by = weighted_data(), 8 * 301 + 4 * 300 + (4 + 4 + 8) * 3000  # and how many can be drawn of each list, and sums
+    weighted = ingest(weighted, tmp_path / "weighted", memory="4GiB", edge_ids=True)
+    for left, free, place in (
+        (2 * needed_by, 0, "in its memory"), (2 * needed_by - 1, 8 * 3000, "in pinned memory"), (2 * needed_by - 1, 8 * 3000 - 1, "neither")
+    ):  # fmt: skip
+        monkeypatch.setattr(drawing, "look_at_device_memory", lambda device, left=left: DeviceMemory(1 << 30, left, 0))
+        monkeypatch.setattr(drawing, "free_bytes", lambda free=free: free)
+        assert place in make_loader(weighted, input_nodes="train", weight_attr="weight", device=device).stats().sampling
     monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 30, needed, 0))
     with pytest.raises(BudgetError, match=r"^device_topology='device': a topology of 26 KiB is more than 50% of the .* free: take pinned$"):
         make_loader(data, device=device, plan=Plan(device_topology="device"))

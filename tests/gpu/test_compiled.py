@@ -24,6 +24,7 @@ def run_compiled(folder, *arguments, seconds):
 def test_kernels(tmp_path):
     """A few of each kind; others are run by `test_pretended.py`."""
     some = [f"{kind}_of_warps_that_take_turns_by_chance[{seed}]" for kind in ("test_samples", "test_decisions") for seed in (0, 4)]
+    some += [f"test_samples_of_warps_that_take_turns_by_chance[{seed}]" for seed in (2, 7)]  # by weight, with replacement and without
     some += [
         "test_a_race_is_seen",
         "test_an_address_that_is_not_as_promised_is_seen",
@@ -41,6 +42,7 @@ def test_all_kernels(tmp_path):
         "test_device_rows.py::test_gather_cached",
         "test_device_rows.py::test_move_rows",
         "test_device_fifo.py",
+        "test_links.py::test_edges_left_out_of_a_hop_on_a_device",
     ]
     run_compiled(tmp_path, "tests/ptx/checks.py", *(f"tests/differential/{each}" for each in kernels), seconds=500)
 

@@ -81,7 +81,7 @@ def place_graph(
     """Put a graph where a device reads it.
 
     Args:
-        graph: arrays in memory or mapped; read once.
+        graph: arrays in memory or mapped; read once, sums of weights twice.
         device: from `penstock.kernels._triton.tensor_device`.
         topology: "device" or "pinned": where the neighbours are; pinned ones stay where they lie if the driver lets them (see
             `penstock.store.tiers.pin`). Offsets are on the device.
@@ -117,7 +117,7 @@ def on_cpu_only(sampler: NeighborSampler) -> str | None:
             return f"{what} is done on the CPU only"
     most = max((max(sampler.fanouts[e], default=0) for e, csc in sampler.graph.adjacency.items() if csc.sums is not None), default=0)
     if most > MAX_FANOUT_BY_WEIGHT:
-        return f"drawing {most} by weight is done on the CPU only; a device draws up to {MAX_FANOUT_BY_WEIGHT} of a list, or takes all (-1)"
+        return f"a fanout of {most} by weight is done on the CPU only, those up to {MAX_FANOUT_BY_WEIGHT} and -1 by a device"
     return None
 
 

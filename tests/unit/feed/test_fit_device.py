@@ -1,5 +1,7 @@
 """What a device takes of the host's memory, counted: what is pinned, what is on its way, what the host knows of the rows kept there."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from penstock.feed.fit.profile import Profile
 from penstock.gather import DeviceTable, RowKind, TieredTable
 from penstock.plan import Plan
 from penstock.records import CSC, EDGE, NODE, Graph
+from penstock.sample.weights import Weights, with_weights
 from penstock.store.huge_pages import copy_to_own_pages
 from penstock.store.tiers import HostTier, PinnedTier, pinned
 from penstock.store.tiers.pin import Pinned
@@ -55,6 +58,11 @@ def test_copies_are_counted_once(mapped, reader, monkeypatch):
     ],
 )
 def test_lists_that_a_device_reads(topology, plan, pinned, placing):
+    weighted = with_weights(GRAPH, {EDGE: Weights(np.ones(400))})
+    more = device_use(plan, Caches(graph=weighted), topology=topology, is_mapped=True)
+    assert (more.pinned_bytes, more.placing_bytes) == (pinned, placing), "sums are in memory already, and no larger than numbers of edges"
+    few = Graph({NODE: 100}, {EDGE: replace(weighted.adjacency[EDGE], edge_ids=None)}, True)
+    assert device_use(plan, Caches(graph=few), topology=topology, is_mapped=True).placing_bytes == placing, "8 bytes an edge"
     use = device_use(plan, Caches(graph=GRAPH), topology=topology, is_mapped=True)
     assert (use.pinned_bytes, use.placing_bytes, use.is_drawing) == (pinned, placing, topology != "host")
 

@@ -55,13 +55,15 @@ def running_sums(indptr, first, last, base, weights, sums):
 
 @kernel
 def count_drawable(indptr, sums, drawable):
-    """Count the edges of each list that have a weight, to `drawable`: int[num_dst]."""
+    """Count the edges of each list that have a weight, to `drawable`: int[num_dst]; of one that lies outside the edges there are none."""
     for node in range(indptr.size - 1):
         count, before = 0, np.int64(0)
-        for at in range(load(indptr, node), load(indptr, node + 1)):
-            here = load(sums, at)
-            count += here > before
-            before = here
+        start, end = load(indptr, node), load(indptr, node + 1)
+        if 0 <= start <= end <= sums.size:
+            for at in range(start, end):
+                here = load(sums, at)
+                count += here > before
+                before = here
         store(drawable, node, count)
 
 
