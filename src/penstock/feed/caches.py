@@ -93,6 +93,10 @@ class Caches:
         """The same tables for a loader beside this one: it steers no policy, and reads around those that its reads would change."""
         return replace(self, window=0, is_aside=True)
 
+    def only(self, tables: Mapping[Any, TieredTable]) -> Caches:
+        """Some tables in the place of all, beneath which nothing is kept, for batches that are made again beside those of this loader."""
+        return replace(self.aside(), tables=dict(tables), graph=None, fitted=None)
+
     def put(self, tables: Mapping[Any, TieredTable]) -> None:
         """Put tables with a cache in the place of those without; reads under way end where they began."""
         with self._guard.lock:

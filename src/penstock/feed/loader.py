@@ -46,7 +46,7 @@ from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
 from penstock.feed.stream import BatchStream
 from penstock.feed.timeline import Recording
-from penstock.feed.verify import PlainMaker, compare
+from penstock.feed.verify import PlainMaker, apart, compare
 from penstock.gather import Seat, TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder
 from penstock.plan import Plan, make_plan
@@ -149,8 +149,9 @@ class Loader:
         check_batches(self._num_batches, len(self._maker.seeds), self.batch_size, self.num_ranks, is_said=is_said)
         self._drawing = choose_drawing(plan, self._maker)
         tables = {**self._maker.source.tables(), **(tables or {})}
-        self._plainly = PlainMaker(self._maker, tables)
+        plainly = apart(self._maker)
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables, step, shards)
+        self._plainly = PlainMaker(plainly, self._caches.only(tables))
         self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
         if self._caches.fitted is None:
             in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)

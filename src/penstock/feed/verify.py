@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import queue
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,27 +18,23 @@ from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.digest import digest_of
 from penstock.feed.maker import BatchMaker
-from penstock.gather import TieredTable
 
 
 class PlainMaker:
     """Makes batches again.
 
     Args:
-        maker: of the loader, before anything is put elsewhere.
-        tables: of fields that are not in arrays.
+        maker: from `apart`.
+        caches: from `Caches.only`, of fields that are not in arrays.
     """
 
-    def __init__(self, maker: BatchMaker, tables: Mapping[Any, TieredTable]) -> None:
-        self._maker = dataclasses.replace(
-            maker, transform=None, pool=BufferPool(), held_pool=BufferPool(), _workspaces=queue.SimpleQueue(), _of_device=[]
-        )
-        self._caches = Caches(dict(tables), is_aside=True)
+    def __init__(self, maker: BatchMaker, caches: Caches) -> None:
+        self._maker, self._caches = maker, caches
 
     def over(self, maker: BatchMaker) -> PlainMaker:
         """The same for a loader beside, of other seeds."""
-        other = dataclasses.replace(self._maker, seeds=maker.seeds, order=maker.order, padding=maker.padding)
-        return PlainMaker(other, self._caches.tables)
+        other = dataclasses.replace(apart(self._maker), seeds=maker.seeds, order=maker.order, padding=maker.padding)
+        return PlainMaker(other, self._caches)
 
     def make(self, positions: np.ndarray, epoch: int, index: int) -> Any:
         """Make a batch of the seeds at `positions`, drawn as batch `index` of an epoch."""
@@ -47,6 +42,13 @@ class PlainMaker:
             return self._maker.make(self._caches, positions, epoch, index)
         finally:
             self._maker.let_go()
+
+
+def apart(maker: BatchMaker) -> BatchMaker:
+    """A maker of the same batches, in memory of its own: taken before anything is put elsewhere."""
+    return dataclasses.replace(
+        maker, transform=None, pool=BufferPool(), held_pool=BufferPool(), _workspaces=queue.SimpleQueue(), _of_device=[]
+    )
 
 
 def compare(batch: Any, expected: Any, place: str) -> None:
