@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.data import SequentialSampler
 from torch_geometric.data import Data
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
 from penstock.errors import MismatchError, UsageError
@@ -60,7 +61,11 @@ def test_stores_types_and_links(tmp_path):
     typed = make_loader(typed_data(), input_nodes=("paper", torch.arange(100)), plan=Plan(policy="lru", cache="10%"))
     links = ("author", "writes", "paper"), typed_data()["author", "writes", "paper"].edge_index[:, :70]
     how = dict(edge_label_index=links, neg_sampling="binary", exclude_links="self", batch_size=20, shuffle=True)
-    for each in (loader, typed, penstock.LinkNeighborLoader(typed_data(), [3, 2], **how)):
+    features, topology = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(torch.randn(90, 4), group_name="paper", attr_name="x", index=None)
+    topology.put_edge_index(torch.randint(0, 90, (2, 900)), edge_type=("paper", "cites", "paper"), layout="coo", size=(90, 90))
+    remote = make_loader((features, topology), input_nodes="paper", num_workers=2)
+    for each in (loader, typed, remote, penstock.LinkNeighborLoader(typed_data(), [3, 2], **how)):
         for batch in each:
             each.verify(batch)
 
