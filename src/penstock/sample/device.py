@@ -10,6 +10,7 @@ Who asks for the next batch before it waits for this one keeps the device at wor
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,21 +62,12 @@ class DeviceSampler:
         """Make the scratch memory of one more thread."""
         return DeviceWorkspace(self.host.graph.num_nodes, self.graph.device)
 
-    def sample(
-        self,
-        seeds: Mapping[NodeType, np.ndarray],
-        *,
-        epoch: int,
-        batch: int,
-        workspace: DeviceWorkspace,
-        left_out: Mapping[EdgeType, np.ndarray] = _NOTHING,
-    ) -> DeviceSample:
-        """Sample the neighbourhood of one batch, on the current stream; arguments as in `NeighborSampler.sample`, and `left_out`: edge type
-        -> int64[2, n], ids of the ends of edges that are taken out of it then.
+    def sample(self, seeds: Mapping[NodeType, np.ndarray], **place: Any) -> DeviceSample:
+        """Sample the neighbourhood of one batch, on the current stream; arguments as in `ask`.
 
         A workspace is used on one stream at a time: what is asked of another one has to wait for what was asked of the first.
         """
-        return self.ask(seeds, epoch=epoch, batch=batch, workspace=workspace, left_out=left_out).finish()
+        return self.ask(seeds, **place).finish()
 
     def ask(
         self,
@@ -87,7 +79,8 @@ class DeviceSampler:
         left_out: Mapping[EdgeType, np.ndarray] = _NOTHING,
     ) -> DeviceRun:
         """Ask for a batch without waiting for it, where no size has to be known in between: its `finish` does, on the same stream, and
-        until then its workspace makes no other. Arguments as in `sample`.
+        until then its workspace makes no other. Arguments as in `NeighborSampler.sample`, and `left_out`: edge type -> int64[2, n], ids of
+        the ends of edges that are taken out of the sample then.
 
         One thread with several batches under way asks more of a device than several threads, which hand each other the lock of Python's
         interpreter at every operation of torch.
