@@ -24,11 +24,15 @@ from penstock.sample.device import DeviceSampler
 from penstock.sample.device_graph import device_sampler, place_graph
 from penstock.store.device_memory import settle
 from tests.devices import DEVICES
-from tests.differential.ways import weighted_graph
+from tests.differential.ways import WAYS, weighted_graph
 from tests.graphs import assert_same_sample, homogeneous_graph, random_csc, typed_graph
 
 FEW = settings(max_examples=max(3, settings.default.max_examples // 5))
 """The interpreter takes a tenth of a second for what a device does in microseconds."""
+
+
+KNOWN = ["uniform", "by weight", "by time"]
+"""Ways to sample that a device knows."""
 
 
 @pytest.fixture
@@ -36,9 +40,10 @@ def device(reader):
     return reader
 
 
-def compare(ours, sampler, seed_type, seeds, workspace, *, epoch=0, batch=0, left_out=None):
-    sample = ours.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=workspace, left_out=left_out or {})
-    expected = sampler.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=sampler.workspace())
+def compare(ours, sampler, seed_type, seeds, workspace, *, epoch=0, batch=0, left_out=None, moments=None):
+    times = None if moments is None else {seed_type: moments}
+    sample = ours.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=workspace, left_out=left_out or {}, times=times)
+    expected = sampler.sample({seed_type: seeds}, epoch=epoch, batch=batch, workspace=sampler.workspace(), times=times)
     assert sample.num_left_out == leave_out(expected, left_out or {})
     assert all(each.device == ours.graph.device for each in sample.nodes.values())
     assert_same_sample(sample.to_host(), expected)
@@ -91,18 +96,25 @@ def test_typed_with_the_best_lists_on_the_device(device, seed, seed_type, replac
 
 @pytest.mark.parametrize("device", DEVICES)
 @FEW
-@given(st.integers(0, 2**32 - 1), st.lists(st.sampled_from([-1, 1, 3, 15, 70]), min_size=1, max_size=3), st.booleans())
-def test_by_weight(device, seed, fanouts, replace):
-    random = np.random.default_rng(seed)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(KNOWN), st.lists(st.sampled_from([-1, 1, 3, 15, 70]), min_size=1, max_size=3))
+def test_each_way_that_a_device_knows(device, seed, name, fanouts):
+    """Alone and in trees of their own; the first batches of a workspace, those that are recorded, and larger ones after them."""
+    random, way = np.random.default_rng(seed), WAYS[name]
     is_typed = random.random() < 0.5
     graph = typed_graph(random, hub_degree=200) if is_typed else homogeneous_graph(random, 60, 200, hub_degree=500)
-    graph, seed_type, where = weighted_graph(random, graph), "paper" if is_typed else NODE, str(random.choice(["device", "pinned"]))
-    sampler = NeighborSampler(graph, [min(f, 3) if i else f for i, f in enumerate(fanouts)], replace=replace, seed=seed)
+    graph, seed_type, where = way.over(random, graph), "paper" if is_typed else NODE, str(random.choice(["device", "pinned"]))
+    modes = {mode: bool(random.random() < 0.5) for mode in way.modes}
+    sampler = NeighborSampler(graph, [min(f, 3) if i else f for i, f in enumerate(fanouts)], seed=seed, **modes)
     kept = random_lists(random, graph) if where == "pinned" and random.random() < 0.5 else None
     ours = device_sampler(sampler, _triton.tensor_device(device), where, kept)
     workspace = ours.workspace()
-    for batch in range(3):
-        compare(ours, sampler, seed_type, random.integers(0, 60, 12), workspace, epoch=seed % 5, batch=batch)
+    for batch, size in enumerate([12, 12, 12, 5, 30, 30, 30][: 3 + 4 * (seed % 3 == 0)]):
+        left_out = random_edges(random, graph, list(graph.adjacency)[:1]) if seed % 5 == 0 else None
+        moments = way.moments and way.moments(random, graph, size)
+        compare(
+            ours, sampler, seed_type, random.integers(0, 60, size), workspace, epoch=seed % 5, batch=batch, left_out=left_out,
+            moments=moments,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("uncounted", [0, 50, 1 << 22])
@@ -330,7 +342,7 @@ def test_damaged_lists_are_the_errors_of_the_cpu(topology, uncounted, device, mo
 def test_what_is_done_on_the_cpu_only_is_said(device):
     graph = homogeneous_graph(np.random.default_rng())
     placed = place_graph(graph, device)
-    for options, what in (({"disjoint": True}, "disjoint=True"), ({"induced": True}, "subgraph_type='induced'")):
+    for options, what in (({"layer_wise": True}, "layer_wise=True"), ({"induced": True}, "subgraph_type='induced'")):
         with pytest.raises(NotSupportedError, match=f"^{what} is done on the CPU only"):
             DeviceSampler(NeighborSampler(graph, [2], **options), placed)
     weighted = weighted_graph(np.random.default_rng(), graph)

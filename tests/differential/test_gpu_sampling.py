@@ -19,6 +19,8 @@ from penstock.kernels.running_sums import reference as running_sums
 from penstock.kernels.sample_neighbors import gpu, reference
 from penstock.kernels.sample_weighted import gpu as weighted_gpu
 from penstock.kernels.sample_weighted import reference as weighted_reference
+from penstock.kernels.time_windows import reference as time_windows
+from penstock.kernels.time_windows.gpu import find_windows
 from penstock.records import CSC
 from tests.devices import on_device
 from tests.differential.ways import random_weights
@@ -115,7 +117,7 @@ def check_one(random, csc, num_src, nodes, fanout, replace, device, is_read, wit
     taken, columns, found = (poisoned(positions.size + 3, dtype, device) for dtype in (np.int64, np.int64, csc.indices.dtype))
     sample(
         indptr, indices, num_src, *frontier, fanout, replace, torch.tensor([*key.tolist(), batch], device=device), hop, edge_type,
-        None if copies is None else on_device(copies, device), counted, offsets,
+        None if copies is None else torch.cat([poisoned(begin, np.int64, device), on_device(copies, device)]), counted, offsets,
         *(each[: positions.size] for each in (taken, columns, found)), status, kept, is_read,
     )  # fmt: skip
     assert_same_bytes(host(offsets), np.append(row_ptr, np.repeat(row_ptr[-1], more)) + base)
@@ -277,13 +279,14 @@ def test_sums_of_blocks(num_blocks, device):
         assert ends.tolist() == [POISON, *[start + totals.sum()] * 3, POISON]
 
 
-def relabel(ids, table, base, known, nodes, device, more=0, *, is_last=False):
+def relabel(ids, table, base, known, nodes, device, more=0, *, is_last=False, trees=None):
     """With room for more ids than there are. Returns positions and how many nodes are known then."""
     span, counters = torch.tensor([7, 7 + ids.size], device=device), torch.tensor([known, known, POISON], device=device)
     ids, positions = np.append(ids, np.arange(more)).astype(ids.dtype), poisoned(ids.size + more, np.int64, device)
     scratch = relabel_gpu.make_scratch(ids.size, none_arrived(device))
     begin = torch.tensor([base], device=device)
-    relabel_gpu.relabel(on_device(ids, device), span, table, begin, counters[:2], nodes, positions, scratch, is_last=is_last)
+    place = table, begin, counters[:2], nodes, positions, scratch
+    relabel_gpu.relabel(on_device(ids, device), span, *place, is_last=is_last, trees=trees)
     positions, (known, also, poison) = host(positions), counters.tolist()
     assert (also, poison) == (known, POISON)
     assert (positions[positions.size - more :] == POISON).all()
@@ -309,6 +312,66 @@ def test_relabel(block, device, monkeypatch):
             assert num_nodes == len(known)
             assert_same_bytes(positions, expected)
             assert_same_bytes(host(nodes), np.append(known, [POISON] * (400 - len(known))))
+
+
+@pytest.mark.parametrize("block", [32, 1024])
+def test_relabel_trees(block, device, monkeypatch):
+    """A node of one tree is another one than that of another; tables that are nearly half full, and what is no node."""
+    monkeypatch.setattr(relabel_gpu, "BLOCK", block)
+    monkeypatch.setattr(relabel_gpu, "FEWEST_KEYS", 32)
+    random, base = np.random.default_rng(), relabel_gpu.EMPTY
+    keys, table = poisoned(512, np.int64, device), torch.full((512,), relabel_gpu.EMPTY, dtype=torch.int32, device=device)
+    for num_nodes in (40, 1 << 40, 3):
+        known, positions_of, base = [], {}, base - 1000
+        seeds, numbers = random.integers(0, num_nodes, 20), np.arange(20)
+        nodes, mine = poisoned(400, np.int64, device), poisoned(400, np.int64, device)
+        relabel_gpu.forget(keys)
+        relabel_reference.add_seeds(numbers * num_nodes + seeds, positions_of, known)
+        trees = relabel_gpu.Trees(
+            keys, num_nodes, poisoned(22, np.int64, device), on_device(np.append(numbers, [0, 0]), device), None, mine
+        )
+        begin = torch.tensor([base], device=device)
+        relabel_gpu.add_seeds(on_device(np.append(seeds, [0, 0]), device), begin * 0 + 20, table, begin, nodes, trees)
+        for dtype, count in ((np.int64, 0), (np.int64, 1), (np.int64 if num_nodes > 40 else np.int32, 50), (np.int64, 150)):
+            num_known, more, is_last = len(known), int(random.integers(70)), count == 150
+            ids, columns = random.integers(0, num_nodes, count).astype(dtype), random.integers(0, num_known, count + more)
+            ids[:40:9] = random.choice(seeds, ids[:40:9].size)
+            keys_of = np.array(known)[columns[:count]] // num_nodes * num_nodes + ids
+            expected = relabel_reference.relabel(keys_of, positions_of, known)
+            of_trees = trees._replace(slots=poisoned(count + more, np.int64, device), known=mine, columns=on_device(columns, device))
+            positions, num_now = relabel(ids, table, base, num_known, nodes, device, more, is_last=is_last, trees=of_trees)
+            assert num_now == len(known)
+            assert_same_bytes(positions, expected)
+            for found, each in zip((mine, nodes), np.divmod(known, num_nodes), strict=True):
+                assert_same_bytes(host(found), np.append(each, [POISON] * (400 - len(known))))
+    bad = np.array([-1, num_nodes, 1 << 50, 0])
+    of_trees = trees._replace(slots=poisoned(4, np.int64, device), known=mine, columns=on_device(np.zeros(4, np.int64), device))
+    relabel(bad, table, base, len(known), nodes, device, trees=of_trees)
+    assert of_trees.slots.tolist()[:3] == [-1] * 3
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_find_windows(dtype, device):
+    """Lists of the same moment, empty ones, moments before and after all; more room than there are nodes; damaged lists."""
+    random = np.random.default_rng()
+    csc = random_csc(random, 300, 60, 900, hub_degree=300)
+    times = np.concatenate([np.sort(random.integers(-9, 9, degree)) for degree in np.diff(csc.indptr)]).astype(dtype)
+    nodes, trees, until = np.append(random.integers(0, 60, 25), 0), random.integers(0, 20, 26), random.integers(-10, 10, 20)
+    until[:2] = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    for last in (-1, 0, 1, 15):
+        for indptr in (csc.indptr, np.where(np.arange(61) == 30, 1 << 40, csc.indptr)):
+            damaged = np.isin(nodes, [29, 30]) & (indptr[30] == 1 << 40)
+            expected = time_windows.find_windows(csc.indptr, times, nodes, until[trees], last=last).reshape(2, -1).T
+            expected = np.where(damaged[:, None], 0, expected)
+            windows, status = poisoned(2 * 30, np.int64, device).view(30, 2), torch.full((2,), lists.CLEAN, device=device)
+            beside = [torch.cat([poisoned(3, np.int64, device), on_device(each, device)]) for each in (nodes, trees)]
+            span = torch.tensor([3, 3 + nodes.size], device=device)
+            of_lists = on_device(indptr, device), on_device(times, device), beside[0], span, beside[1]
+            find_windows(*of_lists, on_device(until, device), last, windows, status)
+            found = host(windows)
+            found[:26][damaged, 0] = 0
+            assert_same_bytes(found, np.concatenate([expected, np.zeros((4, 2), np.int64)]))
+            assert status.tolist() == [int(np.flatnonzero(damaged)[0]) if damaged.any() else lists.CLEAN, lists.CLEAN]
 
 
 def test_what_is_no_node_is_left_out(device):

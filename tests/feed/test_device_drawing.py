@@ -24,8 +24,10 @@ from penstock.sample.device import DeviceSampler
 from penstock.sample.device_run import DeviceRun
 from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
+from tests.feed import ways
 from tests.feed.inputs import digests, homogeneous_data, typed_data
 from tests.feed.test_endings import wait_for_no_threads
+from tests.feed.ways import each_that
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
 
@@ -56,20 +58,51 @@ def same(data, device, **options):
         (homogeneous_data, dict(replace=True, plan=Plan(device_topology="pinned"))),
         (homogeneous_data, dict(num_neighbors=[4, 2000])),
         (weighted_data, dict(weight_attr="weight", num_neighbors=[4, -1, 1024])),
-        (weighted_data, dict(weight_attr="weight", replace=True, plan=Plan(policy="presample", cache="9%", device_topology="pinned"))),
         (typed_data, dict(plan=Plan(policy="fifo", cache="40 rows"), num_workers=3)),
         (typed_data, dict(plan=Plan(policy="degree", cache="10%", device_topology="pinned"))),
         (typed_data, dict(num_neighbors={("author", "writes", "paper"): [-1, 2], ("paper", "by", "author"): [3, 0],
                                          ("venue", "prints", "paper"): [0, 1]})),
     ],
-    ids=["homogeneous", "with replacement, pinned", "a large fanout", "by weight", "by weight, pinned, a cache by visits",
-         "typed, dynamic cache", "typed, static cache, pinned", "fanouts by type"],
+    ids=["homogeneous", "with replacement, pinned", "a large fanout", "by weight", "typed, dynamic cache", "typed, static cache, pinned",
+         "fanouts by type"],
 )  # fmt: skip
 def test_same_batches(make, options, device):
     loader = same(make(), device, **options)
     assert loader._maker.device_sampler is not None
     place = "pinned memory" if options.get("plan") and options["plan"].device_topology else "its memory"
     assert place in loader.stats().sampling
+
+
+PLANS = [
+    Plan(device_topology="device"),
+    Plan(policy="presample", cache="20%", neighbor_policy="presample", neighbor_cache="30%", device_topology="pinned"),
+]
+
+
+@each_that(lambda way: not way.is_by_cpu)
+@pytest.mark.parametrize("plan", PLANS, ids=["in its memory", "pinned, the best in its memory"])
+def test_each_way(way, plan, device):
+    """In trees of their own too, padded ones, and of links; rows and lists that are kept are found by drawing likewise."""
+    how, some = dict(batch_size=16, seed=5, shuffle=True, plan=plan, num_workers=2), torch.arange(48)
+    settings = [{}] if "disjoint" in way.refuses or "time_attr" in way.plain else [{}, {"disjoint": True}]
+    links = dict(way.of("links"), batch_size=14)
+    links |= {"edge_label_index": (data := ways.plain_data()).edge_index[:, :40], "neg_sampling": "binary", "exclude_links": "self"}
+    if "edge_label_time" in links:
+        links["edge_label_time"] = links["edge_label_time"][:40]
+    for change in settings:
+        for kind, loaded in (("plain", data), ("typed", ways.typed_data())):
+            seeds, options = some if kind == "plain" else ("paper", some), way.of(kind) | change
+            if "input_time" in options:
+                options["input_time"] = options["input_time"][:48]
+            ours, theirs = (
+                penstock.NeighborLoader(loaded, **how | options | each, input_nodes=seeds, pad=plan is PLANS[kind == "plain"])
+                for each in ({"device": device}, {"plan": None})
+            )
+            assert ours._maker.device_sampler is not None
+            assert digests(ours) == digests(theirs)
+        ours, theirs = (penstock.LinkNeighborLoader(data, **how | links | change | each) for each in ({"device": device}, {"plan": None}))
+        assert ours._maker.device_sampler is not None
+        assert digests(ours) == digests(theirs)
 
 
 def test_recipes_that_keep_lists_keep_them_on_the_device(device):
@@ -166,7 +199,6 @@ def test_repeated_seeds_calls_and_loaders_beside(device):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (dict(disjoint=True), "disjoint=True is done on the CPU only"),
         (dict(shared_draws=True), "sampling by shared_draws is done on the CPU only"),
         (dict(walks=Walks(num=4, length=3)), "sampling by walks is done on the CPU only"),
         (dict(layer_wise=True), "layer_wise=True is done on the CPU only"),

@@ -22,6 +22,7 @@ from penstock.sample.batches import SampledBatches
 from penstock.sample.device_graph import device_sampler
 from penstock.sample.seeds import NodeSeeds
 from penstock.store import ingest
+from tests.differential.ways import random_moments, timed_graph
 from tests.feed.inputs import digests, homogeneous_data, typed_data
 from tests.graphs import assert_same_bytes, homogeneous_graph, typed_graph
 
@@ -29,12 +30,16 @@ from tests.graphs import assert_same_bytes, homogeneous_graph, typed_graph
 @pytest.mark.parametrize("how", [{}, {"num_epochs": 2, "max_batches": 3}], ids=str)
 @pytest.mark.parametrize("kind", [NODE, "paper"])
 @pytest.mark.parametrize("are_distinct", [True, False])
-def test_visits_are_those_of_the_cpu(kind, how, are_distinct, device):
+@pytest.mark.parametrize("are_timed", [False, True])
+def test_visits_are_those_of_the_cpu(kind, how, are_distinct, are_timed, device):
+    """A row that is in several trees is read once."""
     random = np.random.default_rng()
     graph = homogeneous_graph(random, 90, 400, hub_degree=60) if kind == NODE else typed_graph(random)
+    graph = timed_graph(random, graph) if are_timed else graph
     sampler = NeighborSampler(graph, [3, 2], seed=int(random.integers(1 << 30)), replace=not are_distinct)
     seeds = random.permutation(graph.num_nodes[kind])[:18] if are_distinct else random.integers(0, 12, 18)
-    batches = SampledBatches(sampler, NodeSeeds(kind, seeds), RandomOrder(seeds.size, 5), 9)
+    times = random_moments(random, graph, 18) if are_timed else None
+    batches = SampledBatches(sampler, NodeSeeds(kind, seeds, times=times), RandomOrder(seeds.size, 5), 9)
     there = device_sampler(sampler, tensor_device(device), "pinned")
     ours, theirs = presample_device.count_on_device(batches, there.over, **how), presample_visits(batches, **how)
     assert ours is not None

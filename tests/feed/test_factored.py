@@ -165,10 +165,12 @@ def test_a_trainer_that_ends(target, said):
 def test_both_roles_on_devices(path, device):
     """The sampler holds the topology, the trainer the hot rows; on one device where there is one."""
     options = {**OPTIONS, "num_neighbors": [2, 2], "batch_size": 40}
-    plain = digests(penstock.NeighborLoader(path, **options))
-    with FactoredLoader(path, num_samplers=1, plan="gnnlab", device=device, sampler_devices=of_rank(device, 1), **options) as loader:
-        assert digests(loader) == plain
-        assert loader.stats().device_bytes > 0
+    for more in ({}, {"disjoint": True}):
+        plain = digests(penstock.NeighborLoader(path, **options, **more))
+        devices = dict(device=device, sampler_devices=of_rank(device, 1))
+        with FactoredLoader(path, num_samplers=1, plan="gnnlab", **devices, **options, **more) as loader:
+            assert digests(loader) == plain
+            assert loader.stats().device_bytes > 0
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -50,6 +50,7 @@ class Way:
         changes: (options, what is said) of loaders that sample in the same way, and to which its state is refused.
         refuses: which of these it does not go with: "pad", "replace", "disjoint", "induced", "edges" (it has edges of its own).
         trains: settings of `TrainConfig`; None: no training samples like this.
+        is_by_cpu: no device draws like this.
     """
 
     plain: dict
@@ -59,6 +60,7 @@ class Way:
     changes: tuple = ()
     refuses: tuple = ()
     trains: dict | None = None
+    is_by_cpu: bool = False
     num_neighbors: tuple = (3, 2)
 
     def check(self, batch, data):
@@ -111,6 +113,7 @@ WAYS = {
         changes=(({"shared_draws": True}, "shared_draws: 3 then, "), ({"shared_draws": 2}, "shared_draws: 3 then, ")),
         refuses=("replace", "disjoint"),
         trains={"shared_draws": 2},
+        is_by_cpu=True,
     ),
     "walks": Way(
         plain={"walks": Walks(num=6, length=3)},
@@ -120,12 +123,14 @@ WAYS = {
             {"num": 7, "length": 3}, {"num": 6, "length": 4}, {"num": 6, "length": 3, "end": 0.25}
         )),
         refuses=("pad", "replace", "induced", "edges"),
+        is_by_cpu=True,
     ),
     "layers": Way(
         plain={"layer_wise": True},
         says="layer_wise",
         refuses=("replace", "disjoint"),
         trains={"layer_wise": True, "num_neighbors": (30, 20)},
+        is_by_cpu=True,
         num_neighbors=(40, 20),
     ),
 }  # fmt: skip

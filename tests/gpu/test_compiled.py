@@ -25,6 +25,7 @@ def test_kernels(tmp_path):
     """A few of each kind; others are run by `test_pretended.py`."""
     some = [f"{kind}_of_warps_that_take_turns_by_chance[{seed}]" for kind in ("test_samples", "test_decisions") for seed in (0, 4)]
     some += [f"test_samples_of_warps_that_take_turns_by_chance[{seed}]" for seed in (2, 7)]  # by weight, with replacement and without
+    some += [f"test_trees_of_warps_that_take_turns_by_chance[{seed}]" for seed in (0, 2, 4)]  # uniformly, the latest in time, in time
     some += [
         "test_a_race_is_seen",
         "test_an_address_that_is_not_as_promised_is_seen",

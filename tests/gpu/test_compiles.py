@@ -60,7 +60,7 @@ def compile_only(kernel, num_programs, device, *arguments, **constants):
 
 _triton.launch = compile_only
 from penstock.kernels._block_sums import Blocks
-from penstock.kernels._device_lists import Kept
+from penstock.kernels._device_lists import InTime, Kept
 from penstock.kernels.cache_fifo import gpu as cache_fifo
 from penstock.kernels.links import gpu as links
 from penstock.kernels.pad_hops import gpu as pad_hops
@@ -68,9 +68,12 @@ from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.kernels.sample_weighted import gpu as draw_weighted
+from penstock.kernels.time_windows.gpu import find_windows
 
 ids, small, status = torch.arange(70), torch.arange(70, dtype=torch.int32), torch.zeros(2, dtype=torch.int64)
 kept = Kept(small, ids, small)
+windows = torch.zeros((70, 2), dtype=torch.int64)
+in_time = InTime(windows, small)
 def some(first, size=None):
     return torch.arange(90)[first:][:size]
 
@@ -78,6 +81,8 @@ for first in range(3):
     counted = draw.Counted(some(first), Blocks(some(first, 1), some(first, 1)))
     for drawable in (None, small[first:]):
         draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, counted, status[first % 2 :], drawable)
+    find_windows(ids, small, ids, some(first, 2), some(first), some(first), 15, windows, status[first % 2 :])
+    draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, counted, status[first % 2 :], None, in_time)
 for fanout, replace in ((15, False), (15, True), (-1, False)):
     for number, num_src, num_nodes in ((0, 70, 60), (4095, 16, 1), (16, 1, 16)):
         outputs = some(num_nodes % 3, 14 + num_nodes), some(num_nodes % 5, 14 + num_nodes), small[num_nodes % 3 :]
@@ -88,6 +93,7 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
             counted = draw.Counted(some(number % 5), Blocks(some(number % 5, 1), None))
             lists = ids, small, num_src, *frontier, *place, counted, row_ptr, *outputs, status[num_nodes % 2 :], kept, how
             draw.sample_neighbors(*lists)
+            draw.sample_neighbors(*lists, in_time)
             draw_weighted.sample_neighbors(draw_weighted.Weights(ids, small[num_nodes % 5 :]), *lists)
         region_order.order_by_region(ids, num_src, small[number % 3 :], region_order.make_counts(ids.device), some(num_nodes % 5, 2))
         region_order.order_by_region(small[number % 3 :][:num_nodes], num_src, small, region_order.make_counts(ids.device))
@@ -96,6 +102,13 @@ for first, count in ((0, 70), (3, 1), (5, 16)):
     scratch = relabel.make_scratch(count, some(first, 1))
     places = some(first, 1), some(first, 2), ids[first:], ids[first:], scratch
     relabel.relabel(small[first:][:count], some(first, 2), small, *places, is_last=first == 3)
+    for columns in (None, some(first, count)):
+        trees = relabel.Trees(torch.zeros(1024, dtype=torch.int64), 70 + first, some(first, count), some(first), columns, some(first))
+        if columns is None:
+            relabel.add_seeds(ids[first:][:count], some(first, 1), small, some(first, 1), ids[first:], trees)
+        else:
+            relabel.relabel(small[first:][:count], some(first, 2), small, *places, is_last=first == 3, trees=trees)
+    relabel.forget(trees.keys)
     state = cache_fifo.State(some(first, 2), some(first, 4), some(first, 2), some(first, 1))
     cache_fifo.access(ids[first:][:count], small, [50, 16, 1][first // 2], state, small[first:], small[first + 1 :])
     told, ends = some(first, 3 * count).view(3, -1)[:, : 1 + count // 3], some(first, 2)
@@ -109,10 +122,11 @@ for first, count in ((0, 70), (3, 1), (5, 16)):
     pad_hops.pad_edges(some(first), some(first + 1), *hops, some(first + 2, count), some(first, count))
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
-    "_add_up": 1, "_draw_tile": 4, "_read_tile": 1, "_draw_edge": 1, "_read_edge": 1,
+    "_add_up": 1, "_draw_tile": 8, "_read_tile": 2, "_draw_edge": 2, "_read_edge": 2, "_find_window": 1,
     "_draw_weighted": 4, "_take_list": 1,
-    "_add_seeds": 1, "_claim": 1, "_find_first": 1, "_place": 2, "_count_regions": 2, "_begin": 1, "_give": 2,
-    "_look": 1, "_copy": 1, "_count": 3,
+    "_forget": 1, "_find_slot": 2, "_add_seeds": 2, "_claim": 2, "_find_first": 2, "_place": 4,
+    "_count_regions": 2, "_begin": 1, "_give": 2,
+    "_look": 1, "_copy": 1, "_count": 4,
     "_look_up": 1, "_settle": 1, "_give_slots": 1,
     "_pad_ids": 1, "_write_places": 1, "_pad_row_ptr": 1, "_pad_edges": 1,
 }, compiled
@@ -131,6 +145,7 @@ numbers, small = ("num_edges", "num_src", "fanout", "place", "num_kept", "b"), (
 tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 for lanes, (rows, num_warps) in draw._TILES.items():
     constants = {"copies": None, "REPLACE": False, "HAS_COPIES": False, "HAS_KEPT": True, "READS": True}
+    constants |= {"windows": None, "by_time": None, "IN_TIME": False, "BY_TIME": False}
     constants |= {"ROWS": rows, "LANES": lanes, "BLOCK": draw.BLOCK}
     signature = {name: "i32" if name in numbers else "*i32" if name in small else "*i64" for name in names}
     signature |= dict.fromkeys(constants, "constexpr")

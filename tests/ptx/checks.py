@@ -13,13 +13,14 @@ from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.links import gpu as links
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as sampling
+from penstock.kernels.time_windows import gpu as time_windows
 from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import device_sampler
 from tests.devices import address_rows
 from tests.differential import test_device_fifo as fifo
 from tests.differential.test_device_sampler import compare, random_edges, random_lists
-from tests.differential.ways import weighted_graph
+from tests.differential.ways import random_moments, timed_graph, weighted_graph
 from tests.graphs import homogeneous_graph
 from tests.ptx import interleaved, watched
 
@@ -108,12 +109,32 @@ def test_samples_of_warps_that_take_turns_by_chance(seed, monkeypatch):
     graph = weighted_graph(random, graph) if seed % 4 > 1 else graph
     fanouts = [[3, 2], [3, 2], [70, 2], [70, 2], [12, 10], [25, 10], [40, 10], [12, 10]][seed]
     sampler = NeighborSampler(graph, fanouts, replace=seed in (3, 7), seed=seed)
+    _compare_interleaved(random, sampler, seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_trees_of_warps_that_take_turns_by_chance(seed, monkeypatch):
+    """Who comes first decides where a pair of a tree and a node is kept, in tables that are nearly half full, and nothing else."""
+    monkeypatch.setattr(relabel, "FEWEST_KEYS", 32)
+    for kernels in (links, relabel, sampling, time_windows):
+        monkeypatch.setattr(kernels, "BLOCK", 32)
+    random = np.random.default_rng(seed)
+    graph = homogeneous_graph(random, 40, 80 if seed < 3 else 600, hub_degree=150 * (seed % 2))
+    graph = timed_graph(random, graph) if seed % 3 else graph
+    fanouts = [[3, 2], [3, 2], [70, 2], [12, 10], [25, 10], [30, 3]][seed]
+    options = {"takes_last": True} if seed % 3 == 2 else {"disjoint": True}
+    _compare_interleaved(random, NeighborSampler(graph, fanouts, replace=seed == 4, seed=seed, **options), seed)
+
+
+def _compare_interleaved(random, sampler, seed):
+    graph = sampler.graph
     with interleaved(random):
         ours = device_sampler(sampler, CPU, "pinned" if seed % 2 else "device", random_lists(random, graph) if seed % 2 else None)
         workspace = ours.workspace()
         for batch in range(2):
             left_out = random_edges(random, graph, [EDGE]) if seed % 3 else None
-            compare(ours, sampler, NODE, random.integers(0, 40, 9), workspace, batch=batch, left_out=left_out)
+            moments = random_moments(random, graph, 9) if sampler.is_temporal else None
+            compare(ours, sampler, NODE, random.integers(0, 40, 9), workspace, batch=batch, left_out=left_out, moments=moments)
 
 
 @pytest.mark.parametrize("seed", range(8))

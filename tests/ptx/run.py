@@ -164,14 +164,18 @@ class Run:
     def _atom(self, opcode, operands, some):
         self._write(operands[0], self._change(opcode, *operands[1:], some), some)
 
-    def _change(self, opcode, where, operand, some):
+    def _change(self, opcode, where, *operands_and_some):
         """Atomic; what was there before each lane."""
-        how, kind = opcode[-2:]
+        (*operands, some), (how, kind) = operands_and_some, opcode[-2:]
         memory, places = self._words([opcode[0], opcode[1], kind], where, 1, some)
-        memory, values, before = memory.view(TYPES[kind]), self._read(operand, kind, some), np.empty(some.size, TYPES[kind])
-        for lane, (place, value) in enumerate(zip(places, values, strict=True)):
+        memory, before = memory.view(TYPES[kind]), np.empty(some.size, TYPES[kind])
+        for lane, (place, *values) in enumerate(zip(places, *(self._read(each, kind, some) for each in operands), strict=True)):
             before[lane] = memory[place]
-            memory[place] = FOLDS[how](before[lane], value)
+            if how == "cas":
+                expected, wanted = values
+                memory[place] = wanted if before[lane] == expected else before[lane]
+            else:
+                memory[place] = FOLDS[how](before[lane], *values)
         return before.view(bits_of(kind))
 
     # between lanes

@@ -138,8 +138,7 @@ def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batche
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
     apart, graph = draw_apart(batches.sampler), batches.sampler.graph
     count = num_epochs * len(spread(batches.num_batches, max_batches))
-    narrow = np.min_scalar_type(count)  # a batch visits a row once; and a list once, unless trees share it
-    wide = np.dtype(np.uint32) if apart.disjoint else narrow
+    narrow, wide = count_types(apart, count)
     nodes = {t: np.zeros(num_nodes, narrow) for t, num_nodes in graph.num_nodes.items()}
     lists = {e: np.zeros(csc.num_dst, wide) for e, csc in graph.adjacency.items()}
     how = {"epochs": range(num_epochs), "max_batches": max_batches, "num_threads": num_threads}
@@ -149,6 +148,12 @@ def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batche
         for edge_type in graph.adjacency:
             placement.count_up_to(lists_read(apart, sample, edge_type), np.iinfo(wide).max, lists[edge_type])
     return Visits(nodes, lists)
+
+
+def count_types(sampler: NeighborSampler, num_batches: int) -> tuple[np.dtype, np.dtype]:
+    """The narrowest integers that hold (how many batches visit a row, how often they read a list: once, unless trees share it)."""
+    narrow = np.min_scalar_type(num_batches)
+    return narrow, np.dtype(np.uint32) if sampler.disjoint else narrow
 
 
 def reads_again(batches: SampledBatches) -> dict[NodeType | EdgeType, float]:

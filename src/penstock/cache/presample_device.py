@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.cache.presample import Visits, draw_apart, places_of, spread
+from penstock.cache.presample import Visits, count_types, draw_apart, places_of, spread
 from penstock.kernels.edges.cpu import are_distinct
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
@@ -62,8 +62,8 @@ def _visits(batches: SampledBatches, ours: DeviceSampler, num_epochs: int, max_b
     lists = {e: torch.zeros(csc.num_dst, dtype=torch.int32, device=device) for e, csc in graph.adjacency.items()}
     for seeds, sample in told(_drawn(ours, batches, num_epochs, max_batches), "finding out what is hot: batch", num_batches):
         _count(sample, seeds, nodes, lists)
-    narrow = np.min_scalar_type(num_batches)
-    return Visits({t: _narrowed(each, narrow) for t, each in nodes.items()}, {e: _narrowed(each, narrow) for e, each in lists.items()})
+    narrow, wide = count_types(ours.host, num_batches)
+    return Visits({t: _narrowed(each, narrow) for t, each in nodes.items()}, {e: _narrowed(each, wide) for e, each in lists.items()})
 
 
 def _drawn(
@@ -76,8 +76,9 @@ def _drawn(
             before, run, workspace = asked.popleft()
             yield before, run.finish()
             idle.append(workspace)
-        workspace, seeds = idle.pop(), batches.begin(epoch, batch).nodes
-        asked.append((seeds, ours.ask(seeds, epoch=epoch, batch=batch, workspace=workspace), workspace))
+        workspace, begun = idle.pop(), batches.begin(epoch, batch)
+        run = ours.ask(begun.nodes, epoch=epoch, batch=batch, workspace=workspace, times=begun.times)
+        asked.append((begun.nodes, run, workspace))
     for before, run, _ in asked:
         yield before, run.finish()
 
@@ -86,7 +87,9 @@ def _count(sample: DeviceSample, seeds: dict[NodeType, np.ndarray], nodes: dict[
     """Add a sample to the counts: a row once, a list as often as anything is read of it."""
     for node_type, ids in sample.nodes.items():
         counts, known, given = nodes[node_type], ids, seeds.get(node_type)
-        if given is not None and not are_distinct(given):  # nothing but seeds can be there twice
+        if sample.trees is not None:
+            known = ids.unique()
+        elif given is not None and not are_distinct(given):  # nothing but seeds can be there twice
             known = torch.cat([to_device(np.unique(given), ids.device), ids[given.size :]])
         counts.index_add_(0, known, counts.new_ones(1).expand(known.numel()))
     for edge_type, edges in sample.edges.items():

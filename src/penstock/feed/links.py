@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges
 from penstock.sample.negatives import Candidates, Negatives
 from penstock.sample.seeds import Begun
 from penstock.store.tiers import Elements
+from penstock.store.tiers.pinned import to_device
+
+if TYPE_CHECKING:
+    from penstock.sample.device_sample import DeviceSample
 
 BLOCK = 1 << 22
 """Edges of a store that are looked at at once."""
@@ -285,11 +289,15 @@ class LinkSeeds:
                     avoided[node_type] *= (1.0 - _chances(candidates)) ** drawn
         return {node_type: np.subtract(1.0, each, out=each) for node_type, each in avoided.items()}
 
-    def finish(self, sample: Sample, begun: Begun) -> None:
+    def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
         """By the links that they belong to."""
         assert isinstance(begun, BegunLinks)
-        if sample.trees is not None:
-            sample.trees = {node_type: begun.owners[trees] for node_type, trees in sample.trees.items()}
+        owners: Any = begun.owners
+        all_trees: dict[NodeType, Any] = sample.trees or {}
+        for node_type, trees in all_trees.items():
+            if isinstance(trees, torch.Tensor) and isinstance(owners, np.ndarray):
+                owners = to_device(owners, trees.device)
+            all_trees[node_type] = owners[trees]
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
         """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""

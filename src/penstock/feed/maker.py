@@ -147,7 +147,8 @@ class BatchMaker:
         assert self.device_sampler is not None
         number_edges, begun = self.device_sampler.number_edges, self._begin(clock, positions, epoch, index)
         with self.delivery.drawing():
-            run = self.device_sampler.ask(begun.nodes, epoch=epoch, batch=index, workspace=workspace, left_out=begun.left_out)
+            place = {"epoch": epoch, "batch": index, "workspace": workspace}
+            run = self.device_sampler.ask(begun.nodes, **place, left_out=begun.left_out, times=begun.times)
         clock.rest()
 
         def wait() -> Sampled:
@@ -156,12 +157,13 @@ class BatchMaker:
                 sample = run.finish()
                 if begun.left_out:
                     begun.notes[EXCLUDED_EDGES] = sample.num_left_out
+                self.seeds.finish(sample, begun)
                 subgraph = subgraph_on_device(sample, number_edges)
                 subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
                 sampled = self._sampled(index, subgraph, begun, clock)
                 if self.padding is not None:  # here, beside the reads of batches before: where it is needed, they would wait for it
                     sampled.padding_step, subgraph.hops = self.padding.fit(subgraph)
-                    sampled.whole = padded(subgraph, self.pool.empty)
+                    sampled.whole = padded(subgraph, begun.num_seeds, self.pool.empty)
                 sampled.event = self.delivery.record()
             clock.rest()
             return sampled
@@ -221,7 +223,7 @@ class BatchMaker:
             clock.enter("assemble")
             whole = sampled.whole
             if whole is None:
-                whole = padded(subgraph, self.pool.empty) if subgraph.hops else subgraph
+                whole = padded(subgraph, sampled.begun.num_seeds, self.pool.empty) if subgraph.hops else subgraph
             batch = assembler.assemble(whole, rows, self.seeds, sampled.begun)
             if self.delivery.device is not None:
                 clock.enter("move")
@@ -234,9 +236,7 @@ class BatchMaker:
             clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        stats = BatchStats(
-            sampled.begun.metadata[0].numel(), num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan
-        )
+        stats = BatchStats(sampled.begun.num_seeds, num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan)
         if subgraph.hops:
             stats.padding_step, (stats.padding_nodes, stats.padding_edges) = sampled.padding_step, count_added(subgraph)
         return batch, stats

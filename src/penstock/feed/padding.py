@@ -123,12 +123,11 @@ def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
     return Padding.measure(maker.batches)
 
 
-def padded(subgraph: Subgraph, allocate: Allocator) -> Subgraph:
+def padded(subgraph: Subgraph, num_trees: int, allocate: Allocator) -> Subgraph:
     """A sample with its hops filled up, in memory from `allocate`. Ids that are added are -1, and belong to a tree more than there are."""
     fill = _Fill(subgraph, allocate)
     nodes, trees = {t: fill.ids(t, ids) for t, ids in subgraph.nodes.items()}, subgraph.trees
     if trees is not None:
-        num_trees = max((int(each.max()) + 1 for each in trees.values() if each.numel()), default=0)
         trees = {t: fill.ids(t, each).masked_fill_(nodes[t] < 0, num_trees) for t, each in trees.items()}
     edges = {e: fill.edges(e, each) for e, each in subgraph.edges.items()}
     per_hop = {t: subgraph.hops[t][:, 1].tolist() for t in nodes}

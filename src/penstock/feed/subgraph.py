@@ -73,7 +73,7 @@ class Subgraph:
     def tensors(self) -> list[torch.Tensor | None]:
         """All that it holds."""
         edges = [one for each in self.edges.values() for one in (each.edge_index, each.row_ptr, each.positions, each.edge_ids)]
-        return [*self.nodes.values(), *edges]
+        return [*self.nodes.values(), *(self.trees or {}).values(), *edges]
 
 
 def subgraph_of(sample: Sample) -> Subgraph:
@@ -94,7 +94,7 @@ def subgraph_on_device(sample: DeviceSample, number: Callable[[EdgeType, torch.T
         e: SubgraphEdges(each.edge_index, each.row_ptr, each.positions, number(e, each.positions), each.num_per_hop)
         for e, each in sample.edges.items()
     }
-    return Subgraph(sample.nodes, edges, sample.num_nodes_per_hop, None, is_on_device=True)
+    return Subgraph(sample.nodes, edges, sample.num_nodes_per_hop, sample.trees, is_on_device=True)
 
 
 def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:

@@ -37,6 +37,18 @@ class Kept(NamedTuple):
     cached: torch.Tensor
 
 
+class InTime(NamedTuple):
+    """What may be drawn of the lists of a frontier, where edges have times.
+
+    Attributes:
+        windows: int64[b, 2], see `time_windows.gpu`: parts of the lists in the order of time.
+        by_time: int32 or int64[num_edges], position in that order -> position; None: lists lie in it.
+    """
+
+    windows: torch.Tensor
+    by_time: torch.Tensor | None
+
+
 def kept_arguments(kept: Kept | None) -> tuple[Any, ...]:
     """What kernels take of lists that are kept."""
     return (None, None, 0, None) if kept is None else (kept.ranks, kept.prefix_ptr, kept.prefix_ptr.numel() - 1, kept.cached)
@@ -64,6 +76,16 @@ def find_list(indptr, num_edges, node, inside):
     end = tl.load(indptr + node + 1, mask=inside, other=0)
     damaged = (start < 0) | (start > end) | (end > num_edges)
     return start, tl.where(damaged, 0, end - start), damaged
+
+
+@triton.jit
+def find_part(indptr, num_edges, windows, node, row, inside, IN_TIME: tl.constexpr):
+    """The same of what may be drawn of the list; a window is known to lie inside."""
+    if IN_TIME:
+        start = tl.load(windows + 2 * row, mask=inside, other=0)
+        return start, tl.load(windows + 2 * row + 1, mask=inside, other=0), inside & (row < 0)
+    else:
+        return find_list(indptr, num_edges, node, inside)
 
 
 @triton.jit

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 from penstock import rng
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import NotSupportedError
 from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.records import EdgeType, NodeType
-from penstock.sample.device_compaction import DevicePositions
+from penstock.sample.device_compaction import DevicePositions, DeviceTreePositions
 from penstock.sample.device_graph import DeviceGraph, on_cpu_only
 from penstock.sample.device_run import DeviceRun
 from penstock.sample.device_sample import DeviceSample
-from penstock.sample.neighbor import NeighborSampler, check_ids
+from penstock.sample.neighbor import NeighborSampler
 from penstock.store.tiers.grid import programs_over_link
 
 _NOTHING: Mapping[EdgeType, np.ndarray] = {}
@@ -33,7 +33,7 @@ class DeviceSampler:
     """A sampler's work, done by a device.
 
     Args:
-        sampler: whose samples are wanted; uniform or by weight, and neither disjoint nor induced.
+        sampler: whose samples are wanted; uniform, by weight or by time, and not induced.
         graph: its graph, where the device reads it.
         is_recorded: what batches of a size ask for is asked for as one from the third on; see `penstock.kernels._recording`.
     Attributes:
@@ -60,7 +60,7 @@ class DeviceSampler:
 
     def workspace(self) -> DeviceWorkspace:
         """Make the scratch memory of one more thread."""
-        return DeviceWorkspace(self.host.graph.num_nodes, self.graph.device)
+        return DeviceWorkspace(self.host.graph.num_nodes, self.graph.device, disjoint=self.host.disjoint)
 
     def sample(self, seeds: Mapping[NodeType, np.ndarray], **place: Any) -> DeviceSample:
         """Sample the neighbourhood of one batch, on the current stream; arguments as in `ask`.
@@ -77,6 +77,7 @@ class DeviceSampler:
         batch: int,
         workspace: DeviceWorkspace,
         left_out: Mapping[EdgeType, np.ndarray] = _NOTHING,
+        times: Mapping[NodeType, np.ndarray] | None = None,
     ) -> DeviceRun:
         """Ask for a batch without waiting for it, where no size has to be known in between: its `finish` does, on the same stream, and
         until then its workspace makes no other. Arguments as in `NeighborSampler.sample`, and `left_out`: edge type -> int64[2, n], ids of
@@ -85,20 +86,17 @@ class DeviceSampler:
         One thread with several batches under way asks more of a device than several threads, which hand each other the lock of Python's
         interpreter at every operation of torch.
         """
-        if batch >= rng.MAX_BATCHES:
-            raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
-        for seed_type, ids in seeds.items():
-            check_ids(self.host.graph, seed_type, ids)
+        self.host.check(seeds, batch, times)
         words = [*rng.derive_key(self.host.seed, epoch, rng.SAMPLE).tolist(), batch]
         run = workspace.run
         if run is not None and run.takes(seeds, left_out):
-            run.begin(seeds, words, left_out)
+            run.begin(seeds, words, left_out, times)
             run.ask_again()
         else:
             before, links = ({}, {}) if run is None else (run.room, run.link_room)
             room = {t: max(ids.size, before.get(t, 0)) for t, ids in seeds.items()}
             run = DeviceRun(self, room, {e: max(each.shape[1], links.get(e, 0)) for e, each in left_out.items()}, workspace)
-            run.begin(seeds, words, left_out)
+            run.begin(seeds, words, left_out, times)
             run.ask()
             if run.can_be_repeated and self._is_recorded:
                 workspace.run = run
@@ -109,8 +107,8 @@ class DeviceSampler:
 class DeviceWorkspace:
     """Scratch memory of one sampling thread."""
 
-    def __init__(self, num_nodes: dict[NodeType, int], device: torch.device) -> None:
-        self.tables = {t: DevicePositions(count, device) for t, count in num_nodes.items()}
+    def __init__(self, num_nodes: dict[NodeType, int], device: torch.device, *, disjoint: bool = False) -> None:
+        self.tables = {t: DeviceTreePositions(device) if disjoint else DevicePositions(count, device) for t, count in num_nodes.items()}
         self.room = dict.fromkeys(num_nodes, 0)
         """Nodes that the largest batch so far could have had."""
         self.run: DeviceRun | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from penstock.errors import UsageError
-from penstock.kernels.relabel.gpu import EMPTY
+from penstock.kernels.relabel.gpu import EMPTY, FEWEST_KEYS, FREE
 
 FIRST_SPAN = 1 << 20
 """Numbers that a batch is given at first; later twice what the largest needed."""
@@ -42,11 +42,41 @@ class DevicePositions:
     def reserve(self, needed: int) -> bool:
         """See that the batch has so many numbers. Returns whether the table is empty now, and `base` another: the batch's nodes have to be
         added again."""
-        if self.base + needed <= self._end:
-            return False
         if needed > EMPTY:
             raise UsageError(f"a batch of {needed} nodes and edges is too large for a device, which takes {EMPTY}: take smaller batches")
+        if not self._grow(needed) and self.base + needed <= self._end:
+            return False
         self._span = min(max(self._span, 2 * needed), EMPTY)
         self.numbers.fill_(EMPTY)
         self._end, self.base = EMPTY, EMPTY - self._span
+        return True
+
+    def _grow(self, needed: int) -> bool:
+        """See that a batch that needs so many numbers has room. Returns whether the table is another one."""
+        return False
+
+
+class DeviceTreePositions(DevicePositions):
+    """A position for every node of every tree of a batch: as many as batches need.
+
+    Attributes:
+        numbers: int32[as `keys`]. keys: int64[a power of two], see `penstock.kernels.relabel.gpu.Trees`.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(0, device)
+        self.keys = torch.empty(0, dtype=torch.int64, device=device)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return self.numbers.nbytes + self.keys.nbytes
+
+    def _grow(self, needed: int) -> bool:
+        if 2 * needed <= self.keys.numel():
+            return False
+        size, device = max(FEWEST_KEYS, 2 << (needed - 1).bit_length()), self.keys.device
+        self.keys = self.numbers = torch.empty(0, dtype=torch.int64, device=device)  # let go of their memory first
+        self.keys = torch.full((size,), FREE, dtype=torch.int64, device=device)
+        self.numbers = torch.full((size,), EMPTY, dtype=torch.int32, device=device)
         return True

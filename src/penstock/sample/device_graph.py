@@ -34,6 +34,13 @@ PLACES = ("device", "pinned")
 """Where neighbour lists can be."""
 
 
+class Times(NamedTuple):
+    """Of edges, as in `penstock.records.CSC`. Attributes: times: int[num_edges]. by_time: int32 or int64[num_edges] or None."""
+
+    times: torch.Tensor
+    by_time: torch.Tensor | None
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceCSC:
     """In-neighbour lists of one edge type as tensors that a device reads; see `penstock.records.CSC`.
@@ -44,6 +51,7 @@ class DeviceCSC:
         edge_ids: int32 or int64[num_edges], the user's numbers of the edges, where `indices` is; None: their positions.
         is_far: `indices` is in memory of the host.
         weights: what lists are drawn by, the sums where `indices` is; None: all edges are the same.
+        times: when edges came, where `indices` is; None: all are in time.
     """
 
     indptr: torch.Tensor
@@ -52,6 +60,7 @@ class DeviceCSC:
     edge_ids: torch.Tensor | None = None
     is_far: bool = False
     weights: Weights | None = None
+    times: Times | None = None
 
     @property
     def num_edges(self) -> int:
@@ -81,7 +90,7 @@ def place_graph(
     """Put a graph where a device reads it.
 
     Args:
-        graph: arrays in memory or mapped; read once, sums of weights twice.
+        graph: arrays in memory or mapped, not in other processes; read once, sums of weights twice.
         device: from `penstock.kernels._triton.tensor_device`.
         topology: "device" or "pinned": where the neighbours are; pinned ones stay where they lie if the driver lets them (see
             `penstock.store.tiers.pin`). Offsets are on the device.
@@ -94,7 +103,7 @@ def place_graph(
     adjacency = {e: _place(e, csc, device, topology, None if kept is None else kept.get(e)) for e, csc in graph.adjacency.items()}
     kept_bytes = sum(tensor.nbytes for csc in adjacency.values() for tensor in csc.kept or ())
     size = topology_bytes(graph)
-    near, far = (size.all, 0) if topology == "device" else (size.offsets, size.lists + size.sums)
+    near, far = (size.all, 0) if topology == "device" else (size.offsets, size.lists + size.values)
     return DeviceGraph(device, adjacency, near + kept_bytes, far)
 
 
@@ -109,9 +118,8 @@ def device_sampler(
 
 def on_cpu_only(sampler: NeighborSampler) -> str | None:
     """Return what a sampler does that no device does; None where it does nothing of the kind."""
-    by_cpu = {"sampling by time": sampler.is_temporal, "disjoint=True": sampler.disjoint, "subgraph_type='induced'": sampler.induced}
-    by_cpu |= {"sampling by shared_draws": sampler.shared_draws > 0, "sampling by walks": sampler.walks is not None}
-    by_cpu |= {"layer_wise=True": sampler.layer_wise}
+    by_cpu = {"subgraph_type='induced'": sampler.induced, "sampling by shared_draws": sampler.shared_draws > 0}
+    by_cpu |= {"sampling by walks": sampler.walks is not None, "layer_wise=True": sampler.layer_wise}
     for what, is_asked in by_cpu.items():
         if is_asked:
             return f"{what} is done on the CPU only"
@@ -127,12 +135,13 @@ class TopologyBytes(NamedTuple):
     Attributes:
         offsets: of offsets, and of how many edges there are to draw: always on the device.
         lists: of neighbours, with the user's numbers of the edges.
-        sums: of running sums of weights, where the lists are. In memory of the host they are there in any case.
+        values: of running sums of weights, or times and the order by them, where the lists are. In memory of the host they are there in
+            any case.
     """
 
     offsets: int
     lists: int
-    sums: int
+    values: int
 
     @property
     def all(self) -> int:
@@ -146,7 +155,8 @@ def topology_bytes(graph: Graph) -> TopologyBytes:
     offsets = sum(csc.indptr.nbytes for csc in all_csc)
     offsets += sum(csc.num_dst * np.dtype(index_dtype(csc.num_edges)).itemsize for csc in all_csc if csc.sums is not None)
     lists = sum(csc.indices.nbytes + (0 if csc.edge_ids is None else csc.edge_ids.nbytes) for csc in all_csc)
-    return TopologyBytes(offsets, lists, sum(csc.sums.nbytes for csc in all_csc if csc.sums is not None))
+    values = sum(each.nbytes for csc in all_csc for each in (csc.sums, csc.times, csc.by_time) if each is not None)
+    return TopologyBytes(offsets, lists, values)
 
 
 def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, chosen: np.ndarray | None) -> DeviceCSC:
@@ -174,6 +184,7 @@ def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, c
         None if csc.edge_ids is None else far(csc.edge_ids),
         topology != "device",
         weights,
+        None if csc.times is None else Times(far(csc.times), None if csc.by_time is None else far(csc.by_time)),
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from penstock.errors import damaged_list, damaged_neighbor
-from penstock.kernels._device_lists import CLEAN
+from penstock.kernels._device_lists import CLEAN, InTime
 from penstock.kernels._recording import Recording
 from penstock.kernels._triton import written_down
 from penstock.kernels.edges.cpu import are_distinct, count_repetitions
@@ -29,7 +29,9 @@ from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.kernels.sample_weighted import gpu as draw_weighted
+from penstock.kernels.time_windows.gpu import find_windows
 from penstock.records import EdgeType, NodeType
+from penstock.sample.device_compaction import DeviceTreePositions
 from penstock.sample.device_graph import DeviceCSC
 from penstock.sample.device_sample import DeviceEdges, DeviceSample
 
@@ -78,15 +80,17 @@ class DeviceRun:
 
     Attributes:
         room: see above.
-        numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before, the ends of edges to leave out,
-            the words of the draws, that no program has arrived (`kernels/_block_sums.py`), where the numbers of each table begin; and what
-            the device tells of it, by the values they start at: marks, ends, what is kept, damage.
+        numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before or, where trees are disjoint, the
+            numbers of theirs, the moment of each tree where edges have times, the ends of edges to leave out, the words of the draws, that
+            no program has arrived (`kernels/_block_sums.py`), where the numbers of each table begin; and what the device tells of it, by
+            the values they start at: marks, ends, what is kept, damage.
         link_room: up to so many edges to leave out of each type; types that are not there have none.
         marks: int64[num_hops + 2] of each node type: nodes[marks[h]:marks[h + 1]] is the frontier of hop h, and marks[h + 2:] grow while
             that hop is drawn. At the end, the last one says how many nodes there are.
         ends: int64[num_hops + 1] of each edge type: edges taken before and after each step that draws.
         kept: the same of those that are not left out.
         status: int64[2] of each step, see `draw.sample_neighbors`.
+        nodes, trees: int64 of each node type, ids of the nodes and, where trees are disjoint, which tree each is of.
         known, frontier: at most so many nodes there are, and does the next hop start from, as far as the processor knows.
         can_be_repeated: the processor had to know nothing of the batch; memory was there.
     """
@@ -99,7 +103,7 @@ class DeviceRun:
         self.num_nodes, num_hops, most = sampler.host.graph.num_nodes, sampler.host.num_hops, sum(room.values())
         types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
         tables, rounds, steps = len(types), num_hops + 1, len(edge_types) * num_hops
-        told = [most, most, 2 * sum(link_room.values()), 3, 1, tables]
+        told = [most, most, most * self.host.is_temporal, 2 * sum(link_room.values()), 3, 1, tables]
         sizes = [*told, tables * (rounds + 1), len(edge_types) * rounds, len(link_room) * rounds, 2 * steps]
         is_cuda = self.graph.device.type == "cuda"
         self._staged = torch.zeros(sum(sizes), dtype=torch.int64, device="cpu", pin_memory=is_cuda)  # until the batch is waited for
@@ -108,7 +112,7 @@ class DeviceRun:
         self._told_parts[-1][:] = CLEAN
         self._num_bytes, self._unheard, self.can_be_repeated = 0, 0, True
         self.numbers, self._counts = self._empty(self._told.size), region_order.make_counts(self.graph.device)
-        seeds, copies, links, self._words, self._arrived, bases, marks, ends, kept, status = self.numbers.split(sizes)
+        seeds, copies, self._moments, links, self._words, self._arrived, bases, marks, ends, kept, status = self.numbers.split(sizes)
         self._seeds, self._copies = (dict(zip(room, each.split(list(room.values())), strict=True)) for each in (seeds, copies))
         self._links = dict(zip(link_room, (each.view(2, -1) for each in links.split([2 * r for r in link_room.values()])), strict=True))
         self._sizes, self.status = self.numbers[sum(told) :], status.view(-1, 2)
@@ -121,6 +125,8 @@ class DeviceRun:
         self.known = {t: room.get(t, 0) for t in types}
         self.needed, self.frontier = dict(self.known), dict(self.known)
         self.nodes = {t: self._empty(max(workspace.room[t], self.known[t])) for t in types}
+        self.trees = {t: self._empty(each.numel()) for t, each in self.nodes.items()} if self.host.disjoint else {}
+        self._most = {t: count * max(1, most if self.host.disjoint else 1) for t, count in self.num_nodes.items()}
         self.steps: list[_Step] = []
         self._is_under_way = False
         self._num_drawn = dict.fromkeys(edge_types, 0)
@@ -138,17 +144,27 @@ class DeviceRun:
             each.shape[1] <= self.link_room[e] for e, each in left_out.items()
         )
 
-    def begin(self, seeds: Mapping[NodeType, np.ndarray], words: list[int], left_out: Mapping[EdgeType, np.ndarray]) -> None:
+    def begin(
+        self,
+        seeds: Mapping[NodeType, np.ndarray],
+        words: list[int],
+        left_out: Mapping[EdgeType, np.ndarray],
+        times: Mapping[NodeType, np.ndarray] | None,
+    ) -> None:
         """Tell the device of a batch."""
         if self._is_under_way and self._is_heard is not None:  # the one before was left: what it told may be on its way still
             torch.cuda.current_stream(self.graph.device.index).synchronize()
         self._is_under_way = True
-        ids, copies, links, place, _, bases, marks, *_ = self._told_parts
-        marks, types, first = marks.reshape(len(self.num_nodes), -1), list(self.num_nodes), 0
+        ids, copies, moments, links, place, _, bases, marks, *_ = self._told_parts
+        marks, types, first, num_trees = marks.reshape(len(self.num_nodes), -1), list(self.num_nodes), 0, 0
         for seed_type, given in seeds.items():
             part = slice(first, first + given.size)
-            ids[part], copies[part], marks[types.index(seed_type), 1:] = given, _repetitions(given), given.size
+            copies[part] = num_trees + np.arange(given.size) if self.host.disjoint else _repetitions(given)
+            ids[part], marks[types.index(seed_type), 1:] = given, given.size
+            if times is not None and moments.size:
+                moments[num_trees : num_trees + given.size] = times[seed_type]
             first += self.room[seed_type]
+            num_trees += given.size
         ordered = [links_kernels.in_order(each, self.link_room[e]).reshape(-1) for e, each in left_out.items()]
         links[:] = np.concatenate([links[:0], *ordered])
         place[:] = words
@@ -158,8 +174,11 @@ class DeviceRun:
     def ask(self) -> None:
         """Ask for all hops, and write down what was asked."""
         with written_down() as self._launches:
+            for table in self.workspace.tables.values():
+                if isinstance(table, DeviceTreePositions):
+                    compact.forget(table.keys)
             for seed_type, ids in self._seeds.items():
-                self._add_seeds(seed_type, ids, self.marks[seed_type][1:])
+                self._add_seeds(seed_type, ids, self._copies[seed_type], self.marks[seed_type][1:])
             for hop in range(self.host.num_hops):
                 self._expand(hop)
 
@@ -175,9 +194,18 @@ class DeviceRun:
         if self._is_heard is not None:
             self._is_heard.record(torch.cuda.current_stream(self.graph.device.index))
 
-    def _add_seeds(self, node_type: NodeType, ids: torch.Tensor, count: torch.Tensor) -> None:
+    def _add_seeds(self, node_type: NodeType, ids: torch.Tensor, trees: torch.Tensor | None, count: torch.Tensor) -> None:
+        """Put nodes first; `trees`: which are theirs, where these are disjoint."""
+        table, of_trees = self.workspace.tables[node_type], None
+        if self.host.disjoint and trees is not None:
+            of_trees = self._trees(node_type, ids.numel(), trees, None)
+        compact.add_seeds(ids, count, table.numbers, self.bases[node_type], self.nodes[node_type], of_trees)
+
+    def _trees(self, node_type: NodeType, m: int, known: torch.Tensor, columns: torch.Tensor | None) -> compact.Trees:
+        """What m ids of nodes are mapped with where trees are disjoint; known, columns: which tree each id is of."""
         table = self.workspace.tables[node_type]
-        compact.add_seeds(ids, count, table.numbers, self.bases[node_type], self.nodes[node_type])
+        assert isinstance(table, DeviceTreePositions)
+        return compact.Trees(table.keys, self.num_nodes[node_type], self._empty(m), known, columns, self.trees[node_type])
 
     def _expand(self, hop: int) -> None:
         """Take one hop, over every edge type."""
@@ -190,7 +218,7 @@ class DeviceRun:
                 if fanout:
                     self._num_drawn[edge_type] += 1
                     self._take(step, csc, num_rows, fanout, number)
-        self.frontier = {t: min(found, self.num_nodes[t]) for t, found in self._found.items()}
+        self.frontier = {t: min(found, self._most[t]) for t, found in self._found.items()}
 
     def _take(self, step: _Step, csc: DeviceCSC, num_rows: int, fanout: int, number: int) -> None:
         """Sample from the lists of a frontier, and number what is found."""
@@ -198,8 +226,9 @@ class DeviceRun:
         frontier, status = (self.nodes[dst], self.marks[dst][hop : hop + 2]), self.status[len(self.steps) - 1]
         step.offsets, counted = self._empty(num_rows + 1), draw.make_counted(num_rows, self._arrived)
         self._num_bytes += counted.within.nbytes + counted.blocks.before.nbytes
+        in_time = self._in_time(csc, step, frontier, num_rows, fanout, status)
         drawable = None if csc.weights is None else csc.weights.drawable
-        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, counted, status, drawable)
+        draw.count_neighbors(csc.indptr, csc.num_edges, *frontier, step.span, fanout, replace, counted, status, drawable, in_time)
         most = num_rows * fanout
         self._unheard += most
         if not 0 <= fanout <= draw.TILE_FANOUT or self._unheard > UNCOUNTED:
@@ -209,8 +238,10 @@ class DeviceRun:
         step.drawn = drawn = _Drawn(self._empty(3 * most).view(3, most), neighbors)
         step.result = step.result._replace(offsets=step.offsets, told=drawn.told)
         _, columns, positions = drawn.told
-        copies = self._copies.get(dst) if hop == 0 else None
-        sample = draw.sample_neighbors if csc.weights is None else partial(draw_weighted.sample_neighbors, csc.weights)
+        copies = self.trees[dst] if self.host.disjoint else self._copies.get(dst) if hop == 0 else None
+        sample = partial(draw.sample_neighbors, in_time=in_time)
+        if csc.weights is not None:
+            sample = partial(draw_weighted.sample_neighbors, csc.weights)
         sample(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
             counted, step.offsets, positions, columns, neighbors, status, csc.kept, far,
@@ -218,6 +249,17 @@ class DeviceRun:
         self._relabel(drawn, step, src)
         if step.edge_type in self._links:
             step.result = self._leave_out(step, drawn, step.offsets, frontier[0])
+
+    def _in_time(
+        self, csc: DeviceCSC, step: _Step, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, fanout: int, status: torch.Tensor
+    ) -> InTime | None:
+        """What of the lists of a frontier is in time for its trees; None where all of it is."""
+        if csc.times is None:
+            return None
+        (times, by_time), last = csc.times, fanout if self.host.takes_last else -1
+        windows = self._empty(2 * num_rows).view(num_rows, 2)
+        find_windows(csc.indptr, times, *frontier, self.trees[step.edge_type[2]], self._moments, last, windows, status)
+        return InTime(windows, by_time)
 
     def _leave_out(self, step: _Step, drawn: _Drawn, offsets: torch.Tensor, targets: torch.Tensor) -> _Result:
         """Leave edges out of what a step gives."""
@@ -237,31 +279,34 @@ class DeviceRun:
 
     def _relabel(self, drawn: _Drawn, step: _Step, src: NodeType) -> None:
         """Number the neighbours of a step."""
-        table, most, known = self.workspace.tables[src], drawn.neighbors.numel(), self.known[src]
+        table, most, known, dst = self.workspace.tables[src], drawn.neighbors.numel(), self.known[src], step.edge_type[2]
         scratch = compact.make_scratch(most, self._arrived)
         self._num_bytes += drawn.neighbors.nbytes + scratch.first.nbytes + scratch.ranks.nbytes + scratch.blocks.before.nbytes
         self.needed[src] = max(self.needed[src], known + most)
-        self.known[src] = min(known + most, self.num_nodes[src] + self.room.get(src, 0))
+        self.known[src] = min(known + most, self._most[src] + self.room.get(src, 0))
         self._found[src] += most
         self._make_room(src)
         ids, counter = self.nodes[src], self.marks[src][step.hop + 2 :]
         if table.reserve(known + most):
-            self.can_be_repeated = False
+            self.can_be_repeated, self.workspace.run = False, None  # what was recorded may have another table
             self.bases[src].fill_(table.base)
-            self._add_seeds(src, ids[:known], counter)
+            self._add_seeds(src, ids[:known], self.trees[src] if self.host.disjoint else None, counter)
         others = list(self.graph.adjacency)
         is_last = step.hop == self.host.num_hops - 1 and not any(e[0] == src for e in others[others.index(step.edge_type) + 1 :])
         compact.relabel(
-            drawn.neighbors, step.span, table.numbers, self.bases[src], counter, ids, drawn.told[0], scratch, is_last=is_last
+            drawn.neighbors, step.span, table.numbers, self.bases[src], counter, ids, drawn.told[0], scratch, is_last=is_last,
+            trees=self._trees(src, most, self.trees[dst], drawn.told[1]) if self.host.disjoint else None,
         )  # fmt: skip
 
     def _make_room(self, node_type: NodeType) -> None:
         """For as many nodes as there can be."""
-        room, nodes = self.known[node_type], self.nodes[node_type]
-        if room > nodes.numel():
+        room = self.known[node_type]
+        if room > self.nodes[node_type].numel():
             self.can_be_repeated = False
-            self.nodes[node_type] = self._empty(room)
-            self.nodes[node_type][: nodes.numel()] = nodes
+            for lists in (self.nodes, self.trees) if self.trees else (self.nodes,):
+                before = lists[node_type]
+                lists[node_type] = self._empty(room)
+                lists[node_type][: before.numel()] = before
             self.workspace.room[node_type] = room
 
     def _hear(self, hop: int) -> int:
@@ -303,9 +348,9 @@ class DeviceRun:
         self._is_under_way = False
         self.workspace.most_batch_bytes = max(self.workspace.most_batch_bytes, self._num_bytes)
         edges = {edge_type: self._join(edge_type, marks[edge_type[2]], counts) for edge_type in self.graph.adjacency}
-        nodes = {t: self.nodes[t][: each[-1]].clone() for t, each in marks.items()}
+        nodes, trees = ({t: each[: marks[t][-1]].clone() for t, each in lists.items()} for lists in (self.nodes, self.trees))
         nodes_per_hop = {t: [end - begin for begin, end in pairwise(each)] for t, each in marks.items()}
-        return DeviceSample(nodes, edges, nodes_per_hop, sum(drawn) - sum(counts))
+        return DeviceSample(nodes, edges, nodes_per_hop, trees or None, sum(drawn) - sum(counts))
 
     def _join(self, edge_type: EdgeType, marks: list[int], counts: list[int]) -> DeviceEdges:
         """The steps over an edge type, one after the other."""

@@ -26,11 +26,12 @@ class DeviceEdges:
 
 @dataclass(slots=True)
 class DeviceSample:
-    """`penstock.records.Sample`, of tensors on a device; never disjoint. `num_left_out`: edges that were drawn and are not there."""
+    """`penstock.records.Sample`, of tensors on a device. `num_left_out`: edges that were drawn and are not there."""
 
     nodes: dict[NodeType, torch.Tensor]
     edges: dict[EdgeType, DeviceEdges]
     num_nodes_per_hop: dict[NodeType, list[int]]
+    trees: dict[NodeType, torch.Tensor] | None = None
     num_left_out: int = 0
 
     def to_host(self) -> Sample:
@@ -53,7 +54,8 @@ class DeviceSample:
         return self._on_host(edges)
 
     def _on_host(self, edges: dict[EdgeType, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> Sample:
-        arrays = iter(to_host(*self.nodes.values(), *(each for parts in edges.values() for each in parts)))
-        nodes = dict(zip(self.nodes, arrays, strict=False))
+        trees = self.trees or {}
+        arrays = iter(to_host(*self.nodes.values(), *trees.values(), *(each for parts in edges.values() for each in parts)))
+        nodes, trees = ({t: next(arrays) for t in each} for each in (self.nodes, trees))
         found = {e: SampledEdges(next(arrays), next(arrays), next(arrays), each.num_per_hop) for e, each in self.edges.items()}
-        return Sample(nodes, found, self.num_nodes_per_hop)
+        return Sample(nodes, found, self.num_nodes_per_hop, trees or None)

@@ -119,14 +119,7 @@ class NeighborSampler:
             UsageError: no such node type; a number of the batch from 2**32 on; disjoint trees of more than 2**20 seeds; no times where
                 they are needed.
         """
-        if batch >= rng.MAX_BATCHES:
-            raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
-        if self.disjoint and (num_seeds := sum(ids.size for ids in seeds.values())) > rng.MAX_COPIES:
-            raise UsageError(f"disjoint sampling takes at most {rng.MAX_COPIES} seeds a batch, got {num_seeds}")
-        if self.is_temporal and (times is None or any(t not in times or times[t].shape != ids.shape for t, ids in seeds.items())):
-            raise UsageError("edges have times: sample(..., times=) takes one for each seed")
-        for seed_type, ids in seeds.items():
-            check_ids(self.graph, seed_type, ids)
+        self.check(seeds, batch, times)
         moments = None if times is None else np.concatenate([times[t] for t in seeds])
         domain = rng.WALK if self.walks else rng.LAYER if self.layer_wise else rng.SHARED if self.shared_draws else rng.SAMPLE
         key = rng.derive_key(self.seed, epoch, domain)
@@ -138,6 +131,17 @@ class NeighborSampler:
         finally:
             for node_type, table in workspace.tables.items():  # where a list could not be read, candidates are there too
                 table.finish(max(run.nodes[node_type].size, workspace.layer.ids.size))
+
+    def check(self, seeds: Mapping[NodeType, np.ndarray], batch: int, times: Mapping[NodeType, np.ndarray] | None = None) -> None:
+        """Raise what `sample` does over its arguments."""
+        if batch >= rng.MAX_BATCHES:
+            raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
+        if self.disjoint and (num_seeds := sum(ids.size for ids in seeds.values())) > rng.MAX_COPIES:
+            raise UsageError(f"disjoint sampling takes at most {rng.MAX_COPIES} seeds a batch, got {num_seeds}")
+        if self.is_temporal and (times is None or any(t not in times or times[t].shape != ids.shape for t, ids in seeds.items())):
+            raise UsageError("edges have times: sample(..., times=) takes one for each seed")
+        for seed_type, ids in seeds.items():
+            check_ids(self.graph, seed_type, ids)
 
 
 def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from penstock.partition import Book
 from penstock.records import EdgeType, NodeType, Sample
+
+if TYPE_CHECKING:
+    from penstock.sample.device_sample import DeviceSample
 
 
 @dataclass(slots=True)
@@ -33,6 +36,11 @@ class Begun:
     metadata: tuple[Any, ...]
     notes: dict[str, Any] = field(default_factory=dict)
     left_out: dict[EdgeType, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def num_seeds(self) -> int:
+        """Of their kind: nodes, or links."""
+        return len(self.metadata[0])
 
 
 class SeedSet(Protocol):
@@ -63,7 +71,7 @@ class SeedSet(Protocol):
         """float64[num_nodes] of each of its types: the probability that a random batch begins from each node."""
         ...
 
-    def finish(self, sample: Sample, begun: Begun) -> None:
+    def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
         """Number the trees of a sample, where it has any, as the batch shall say it."""
         ...
 
@@ -121,7 +129,7 @@ class NodeSeeds:
         found[self.ids] = min(1.0, batch_size / max(self.ids.size, 1))
         return {self.node_type: found}
 
-    def finish(self, sample: Sample, begun: Begun) -> None:
+    def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
         """By seed, as they are."""
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:

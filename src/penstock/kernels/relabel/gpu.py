@@ -5,6 +5,9 @@ in which lanes run: every id gets the smallest of the numbers that its occurrenc
 
 A batch owns a span of numbers below those of all batches before, so that nothing has to be emptied: known nodes have `base` and their
 position, claims begin behind them, and what is left of an earlier batch is larger than any of them.
+
+Where each node is of a tree, and the same node in another tree is another one, ids are first given a slot for each pair, in a table by open
+addressing, and numbers belong to slots. Which slot a pair gets depends on who comes first; what becomes of its number does not.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import triton
 import triton.language as tl
 
 from penstock.kernels._block_sums import Blocks, sum_blocks
+from penstock.kernels._device_lists import any_of
 from penstock.kernels._triton import cdiv, launch
 
 BLOCK = 1024
@@ -23,11 +27,20 @@ BLOCK = 1024
 FEW_BLOCK, FEW = 256, 1 << 20
 """The same of so many elements: few programs, that wait for single numbers, leave a device idle."""
 
-_SLICES = ("ids", "span", "count", "base", "known", "first", "ranks", "before", "arrived", "nodes", "positions")
+_SLICES = (
+    "ids", "span", "count", "base", "known", "first", "ranks", "before", "arrived", "nodes", "positions", "slots", "columns", "trees_known",
+    "trees",
+)  # fmt: skip
 """Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
 
 EMPTY = (1 << 31) - 1
 """What a table is filled with; larger than any claim."""
+
+FREE = -1
+"""What a table of pairs is filled with."""
+_FREE: tl.constexpr = tl.constexpr(FREE)
+_NEVER: tl.constexpr = tl.constexpr(-2)  # no pair, nor what is free: writing it in its own place changes nothing
+_SPREAD: tl.constexpr = tl.constexpr(0x1E3779B97F4A7C15)
 
 
 class Scratch(NamedTuple):
@@ -44,6 +57,33 @@ class Scratch(NamedTuple):
     blocks: Blocks
 
 
+class Trees(NamedTuple):
+    """What ids that are of a tree each are mapped with.
+
+    Attributes:
+        keys: int64[a power of two from `FEWEST_KEYS` on], pairs of a tree and a node, at most half as many as that; see `forget`.
+        num_nodes: nodes of their type in the graph.
+        slots: int64[m], scratch: where in `keys` the pair of each id is.
+        known: int64, columns: int64[m]: ids[j] is of the tree known[columns[j]]; columns None: known[j].
+        mine: int64[as `nodes`], the tree of each of these; may be `known`.
+    """
+
+    keys: torch.Tensor
+    num_nodes: int
+    slots: torch.Tensor
+    known: torch.Tensor
+    columns: torch.Tensor | None
+    mine: torch.Tensor
+
+
+FEWEST_KEYS = 1024
+
+
+def forget(keys):
+    """Empty a table of pairs."""
+    launch(_forget, keys.numel() // FEWEST_KEYS, keys.device, keys, BLOCK=FEWEST_KEYS)
+
+
 def make_scratch(m: int, arrived: torch.Tensor) -> Scratch:
     """Take memory to map m ids with. `arrived`: of `Blocks`."""
     first, ranks = torch.empty((2, m), dtype=torch.int32, device=arrived.device)
@@ -55,22 +95,25 @@ def block_of(m: int) -> int:
     return min(BLOCK, FEW_BLOCK) if m <= FEW else BLOCK
 
 
-def add_seeds(ids, count, table, base, nodes):
+def add_seeds(ids, count, table, base, nodes, trees=None):
     """Start a batch: nodes[:n] = ids[:n], and the table has the first position of each.
 
     Args:
-        ids: int64[>= n], each in [0, table.numel()); may be `nodes`.
+        ids: int64[>= n], each in [0, table.numel()), or a node where there are trees; may be `nodes`.
         count: int64[>= 1], the first is n. The host need not know it.
-        table: int32[num_nodes], values at least base + n or of earlier batches.
+        table: int32[num_nodes], or int32[keys.numel()] where there are trees; values at least base + n or of earlier batches.
         base: int64[>= 1], the first is the first number of the batch's span. The host need not know it.
         nodes: int64[>= n].
+        trees: without columns.
     """
     m = ids.numel()
-    block = block_of(m)
-    launch(_add_seeds, cdiv(m, block), ids.device, ids, m, count, table, base, nodes, BLOCK=block)
+    block, slots = block_of(m), _find_slots(ids, count, trees)
+    known, mine = (None, None) if trees is None else (trees.known, trees.mine)
+    arguments = (ids, slots, m, count, table, base, nodes, known, mine)
+    launch(_add_seeds, cdiv(m, block), ids.device, *arguments, HAS_TREES=trees is not None, BLOCK=block)
 
 
-def relabel(ids, span, table, base, known, nodes, positions, scratch, *, is_last=False):
+def relabel(ids, span, table, base, known, nodes, positions, scratch, *, is_last=False, trees=None):
     """Map ids to positions; append new ids at nodes[known[0]:], and add their number to all of `known`.
 
     Args:
@@ -81,25 +124,74 @@ def relabel(ids, span, table, base, known, nodes, positions, scratch, *, is_last
         nodes: int64[>= known[0] + new ones]. positions: int64[m].
         scratch: from `make_scratch`, for m ids.
         is_last: of the batch, for these nodes: the table need not say where the new ones are.
+        trees: with columns; those of new ids are appended to `trees.mine`.
     """
     m, device = ids.numel(), ids.device
     if m == 0:
         return
     (first, ranks, blocks), size, block = scratch, table.numel(), block_of(m)
-    programs = cdiv(m, block)
-    launch(_claim, programs, device, ids, span, table, size, base, known, BLOCK=block)
-    launch(_find_first, programs, device, ids, span, table, size, base, known, known.numel(), first, ranks, *blocks, BLOCK=block)
-    launch(_place, programs, device, ids, span, table, base, first, ranks, blocks.before, nodes, positions, IS_LAST=is_last, BLOCK=block)
+    programs, slots = cdiv(m, block), _find_slots(ids, span, trees)
+    launch(_claim, programs, device, slots, span, table, size, base, known, BLOCK=block)
+    launch(_find_first, programs, device, slots, span, table, size, base, known, known.numel(), first, ranks, *blocks, BLOCK=block)
+    of_trees = (None, None, None) if trees is None else (trees.known, trees.columns, trees.mine)
+    arguments = (ids, slots, span, table, base, first, ranks, blocks.before, nodes, positions, *of_trees)
+    launch(_place, programs, device, *arguments, IS_LAST=is_last, HAS_TREES=trees is not None, BLOCK=block)
+
+
+def _find_slots(ids, ends, trees):
+    """Where in the table each id is. `ends`: how many ids there are; where there are columns, a span of them."""
+    if trees is None:
+        return ids
+    keys, num_nodes, slots, known, columns, _ = trees
+    m = ids.numel()
+    block, has_columns = block_of(m), columns is not None
+    arguments = (ids, m, ends, keys, keys.numel() - 1, num_nodes, known, columns, slots)
+    launch(_find_slot, cdiv(m, block), ids.device, *arguments, HAS_COLUMNS=has_columns, BLOCK=block)
+    return slots
+
+
+@triton.jit
+def _forget(keys, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(keys + place, tl.full((BLOCK,), _FREE, tl.int64))
+
+
+@triton.jit(do_not_specialize=("m", "mask", "num_nodes"), do_not_specialize_on_alignment=_SLICES)
+def _find_slot(ids, m, span, keys, mask, num_nodes, trees_known, columns, slots, HAS_COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+    """Where each pair of a tree and a node is, or is put; -1 for what is no node."""
+    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    count = tl.load(span)
+    if HAS_COLUMNS:
+        count = tl.load(span + 1) - count
+    inside = (number < m) & (number < count)
+    node = tl.load(ids + number, mask=inside, other=-1).to(tl.int64)
+    is_node = (node >= 0) & (node < num_nodes)
+    at = tl.load(columns + number, mask=inside, other=0) if HAS_COLUMNS else number
+    key = tl.load(trees_known + at, mask=inside, other=0) * num_nodes + node
+    slot = ((key * _SPREAD) >> 32) & mask
+    sought = is_node
+    while any_of(sought):
+        held = tl.load(keys + slot, mask=sought, other=_NEVER)
+        is_free = sought & (held == _FREE)
+        if any_of(is_free):
+            expected = tl.where(is_free, _FREE, _NEVER).to(tl.int64)
+            before = tl.atomic_cas(keys + slot, expected, tl.where(is_free, key, _NEVER), sem="relaxed")
+            held = tl.where(is_free, tl.where(before == _FREE, key, before), held)
+        sought = sought & (held != key)
+        slot = tl.where(sought, (slot + 1) & mask, slot)
+    tl.store(slots + number, tl.where(is_node, slot, -1), mask=inside)
 
 
 @triton.jit(do_not_specialize=("m",), do_not_specialize_on_alignment=_SLICES)
-def _add_seeds(ids, m, count, table, base, nodes, BLOCK: tl.constexpr):
+def _add_seeds(ids, slots, m, count, table, base, nodes, trees_known, trees, HAS_TREES: tl.constexpr, BLOCK: tl.constexpr):
     """Seeds are nodes; each claims its own number."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = (number < m) & (number < tl.load(count))
-    node = tl.load(ids + number, mask=inside, other=0)
-    tl.store(nodes + number, node, mask=inside)
-    tl.atomic_min(table + node, (tl.load(base) + number).to(tl.int32), mask=inside, sem="relaxed")
+    tl.store(nodes + number, tl.load(ids + number, mask=inside, other=0), mask=inside)
+    slot = tl.load(slots + number, mask=inside, other=0)
+    tl.atomic_min(table + slot, (tl.load(base) + number).to(tl.int32), mask=inside, sem="relaxed")
+    if HAS_TREES:
+        tl.store(trees + number, tl.load(trees_known + number, mask=inside, other=0), mask=inside)
 
 
 @triton.jit(do_not_specialize=("table_size",), do_not_specialize_on_alignment=_SLICES)
@@ -130,7 +222,10 @@ def _find_first(ids, span, table, table_size, base, known, num_known, first, ran
 
 
 @triton.jit(do_not_specialize_on_alignment=_SLICES)
-def _place(ids, span, table, base, first, ranks, before, nodes, positions, IS_LAST: tl.constexpr, BLOCK: tl.constexpr):
+def _place(
+    ids, slots, span, table, base, first, ranks, before, nodes, positions, trees_known, columns, trees, IS_LAST: tl.constexpr,
+    HAS_TREES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Give new ids their positions in the order of the first claims; tell every occurrence the position of its id."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < tl.load(span + 1) - tl.load(span)
@@ -142,7 +237,10 @@ def _place(ids, span, table, base, first, ranks, before, nodes, positions, IS_LA
     position = tl.where(is_new, tl.load(before + claim // BLOCK, mask=is_new, other=0) + rank, value)
     tl.store(positions + number, position, mask=inside)
     is_first = is_new & (claim == number)
-    node = tl.load(ids + number, mask=is_first, other=0).to(tl.int64)
-    tl.store(nodes + position, node, mask=is_first)
+    tl.store(nodes + position, tl.load(ids + number, mask=is_first, other=0).to(tl.int64), mask=is_first)
+    if HAS_TREES:
+        column = tl.load(columns + number, mask=is_first, other=0)
+        tl.store(trees + position, tl.load(trees_known + column, mask=is_first, other=0), mask=is_first)
     if not IS_LAST:
-        tl.store(table + node, (begin + position).to(tl.int32), mask=is_first)
+        slot = tl.load(slots + number, mask=is_first, other=0).to(tl.int64)
+        tl.store(table + slot, (begin + position).to(tl.int32), mask=is_first)

@@ -23,10 +23,11 @@ from penstock.kernels._block_sums import Blocks, sum_blocks
 from penstock.kernels._device_lists import (
     CLEAN,
     SLICES,
+    InTime,
     any_of,
     count_damaged,
     counter_words,
-    find_list,
+    find_part,
     kept_arguments,
     load_nodes,
     load_words,
@@ -74,7 +75,7 @@ class Counted(NamedTuple):
     blocks: Blocks
 
 
-def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, counted, status, drawable=None):
+def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, counted, status, drawable=None, in_time=None):
     """Count how many edges each node of a frontier will take.
 
     Args:
@@ -83,10 +84,16 @@ def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, coun
         counted: from `make_counted`.
         status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it takes none.
         drawable: int[num_dst], how many edges of each list there are to draw, where those are not all.
+        in_time: likewise, where edges have times; status[0] is `find_windows`' then.
     """
-    b, (within, blocks) = counted.within.numel(), counted
-    arguments = (indptr, num_edges, nodes, span, taken, b, fanout, drawable, within, *blocks, status)
-    launch(_count, cdiv(b, BLOCK), nodes.device, *arguments, REPLACE=bool(replace), ALL=drawable is None, BLOCK=BLOCK)
+    b, (within, blocks), windows = counted.within.numel(), counted, _windows_of(in_time)
+    arguments = (indptr, num_edges, nodes, span, taken, b, fanout, windows, drawable, within, *blocks, status)
+    constants = {"REPLACE": bool(replace), "ALL": drawable is None, "IN_TIME": windows is not None}
+    launch(_count, cdiv(b, BLOCK), nodes.device, *arguments, **constants, BLOCK=BLOCK)
+
+
+def _windows_of(in_time: InTime | None) -> torch.Tensor | None:
+    return None if in_time is None else in_time.windows
 
 
 def make_counted(b: int, arrived: torch.Tensor) -> Counted:
@@ -97,7 +104,7 @@ def make_counted(b: int, arrived: torch.Tensor) -> Counted:
 
 def sample_neighbors(
     indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, counted, row_ptr, positions, columns, neighbors,
-    status, kept=None, far=None,
+    status, kept=None, far=None, in_time=None,
 ):  # fmt: skip
     """Sample in-neighbours of a frontier that is counted; see `reference.sample_neighbors`.
 
@@ -105,7 +112,7 @@ def sample_neighbors(
         num_src: number of source nodes, for the check.
         nodes, span: the frontier; as in `count_neighbors`.
         words: int64[3], on the device: the key, two integers below 2**32, and the number of the batch.
-        copies: int64[>= n] or None; of the i-th node of the frontier.
+        copies: int64[>= span[1]], beside `nodes`, or None.
         counted: as `count_neighbors` leaves it.
         row_ptr: int64[b + 1], the running sum, from the number of edges taken before on; behind the frontier, the last sum is repeated.
         positions, columns: int64[m], neighbors: indices.dtype[m]; m = row_ptr[b] - row_ptr[0], or more up to `TILE_FANOUT`: what is more
@@ -113,9 +120,10 @@ def sample_neighbors(
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
         far: how lists are read that are in memory of the host, up to `TILE_FANOUT`; None: by the programs that draw.
+        in_time: the parts of the lists that are drawn of, where edges have times; as of `count_neighbors`.
     """
     place, outputs = place_of(hop, edge_type), (row_ptr, positions, columns, neighbors, status)
-    arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, counted, kept
+    arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, counted, kept, in_time
     if 0 <= fanout <= TILE_FANOUT:
         _draw_tiles(*arguments, far, *outputs)
     else:
@@ -123,42 +131,48 @@ def sample_neighbors(
 
 
 def _draw_tiles(
-    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, counted, kept, far, row_ptr, positions, columns, *found
-):
+    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, counted, kept, in_time, far, row_ptr, positions, columns,
+    *found,
+):  # fmt: skip
     b, device, lanes = row_ptr.numel() - 1, nodes.device, max(4, triton.next_power_of_2(fanout))
     rows, num_warps = (BLOCK // lanes, 4) if replace else _TILES[lanes]
     assert BLOCK % rows == 0, "a tile lies in one block"
+    windows, by_time = _windows_of(in_time), None if in_time is None else in_time.by_time
+    by_time_here = by_time if far is None else None
     arguments = (indptr, indices, indices.numel(), num_src, nodes, span, fanout, words, place, copies, *kept_arguments(kept))
     launch(
-        _draw_tile, cdiv(b, rows), device, *arguments, b, counted.within, counted.blocks.before, row_ptr, positions, columns, *found,
-        REPLACE=replace, HAS_COPIES=copies is not None, HAS_KEPT=kept is not None, READS=far is None, ROWS=rows, LANES=lanes, BLOCK=BLOCK,
-        num_warps=num_warps,
+        _draw_tile, cdiv(b, rows), device, *arguments, windows, by_time_here, b, counted.within, counted.blocks.before, row_ptr, positions,
+        columns, *found, REPLACE=replace, HAS_COPIES=copies is not None, HAS_KEPT=kept is not None, IN_TIME=windows is not None,
+        BY_TIME=by_time_here is not None, READS=far is None, ROWS=rows, LANES=lanes, BLOCK=BLOCK, num_warps=num_warps,
     )  # fmt: skip
     if far is not None:
-        read_far(indptr, indices, num_src, nodes, span, lanes, kept, far, row_ptr, positions, *found)
+        read_far(indptr, indices, num_src, nodes, span, lanes, kept, far, row_ptr, positions, *found, by_time=by_time)
 
 
-def read_far(indptr, indices, num_src, nodes, span, lanes, kept, far, row_ptr, positions, neighbors, status):
-    """Read what was drawn over the link, at most `lanes` of each list; arguments as of `sample_neighbors`."""
+def read_far(indptr, indices, num_src, nodes, span, lanes, kept, far, row_ptr, positions, neighbors, status, by_time=None):
+    """Read what was drawn over the link, at most `lanes` of each list; arguments as of `sample_neighbors`. `by_time`: of `InTime`."""
     rows, b = BLOCK // lanes, row_ptr.numel() - 1
-    arguments = (indptr, indices, num_src, nodes, span, far.order, *kept_arguments(kept), row_ptr, positions, neighbors, status)
-    programs = min(far.max_programs, cdiv(b, rows))
-    launch(_read_tile, programs, nodes.device, *arguments, HAS_KEPT=kept is not None, ROWS=rows, LANES=lanes)
+    arguments = (indptr, indices, num_src, nodes, span, far.order, *kept_arguments(kept), by_time, row_ptr, positions, neighbors, status)
+    constants = {"HAS_KEPT": kept is not None, "BY_TIME": by_time is not None, "ROWS": rows, "LANES": lanes}
+    launch(_read_tile, min(far.max_programs, cdiv(b, rows)), nodes.device, *arguments, **constants)
 
 
 def _draw_edges(
-    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, counted, kept, row_ptr, positions, columns, *found
-):
+    indptr, indices, num_src, nodes, span, fanout, replace, words, place, copies, counted, kept, in_time, row_ptr, positions, columns,
+    *found,
+):  # fmt: skip
     b, m, device = row_ptr.numel() - 1, positions.numel(), nodes.device
     add_up(counted, row_ptr)
     if m == 0:
         return
-    programs, steps = cdiv(m, BLOCK), b.bit_length()
-    arguments = (indptr, nodes, span, b, m, steps, fanout, words, place, copies, row_ptr, positions, columns)
-    launch(_draw_edge, programs, device, *arguments, REPLACE=replace, HAS_COPIES=copies is not None, BLOCK=BLOCK)
+    programs, steps, windows = cdiv(m, BLOCK), b.bit_length(), _windows_of(in_time)
+    arguments = (indptr, nodes, span, b, m, steps, fanout, words, place, copies, windows, row_ptr, positions, columns)
+    constants = {"REPLACE": replace, "HAS_COPIES": copies is not None, "IN_TIME": windows is not None}
+    launch(_draw_edge, programs, device, *arguments, **constants, BLOCK=BLOCK)
     if fanout >= 0 and not replace:
-        _settle_long(indptr, nodes, span, fanout, row_ptr, positions)
-    read_edges(indptr, indices, num_src, nodes, kept, positions, columns, *found)
+        _settle_long(indptr, nodes, span, fanout, windows, row_ptr, positions)
+    by_time = None if in_time is None else in_time.by_time
+    read_edges(indptr, indices, num_src, nodes, kept, positions, columns, *found, by_time=by_time)
 
 
 def add_up(counted, row_ptr):
@@ -167,14 +181,14 @@ def add_up(counted, row_ptr):
     launch(_add_up, cdiv(b, BLOCK), row_ptr.device, b, counted.within, counted.blocks.before, row_ptr, BLOCK=BLOCK)
 
 
-def read_edges(indptr, indices, num_src, nodes, kept, positions, columns, neighbors, status):
-    """Read all m edges that were drawn; arguments as of `sample_neighbors`."""
+def read_edges(indptr, indices, num_src, nodes, kept, positions, columns, neighbors, status, by_time=None):
+    """Read all m edges that were drawn; arguments as of `sample_neighbors`. `by_time`: of `InTime`."""
     m = positions.numel()
-    arguments = (indptr, indices, num_src, nodes, m, *kept_arguments(kept), positions, columns, neighbors, status)
-    launch(_read_edge, cdiv(m, BLOCK), nodes.device, *arguments, HAS_KEPT=kept is not None, BLOCK=BLOCK)
+    arguments = (indptr, indices, num_src, nodes, m, *kept_arguments(kept), by_time, positions, columns, neighbors, status)
+    launch(_read_edge, cdiv(m, BLOCK), nodes.device, *arguments, HAS_KEPT=kept is not None, BY_TIME=by_time is not None, BLOCK=BLOCK)
 
 
-def _settle_long(indptr, nodes, span, fanout, row_ptr, positions):
+def _settle_long(indptr, nodes, span, fanout, windows, row_ptr, positions):
     """Floyd's rule for lists of candidates of any length, by a stable sort.
 
     Every candidate is among the slots drawn so far, whether it was taken or gave way. So draw i gives way where its candidate came
@@ -183,9 +197,13 @@ def _settle_long(indptr, nodes, span, fanout, row_ptr, positions):
     """
     m = positions.numel()
     rows = torch.repeat_interleave(torch.arange(row_ptr.numel() - 1, device=nodes.device), row_ptr.diff(), output_size=m)
-    node, number = nodes[span[0] + rows], torch.arange(m, device=nodes.device)
-    start, first = indptr[node], (row_ptr[:-1] - row_ptr[0])[rows]
-    degree = indptr[node + 1] - start
+    number, first = torch.arange(m, device=nodes.device), (row_ptr[:-1] - row_ptr[0])[rows]
+    if windows is None:
+        node = nodes[span[0] + rows]
+        start = indptr[node]
+        degree = indptr[node + 1] - start
+    else:
+        start, degree = windows[rows].unbind(1)
     slot, draw = positions - start, number - first
     drawn = degree > fanout
 
@@ -203,14 +221,14 @@ def _settle_long(indptr, nodes, span, fanout, row_ptr, positions):
 
 @triton.jit(do_not_specialize=("num_edges", "b", "fanout"), do_not_specialize_on_alignment=SLICES)
 def _count(
-    indptr, num_edges, nodes, span, taken, b, fanout, drawable, within, before, arrived, status, REPLACE: tl.constexpr, ALL: tl.constexpr,
-    BLOCK: tl.constexpr,
+    indptr, num_edges, nodes, span, taken, b, fanout, windows, drawable, within, before, arrived, status, REPLACE: tl.constexpr,
+    ALL: tl.constexpr, IN_TIME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Running sums within blocks, and of blocks."""
     block = tl.program_id(0)
     row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node, inside = load_nodes(nodes, span, row)
-    _, degree, damaged = find_list(indptr, num_edges, node, inside)
+    _, degree, damaged = find_part(indptr, num_edges, windows, node, row, inside, IN_TIME)
     if not ALL:
         degree = tl.load(drawable + node, mask=inside & (degree > 0), other=0).to(tl.int64)
     count = tl.where(inside, num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
@@ -265,9 +283,10 @@ def _settle_tile(candidates, last, drawn, ROWS: tl.constexpr, LANES: tl.constexp
     do_not_specialize_on_alignment=SLICES,
 )
 def _draw_tile(
-    indptr, indices, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached,
+    indptr, indices, num_edges, num_src, nodes, span, fanout, words, place, copies, ranks, prefix_ptr, num_kept, cached, windows, by_time,
     b, within, before, row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr,
-    HAS_KEPT: tl.constexpr, READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_KEPT: tl.constexpr, IN_TIME: tl.constexpr, BY_TIME: tl.constexpr, READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Draw for ROWS nodes of one block, one lane per draw, read what is drawn, and say where the edges of each begin.
 
@@ -277,12 +296,12 @@ def _draw_tile(
     row = first + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)[None, :]
     node, inside = load_nodes(nodes, span, row)
-    start, degree, _ = find_list(indptr, num_edges, node, inside)
+    start, degree, _ = find_part(indptr, num_edges, windows, node, row, inside, IN_TIME)
     draws = inside & ((degree > 0) if REPLACE else (degree > fanout))
     slots = tl.broadcast_to(lane, (ROWS, LANES)).to(tl.uint32)
 
     if any_of(draws):
-        copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
+        copy = tl.load(copies + tl.load(span) + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
         c0, c1, c3 = counter_words(node, copy, place)
         k0, k1, c2 = load_words(words)
         bound = degree[:, None].to(tl.uint32) + tl.zeros((ROWS, LANES), tl.uint32)
@@ -307,9 +326,13 @@ def _draw_tile(
     taken = lane < count[:, None]
     number = (end - count - base)[:, None] + lane
     position = start[:, None] + slots.to(tl.int64)
+    if BY_TIME:
+        position = tl.load(by_time + position, mask=taken, other=0).to(tl.int64)
     tl.store(positions + number, position, mask=taken)
     tl.store(columns + number, tl.load(span) + row[:, None] + tl.zeros_like(number), mask=taken)
     if READS:
+        if IN_TIME and HAS_KEPT:
+            start = tl.load(indptr + node, mask=inside, other=0)
         start = start[:, None] + tl.zeros_like(position)
         neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
@@ -318,8 +341,8 @@ def _draw_tile(
 
 @triton.jit(do_not_specialize=("num_src", "num_kept"), do_not_specialize_on_alignment=SLICES)
 def _read_tile(
-    indptr, indices, num_src, nodes, span, order, ranks, prefix_ptr, num_kept, cached, row_ptr, positions, neighbors, status,
-    HAS_KEPT: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    indptr, indices, num_src, nodes, span, order, ranks, prefix_ptr, num_kept, cached, by_time, row_ptr, positions, neighbors, status,
+    HAS_KEPT: tl.constexpr, BY_TIME: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Read what was drawn, for ROWS nodes at a time, one lane per draw."""
     begin, block, lane = tl.load(span), tl.program_id(0).to(tl.int64), tl.arange(0, LANES)[None, :]
@@ -333,6 +356,9 @@ def _read_tile(
         taken = lane < (tl.load(row_ptr + row + 1, mask=inside, other=0) - first)[:, None]
         number = (first - tl.load(row_ptr))[:, None] + lane
         position = tl.load(positions + number, mask=taken, other=0)
+        if BY_TIME:
+            position = tl.load(by_time + position, mask=taken, other=0).to(tl.int64)
+            tl.store(positions + number, position, mask=taken)
         start = tl.load(indptr + node[:, None] + tl.zeros_like(number), mask=taken, other=0) if HAS_KEPT else position
         neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
@@ -356,8 +382,8 @@ def _find_row(row_ptr, base, b, steps, number, inside):
 
 @triton.jit(do_not_specialize=("b", "m", "steps", "fanout", "place"), do_not_specialize_on_alignment=SLICES)
 def _draw_edge(
-    indptr, nodes, span, b, m, steps, fanout, words, place, copies, row_ptr, positions, columns, REPLACE: tl.constexpr,
-    HAS_COPIES: tl.constexpr, BLOCK: tl.constexpr,
+    indptr, nodes, span, b, m, steps, fanout, words, place, copies, windows, row_ptr, positions, columns, REPLACE: tl.constexpr,
+    HAS_COPIES: tl.constexpr, IN_TIME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Draw, one lane per edge. Without replacement these are candidates where a list is not taken whole."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -366,15 +392,19 @@ def _draw_edge(
     row = _find_row(row_ptr, base, b, steps, number, inside)
     column = tl.load(span) + row
     node = tl.load(nodes + column, mask=inside, other=0)
-    start = tl.load(indptr + node, mask=inside, other=0)
-    degree = tl.load(indptr + node + 1, mask=inside, other=0) - start
+    if IN_TIME:
+        start = tl.load(windows + 2 * row, mask=inside, other=0)
+        degree = tl.load(windows + 2 * row + 1, mask=inside, other=0)
+    else:
+        start = tl.load(indptr + node, mask=inside, other=0)
+        degree = tl.load(indptr + node + 1, mask=inside, other=0) - start
     draw = number - (tl.load(row_ptr + row, mask=inside, other=0) - base)
     draws = (fanout >= 0) & inside
     if not REPLACE:
         draws = draws & (degree > fanout)
     slot = draw
     if any_of(draws):
-        copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
+        copy = tl.load(copies + column, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
         c0, c1, c3 = counter_words(node, copy, place)
         is_wide = degree >= _WIDE
         block = tl.where(is_wide, draw >> 1, draw >> 2).to(tl.uint32)
@@ -392,13 +422,16 @@ def _draw_edge(
 
 @triton.jit(do_not_specialize=("num_src", "m", "num_kept"), do_not_specialize_on_alignment=SLICES)
 def _read_edge(
-    indptr, indices, num_src, nodes, m, ranks, prefix_ptr, num_kept, cached, positions, columns, neighbors, status, HAS_KEPT: tl.constexpr,
-    BLOCK: tl.constexpr,
+    indptr, indices, num_src, nodes, m, ranks, prefix_ptr, num_kept, cached, by_time, positions, columns, neighbors, status,
+    HAS_KEPT: tl.constexpr, BY_TIME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Read, one lane per edge."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
     position = tl.load(positions + number, mask=inside, other=0)
+    if BY_TIME:
+        position = tl.load(by_time + position, mask=inside, other=0).to(tl.int64)
+        tl.store(positions + number, position, mask=inside)
     if HAS_KEPT:
         node = tl.load(nodes + tl.load(columns + number, mask=inside, other=0), mask=inside, other=0)
         rank = tl.load(ranks + node, mask=inside, other=0)

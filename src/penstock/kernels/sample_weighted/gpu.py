@@ -145,7 +145,7 @@ def _draw_weighted(
     place_in_list = tl.cumsum(taken.to(tl.int32), axis=1) - 1
 
     if any_of(draws):
-        copy = tl.load(copies + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
+        copy = tl.load(copies + tl.load(span) + row, mask=inside, other=0) if HAS_COPIES else tl.zeros_like(row)
         c0, c1, c3 = counter_words(node, copy, place)
         k0, k1, c2 = load_words(words)
         if REPLACE:

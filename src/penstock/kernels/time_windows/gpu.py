@@ -1,0 +1,58 @@
+"""The part of a neighbour list that is not later than a moment, on a device. Same windows as `reference.find_windows`.
+
+In: tensors that the device can read; `times` may be pinned memory of the host. Out: where windows begin, and how long they are.
+Imports Triton.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from penstock.kernels._device_lists import CLEAN, SLICES, any_of, find_list, load_nodes
+from penstock.kernels._triton import cdiv, launch
+
+BLOCK = 256
+"""Lists per program: a lane searches one, and waits for single numbers."""
+
+_CLEAN: tl.constexpr = tl.constexpr(CLEAN)
+
+
+def find_windows(indptr, times, nodes, span, trees, until, last, windows, status):
+    """Find what may be taken of the lists of a frontier.
+
+    Args:
+        indptr: int64[num_dst + 1]. times: int[num_edges], in the order of time within each list.
+        nodes, span: the frontier, see `sample_neighbors.gpu.count_neighbors`.
+        trees: int64[>= span[1]], beside `nodes`: which tree each is of. until: int64[trees], the moment of each.
+        last: at most so many, the latest; negative: all.
+        windows: int64[b, 2], the result: where in `times` each begins, and how many edges it has; b at least the size of the frontier,
+            and empty ones behind it.
+        status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it has none.
+    """
+    b = windows.shape[0]
+    arguments = (indptr, times, times.numel(), nodes, span, trees, until, last, b, windows, status)
+    launch(_find_window, cdiv(b, BLOCK), nodes.device, *arguments, BLOCK=BLOCK)
+
+
+@triton.jit(do_not_specialize=("num_edges", "last", "b"), do_not_specialize_on_alignment=(*SLICES, "trees", "until"))
+def _find_window(indptr, times, num_edges, nodes, span, trees, until, last, b, windows, status, BLOCK: tl.constexpr):
+    """By bisection, one lane per list."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    node, inside = load_nodes(nodes, span, row)
+    start, degree, damaged = find_list(indptr, num_edges, node, inside)
+    tree = tl.load(trees + tl.load(span) + row, mask=inside, other=0)
+    moment = tl.load(until + tree, mask=inside, other=0)
+    low = tl.zeros_like(row)
+    high = tl.where(inside, degree, 0)
+    while any_of(low < high):
+        is_open = low < high
+        middle = (low + high) // 2
+        is_before = is_open & (tl.load(times + start + middle, mask=is_open, other=0) <= moment)
+        high = tl.where(is_open & (is_before == 0), middle, high)
+        low = tl.where(is_before, middle + 1, low)
+    skipped = tl.where(last >= 0, tl.maximum(low - last, 0), 0)
+    tl.store(windows + 2 * row, start + skipped, mask=row < b)
+    tl.store(windows + 2 * row + 1, low - skipped, mask=row < b)
+    first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
+    tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
