@@ -1,15 +1,16 @@
 """Sampling on a device against the CPU kernels on all cores, in alternation, batch for batch the same samples.
 
-    python -m bench.gpu_sampling FOLDER [--graphs small ten-128] [--by-weight] [--minutes 9] [--out FOLDER]
+    python -m bench.gpu_sampling FOLDER [--graphs small ten-128] [--how "by weight"] [--minutes 9] [--out FOLDER]
     python -m bench.gpu_sampling --toy
 
 Stores are made in FOLDER if they are not there. Sampled edges per second, fanouts 15, 10, 5, batches of 1,024 and 8,000 seeds, Python
 included; the same numbered batches by each contender, and the bytes of one of them compared for each place of the graph. It is in memory of
 the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges, 20 % of all
-edges, on the device as well. With --by-weight neighbours are drawn by weights, Pareto's, of which a tenth are 0. A device is given one
-batch after the other by one thread, or two or four at a time, a stream each, or by two threads; what a batch asks for is asked for as one
-(a CUDA graph), or kernel by kernel. Memory of samples is used again, on the CPU as on a device. Before it is timed, each contender samples
-a quarter as much: clocks of a device that had nothing to do are slow.
+edges, on the device as well. --how "by weight": neighbours are drawn by weights, Pareto's, of which a tenth are 0; "disjoint": each seed
+has a tree of its own; "by time": so, and edges came at random, a half before a seed looks in the mean. A device is given one batch after
+the other by one thread, or two or four at a time, a stream each, or by two threads; what a batch asks for is asked for as one (a CUDA
+graph), or kernel by kernel. Memory of samples is used again, on the CPU as on a device. Before it is timed, each contender samples a
+quarter as much: clocks of a device that had nothing to do are slow.
 In the end, what takes longest on the device, by torch's profiler, one batch after the other.
 """
 
@@ -39,6 +40,7 @@ from penstock.plan import plan_lists
 from penstock.records import CSC, EDGE, NODE, Graph, Sample
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import DeviceGraph, place_graph
+from penstock.sample.times import Timestamps, with_times
 from penstock.sample.weights import Weights, with_weights
 from penstock.store import Store
 
@@ -46,6 +48,10 @@ FANOUTS, ROUNDS, KEPT = (15, 10, 5), 5, "20%"
 BATCHES = {1024: 128, 8000: 24}
 """Batches of a round, by seeds of a batch."""
 GRAPHS, EXPECTED_S = ("small", "ten-128"), 25.0
+HOW = ("uniformly", "by weight", "disjoint", "by time")
+
+LATEST = 1 << 20
+"""Of the times of edges."""
 
 Run = Callable[[range], int]
 """Samples the batches of a range; returns their edges, all of which are there."""
@@ -54,18 +60,22 @@ Run = Callable[[range], int]
 class Bench:
     """The contenders over one graph."""
 
-    def __init__(self, store: Store, device: torch.device, fanouts: tuple[int, ...], batch_size: int, by_weight: bool) -> None:
-        csc = store.csc()
+    def __init__(self, store: Store, device: torch.device, fanouts: tuple[int, ...], batch_size: int, how: str) -> None:
+        csc, random = store.csc(), np.random.default_rng(1)
         graph = Graph({NODE: csc.num_dst}, {EDGE: CSC(np.array(csc.indptr), np.array(csc.indices))}, True)
-        if by_weight:
-            random = np.random.default_rng(1)
+        if how == "by weight":
             graph = with_weights(graph, {EDGE: Weights(random.pareto(1.5, csc.num_edges) * (random.random(csc.num_edges) < 0.9))})
-        self.train = np.array(store.split("train"))
-        self.sampler, self.device, self.batch_size = NeighborSampler(graph, fanouts, seed=1), device, batch_size
+        if how == "by time":
+            graph = with_times(graph, Timestamps({}, {EDGE: random.integers(0, LATEST, csc.num_edges)}, by_position=True))
+        self.train, self.device, self.batch_size = np.array(store.split("train")), device, batch_size
+        self.moments = random.integers(0, LATEST, self.train.size)
+        self.sampler = NeighborSampler(graph, fanouts, disjoint=how in ("disjoint", "by time"), seed=1)
 
-    def seeds(self, number: int) -> np.ndarray:
-        """Of a batch."""
-        return self.train[number * self.batch_size % max(self.train.size - self.batch_size, 1) :][: self.batch_size]
+    def batch(self, number: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Its seeds, and what else a sampler takes of it."""
+        first = number * self.batch_size % max(self.train.size - self.batch_size, 1)
+        seeds, moments = ({NODE: each[first:][: self.batch_size]} for each in (self.train, self.moments))
+        return seeds, {"epoch": 0, "batch": number, "times": moments if self.sampler.is_temporal else None}
 
     def on_cpu(self, num_threads: int) -> Run:
         """The kernels of the CPU on so many threads, a batch on each."""
@@ -77,8 +87,9 @@ class Bench:
 
         placed = place_graph(self.sampler.graph, self.device, topology, kept)
         ours = DeviceSampler(self.sampler, placed)
-        sample = ours.sample({NODE: self.seeds(0)}, epoch=0, batch=0, workspace=ours.workspace()).to_host()
-        expected = self.sampler.sample({NODE: self.seeds(0)}, epoch=0, batch=0, workspace=self.sampler.workspace())
+        seeds, place = self.batch(0)
+        sample = ours.sample(seeds, **place, workspace=ours.workspace()).to_host()
+        expected = self.sampler.sample(seeds, **place, workspace=self.sampler.workspace())
         if bytes_of(sample) != bytes_of(expected):
             sys.exit(f"topology {topology!r}: the sample differs from the CPU's")
         return placed
@@ -99,7 +110,8 @@ class Bench:
         def work(numbers: Iterator[int], mine: list[tuple[Any, Any]]) -> int:
             if not is_device:
                 [(workspace, _)] = mine
-                samples = (sampler.sample({NODE: self.seeds(each)}, epoch=0, batch=each, workspace=workspace, **how) for each in numbers)
+                batches = map(self.batch, numbers)
+                samples = (sampler.sample(seeds, **place, workspace=workspace, **how) for seeds, place in batches)
             else:
                 samples = self.ask_ahead(sampler, numbers, mine)
             return sum(map(num_edges, samples))
@@ -125,11 +137,11 @@ class Bench:
             with stream():
                 return run.finish()
 
-        for number, (workspace, stream) in zip(numbers, cycle(places), strict=False):
+        for (seeds, place), (workspace, stream) in zip(map(self.batch, numbers), cycle(places), strict=False):
             if len(asked) == len(places):
                 yield finish()
             with stream():
-                asked.append((sampler.ask({NODE: self.seeds(number)}, epoch=0, batch=number, workspace=workspace), stream))
+                asked.append((sampler.ask(seeds, **place, workspace=workspace), stream))
         while asked:
             yield finish()
 
@@ -159,7 +171,11 @@ def num_edges(sample: Any) -> int:
 
 def bytes_of(sample: Sample) -> list[bytes]:
     """All arrays of a sample."""
-    arrays = [*sample.nodes.values(), *(a for e in sample.edges.values() for a in (e.edge_index, e.row_ptr, e.positions))]
+    arrays = [
+        *sample.nodes.values(),
+        *(sample.trees or {}).values(),
+        *(a for e in sample.edges.values() for a in (e.edge_index, e.row_ptr, e.positions)),
+    ]
     return [array.tobytes() for array in arrays]
 
 
@@ -171,11 +187,11 @@ def measure(
     fanouts: tuple[int, ...] = FANOUTS,
     rounds: int = ROUNDS,
     *,
-    by_weight: bool = False,
+    how: str = HOW[0],
 ) -> dict[str, Any]:
     """Rates of all contenders, in alternation."""
     started = time.perf_counter()
-    contenders = Bench(store, device, fanouts, batch_size, by_weight).contenders()
+    contenders = Bench(store, device, fanouts, batch_size, how).contenders()
     ready_s = time.perf_counter() - started
     for run in contenders.values():
         run(range(num_batches))
@@ -203,12 +219,17 @@ def measure(
     return {"ready_s": round(ready_s, 1), "cpu_threads": cores(), "contenders": rows, "longest_ms": longest}
 
 
+def named(graph: str, how: str) -> str:
+    """What a result is called; uniform draws go without saying."""
+    return graph if how == HOW[0] else f"{graph} {how}"
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure the graphs that are not in the result yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="where the graphs are, or are made")
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS))
-    parser.add_argument("--by-weight", action="store_true", help="draw by weight")
+    parser.add_argument("--how", choices=HOW, default=HOW[0], help="draws neighbours")
     options, device, deadline, command = set_up("gpu_sampling", parser, arguments)
     result = ResultFile("gpu_sampling", options, device, command, fanouts=FANOUTS)
     with tempfile.TemporaryDirectory() as temporary:
@@ -216,17 +237,17 @@ def main(arguments: list[str] | None = None) -> None:
             from penstock.store import generate
 
             store = generate("zipf", Path(temporary) / "toy", num_nodes=300, num_edges=1500, train=0.5, seed=1)
-            for name, by_weight in (("toy", False), ("toy by weight", True)):
-                result.put(name, measure(store, device, 32, 1, (3, 2), rounds=1, by_weight=by_weight))
+            for how in HOW:
+                result.put(named("toy", how), measure(store, device, 32, 1, (3, 2), rounds=1, how=how))
             return
         for graph in options.graphs:
             for batch_size, num_batches in BATCHES.items():
-                name = f"{graph}{' by weight' * options.by_weight}, batches of {batch_size}"
+                name = f"{named(graph, options.how)}, batches of {batch_size}"
                 if name in result or not deadline.allows(EXPECTED_S, name):
                     continue
                 store = Store.open(graphs.make(graph, options.folder))
                 if deadline.allows(EXPECTED_S, name):
-                    result.measure(name, partial(measure, store, device, batch_size, num_batches, by_weight=options.by_weight))
+                    result.measure(name, partial(measure, store, device, batch_size, num_batches, how=options.how))
     result.end()
 
 

@@ -113,7 +113,8 @@ def test_where_less_memory_can_be_pinned_the_table_is_smaller(monkeypatch, capsy
         gpu_link.pinned_table(8 * gpu_link.GIB, is_pinned=True)
 
 
-def test_sampling(results, tmp_path):
+def test_sampling(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_sampling, "HOW", ("uniformly", "by time"))
     gpu_sampling.main(["--toy", "--out", str(tmp_path)])
     contenders = json.loads((tmp_path / "gpu_sampling.json").read_text())["pieces"]["toy"]["contenders"]
     ways = [
@@ -121,6 +122,7 @@ def test_sampling(results, tmp_path):
     ]
     assert list(contenders) == ["cpu", *ways, "device memory, kernel by kernel", "pinned memory, 20% kept"]
     assert all(one["m_edges_per_s"]["median"] > 0 for one in contenders.values())
+    monkeypatch.setattr(gpu_sampling, "HOW", ("uniformly",))
     gpu_sampling.main(["--toy"])
     assert not results.exists()
 

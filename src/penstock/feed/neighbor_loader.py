@@ -56,7 +56,7 @@ class NeighborLoader(Loader):
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan or
             a device keeps in tiers are read once: a pass after they were exchanged is refused, or after a tensor, or what it is a view
             of, was written to. Writes by NumPy or by a tensor's `data` nobody sees.
-        device: "cuda" or "cuda:1": batches are delivered there, drawn there where the device can (directional, in no disjoint trees; else
+        device: "cuda" or "cuda:1": batches are delivered there, drawn there where the device can (directional ones; else
             `stats().sampling` says why not), and features gathered there by the plan: out of memory of the host that the device reads, the
             best rows kept on it. Threads make them ahead, one at least. None, or "cpu": batches on the CPU.
         shards: this rank's seat (`penstock.gather.shard_seats`), where several processes have a device each: what the plan keeps on devices
