@@ -121,6 +121,9 @@ def test_what_overlapped_is_a_picture_and_words(tmp_path):
     assert len(names) == len({thread for *_, thread in spans}) >= 2
     inspect = sum(counts["decide_s"] for record in report["history"] for counts in record["tiers"].values())
     assert 0 < inspect < sum(record["train_s"] for record in report["history"]) * 3
+    assert run(command(tmp_path, "--resume")) == 0  # it is done, and nothing overlapped this time
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["timeline"] is None
+    assert not (tmp_path / "run" / "report.trace.json").exists()
 
 
 def test_only_parts_that_are_there_are_told_of(tmp_path, capfd):

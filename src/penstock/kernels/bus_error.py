@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 EXIT_CODE = 2
 LINE = (
     "penstock: a file of the store was truncated while it was mapped, or its disk cannot be read (bus error): run penstock check on the "
-    "store, put the file back or make the store again, and go on by --resume"
+    "store, put the file back or make the store again, and run this again (train: with --resume)"
 )
 
 _write: Any = types.ExternalFunction("write", types.int64(types.int32, types.intp, types.int64))

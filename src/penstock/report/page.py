@@ -39,11 +39,15 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wi
 
 
 def write_report(result: Result, folder: Path) -> Path:
-    """Write `report.html`, `report.json` and, where there is a timeline, `report.trace.json` into a folder; returns the page's path."""
+    """Write `report.html`, `report.json` and, where there is a timeline, `report.trace.json` into a folder, in place of those that are
+    there; returns the page's path."""
     values = {**asdict(result), "history": [record.as_dict() for record in result.history], "penstock": penstock.__version__}
     _write(folder / "report.json", json.dumps(values, indent=2) + "\n")
+    trace = folder / "report.trace.json"
     if result.timeline:
-        _write(folder / "report.trace.json", json.dumps(timeline.as_trace(result.timeline)) + "\n")
+        _write(trace, json.dumps(timeline.as_trace(result.timeline)) + "\n")
+    else:
+        trace.unlink(missing_ok=True)
     page = folder / "report.html"
     _write(page, render(result))
     return page
