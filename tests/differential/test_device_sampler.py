@@ -31,7 +31,7 @@ FEW = settings(max_examples=max(3, settings.default.max_examples // 5))
 """The interpreter takes a tenth of a second for what a device does in microseconds."""
 
 
-KNOWN = ["uniform", "by weight", "by time"]
+KNOWN = ["uniform", "by weight", "by time", "shared"]
 """Ways to sample that a device knows."""
 
 
@@ -104,6 +104,7 @@ def test_each_way_that_a_device_knows(device, seed, name, fanouts):
     graph = typed_graph(random, hub_degree=200) if is_typed else homogeneous_graph(random, 60, 200, hub_degree=500)
     graph, seed_type, where = way.over(random, graph), "paper" if is_typed else NODE, str(random.choice(["device", "pinned"]))
     modes = {mode: bool(random.random() < 0.5) for mode in way.modes}
+    modes |= way.options(random, seed_type)
     sampler = NeighborSampler(graph, [min(f, 3) if i else f for i, f in enumerate(fanouts)], seed=seed, **modes)
     kept = random_lists(random, graph) if where == "pinned" and random.random() < 0.5 else None
     ours = device_sampler(sampler, _triton.tensor_device(device), where, kept)

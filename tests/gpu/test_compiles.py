@@ -68,6 +68,7 @@ from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as draw
 from penstock.kernels.sample_weighted import gpu as draw_weighted
+from penstock.kernels.sample_shared import gpu as draw_shared
 from penstock.kernels.time_windows.gpu import find_windows
 
 ids, small, status = torch.arange(70), torch.arange(70, dtype=torch.int32), torch.zeros(2, dtype=torch.int64)
@@ -95,6 +96,8 @@ for fanout, replace in ((15, False), (15, True), (-1, False)):
             draw.sample_neighbors(*lists)
             draw.sample_neighbors(*lists, in_time)
             draw_weighted.sample_neighbors(draw_weighted.Weights(ids, small[num_nodes % 5 :]), *lists)
+            if fanout == 15:
+                draw_shared.sample_neighbors(small.to(torch.int8), draw_shared.make_held(60 + number, 15, ids.device), *lists)
         region_order.order_by_region(ids, num_src, small[number % 3 :], region_order.make_counts(ids.device), some(num_nodes % 5, 2))
         region_order.order_by_region(small[number % 3 :][:num_nodes], num_src, small, region_order.make_counts(ids.device))
 for first, count in ((0, 70), (3, 1), (5, 16)):
@@ -123,7 +126,7 @@ for first, count in ((0, 70), (3, 1), (5, 16)):
 # none of these numbers makes another kernel, and no place in memory
 assert {name: len(each) for name, each in compiled.items()} == {
     "_add_up": 1, "_draw_tile": 8, "_read_tile": 2, "_draw_edge": 2, "_read_edge": 2, "_find_window": 1,
-    "_draw_weighted": 4, "_take_list": 1,
+    "_draw_weighted": 4, "_take_list": 1, "_choose": 2,
     "_forget": 1, "_find_slot": 2, "_add_seeds": 2, "_claim": 2, "_find_first": 2, "_place": 4,
     "_count_regions": 2, "_begin": 1, "_give": 2,
     "_look": 1, "_copy": 1, "_count": 4,

@@ -13,6 +13,7 @@ from penstock.kernels.gather_rows.gpu import gather_rows
 from penstock.kernels.links import gpu as links
 from penstock.kernels.relabel import gpu as relabel
 from penstock.kernels.sample_neighbors import gpu as sampling
+from penstock.kernels.sample_shared import gpu as shared
 from penstock.kernels.time_windows import gpu as time_windows
 from penstock.records import EDGE, NODE
 from penstock.sample import NeighborSampler
@@ -124,6 +125,17 @@ def test_trees_of_warps_that_take_turns_by_chance(seed, monkeypatch):
     fanouts = [[3, 2], [3, 2], [70, 2], [12, 10], [25, 10], [30, 3]][seed]
     options = {"takes_last": True} if seed % 3 == 2 else {"disjoint": True}
     _compare_interleaved(random, NeighborSampler(graph, fanouts, replace=seed == 4, seed=seed, **options), seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shared_draws_of_warps_that_take_turns_by_chance(seed, monkeypatch):
+    """Programs of one warp and of several, that take one list after another; lists that are read again, where more are held than expected."""
+    monkeypatch.setattr(relabel, "BLOCK", 32)
+    monkeypatch.setattr(shared, "LANES", [32, 64, 128, 128][seed])
+    monkeypatch.setattr(shared, "_expected", [lambda fanout: 2 * fanout + 24, lambda fanout: fanout][seed % 2])
+    random = np.random.default_rng(seed)
+    graph = homogeneous_graph(random, 40, 80 if seed < 2 else 600, hub_degree=400)
+    _compare_interleaved(random, NeighborSampler(graph, [[3, 2], [12, 2], [70, 2], [25, 10]][seed], shared_draws=2, seed=seed), seed)
 
 
 def _compare_interleaved(random, sampler, seed):

@@ -33,7 +33,7 @@ class DeviceSampler:
     """A sampler's work, done by a device.
 
     Args:
-        sampler: whose samples are wanted; uniform, by weight or by time, and not induced.
+        sampler: whose samples are wanted; uniform, by weight, by time or by shared draws, and not induced.
         graph: its graph, where the device reads it.
         is_recorded: what batches of a size ask for is asked for as one from the third on; see `penstock.kernels._recording`.
     Attributes:
@@ -87,7 +87,9 @@ class DeviceSampler:
         interpreter at every operation of torch.
         """
         self.host.check(seeds, batch, times)
-        words = [*rng.derive_key(self.host.seed, epoch, rng.SAMPLE).tolist(), batch]
+        shared = self.host.shared_draws
+        key = rng.derive_key(self.host.seed, epoch, rng.SHARED if shared else rng.SAMPLE)
+        words = [*key.tolist(), batch // shared if shared else batch]
         run = workspace.run
         if run is not None and run.takes(seeds, left_out):
             run.begin(seeds, words, left_out, times)

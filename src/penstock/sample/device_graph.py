@@ -15,6 +15,7 @@ import torch
 
 from penstock.errors import UsageError, argument
 from penstock.kernels.running_sums.cpu import count_drawable
+from penstock.kernels.sample_shared import cpu as shared
 from penstock.records import CSC, EdgeType, Graph, index_dtype
 from penstock.sample.lists import PrefixLists
 from penstock.store.tiers import HostTier
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from penstock.sample.device import DeviceSampler
     from penstock.sample.neighbor import NeighborSampler
 
-MAX_FANOUT_BY_WEIGHT = 1024
-"""More are drawn of a list by the CPU only."""
+MAX_FANOUT_BY_WEIGHT, MAX_FANOUT_SHARED = 1024, 256
+"""More are drawn of a list by the CPU only: a lane is a draw, and of lists that share their draws those that are held fill registers."""
 
 PLACES = ("device", "pinned")
 """Where neighbour lists can be."""
@@ -52,6 +53,7 @@ class DeviceCSC:
         is_far: `indices` is in memory of the host.
         weights: what lists are drawn by, the sums where `indices` is; None: all edges are the same.
         times: when edges came, where `indices` is; None: all are in time.
+        repeats: int[num_edges], how often each neighbour came before in its list, where `indices` is; None: none did, or nobody asks.
     """
 
     indptr: torch.Tensor
@@ -61,6 +63,7 @@ class DeviceCSC:
     is_far: bool = False
     weights: Weights | None = None
     times: Times | None = None
+    repeats: torch.Tensor | None = None
 
     @property
     def num_edges(self) -> int:
@@ -85,7 +88,12 @@ class DeviceGraph:
 
 
 def place_graph(
-    graph: Graph, device: torch.device, topology: str = "device", kept: Mapping[EdgeType, np.ndarray] | None = None
+    graph: Graph,
+    device: torch.device,
+    topology: str = "device",
+    kept: Mapping[EdgeType, np.ndarray] | None = None,
+    *,
+    for_shared_draws: bool = False,
 ) -> DeviceGraph:
     """Put a graph where a device reads it.
 
@@ -95,16 +103,19 @@ def place_graph(
         topology: "device" or "pinned": where the neighbours are; pinned ones stay where they lie if the driver lets them (see
             `penstock.store.tiers.pin`). Offsets are on the device.
         kept: edge type -> int64 ids of the nodes whose lists are on the device too, best first; for topology="pinned".
+        for_shared_draws: know which neighbours come more than once in a list. Lists are read twice more.
     """
     if topology not in PLACES:
         raise UsageError(f"{argument('topology')} on a device must be one of {PLACES}, got {topology!r}")
     if kept and topology == "device":
         raise UsageError(f"{argument('topology', 'device')} has all lists on the device: there are none left to keep; take 'pinned'")
-    adjacency = {e: _place(e, csc, device, topology, None if kept is None else kept.get(e)) for e, csc in graph.adjacency.items()}
-    kept_bytes = sum(tensor.nbytes for csc in adjacency.values() for tensor in csc.kept or ())
+    how = device, topology, for_shared_draws
+    adjacency = {e: _place(e, csc, None if kept is None else kept.get(e), *how) for e, csc in graph.adjacency.items()}
+    others = sum(tensor.nbytes for csc in adjacency.values() for tensor in csc.kept or ())
+    repeats = sum(csc.repeats.nbytes for csc in adjacency.values() if csc.repeats is not None)
     size = topology_bytes(graph)
-    near, far = (size.all, 0) if topology == "device" else (size.offsets, size.lists + size.values)
-    return DeviceGraph(device, adjacency, near + kept_bytes, far)
+    near, far = (size.all + repeats, 0) if topology == "device" else (size.offsets, size.lists + size.values + repeats)
+    return DeviceGraph(device, adjacency, near + others, far)
 
 
 def device_sampler(
@@ -113,19 +124,22 @@ def device_sampler(
     """A sampler's work done by a device, over its graph placed there; arguments as in `place_graph`."""
     from penstock.sample.device import DeviceSampler
 
-    return DeviceSampler(sampler, place_graph(sampler.graph, device, topology, kept))
+    placed = place_graph(sampler.graph, device, topology, kept, for_shared_draws=sampler.shared_draws > 0)
+    return DeviceSampler(sampler, placed)
 
 
 def on_cpu_only(sampler: NeighborSampler) -> str | None:
     """Return what a sampler does that no device does; None where it does nothing of the kind."""
-    by_cpu = {"subgraph_type='induced'": sampler.induced, "sampling by shared_draws": sampler.shared_draws > 0}
-    by_cpu |= {"sampling by walks": sampler.walks is not None, "layer_wise=True": sampler.layer_wise}
+    by_cpu = {"subgraph_type='induced'": sampler.induced, "sampling by walks": sampler.walks is not None}
+    by_cpu |= {"layer_wise=True": sampler.layer_wise}
     for what, is_asked in by_cpu.items():
         if is_asked:
             return f"{what} is done on the CPU only"
-    most = max((max(sampler.fanouts[e], default=0) for e, csc in sampler.graph.adjacency.items() if csc.sums is not None), default=0)
-    if most > MAX_FANOUT_BY_WEIGHT:
-        return f"a fanout of {most} by weight is done on the CPU only, those up to {MAX_FANOUT_BY_WEIGHT} and -1 by a device"
+    by_weight = [sampler.fanouts[e] for e, csc in sampler.graph.adjacency.items() if csc.sums is not None]
+    shared = list(sampler.fanouts.values()) if sampler.shared_draws else []
+    for how, fanouts, bound in (("weight", by_weight, MAX_FANOUT_BY_WEIGHT), ("shared_draws", shared, MAX_FANOUT_SHARED)):
+        if (most := max((max(each, default=0) for each in fanouts), default=0)) > bound:
+            return f"a fanout of {most} by {how} is done on the CPU only, those up to {bound} and -1 by a device"
     return None
 
 
@@ -149,17 +163,20 @@ class TopologyBytes(NamedTuple):
         return sum(self)
 
 
-def topology_bytes(graph: Graph) -> TopologyBytes:
-    """Return what a graph takes."""
+def topology_bytes(graph: Graph, *, for_shared_draws: bool = False) -> TopologyBytes:
+    """Return what a graph takes; for shared draws, where neighbours come more than once in a list, about."""
     all_csc = graph.adjacency.values()
     offsets = sum(csc.indptr.nbytes for csc in all_csc)
     offsets += sum(csc.num_dst * np.dtype(index_dtype(csc.num_edges)).itemsize for csc in all_csc if csc.sums is not None)
     lists = sum(csc.indices.nbytes + (0 if csc.edge_ids is None else csc.edge_ids.nbytes) for csc in all_csc)
     values = sum(each.nbytes for csc in all_csc for each in (csc.sums, csc.times, csc.by_time) if each is not None)
+    values += sum(csc.num_edges for csc in all_csc) if for_shared_draws else 0
     return TopologyBytes(offsets, lists, values)
 
 
-def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, chosen: np.ndarray | None) -> DeviceCSC:
+def _place(
+    edge_type: EdgeType, csc: CSC, chosen: np.ndarray | None, device: torch.device, topology: str, for_shared_draws: bool
+) -> DeviceCSC:
     def far(array: np.ndarray) -> torch.Tensor:
         if topology == "device":
             return copy_to_device(array, device)
@@ -185,7 +202,20 @@ def _place(edge_type: EdgeType, csc: CSC, device: torch.device, topology: str, c
         topology != "device",
         weights,
         None if csc.times is None else Times(far(csc.times), None if csc.by_time is None else far(csc.by_time)),
+        far(repeats) if for_shared_draws and (repeats := _repeats(csc)) is not None else None,
     )
+
+
+def _repeats(csc: CSC) -> np.ndarray | None:
+    """int[num_edges]: how often each neighbour came before in its list, as narrow as it can be; None: no list has one twice."""
+    longest = min(int(np.diff(csc.indptr).max(initial=1)), max(1, csc.num_edges))  # a damaged one may say anything
+    scratch = np.empty(longest, np.uint64), np.empty(longest, np.uint32), np.zeros(shared.table_size(longest), np.int32)
+    most = int(shared.count_repeats(csc.indptr, csc.indices, *scratch, np.empty(0, np.int8)))
+    if most == 0:
+        return None
+    found = np.zeros(csc.num_edges, np.min_scalar_type(-most - 1))
+    shared.count_repeats(csc.indptr, csc.indices, *scratch, found)
+    return found
 
 
 def _dtype(array: np.ndarray) -> torch.dtype:

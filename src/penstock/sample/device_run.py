@@ -28,15 +28,20 @@ from penstock.kernels.links import gpu as links_kernels
 from penstock.kernels.region_order import gpu as region_order
 from penstock.kernels.relabel import gpu as compact
 from penstock.kernels.sample_neighbors import gpu as draw
+from penstock.kernels.sample_shared import gpu as draw_shared
 from penstock.kernels.sample_weighted import gpu as draw_weighted
 from penstock.kernels.time_windows.gpu import find_windows
 from penstock.records import EdgeType, NodeType
 from penstock.sample.device_compaction import DeviceTreePositions
 from penstock.sample.device_graph import DeviceCSC
 from penstock.sample.device_sample import DeviceEdges, DeviceSample
+from penstock.store.tiers.grid import num_processors
 
 if TYPE_CHECKING:
     from penstock.sample.device import DeviceSampler, DeviceWorkspace
+
+NEAR_TIMES, FAR_TIMES = 16, 8
+"""Programs of one warp that take whole lists: so many for each multiprocessor; over the link, for each that saturates it by tiles."""
 
 UNCOUNTED = 1 << 23
 """Up to so many edges, memory is taken for what fanouts allow, in place of waiting to hear how many there are."""
@@ -233,7 +238,9 @@ class DeviceRun:
         self._unheard += most
         if not 0 <= fanout <= draw.TILE_FANOUT or self._unheard > UNCOUNTED:
             most = self._hear(hop)
-        far = self._far(frontier, num_rows, self.num_nodes[dst]) if csc.is_far and 0 <= fanout <= draw.TILE_FANOUT else None
+        is_shared = self.host.shared_draws > 0 and fanout > 0
+        is_far = csc.is_far and (is_shared or 0 <= fanout <= draw.TILE_FANOUT)
+        far = self._far(frontier, num_rows, self.num_nodes[dst]) if is_far else None
         neighbors = torch.empty(most, dtype=csc.indices.dtype, device=self.graph.device)
         step.drawn = drawn = _Drawn(self._empty(3 * most).view(3, most), neighbors)
         step.result = step.result._replace(offsets=step.offsets, told=drawn.told)
@@ -242,6 +249,11 @@ class DeviceRun:
         sample = partial(draw.sample_neighbors, in_time=in_time)
         if csc.weights is not None:
             sample = partial(draw_weighted.sample_neighbors, csc.weights)
+        if is_shared:
+            num_programs = FAR_TIMES * self._max_programs if far is not None else NEAR_TIMES * num_processors(self.graph.device)
+            held = draw_shared.make_held(num_programs, fanout, self.graph.device)
+            self._num_bytes += held.nbytes
+            sample, number = partial(draw_shared.sample_neighbors, csc.repeats, held), self.host.graph.first_from(src)
         sample(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
             counted, step.offsets, positions, columns, neighbors, status, csc.kept, far,

@@ -19,7 +19,7 @@ from penstock.feed.maker import BatchMaker
 from penstock.plan import Plan
 from penstock.records import EdgeType
 from penstock.sample import NeighborSampler
-from penstock.sample.device_graph import device_sampler, on_cpu_only, topology_bytes
+from penstock.sample.device_graph import TopologyBytes, device_sampler, on_cpu_only, topology_bytes
 from penstock.store.budget import format_bytes, parse_bytes
 from penstock.store.device_memory import look_at_device_memory
 from penstock.store.process_memory import free_bytes, resident_bytes_outside
@@ -88,7 +88,7 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
     if reason is not None:
         return Drawing("host", f"by the CPU: {reason}")
     place = wanted or _first_with_room(plan, maker, device)
-    size = format_bytes(topology_bytes(maker.sampler.graph).all)
+    size = format_bytes(_size_of(maker).all)
     if place == "device":
         _check_device(plan, maker, device)
         return Drawing(place, f"by {device}, a topology of {size} in its memory")
@@ -100,7 +100,7 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
 
 def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str:
     """Where lists find room; kept ones are kept above pinned ones."""
-    size = topology_bytes(maker.sampler.graph)
+    size = _size_of(maker)
     left = _device_room(device)
     if size.all <= left and plan.neighbor_policy is None:
         return "device"
@@ -111,6 +111,10 @@ def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str
     return "pinned" if size.offsets <= left and (not is_mapped or size.lists <= room) else "host"
 
 
+def _size_of(maker: BatchMaker) -> TopologyBytes:
+    return topology_bytes(maker.sampler.graph, for_shared_draws=maker.sampler.shared_draws > 0)
+
+
 def _device_room(device: torch.device) -> float:
     """Memory of the device that the topology may take."""
     return SHARE * look_at_device_memory(device).free
@@ -118,7 +122,10 @@ def _device_room(device: torch.device) -> float:
 
 def _check_device(plan: Plan, maker: BatchMaker, device: torch.device) -> None:
     """Raise unless the device takes all lists."""
-    named, needed = argument("device_topology", "device"), topology_bytes(maker.sampler.graph).all
+    named, needed = (
+        argument("device_topology", "device"),
+        _size_of(maker).all,
+    )
     free = look_at_device_memory(device).free
     if plan.neighbor_policy is not None:
         raise UsageError(f"{named} has all lists there: take pinned, or leave {argument('neighbor_policy')} out")

@@ -83,6 +83,30 @@ def _count_repeats(ids, degree, repeats, table):
     return has_repeats
 
 
+@kernel
+def count_repeats(indptr, indices, ids, repeats, table, out):
+    """Count how often each neighbour came before in its list, of all lists; what lies outside the edges is left out.
+
+    Args:
+        ids, repeats, table: scratch, as of `sample_neighbors`.
+        out: int[num_edges], zeros; or of no elements, then nothing is written.
+    Returns:
+        The most of them.
+    """
+    most = np.uint32(0)
+    for node in range(indptr.size - 1):
+        start, end = load(indptr, node), load(indptr, node + 1)
+        if not 0 <= start <= end <= indices.size:
+            continue
+        _copy(indices, start, end - start, ids)
+        if _count_repeats(ids, end - start, repeats, table):
+            for j in range(end - start):
+                most = max(most, load(repeats, j))
+                if out.size:
+                    store(out, start + j, load(repeats, j))
+    return most
+
+
 @helper
 def _number(ids, degree, repeats, word_1, batch, key, numbers):
     """The number of each neighbour of a list."""

@@ -51,9 +51,7 @@ def programs_over_link(device: torch.device) -> int:
 
 @functools.cache
 def _measured_programs(device: torch.device) -> int:
-    import torch
-
-    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    processors = num_processors(device)
     try:
         rates = measure_rates(device, sorted({max(1, int(share * processors)) for share in SHARES}))
     except (BudgetError, TierError) as error:
@@ -62,6 +60,13 @@ def _measured_programs(device: torch.device) -> int:
     chosen = with_room(smallest_near_best(rates), list(rates), int(SPARE * processors))
     logger.info("%s reads over the link by %d programs at once, at %s/s", device, chosen, format_bytes(rates[chosen]))
     return chosen
+
+
+def num_processors(device: torch.device) -> int:
+    """Return how many multiprocessors a device has; 1 in the interpreter."""
+    import torch
+
+    return 1 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def smallest_near_best(rates: Mapping[int, float]) -> int:
