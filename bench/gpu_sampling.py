@@ -7,10 +7,10 @@ Stores are made in FOLDER if they are not there. Sampled edges per second, fanou
 included; the same numbered batches by each contender, and the bytes of one of them compared for each place of the graph. It is in memory of
 the host, in the device's, in pinned memory that the device reads, or there with the lists of the nodes of the most out-edges, 20 % of all
 edges, on the device as well. --how "by weight": neighbours are drawn by weights, Pareto's, of which a tenth are 0; "disjoint": each seed
-has a tree of its own; "by time": so, and edges came at random, a half before a seed looks in the mean. A device is given one batch after
-the other by one thread, or two or four at a time, a stream each, or by two threads; what a batch asks for is asked for as one (a CUDA
-graph), or kernel by kernel. Memory of samples is used again, on the CPU as on a device. Before it is timed, each contender samples a
-quarter as much: clocks of a device that had nothing to do are slow.
+has a tree of its own; "by time": so, and edges came at random, a half before a seed looks in the mean; "shared": by shared draws. A device
+is given one batch after the other by one thread, or two or four at a time, a stream each, or by two threads; what a batch asks for is asked
+for as one (a CUDA graph), or kernel by kernel. Memory of samples is used again, on the CPU as on a device. Before it is timed, each
+contender samples a quarter as much: clocks of a device that had nothing to do are slow.
 In the end, what takes longest on the device, by torch's profiler, one batch after the other.
 """
 
@@ -48,7 +48,7 @@ FANOUTS, ROUNDS, KEPT = (15, 10, 5), 5, "20%"
 BATCHES = {1024: 128, 8000: 24}
 """Batches of a round, by seeds of a batch."""
 GRAPHS, EXPECTED_S = ("small", "ten-128"), 25.0
-HOW = ("uniformly", "by weight", "disjoint", "by time")
+HOW = ("uniformly", "by weight", "disjoint", "by time", "shared")
 
 LATEST = 1 << 20
 """Of the times of edges."""
@@ -69,7 +69,7 @@ class Bench:
             graph = with_times(graph, Timestamps({}, {EDGE: random.integers(0, LATEST, csc.num_edges)}, by_position=True))
         self.train, self.device, self.batch_size = np.array(store.split("train")), device, batch_size
         self.moments = random.integers(0, LATEST, self.train.size)
-        self.sampler = NeighborSampler(graph, fanouts, disjoint=how in ("disjoint", "by time"), seed=1)
+        self.sampler = NeighborSampler(graph, fanouts, disjoint=how in ("disjoint", "by time"), shared_draws=how == "shared", seed=1)
 
     def batch(self, number: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Its seeds, and what else a sampler takes of it."""
@@ -85,7 +85,7 @@ class Bench:
         """The graph where the device reads it; samples of it are compared with the CPU's."""
         from penstock.sample.device import DeviceSampler
 
-        placed = place_graph(self.sampler.graph, self.device, topology, kept)
+        placed = place_graph(self.sampler.graph, self.device, topology, kept, for_shared_draws=self.sampler.shared_draws > 0)
         ours = DeviceSampler(self.sampler, placed)
         seeds, place = self.batch(0)
         sample = ours.sample(seeds, **place, workspace=ours.workspace()).to_host()

@@ -199,7 +199,10 @@ def test_repeated_seeds_calls_and_loaders_beside(device):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (dict(shared_draws=True), "sampling by shared_draws is done on the CPU only"),
+        (
+            dict(shared_draws=True, num_neighbors=[4, 257]),
+            "a fanout of 257 by shared_draws is done on the CPU only, those up to 256 and -1 by a device",
+        ),
         (dict(walks=Walks(num=4, length=3)), "sampling by walks is done on the CPU only"),
         (dict(layer_wise=True), "layer_wise=True is done on the CPU only"),
         (dict(subgraph_type="induced"), "subgraph_type='induced' is done on the CPU only"),

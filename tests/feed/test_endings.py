@@ -16,7 +16,7 @@ from penstock.feed.maker import BatchMaker
 from penstock.plan import Plan
 from tests import endings
 from tests.endings import END_S
-from tests.feed.inputs import check_homogeneous, homogeneous_data
+from tests.feed.inputs import check_homogeneous, digests, homogeneous_data
 
 LOOK_S = 0.01
 
@@ -51,13 +51,37 @@ def test_a_bad_transform_arrives_with_stage_and_batch(num_workers, in_workers):
         return batch
 
     loader = make(transform=transform, num_workers=num_workers, filter_per_worker=in_workers)
-    iterator = iter(loader)
+    iterator, expected = iter(loader), digests(make())
     for _ in range(5):
         next(iterator)
-    with pytest.raises(PipelineError, match="KeyError in stage transform of batch 5: 'colour'") as caught:
+    if in_workers:
+        with pytest.raises(PipelineError, match="KeyError in stage transform of batch 5: 'colour'") as caught:
+            next(iterator)
+        assert (caught.value.stage, caught.value.batch) == ("transform", 5)
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert next(iterator, None) is None
+        return
+    with pytest.raises(KeyError, match="colour") as caught:  # the user's own, who may go on
         next(iterator)
-    assert (caught.value.stage, caught.value.batch) == ("transform", 5)
-    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.__notes__ == ["in the transform of batch 5"]
+    assert loader.state_dict()["batch"] == 5
+    assert digests(iterator) == expected[6:]
+    assert loader.state_dict()["epoch"] == 1
+
+
+def test_a_transform_does_not_end_the_loop_in_silence_nor_take_ctrl_c_for_its_own():
+    def end(error):
+        def transform(batch):
+            raise error
+
+        return transform
+
+    for error, arrives in ((StopIteration(), PipelineError), (KeyboardInterrupt(), KeyboardInterrupt)):
+        loader = make(transform=end(error))
+        iterator = iter(loader)
+        with pytest.raises(arrives):
+            next(iterator)
+        assert loader.state_dict()["batch"] == 0
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -101,7 +125,7 @@ def test_after_an_error_the_loader_still_works():
         return batch
 
     loader = make(transform=transform)
-    with pytest.raises(PipelineError):
+    with pytest.raises(ValueError, match="once"):
         list(loader)
     fail[0] = False
     assert len(list(loader)) == 30

@@ -74,6 +74,18 @@ def test_lists_of_a_graph_store_are_looked_at():
             NeighborLoader((store, graph), [2], torch.arange(3))
 
 
+def test_a_graph_store_that_has_the_edges_in_two_layouts():
+    data = homogeneous_data()
+    store, (source, target) = graph_store(data.edge_index, (300, 300)), data.edge_index
+    plain = list(NeighborLoader((Shared(data.x), store), [3], torch.arange(300), batch_size=100, seed=0))
+    order, indptr = target.argsort(stable=True), torch.zeros(301, dtype=torch.int64)
+    indptr[1:] = target.bincount(minlength=300).cumsum(0)
+    store.put_edge_index((source[order], indptr), edge_type=None, layout="csc", size=(300, 300))
+    for batch, expected in zip(NeighborLoader((Shared(data.x), store), [3], torch.arange(300), batch_size=100, seed=0), plain, strict=True):
+        assert torch.equal(batch.n_id, expected.n_id)
+        assert torch.equal(batch.edge_index, expected.edge_index)
+
+
 def test_a_batch_is_data_again():
     data = homogeneous_data()
     batch = next(iter(NeighborLoader(data, [5, 5], batch_size=100)))

@@ -113,7 +113,6 @@ WAYS = {
         changes=(({"shared_draws": True}, "shared_draws: 3 then, "), ({"shared_draws": 2}, "shared_draws: 3 then, ")),
         refuses=("replace", "disjoint"),
         trains={"shared_draws": 2},
-        is_by_cpu=True,
     ),
     "walks": Way(
         plain={"walks": Walks(num=6, length=3)},

@@ -129,7 +129,7 @@ def test_trees_of_warps_that_take_turns_by_chance(seed, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_shared_draws_of_warps_that_take_turns_by_chance(seed, monkeypatch):
-    """Programs of one warp and of several, that take one list after another; lists that are read again, where more are held than expected."""
+    """Programs of one warp and of several, that take one list after another; lists that are read again, where more came than expected."""
     monkeypatch.setattr(relabel, "BLOCK", 32)
     monkeypatch.setattr(shared, "LANES", [32, 64, 128, 128][seed])
     monkeypatch.setattr(shared, "_expected", [lambda fanout: 2 * fanout + 24, lambda fanout: fanout][seed % 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import warnings
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.errors import NotSupportedError, UsageError, argument
@@ -155,9 +157,30 @@ def check_batches(num_batches: int, num_seeds: int, batch_size: int, num_ranks: 
 _shuffled: Counter[str] = Counter()
 """What decides the batches of loaders that shuffle by the seed of torch."""
 
+_over: dict[str, set[str]] = {}
+"""What decides the draws of loaders by the seed of torch -> over which seeds there were some."""
 
-def warn_of_the_same_again(seed: int, configuration: Mapping[str, Any]) -> None:
-    """Say so, once, where a loader is made anew for every epoch, for instance: that gives the same batches again, and PyG's would not."""
+MANY = 6
+"""Loaders over other seeds each time, that look as if one is made anew for every epoch: not yet train, val, test, and a few folds."""
+
+
+def warn_of_the_same_again(seed: int, configuration: Mapping[str, Any], seeds: Mapping[str, Any], *, shuffle: bool) -> None:
+    """Say so, once, where a loader is made anew for every epoch, for instance: that gives the same batches again, and PyG's would not.
+
+    `configuration`: all that decides the batches, of which `seeds` is a part.
+    """
+    over = _over.setdefault(repr({name: value for name, value in configuration.items() if name not in seeds}), set())
+    if len(over) < MANY:
+        over.add(repr(seeds))
+        if len(over) == MANY:
+            logger.warning(
+                "%d loaders over the same graph, each of other seeds, draw by the seed of torch or of their generators, %d, and each "
+                "begins with the draws of epoch 0. Where one is made anew for every epoch, make one for all, or give each a seed=",
+                MANY,
+                seed,
+            )
+    if not shuffle:
+        return
     known = repr(configuration)
     _shuffled[known] += 1
     if _shuffled[known] == 2:
@@ -166,6 +189,35 @@ def warn_of_the_same_again(seed: int, configuration: Mapping[str, Any]) -> None:
             "one before. Make one for all epochs, or give each a seed=",
             seed,
         )
+
+
+_numbers = itertools.count()
+"""Of loaders that ranks may have made alike."""
+
+
+def warn_of_equal_ranks(seeds: Mapping[str, Any]) -> None:
+    """Say so where a process beside this one has made a loader that shuffles the same seeds: then each trains on all of them. Nobody
+    waits."""
+    if not (dist.is_available() and dist.is_initialized() and (num_ranks := dist.get_world_size()) > 1):
+        return
+    try:
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        store, rank = _get_default_store(), dist.get_rank()
+        name, mine = f"penstock/seeds/{next(_numbers)}/", repr(seeds)
+        store.set(f"{name}{rank}", mine)
+        for other in {(rank + step) % num_ranks for step in (1, -1)}:
+            if store.check([f"{name}{other}"]) and store.get(f"{name}{other}").decode() == mine:
+                logger.warning(
+                    "ranks %d and %d of %d load the same seeds, each of them all: give rank= and num_ranks=, with drop_last=True, or to "
+                    "each a part of the seeds. (Lightning and accelerate divide a DataLoader, which this is not.)",
+                    rank,
+                    other,
+                    num_ranks,
+                )
+                return
+    except (ImportError, RuntimeError) as error:  # of a store that does not know this
+        logger.debug("whether ranks load the same seeds is not known: %s", error)
 
 
 def as_positions(index: Any, num_seeds: int) -> np.ndarray:

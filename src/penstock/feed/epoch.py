@@ -54,7 +54,7 @@ class Epoch:
     def __init__(self, loader: Loader, at: Position, going: BatchStream | None = None) -> None:
         self._loader, self._at, self._next, self._got = loader, at, at.delivered, 0.0
         self._asked_by: dict[str, int] = {}  # the thread that is in `__next__`
-        self._has_failed = False
+        self._has_failed = self._is_transformed = False
         if going is None:
             with located(StageClock("order"), at.delivered * loader.num_ranks + loader.rank):  # before anything is begun: it may fail
                 order = self._begin_order()
@@ -93,11 +93,15 @@ class Epoch:
             return self._deliver()
         except StopIteration:
             raise
-        except BaseException:
+        except BaseException as error:
+            if self._is_transformed and isinstance(error, Exception):  # by the user, who may go on with the next batch; until then a
+                self._next += 1  # state stands before this one
+                raise
             self._has_failed = True  # the batches after it would be counted wrong
             self.stream.close()
             raise
         finally:
+            self._is_transformed = False
             self._asked_by.clear()
 
     def _deliver(self) -> Any:
@@ -109,7 +113,9 @@ class Epoch:
             raise StopIteration
         batch, stats = next(self.stream)
         started = time.perf_counter()
-        batch = loader._transformed(delivery.hand_over(batch, stats.event), self._next * loader.num_ranks + loader.rank)
+        batch, self._is_transformed = delivery.hand_over(batch, stats.event), True
+        batch = loader._transformed(batch, self._next * loader.num_ranks + loader.rank)
+        self._is_transformed = False
         if loader._options.pin_memory and delivery.device is None:
             batch = batch.pin_memory()
         stats.stage_s["deliver"] = time.perf_counter() - started

@@ -97,10 +97,11 @@ class LinkNeighborLoader(Loader):
         how = {"exclude_positives": exclude_positives, "exclude_links": exclude_links, "bidirectional": bidirectional}
         self._choose = partial(choose_links, disjoint=disjoint, **how)
         links = {"edge_label_index": edge_label_index, "edge_label": edge_label, "edge_label_time": edge_label_time, "input_id": input_id}
+        self.edge_label_index, self.neg_sampling = edge_label_index, choose_negatives(neg_sampling, neg_sampling_ratio)
         super().__init__(
             data,
             num_neighbors,
-            partial(self._choose, **links, neg_sampling=choose_negatives(neg_sampling, neg_sampling_ratio)),
+            partial(self._choose, **links, neg_sampling=self.neg_sampling),
             replace=replace,
             subgraph_type=subgraph_type,
             disjoint=disjoint,
@@ -144,4 +145,7 @@ class LinkNeighborLoader(Loader):
             edge_label_index, edge_label, edge_label_time, neg_sampling: as for a loader. Without `neg_sampling`, no negatives are drawn.
         """
         links = {"edge_label_index": edge_label_index, "edge_label": edge_label, "edge_label_time": edge_label_time}
-        return self._beside(partial(self._choose, **links, neg_sampling=choose_negatives(neg_sampling, None)))
+        negatives = choose_negatives(neg_sampling, None)
+        other = self._beside(partial(self._choose, **links, neg_sampling=negatives))
+        other.edge_label_index, other.neg_sampling = edge_label_index, negatives
+        return other

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from penstock.feed.arguments import (
     check_strategy,
     choose_subgraph,
     refuse_sampler,
+    warn_of_equal_ranks,
     warn_of_overrides,
     warn_of_the_same_again,
 )
@@ -53,10 +55,14 @@ from penstock.plan import Plan, make_plan
 from penstock.sample.times import time_bytes
 from penstock.sample.walks import Walks
 from penstock.sample.weights import weight_bytes
+from penstock.store.fingerprint import fingerprint
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
 from penstock.threads import Threads
 
 Batch = Data | HeteroData
+
+OF_CALLS = (1 << 64) - 1
+"""An epoch that no pass has: its draws are those of single calls."""
 
 
 class Loader:
@@ -142,8 +148,11 @@ class Loader:
         )
         self._non_stop = check_non_stop(non_stop, self._maker.order)
         self._maker.padding = choose_padding(pad, self._maker)
-        if seed is None and self._options.shuffle:
-            warn_of_the_same_again(self.seed, self._maker.describe())
+        of_seeds = self._maker.seeds.describe(fingerprint)
+        if seed is None:
+            warn_of_the_same_again(self.seed, self._maker.describe(), of_seeds, shuffle=self._options.shuffle)
+        if self.num_ranks == 1 and self._options.shuffle:
+            warn_of_equal_ranks(of_seeds)
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
         is_said = self._ranks_wait and self.rank == 0
         check_batches(self._num_batches, len(self._maker.seeds), self.batch_size, self.num_ranks, is_said=is_said)
@@ -166,7 +175,7 @@ class Loader:
         self._recording: Recording | None = None
         self._going: BatchStream | None = None
         self._configuration: dict[str, Any] | None = None
-        self._at = Position()
+        self._at, self._calls = Position(), itertools.count()
 
     def __len__(self) -> int:
         """Number of batches per epoch of this rank; of a sampler of the user's, as its length says now."""
@@ -207,6 +216,16 @@ class Loader:
         return self._options.num_workers
 
     @property
+    def sampler(self) -> Any:
+        """What says which seeds come when, as it was given, for its `set_epoch`; None where nothing was."""
+        return self._options.sampler
+
+    @property
+    def batch_sampler(self) -> Any:
+        """Likewise, of whole batches."""
+        return self._options.batch_sampler
+
+    @property
     def padding(self) -> Padding | None:
         """Sizes that batches are padded to, for the `pad` of another loader; None where they keep their own."""
         return self._maker.padding
@@ -239,9 +258,13 @@ class Loader:
         self._at = at  # at once: another thread may ask for the state
         return begun
 
-    def __call__(self, index: Any = None, *, epoch: int = 0, batch: int = 0) -> Any:
-        """Make one batch of the seeds at positions `index` of the set of seeds; `epoch` and `batch` select the random draws. None: of those
-        that they have in the loader's order, so that it is that batch again (`batch` counts those of all ranks). Not of a `sampler`."""
+    def __call__(self, index: Any = None, *, epoch: int | None = None, batch: int | None = None) -> Any:
+        """Make one batch of the seeds at positions `index` of the set of seeds, with draws of its own at each call, as in PyG: those of the
+        n-th call are the same in every run. `epoch` and `batch` select the draws of a batch instead. Without `index`, of the seeds that
+        these have in the loader's order, so that it is that batch again (`batch` counts those of all ranks). Not of a `sampler`."""
+        if index is not None and epoch is None and batch is None:
+            epoch, batch = OF_CALLS, next(self._calls)
+        epoch, batch = epoch or 0, batch or 0
         if index is None:
             if isinstance(self._maker.order, GivenOrder):
                 raise UsageError("what a sampler gives is not known before or after: say the positions of the batch's seeds")
@@ -323,7 +346,7 @@ class Loader:
         other.rank, other.num_ranks = as_rank(rank, num_ranks)
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
-        other._at, other._going, other._non_stop = Position(), None, False
+        other._at, other._going, other._non_stop, other._calls = Position(), None, False, itertools.count()
         return other
 
     @property
@@ -356,10 +379,13 @@ class Loader:
         return self._configuration
 
     def _transformed(self, batch: Any, index: int) -> Any:
-        """Apply the user's transform unless the threads did."""
+        """Apply the user's transform unless the threads did. What that raises is the user's own, and arrives as it is."""
         if self._transform is None or self._is_transformed_by_threads:
             return batch
         try:
             return self._transform(batch)
-        except Exception as error:
+        except StopIteration as error:  # would end the user's loop in silence
             raise locate(error, "transform", index) from error
+        except Exception as error:
+            error.add_note(f"in the transform of batch {index}")
+            raise

@@ -120,6 +120,7 @@ class NeighborLoader(Loader):
         layer_wise: bool = False,
         **kwargs: Any,
     ) -> None:
+        self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
         super().__init__(
             data,
             num_neighbors,
@@ -161,4 +162,6 @@ class NeighborLoader(Loader):
         Args:
             input_nodes, input_time, rank, num_ranks: as for a loader. Batches are those that a new loader over these seeds would give.
         """
-        return self._beside(partial(choose_nodes, input_nodes=input_nodes, input_time=input_time), rank, num_ranks)
+        other = self._beside(partial(choose_nodes, input_nodes=input_nodes, input_time=input_time), rank, num_ranks)
+        other.input_nodes, other.input_time, other.input_id = input_nodes, input_time, None
+        return other

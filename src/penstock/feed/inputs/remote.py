@@ -35,7 +35,7 @@ class RemoteInput(Input):
         self._guard, self._is_thread_safe = Guard(), bool(getattr(feature_store, "is_thread_safe", False))
         attributes: list[Any] = graph_store.get_all_edge_attrs()
         arrays: tuple[Any, Any, Any] = graph_store.csc()
-        is_homogeneous = [attribute.edge_type for attribute in attributes] == [None]
+        is_homogeneous = {attribute.edge_type for attribute in attributes} == {None}  # in one layout or several
         if is_homogeneous:
             num_nodes = {NODE: max(attributes[0].size)}
             adjacency = {EDGE: _csc_of_tensors(EDGE, *arrays, num_nodes[NODE], num_nodes[NODE])}
