@@ -17,11 +17,14 @@ from penstock.kernels.relabel import gpu as relabel_gpu
 from penstock.kernels.relabel import reference as relabel_reference
 from penstock.kernels.running_sums import reference as running_sums
 from penstock.kernels.sample_neighbors import gpu, reference
+from penstock.kernels.sample_shared import gpu as shared_gpu
+from penstock.kernels.sample_shared import reference as shared_reference
 from penstock.kernels.sample_weighted import gpu as weighted_gpu
 from penstock.kernels.sample_weighted import reference as weighted_reference
 from penstock.kernels.time_windows import reference as time_windows
 from penstock.kernels.time_windows.gpu import find_windows
 from penstock.records import CSC
+from penstock.sample import device_graph
 from tests.devices import on_device
 from tests.differential.ways import random_weights
 from tests.graphs import assert_same_bytes, random_csc
@@ -158,6 +161,58 @@ def test_whole_lists_by_weight_are_in_order(device):
         csc = even_csc(random, degree, 40)
         sums = running_sums.running_sums(csc.indptr, random.random(csc.num_edges))
         check(random, csc, 9000, np.arange(40), 4, False, device, sums=sums)
+
+
+@pytest.mark.parametrize("expected", [None, lambda fanout: fanout, lambda fanout: fanout // 8], ids=["", "often too many", "often too few"])
+@pytest.mark.parametrize("fanout", [1, 4, 15, 100])
+def test_sample_shared(fanout, expected, device, monkeypatch):
+    """Lists of the fanout, shorter, longer than what is held of them; neighbours that come more often than a byte counts; lists that are
+    read again. Kept ones, and those that are read in another order; more programs than lists, and fewer."""
+    if expected is not None:
+        room = shared_gpu.room_of(fanout)
+        monkeypatch.setattr(shared_gpu, "_expected", expected)
+        monkeypatch.setattr(shared_gpu, "room_of", lambda fanout: room)
+    random = np.random.default_rng()
+    for dtype, num_src, hub_degree in ((np.int32, 300, 300), (np.int64, 1, 700)):
+        csc = random_csc(random, num_src, 60, 900, hub_degree=hub_degree, dtype=dtype)
+        nodes, source, base = np.append(random.integers(0, 60, 25), 0), int(random.integers(4096)), 1000
+        key, batch, hop = (
+            rng.derive_key(int(random.integers(1 << 60)), 0, rng.SHARED),
+            int(random.integers(1 << 32)),
+            int(random.integers(16)),
+        )
+        place = dict(key=key, batch=batch, hop=hop, source=source)
+        row_ptr, positions, neighbors = shared_reference.sample_neighbors(csc.indptr, csc.indices, nodes, fanout=fanout, **place)
+        repeats = device_graph._repeats(csc)
+        assert repeats.dtype == (np.int8 if num_src > 1 else np.int16)
+        for with_kept, num_programs in ((False, 3), (True, 40)):
+            kept, far_lists = keep_lists(random, csc, device) if with_kept else (None, csc)
+            far = far_of(random, nodes.size, device) if with_kept else None
+            indptr, indices, ids = (on_device(array, device) for array in (far_lists.indptr, far_lists.indices, nodes))
+            ids, span = torch.cat([poisoned(2, np.int64, device), ids]), torch.tensor([2, 2 + nodes.size], device=device)
+            offsets, status = poisoned(nodes.size + 3, np.int64, device), torch.full((2,), lists.CLEAN, device=device)
+            num_taken, counted = count(indptr, csc.num_edges, ids, span, base, fanout, False, nodes.size + 2, status)
+            assert num_taken == row_ptr[-1]
+            out = [poisoned(num_taken + 3, each, device) for each in (np.int64, np.int64, dtype)]
+            held, words = shared_gpu.make_held(num_programs, fanout, device), torch.tensor([*key.tolist(), batch], device=device)
+            shared_gpu.sample_neighbors(
+                on_device(repeats, device), held, indptr, indices, num_src, ids, span, fanout, False, words, hop, source, None, counted,
+                offsets, *out, status, kept, far,
+            )  # fmt: skip
+            columns = 2 + np.repeat(np.arange(nodes.size), np.diff(row_ptr))
+            assert_same_bytes(host(offsets), np.append(row_ptr, [row_ptr[-1]] * 2) + base)
+            for found, wanted in zip(out, (positions, columns, neighbors), strict=True):
+                assert_same_bytes(host(found), np.append(wanted, [POISON] * 3).astype(host(found).dtype))
+            assert status.tolist() == [lists.CLEAN] * 2
+
+
+def test_repeats_are_counted_as_narrow_as_they_can_be():
+    for most, dtype in ((1, np.int8), (127, np.int8), (128, np.int16), (40_000, np.int32)):
+        lists_of = np.append(np.full(most + 1, 3), np.arange(5)).astype(np.int32)
+        found = device_graph._repeats(CSC(np.array([0, 0, most + 1, most + 6]), lists_of))
+        assert_same_bytes(found, np.append(np.arange(most + 1), [0] * 5).astype(dtype))
+    assert device_graph._repeats(CSC(np.array([0, 5]), np.arange(5))) is None
+    assert device_graph._repeats(CSC(np.array([0, 1 << 40, 5]), np.array([1, 1, 2, 2, 2]))) is None, "lists that lie outside"
 
 
 @triton.jit
