@@ -22,9 +22,10 @@ from penstock.sample import NeighborSampler
 from penstock.sample import device_run as device_sampling
 from penstock.sample.device import DeviceSampler
 from penstock.sample.device_graph import device_sampler, place_graph
+from penstock.sample.times import Timestamps, with_times
 from penstock.store.device_memory import settle
 from tests.devices import DEVICES
-from tests.differential.ways import WAYS, weighted_graph
+from tests.differential.ways import WAYS, timed_graph, weighted_graph
 from tests.graphs import assert_same_sample, homogeneous_graph, random_csc, typed_graph
 
 FEW = settings(max_examples=max(3, settings.default.max_examples // 5))
@@ -332,12 +333,17 @@ def test_damaged_lists_are_the_errors_of_the_cpu(topology, uncounted, device, mo
         weighted = weighted_graph(np.random.default_rng(), graph).adjacency[EDGE]
         broken.append(Graph(graph.num_nodes, {EDGE: replace(weighted, indptr=indptr)}, True))
     for each in broken:
-        sampler, messages = NeighborSampler(each, [3, 3], seed=0), []
-        for sample in (sampler, device_sampler(sampler, device, topology)):
-            with pytest.raises(CorruptStoreError) as caught:
-                sample.sample({NODE: seeds}, epoch=0, batch=0, workspace=sample.workspace())
-            messages.append(str(caught.value))
-        assert messages[0] == messages[1]
+        csc, times = each.adjacency[EDGE], {NODE: np.full(50, 9)}
+        timed = replace(csc, times=np.zeros(csc.num_edges, np.int32), timed="now", by_time=np.arange(csc.num_edges, dtype=np.int32))
+        hows = [(each, {}), (each, {"disjoint": True})]
+        hows += [(each, {"shared_draws": 1}), (Graph(each.num_nodes, {EDGE: timed}, True), {})] if csc.sums is None else []
+        for graph, how in hows:
+            sampler, messages = NeighborSampler(graph, [3, 3], seed=0, **how), []
+            for sample in (sampler, device_sampler(sampler, device, topology)):
+                with pytest.raises(CorruptStoreError) as caught:
+                    sample.sample({NODE: seeds}, epoch=0, batch=0, workspace=sample.workspace(), times=times)
+                messages.append(str(caught.value))
+            assert messages[0] == messages[1]
 
 
 def test_what_is_done_on_the_cpu_only_is_said(device):
@@ -356,6 +362,14 @@ def test_what_is_done_on_the_cpu_only_is_said(device):
         place_graph(graph, device, "disk")
     with pytest.raises(UsageError, match="none left to keep"):
         place_graph(graph, device, kept={EDGE: np.arange(3)})
+    with pytest.raises(NotSupportedError, match=r"^a fanout of 257 by shared_draws is done on the CPU only, those up to 256 and -1"):
+        DeviceSampler(NeighborSampler(graph, [257], shared_draws=1), placed)
+    ours = device_sampler(NeighborSampler(timed_graph(np.random.default_rng(), graph), [2]), device)
+    with pytest.raises(UsageError, match=r"edges have times: sample\(..., times=\) takes one for each seed"):
+        ours.sample({NODE: np.arange(3)}, epoch=0, batch=0, workspace=ours.workspace())
+    ours = device_sampler(NeighborSampler(graph, [2], disjoint=True), device)
+    with pytest.raises(UsageError, match="disjoint sampling takes at most 1048576 seeds a batch, got 1048577"):
+        ours.sample({NODE: np.zeros((1 << 20) + 1, np.int64)}, epoch=0, batch=0, workspace=ours.workspace())
     ours = DeviceSampler(NeighborSampler(graph, [2]), placed)
     with pytest.raises(NodeIdError, match=r"seeds\[1\] = 500"):
         ours.sample({NODE: np.array([0, 500])}, epoch=0, batch=0, workspace=ours.workspace())
@@ -386,6 +400,18 @@ def test_memory_is_counted_where_it_is(device):
         placed = place_graph(graph, device, *arguments)
         assert (placed.device_bytes, placed.pinned_bytes) == (near, far)
     assert DeviceSampler(NeighborSampler(graph, [2]), placed).workspace().num_bytes == 4 * 50
+    times = np.random.default_rng().permutation(1000)  # wide ones and no order
+    timed = with_times(graph, Timestamps({}, {EDGE: times << 40}))
+    for where, near, far in (("device", offsets + 16_000, 0), ("pinned", offsets, 16_000)):
+        placed = place_graph(timed, device, where)
+        assert (placed.device_bytes, placed.pinned_bytes) == (near, far)
+    for where, near, far in (("device", offsets + 5000, 0), ("pinned", offsets, 5000)):
+        placed = place_graph(graph, device, where, for_shared_draws=True)  # 20 neighbours of 50: some come twice
+        assert (placed.device_bytes, placed.pinned_bytes) == (near, far)
+    ours = device_sampler(NeighborSampler(graph, [2], disjoint=True), device)
+    workspace = ours.workspace()
+    compare(ours, ours.host, NODE, np.arange(9), workspace)
+    assert workspace.num_bytes - workspace.most_batch_bytes == 12 * 1024, "no table of all nodes"
     graph = weighted_graph(np.random.default_rng(), graph)  # sums, and how many edges of each list have a weight
     for where, near, far in (("device", offsets + 4 * 50 + 12_000, 0), ("pinned", offsets + 4 * 50, 12_000)):
         placed = place_graph(graph, device, where)

@@ -150,10 +150,10 @@ def test_lists_are_placed_once_at_a_time(device, monkeypatch):
     """Those that are placed to find out what is hot are gone before the best ones are placed."""
     placed, place = [], device_graph.place_graph
 
-    def noted(*arguments):
+    def noted(*arguments, **options):
         gc.collect()
         assert all(one() is None for one in placed)
-        graph = place(*arguments)
+        graph = place(*arguments, **options)
         placed.append(weakref.ref(next(iter(graph.adjacency.values())).indptr))
         return graph
 
