@@ -250,10 +250,7 @@ class DeviceRun:
         if csc.weights is not None:
             sample = partial(draw_weighted.sample_neighbors, csc.weights)
         if is_shared:
-            num_programs = FAR_TIMES * self._max_programs if far is not None else NEAR_TIMES * num_processors(self.graph.device)
-            held = draw_shared.make_held(num_programs, fanout, self.graph.device)
-            self._num_bytes += held.nbytes
-            sample, number = partial(draw_shared.sample_neighbors, csc.repeats, held), self.host.graph.first_from(src)
+            sample, number = partial(draw_shared.sample_neighbors, csc.repeats, self._held(fanout, far)), self.host.graph.first_from(src)
         sample(
             csc.indptr, csc.indices, self.num_nodes[src], *frontier, fanout, replace, self._words, hop, number, copies,
             counted, step.offsets, positions, columns, neighbors, status, csc.kept, far,
@@ -261,6 +258,13 @@ class DeviceRun:
         self._relabel(drawn, step, src)
         if step.edge_type in self._links:
             step.result = self._leave_out(step, drawn, step.offsets, frontier[0])
+
+    def _held(self, fanout: int, far: draw.Far | None) -> torch.Tensor:
+        """Memory for programs that take whole lists by shared draws."""
+        num_programs = NEAR_TIMES * num_processors(self.graph.device) if far is None else FAR_TIMES * far.max_programs
+        held = draw_shared.make_held(num_programs, fanout, self.graph.device)
+        self._num_bytes += held.nbytes
+        return held
 
     def _in_time(
         self, csc: DeviceCSC, step: _Step, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, fanout: int, status: torch.Tensor
