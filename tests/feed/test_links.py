@@ -208,14 +208,14 @@ def test_a_warning_of_answers_among_the_edges(caplog):
     data = homogeneous_data()
     link_arguments._warn_of_leaks.cache_clear()
     with caplog.at_level(logging.WARNING, "penstock"):
-        LinkNeighborLoader(data, [2], exclude_links="reverse")
-        LinkNeighborLoader(data, [2], edge_label_index=links_of(data)[0])
+        LinkNeighborLoader(data, [2], seed=0, exclude_links="reverse")
+        LinkNeighborLoader(data, [2], seed=0, edge_label_index=links_of(data)[0])
         assert not caplog.records
-        LinkNeighborLoader(data, [2], edge_label_index=data.edge_index.flip(0))
+        LinkNeighborLoader(data, [2], seed=0, edge_label_index=data.edge_index.flip(0))
         assert not caplog.records
-        LinkNeighborLoader(data, [2], edge_label_index=data.edge_index[:, ::9])
+        LinkNeighborLoader(data, [2], seed=0, edge_label_index=data.edge_index[:, ::9])
         assert len(caplog.records) == 1
-        LinkNeighborLoader(data, [2])
+        LinkNeighborLoader(data, [2], seed=0)
     assert [record.message for record in caplog.records] == [
         "links that a batch asks about are among the edges of its sample, as in PyG, and a model can see the answer there: "
         "exclude_links='reverse' leaves them and their reverses out"

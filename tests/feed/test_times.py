@@ -13,7 +13,6 @@ from penstock.feed import NeighborLoader
 from penstock.feed.fit.profile import take_profile
 from penstock.feed.setup.choices import workload_of
 from penstock.records import EDGE, NODE
-from penstock.sample.device_graph import on_cpu_only
 from penstock.store import ingest
 from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
 
@@ -251,9 +250,3 @@ def test_times_are_read_once():
     expected = [batch.seed_time.tolist() for batch in loader.beside(seeds)]
     data.time.zero_()
     assert [batch.seed_time.tolist() for batch in loader.beside(seeds)] == expected
-
-
-def test_on_a_device_the_cpu_draws():
-    """And says so."""
-    loader = NeighborLoader(timed_data(), **options_of("node"))
-    assert on_cpu_only(loader._maker.sampler) == "sampling by time is done on the CPU only"

@@ -438,7 +438,7 @@ def test_devices(store, monkeypatch):
     assert "pinned, host; got 'far'" in refused(UsageError, penstock.Plan, device_topology="far")
     on_device = penstock.Plan(device_topology="device")
     assert "neighbour lists read by a device" in load(plan=on_device)
-    assert "disjoint=True is done" in load(plan=on_device, device="cuda", disjoint=True)
+    assert "layer_wise=True is done" in load(plan=on_device, device="cuda", layer_wise=True)
     assert "leave neighbor_policy out" in load(plan=replace(on_device, neighbor_policy="ratio"), device="cuda")
     monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 20, 1 << 10, 0))
     assert "1 KiB that cpu has free" in load(plan=on_device, device="cuda")
