@@ -27,7 +27,7 @@ from penstock.store.device_memory import DeviceMemory
 from tests.feed import ways
 from tests.feed.inputs import digests, homogeneous_data, typed_data
 from tests.feed.test_endings import wait_for_no_threads
-from tests.feed.ways import each_that
+from tests.feed.ways import WAYS, each_that
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
 
@@ -103,6 +103,24 @@ def test_each_way(way, plan, device):
         ours, theirs = (penstock.LinkNeighborLoader(data, **how | links | change | each) for each in ({"device": device}, {"plan": None}))
         assert ours._maker.device_sampler is not None
         assert digests(ours) == digests(theirs)
+
+
+@pytest.mark.parametrize("name", ["uniform", "by weight", "by time of edges"])
+def test_lists_and_rows_by_what_they_save(name, device):
+    """DUCATI's slopes are measured by drawing as the loader does: in trees, by time, around links."""
+    way, some, data = WAYS[name], torch.arange(48), ways.plain_data()
+    how = dict(batch_size=16, seed=5, **way.of("plain"))
+    how |= {"input_time": how["input_time"][:48]} if "input_time" in how else {}
+    for more in [{}] if "disjoint" in way.refuses or "time_attr" in how else [{}, {"disjoint": True}]:
+        loaders = (penstock.NeighborLoader(data, **how, **more, input_nodes=some, device=on, plan=plan) for on, plan in
+                   ((device, make_plan("ducati", order="random", cache="9%")), (None, None)))  # fmt: skip
+        ours, theirs = map(digests, loaders)
+        assert ours == theirs
+    links = dict(way.of("links"), batch_size=14, seed=5, edge_label_index=data.edge_index[:, :40], neg_sampling="binary")
+    links |= {"edge_label_time": links["edge_label_time"][:40]} if "edge_label_time" in links else {}
+    plan = make_plan("ducati", order="random", cache="9%")
+    ours, theirs = (digests(penstock.LinkNeighborLoader(data, **links, **each)) for each in ({"device": device, "plan": plan}, {}))
+    assert ours == theirs
 
 
 def test_recipes_that_keep_lists_keep_them_on_the_device(device):

@@ -24,6 +24,7 @@ from tests import endings, factored_seats
 from tests.devices import DEVICES, of_rank
 from tests.endings import END_S
 from tests.feed.inputs import digests, homogeneous_data
+from tests.feed.ways import plain_data
 
 OPTIONS = dict(num_neighbors=[4, 3], input_nodes="train", batch_size=10, shuffle=True, seed=3)
 PLAN = Plan(policy="fifo", cache="20%")
@@ -162,10 +163,11 @@ def test_a_trainer_that_ends(target, said):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_both_roles_on_devices(path, device):
+def test_both_roles_on_devices(device, tmp_path):
     """The sampler holds the topology, the trainer the hot rows; on one device where there is one."""
+    path = ingest(plain_data(), tmp_path / "store", memory="4GiB").path
     options = {**OPTIONS, "num_neighbors": [2, 2], "batch_size": 40}
-    for more in ({}, {"disjoint": True}):
+    for more in ({}, {"time_attr": "time"}):
         plain = digests(penstock.NeighborLoader(path, **options, **more))
         devices = dict(device=device, sampler_devices=of_rank(device, 1))
         with FactoredLoader(path, num_samplers=1, plan="gnnlab", **devices, **options, **more) as loader:

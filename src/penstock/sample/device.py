@@ -91,7 +91,7 @@ class DeviceSampler:
         key = rng.derive_key(self.host.seed, epoch, rng.SHARED if shared else rng.SAMPLE)
         words = [*key.tolist(), batch // shared if shared else batch]
         run = workspace.run
-        if run is not None and run.takes(seeds, left_out):
+        if run is not None and run.is_of(self) and run.takes(seeds, left_out):
             run.begin(seeds, words, left_out, times)
             run.ask_again()
         else:

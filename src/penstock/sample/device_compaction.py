@@ -32,27 +32,27 @@ class DevicePositions:
         """Memory that it takes."""
         return self.numbers.nbytes
 
-    def begin(self, needed: int) -> int:
-        """Forget the batch before. Returns `base` of a batch that needs so many numbers, or more, see `reserve`."""
+    def begin(self, needed: int, num_nodes: int) -> int:
+        """Forget the batch before. Returns `base` of a batch that needs so many numbers for so many nodes, or more, see `reserve`."""
         self._end = self.base
         self.base = max(self._end - self._span, 0)
-        self.reserve(needed)
+        self.reserve(needed, num_nodes)
         return self.base
 
-    def reserve(self, needed: int) -> bool:
-        """See that the batch has so many numbers. Returns whether the table is empty now, and `base` another: the batch's nodes have to be
-        added again."""
+    def reserve(self, needed: int, num_nodes: int) -> bool:
+        """See that the batch has so many numbers, and room for so many nodes. Returns whether the table is empty now, and `base` another:
+        the batch's nodes have to be added again."""
         if needed > EMPTY:
             raise UsageError(f"a batch of {needed} nodes and edges is too large for a device, which takes {EMPTY}: take smaller batches")
-        if not self._grow(needed) and self.base + needed <= self._end:
+        if not self._grow(num_nodes) and self.base + needed <= self._end:
             return False
         self._span = min(max(self._span, 2 * needed), EMPTY)
         self.numbers.fill_(EMPTY)
         self._end, self.base = EMPTY, EMPTY - self._span
         return True
 
-    def _grow(self, needed: int) -> bool:
-        """See that a batch that needs so many numbers has room. Returns whether the table is another one."""
+    def _grow(self, num_nodes: int) -> bool:
+        """See that there is room for so many nodes. Returns whether the table is another one."""
         return False
 
 
@@ -72,11 +72,10 @@ class DeviceTreePositions(DevicePositions):
         """Memory that it takes."""
         return self.numbers.nbytes + self.keys.nbytes
 
-    def _grow(self, needed: int) -> bool:
-        if 2 * needed <= self.keys.numel():
+    def _grow(self, num_nodes: int) -> bool:
+        if 2 * num_nodes <= self.keys.numel():
             return False
-        size, device = max(FEWEST_KEYS, 2 << (needed - 1).bit_length()), self.keys.device
-        self.keys = self.numbers = torch.empty(0, dtype=torch.int64, device=device)  # let go of their memory first
-        self.keys = torch.full((size,), FREE, dtype=torch.int64, device=device)
-        self.numbers = torch.full((size,), EMPTY, dtype=torch.int32, device=device)
+        size, device = max(FEWEST_KEYS, 2 << (num_nodes - 1).bit_length()), self.keys.device
+        keys = torch.full((size,), FREE, dtype=torch.int64, device=device)
+        self.keys, self.numbers = keys, torch.full((size,), EMPTY, dtype=torch.int32, device=device)
         return True

@@ -136,15 +136,22 @@ class DeviceRun:
         self._is_under_way = False
         self._num_drawn = dict.fromkeys(edge_types, 0)
         self._recording: Recording | None = None
+        self._recorded_tables: dict[NodeType, torch.Tensor] = {}
 
     def _empty(self, size: int) -> torch.Tensor:
         self._num_bytes += 8 * size
         return torch.empty(size, dtype=torch.int64, device=self.graph.device)
 
+    def is_of(self, sampler: DeviceSampler) -> bool:
+        """Whether it makes the batches of a sampler."""
+        return self.host is sampler.host and self.graph is sampler.graph
+
     def takes(self, seeds: Mapping[NodeType, np.ndarray], left_out: Mapping[EdgeType, np.ndarray]) -> bool:
         """Whether a batch can be made by it."""
         if list(seeds) != list(self.room) or list(left_out) != list(self.link_room):
             return False
+        if any(self.workspace.tables[t].numbers is not numbers for t, numbers in self._recorded_tables.items()):
+            return False  # they have grown since
         return all(ids.size <= self.room[t] for t, ids in seeds.items()) and all(
             each.shape[1] <= self.link_room[e] for e, each in left_out.items()
         )
@@ -173,7 +180,7 @@ class DeviceRun:
         ordered = [links_kernels.in_order(each, self.link_room[e]).reshape(-1) for e, each in left_out.items()]
         links[:] = np.concatenate([links[:0], *ordered])
         place[:] = words
-        bases[:] = [self.workspace.tables[t].begin(needed) for t, needed in self.needed.items()]
+        bases[:] = [self.workspace.tables[t].begin(needed, self.known[t]) for t, needed in self.needed.items()]
         self.numbers.copy_(self._staged, non_blocking=True)
 
     def ask(self) -> None:
@@ -186,6 +193,7 @@ class DeviceRun:
                 self._add_seeds(seed_type, ids, self._copies[seed_type], self.marks[seed_type][1:])
             for hop in range(self.host.num_hops):
                 self._expand(hop)
+        self._recorded_tables = {t: table.numbers for t, table in self.workspace.tables.items()}
 
     def ask_again(self) -> None:
         """Ask for the same, for another batch."""
@@ -303,8 +311,8 @@ class DeviceRun:
         self._found[src] += most
         self._make_room(src)
         ids, counter = self.nodes[src], self.marks[src][step.hop + 2 :]
-        if table.reserve(known + most):
-            self.can_be_repeated, self.workspace.run = False, None  # what was recorded may have another table
+        if table.reserve(known + most, self.known[src]):
+            self.can_be_repeated = False
             self.bases[src].fill_(table.base)
             self._add_seeds(src, ids[:known], self.trees[src] if self.host.disjoint else None, counter)
         others = list(self.graph.adjacency)

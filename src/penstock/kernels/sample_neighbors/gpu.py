@@ -120,7 +120,8 @@ def sample_neighbors(
         status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
         kept: lists that are read from somewhere nearer.
         far: how lists are read that are in memory of the host, up to `TILE_FANOUT`; None: by the programs that draw.
-        in_time: the parts of the lists that are drawn of, where edges have times; as of `count_neighbors`.
+        in_time: the parts of the lists that are drawn of, where edges have times; as of `count_neighbors`. With `kept`, up to
+            `TILE_FANOUT`, only with `far`.
     """
     place, outputs = place_of(hop, edge_type), (row_ptr, positions, columns, neighbors, status)
     arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, counted, kept, in_time
@@ -331,8 +332,6 @@ def _draw_tile(
     tl.store(positions + number, position, mask=taken)
     tl.store(columns + number, tl.load(span) + row[:, None] + tl.zeros_like(number), mask=taken)
     if READS:
-        if IN_TIME and HAS_KEPT:
-            start = tl.load(indptr + node, mask=inside, other=0)
         start = start[:, None] + tl.zeros_like(position)
         neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
