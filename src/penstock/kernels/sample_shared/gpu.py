@@ -78,6 +78,33 @@ def _read(indices, cached, shift, start, slot, inside, is_kept, HAS_KEPT: tl.con
 
 
 @triton.jit
+def _read_part(indices, cached, shift, start, degree, at, num_src, wrong, is_kept, HAS_KEPT: tl.constexpr, LANES: tl.constexpr):
+    """The slots of a part of a list, which of them are there, their neighbours, and the first one so far that is no node."""
+    slot = at + tl.arange(0, LANES).to(tl.int64)
+    inside = slot < degree
+    neighbor = _read(indices, cached, shift, start, slot, inside, is_kept, HAS_KEPT)
+    is_wrong = inside & ((neighbor < 0) | (neighbor >= num_src))
+    return slot, inside, neighbor, tl.minimum(wrong, tl.min(tl.where(is_wrong, slot, _CLEAN), axis=0))
+
+
+@triton.jit
+def _find_bound(number, is_held, count, fanout, bound):
+    """The bound up to which there are so many of `count` numbers up to `bound`, or more where the last is there more than once."""
+    low = count * 0 + _LEAST
+    high = bound
+    here = count
+    while (here != fanout) & (low < high):
+        middle = (low >> 1) + (high >> 1) + (low & high & 1)
+        upto = tl.sum((is_held & (number <= middle)).to(tl.int64), axis=0)
+        if upto < fanout:
+            low = middle + 1
+        else:
+            high = middle
+            here = upto
+    return high
+
+
+@triton.jit
 def _number(neighbor, repeat, place, k0, k1, c2):
     """Their numbers, as int64 in the same order: half of 2**64 less than they are."""
     c0, c1, _c3 = counter_words(neighbor, tl.zeros_like(neighbor), place)
@@ -92,7 +119,7 @@ def _choose(
     ROOM: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Take of one list after another; of one that is damaged nothing was counted."""
-    lane, every = tl.arange(0, LANES).to(tl.int64), tl.arange(0, ROOM)
+    every = tl.arange(0, ROOM)
     mine = held + tl.program_id(0).to(tl.int64) * (3 * ROOM)
     begin, base = tl.load(span), tl.load(row_ptr)
     num_rows = tl.load(span + 1) - begin
@@ -116,11 +143,9 @@ def _choose(
         if degree <= fanout:
             at = degree * 0
             while at < degree:
-                slot = at + lane
-                inside = slot < degree
-                neighbor = _read(indices, cached, shift, start, slot, inside, is_kept, HAS_KEPT)
-                is_wrong = inside & ((neighbor < 0) | (neighbor >= num_src))
-                wrong = tl.minimum(wrong, tl.min(tl.where(is_wrong, slot, _CLEAN), axis=0))
+                slot, inside, neighbor, wrong = _read_part(
+                    indices, cached, shift, start, degree, at, num_src, wrong, is_kept, HAS_KEPT, LANES
+                )
                 tl.store(positions + first + slot, start + slot, mask=inside)
                 tl.store(neighbors + first + slot, neighbor, mask=inside)
                 tl.store(columns + first + slot, begin + row + tl.zeros_like(slot), mask=inside)
@@ -133,11 +158,9 @@ def _choose(
                 count = degree * 0
                 at = degree * 0
                 while at < degree:
-                    slot = at + lane
-                    inside = slot < degree
-                    neighbor = _read(indices, cached, shift, start, slot, inside, is_kept, HAS_KEPT)
-                    is_wrong = inside & ((neighbor < 0) | (neighbor >= num_src))
-                    wrong = tl.minimum(wrong, tl.min(tl.where(is_wrong, slot, _CLEAN), axis=0))
+                    slot, inside, neighbor, wrong = _read_part(
+                        indices, cached, shift, start, degree, at, num_src, wrong, is_kept, HAS_KEPT, LANES
+                    )
                     repeat = tl.load(repeats + (start + slot), mask=inside, other=0) if HAS_REPEATS else tl.zeros_like(slot)
                     number = _number(neighbor, repeat, place, k0, k1, c2)
                     holds = inside & (number <= bound)
@@ -157,16 +180,7 @@ def _choose(
             tl.debug_barrier()
             is_held = every < count
             number = tl.load(mine + every, mask=is_held, other=_MOST)
-            low, high, here = degree * 0 + _LEAST, bound, count
-            while (here != fanout) & (low < high):
-                middle = (low >> 1) + (high >> 1) + (low & high & 1)
-                upto = tl.sum((is_held & (number <= middle)).to(tl.int64), axis=0)
-                if upto < fanout:
-                    low = middle + 1
-                else:
-                    high = middle
-                    here = upto
-            chosen = is_held & (number <= high)
+            chosen = is_held & (number <= _find_bound(number, is_held, count, fanout, bound))
             to = tl.cumsum(chosen.to(tl.int64), axis=0) - 1
             chosen = chosen & (to < fanout)
             tl.store(positions + first + to, start + tl.load(mine + ROOM + every, mask=chosen, other=0), mask=chosen)
