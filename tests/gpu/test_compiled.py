@@ -26,6 +26,7 @@ def test_kernels(tmp_path):
     some = [f"{kind}_of_warps_that_take_turns_by_chance[{seed}]" for kind in ("test_samples", "test_decisions") for seed in (0, 4)]
     some += [f"test_samples_of_warps_that_take_turns_by_chance[{seed}]" for seed in (2, 7)]  # by weight, with replacement and without
     some += [f"test_trees_of_warps_that_take_turns_by_chance[{seed}]" for seed in (0, 2, 4)]  # uniformly, the latest in time, in time
+    some += [f"test_shared_draws_of_warps_that_take_turns_by_chance[{seed}]" for seed in (0, 3)]
     some += [
         "test_a_race_is_seen",
         "test_an_address_that_is_not_as_promised_is_seen",
@@ -50,7 +51,7 @@ def test_all_kernels(tmp_path):
 
 @pytest.mark.deep
 def test_all_that_is_above_them(tmp_path):
-    differential = ["test_device_rows.py", "test_device_sampler.py", "test_device_fifo.py"]
+    differential = ["test_device_rows.py", "test_device_sampler.py", "test_device_trees.py", "test_device_fifo.py"]
     contract = ["test_device_tiers.py", "test_device_caches.py", "test_two_levels.py"]
     feed = ["test_device.py", "test_device_drawing.py", "test_device_slopes.py", "test_device_cache.py", "test_two_levels.py"]
     files = [
