@@ -98,7 +98,7 @@ def place_graph(
     """Put a graph where a device reads it.
 
     Args:
-        graph: arrays in memory or mapped, not in other processes; read once, sums of weights twice.
+        graph: arrays in memory or mapped; read once, sums of weights twice.
         device: from `penstock.kernels._triton.tensor_device`.
         topology: "device" or "pinned": where the neighbours are; pinned ones stay where they lie if the driver lets them (see
             `penstock.store.tiers.pin`). Offsets are on the device.

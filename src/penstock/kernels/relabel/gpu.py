@@ -77,6 +77,7 @@ class Trees(NamedTuple):
 
 
 FEWEST_KEYS = 1024
+"""That a table of pairs has."""
 
 
 def forget(keys):
