@@ -84,8 +84,8 @@ def test_the_way_back_to_the_user(streams):
 def test_samples_go_from_stream_to_stream(streams):
     """Drawn on one, read on another, and delivered to the user's: each waits for the one before, and all are known to the allocator."""
     user, current = streams
-    delivery, ids = Delivery(torch.device("cuda", 0)), torch.zeros(3).as_subclass(Tensor)
-    sample = Subgraph({"node": ids}, {}, None, None, is_on_device=True)
+    delivery, ids, trees = Delivery(torch.device("cuda", 0)), *(torch.zeros(3).as_subclass(Tensor) for _ in range(2))
+    sample = Subgraph({"node": ids}, {}, None, {"node": trees}, is_on_device=True)
     with delivery.drawing():
         assert current[-1] is delivery._samples
         assert delivery._samples.priority < delivery._stream.priority
@@ -95,11 +95,11 @@ def test_samples_go_from_stream_to_stream(streams):
         made = delivery.record()
     delivery.hand_over(Data(n_id=ids), made)
     assert delivery._samples.asked == ["record"]
-    assert delivery._stream.asked == ["wait for event after 1", "in use", "record"]
-    assert user.asked == ["wait for event after 3", "in use"]
+    assert delivery._stream.asked == ["wait for event after 1", "in use", "in use", "record"]
+    assert user.asked == ["wait for event after 4", "in use"]
     with delivery.working():
         delivery.hand_over(sample.tensors(), None)  # drawn by the CPU
-    assert delivery._stream.asked[3:] == []
+    assert delivery._stream.asked[4:] == []
 
 
 def test_the_user_is_two_steps_ahead_at_most(streams, monkeypatch):
