@@ -60,6 +60,8 @@ def test_ranks_that_load_the_same_seeds_are_noticed(caplog, monkeypatch):
     assert not made_by_three(lambda rank: {})
     said = made_by_three(lambda rank: dict(shuffle=True))
     assert len(said) == 2
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: None)  # as of MPI
+    assert made_by_three(lambda rank: dict(shuffle=True)) == said
     assert all("of 3 load the same seeds, each of them all: give rank= and num_ranks=" in each for each in said)
 
 

@@ -216,7 +216,7 @@ def warn_of_equal_ranks(seeds: Mapping[str, Any]) -> None:
                     num_ranks,
                 )
                 return
-    except (ImportError, RuntimeError) as error:  # of a store that does not know this
+    except (ImportError, AttributeError, RuntimeError) as error:  # a store that does not know this, or none (MPI)
         logger.debug("whether ranks load the same seeds is not known: %s", error)
 
 

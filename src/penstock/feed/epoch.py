@@ -94,8 +94,8 @@ class Epoch:
         except StopIteration:
             raise
         except BaseException as error:
-            if self._is_transformed and isinstance(error, Exception):  # by the user, who may go on with the next batch; until then a
-                self._next += 1  # state stands before this one
+            if self._is_transformed and isinstance(error, Exception):  # by the user, who may go on with the next batch
+                self._next += 1  # and until he does, a state stands before this one
                 raise
             self._has_failed = True  # the batches after it would be counted wrong
             self.stream.close()

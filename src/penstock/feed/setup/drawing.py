@@ -122,11 +122,7 @@ def _device_room(device: torch.device) -> float:
 
 def _check_device(plan: Plan, maker: BatchMaker, device: torch.device) -> None:
     """Raise unless the device takes all lists."""
-    named, needed = (
-        argument("device_topology", "device"),
-        _size_of(maker).all,
-    )
-    free = look_at_device_memory(device).free
+    named, needed, free = argument("device_topology", "device"), _size_of(maker).all, look_at_device_memory(device).free
     if plan.neighbor_policy is not None:
         raise UsageError(f"{named} has all lists there: take pinned, or leave {argument('neighbor_policy')} out")
     if needed > SHARE * free:

@@ -4,7 +4,7 @@ In: tensors that the device can read; `indices` may be pinned memory of the host
 
 A program takes one list after another. One that is longer than the fanout is read whole, and each of its neighbours is numbered: those
 up to a bound are held, which is so that some more than the fanout are expected to be. Among these the fanout-th is found by halving. Where
-too few were held, or more than there is room for, the list is read again with another bound: one of 10^9 is.
+too few were held, or more than there is room for, the list is read again with another bound: one of millions is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def room_of(fanout: int) -> int:
 
 
 def _expected(fanout: int) -> int:
-    """How many of a long list are held in the mean: less than the fanout, or more than there is room for, come once in 10^9 lists."""
+    """How many of a long list are held in the mean: less than the fanout, or more than there is room for, come once in 5M lists at a
+    fanout of 4, more seldom at others."""
     return 2 * fanout + 24
 
 
