@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from penstock.kernels import _triton
+from penstock.kernels._compile import load_compiler
 from tests.devices import DEVICES
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
@@ -23,6 +24,11 @@ os.fsync = os.fstat  # a third of the time of a test with a store; it matters af
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts its background jobs; ours inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure():
+    """Once, before any test: a first use of kernels says so, and tests look at what is said."""
+    load_compiler()
 
 
 @pytest.fixture(params=DEVICES)

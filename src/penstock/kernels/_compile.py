@@ -29,6 +29,8 @@ logger = logging.getLogger("penstock")
 
 CHECKED = os.environ.get("PENSTOCK_CHECKED_KERNELS", "") not in ("", "0")
 _cache_folder_lock = threading.Lock()
+_is_new = False
+"""Whether this process made the folder of compiled kernels: all that it uses are to be compiled."""
 
 
 def source_digest() -> str:
@@ -53,9 +55,11 @@ def chosen_folder() -> Path:
 @functools.cache
 def cache_folder() -> Path | None:
     """Return the folder of this version's compiled kernels, made on first use; None where none can be written."""
+    global _is_new
     folder: Path | None = None
     try:
         folder = chosen_folder()
+        _is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}-{threading.get_ident()}"
         probe.touch()
@@ -76,10 +80,17 @@ def _warn(folder: str, reason: str) -> None:
     )
 
 
+@functools.cache
+def _note_first_use() -> None:
+    logger.warning("compiling kernels, once for this installation: this run takes up to half a minute longer")
+
+
 class _Cache(FunctionCache):
     """Numba's, and what its disk does is no failure of a kernel."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        if _is_new:
+            _note_first_use()
         try:
             return super().load_overload(sig, target_context)
         except OSError:

@@ -237,14 +237,22 @@ def test_a_user_without_a_home():
 
 def test_a_disk_of_compiled_kernels_that_is_full(tmp_path):
     full = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
-    message = compile_a_kernel(full, PENSTOCK_CACHE_DIR=str(tmp_path))
+    _, message = compile_a_kernel(full, PENSTOCK_CACHE_DIR=str(tmp_path)).splitlines()
     assert message.startswith(f"cannot write compiled kernels to {tmp_path}")
     assert_in_table(message)
 
 
+def test_kernels_that_were_never_compiled(tmp_path):
+    """The first run says what it does meanwhile, once; the next one is silent."""
+    message = compile_a_kernel(PENSTOCK_CACHE_DIR=str(tmp_path))
+    assert message.startswith("compiling kernels")
+    assert_in_table(message)
+    assert not compile_a_kernel(PENSTOCK_CACHE_DIR=str(tmp_path))
+
+
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
 def test_compiled_kernels_that_are_damaged_are_compiled_again(kind, tmp_path):
-    assert not compile_a_kernel(PENSTOCK_CACHE_DIR=str(tmp_path))
+    compile_a_kernel(PENSTOCK_CACHE_DIR=str(tmp_path))
     saved = {path: path.read_bytes() for path in tmp_path.rglob(f"*.{kind}")}
     assert saved
     for path in saved:
