@@ -2,7 +2,8 @@
 
     python examples/typed.py
 
-Authors learn a row each. The loader does not know: batches say by `n_id` whose rows are wanted.
+Authors learn a row each, of which a step changes those of its batch only (`sparse=True`), however many there are. Batches say by `n_id`
+whose rows are wanted.
 """
 
 import torch
@@ -34,7 +35,7 @@ def make_graph() -> HeteroData:
 def main() -> None:
     torch.manual_seed(0)
     data = make_graph()
-    authors = torch.nn.Embedding(NUM_AUTHORS, 32)
+    authors = torch.nn.Embedding(NUM_AUTHORS, 32, sparse=True)
     model = to_hetero(GraphSAGE(32, 64, num_layers=2, out_channels=NUM_FIELDS), data.metadata())
     loader = penstock.NeighborLoader(data, [8, 8], ("paper", "train"), batch_size=256, shuffle=True, num_workers=2, seed=0)
     others = ("paper", ~data["paper"].train_mask)
@@ -46,13 +47,15 @@ def main() -> None:
 
     with torch.no_grad():
         predict(next(iter(loader)))  # layers of to_hetero have their shapes after the first batch
-    optimizer = torch.optim.Adam([*model.parameters(), *authors.parameters()], lr=0.01)
+    optimizers = [torch.optim.Adam(model.parameters(), lr=0.01), torch.optim.SparseAdam(authors.parameters(), lr=0.01)]
     for epoch in range(4):
         for batch in loader:
-            optimizer.zero_grad()
+            for optimizer in optimizers:
+                optimizer.zero_grad()
             loss = F.cross_entropy(predict(batch), batch["paper"].y[: batch["paper"].batch_size])
             loss.backward()
-            optimizer.step()
+            for optimizer in optimizers:
+                optimizer.step()
         with torch.no_grad():
             right = sum(int((predict(batch).argmax(1) == batch["paper"].y[: batch["paper"].batch_size]).sum()) for batch in rest)
         print(f"epoch {epoch}: loss of the last batch {loss.item():.3f}, accuracy on other papers {right / int(others[1].sum()):.3f}")
