@@ -112,7 +112,7 @@ class Learner:
         loss, logits, labels = self.loss(batch)
         return self._outcome(number, self.learn(loss, len(labels), wishes), logits, labels, wishes)
 
-    def learn(self, loss: torch.Tensor | None, num_seeds: int, wishes: int = 0) -> torch.Tensor:
+    def learn(self, loss: torch.Tensor | None, num_seeds: int, wishes: int) -> torch.Tensor:
         """Take the step that the losses of all processes ask for. Gradients are gone then. Arguments and result as of
         `Ranks.share_step`."""
         if loss is not None:
