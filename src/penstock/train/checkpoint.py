@@ -27,20 +27,14 @@ _PARTS = {"config", "model", "loader", "record", "history", "best"}
 SETTINGS = ("config", "order", "store")
 """What `check_same` looks at."""
 
-_FREE = {
-    "num_workers",
-    "non_stop",
-    "verify",
-    "torch_threads",
-    "epochs",
-    "patience",
-    "checkpoint_every_s",
-    "store",
-    "recipe",
-    "device",
-    *PLAN_SETTINGS,
+OF_EACH_PROCESS = {
+    *("num_workers", "non_stop", "verify", "torch_threads", "checkpoint_every_s", "store", "recipe", "device"),
+    *(name for name in PLAN_SETTINGS if name != "order"),
 }
-"""Settings that may differ in a run that goes on; of a plan, only the order of the seeds has a say in the weights."""
+"""Settings that may differ among processes that train together; of a plan, only the order of the seeds has a say in the weights."""
+
+_FREE = {"epochs", "patience", *OF_EACH_PROCESS}
+"""Settings that may differ in a run that goes on."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -127,7 +121,7 @@ def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: 
     """Raise StateError where a run that goes on from a state of its folder would not be the same run: other settings, or another store."""
     saved = TrainConfig.from_dict(state["config"]).as_dict() | {"order": state.get("order", "random")}  # of an older run: with the defaults
     now = config.as_dict() | {"order": order}
-    for name in (*(name for name in now if name not in _FREE), "order"):
+    for name in (name for name in now if name not in _FREE):
         if saved[name] != now[name]:
             raise StateError(
                 f"{folder} was trained with {argument(name, saved[name])}, not with {argument(name, now[name])}: resume with the same, or "

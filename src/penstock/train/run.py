@@ -43,7 +43,7 @@ from penstock.store.progress import hearing
 from penstock.store.results import refuse_in_store
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
-from penstock.train.config import PLAN_SETTINGS, TrainConfig
+from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.description import describe_data, describe_run
 from penstock.train.evaluation import Evaluation
@@ -55,18 +55,6 @@ from penstock.train.predictions import predictions_path, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
 
 CHECKPOINT = "checkpoint.pt"
-OF_EACH_PROCESS = {
-    "num_workers",
-    "non_stop",
-    "verify",
-    "torch_threads",
-    "store",
-    "recipe",
-    "device",
-    "checkpoint_every_s",
-    *PLAN_SETTINGS,
-} - {"order"}
-"""Settings that may differ among processes that train together."""
 
 
 def train(
@@ -156,7 +144,7 @@ def _check_alike(digest: str, config: TrainConfig, first: tuple[str, TrainConfig
     if digest != first[0]:
         raise UsageError(f"{config.store} has digest {digest}, and the store of process 0 has {first[0]}: give all processes the same")
     ours, theirs = ({**each.as_dict(), "order": each.plan().order} for each in (config, first[1]))  # of which a recipe may decide
-    for name in ours.keys() - OF_EACH_PROCESS:
+    for name in (name for name in ours if name not in checkpoint.OF_EACH_PROCESS):
         if ours[name] != theirs[name]:
             raise UsageError(f"{argument(name, ours[name])}, and process 0 has {argument(name, theirs[name])}: give all processes the same")
 
