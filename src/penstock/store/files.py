@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -53,6 +53,14 @@ def open_file(name: str, flags: int = os.O_RDONLY, *, dir_fd: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no file")
     return descriptor
+
+
+def memory_of(array: np.ndarray) -> Any:
+    """Return what the memory of an array belongs to, for instance a map; None where NumPy has it."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.obj if isinstance(owner, memoryview) else owner.base
+    return owner
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
