@@ -155,9 +155,8 @@ class _Run:
     def __init__(self, config: TrainConfig, store: Store | PartsStore, folder: Path, observer: Observer, ranks: Ranks) -> None:
         keep_freed_memory()
         cores = max(usable_cores() // ranks.num_here, 1)
-        if (
-            config.torch_threads or ranks.num_here > 1 or cores < torch.get_num_threads()
-        ):  # torch counts cores, whatever time a container has on them
+        # torch counts cores, whatever time a container has on them
+        if config.torch_threads or ranks.num_here > 1 or cores < torch.get_num_threads():
             torch.set_num_threads(config.torch_threads or cores)
         self.config, self.store, self.folder, self.observer, self.ranks = config, store, folder, observer, ranks
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
@@ -169,7 +168,7 @@ class _Run:
         self.plan = plan.resolved(has_device=config.device != "cpu")
         self._saved = ""  # where the checkpoint stands
         self._setup_s = 0.0  # before the first batch: finding out what is hot, filling caches
-        self.data: TrainingData = read_training_data(store, config)
+        self.data = read_training_data(store, config)
         self.learner = Learner(config, self.data, device, ranks)
         self.evaluation = Evaluation(config, self.plan, self.learner, ranks, folder, observer.evaluating)
         self.history: list[EpochRecord] = []
@@ -268,8 +267,8 @@ class _Run:
         self.learner.model.train()
         record, saved_at, started = self.record, time.monotonic(), time.perf_counter()
         before = self.loader.stats().as_dict()
-        seconds_before, first = record.train_s, len(self.history) == record.epoch
-        assert first, "history and record disagree"
+        seconds_before = record.train_s
+        assert len(self.history) == record.epoch, "history and record disagree"
         with interrupts_wait() as interrupted:
 
             def wishes() -> int:
