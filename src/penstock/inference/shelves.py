@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.errors import CorruptStoreError, StateError, StoreBusyError, StoreError, UsageError, argument, reason_of
 from penstock.records import NodeType
-from penstock.store.files import WriteBehind, as_bytes, explained, lock_file, sync_folder, write_at
+from penstock.store.files import WriteBehind, as_bytes, explained, open_locked, sync_folder, write_at
 from penstock.store.format import DATA_OFFSET, npy_header
 from penstock.store.huge_pages import own_pages
 from penstock.store.whole_file import replacing
@@ -206,27 +206,16 @@ class FileShelf:
         if self.folder.is_symlink():
             raise UsageError(f"{self.folder} is a link: delete it, or take another {argument('out')}")
         with explained(self.folder, "write in"):
-            while True:
-                self.folder.mkdir(exist_ok=True)
-                lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-                try:
-                    lock_file(lock)
-                    with suppress(FileNotFoundError):  # who had it took it away meanwhile: once more
-                        if os.path.samestat(os.fstat(lock), os.stat(self.folder / ".lock")):
-                            return lock
-                except BlockingIOError:
-                    os.close(lock)
-                    raise StoreBusyError(f"another process computes rows in {self.folder}: take another {argument('out')}") from None
-                except OSError:
-                    os.close(lock)
-                    raise
-                os.close(lock)
+            try:
+                return open_locked(self.folder / ".lock")
+            except BlockingIOError:
+                raise StoreBusyError(f"another process computes rows in {self.folder}: take another {argument('out')}") from None
 
-    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+    def begun(self) -> dict[NodeType, np.ndarray] | None:
         """Those of the state."""
         if not self.num_done:
             return None
-        return {t: self.rows(self.num_done - 1, t) for t in node_types if (self.num_done - 1, t) in self._known}
+        return {t: self.rows(self.num_done - 1, t) for t in self._types if (self.num_done - 1, t) in self._known}
 
     def num_rows(self, layer: int, node_type: NodeType) -> int:
         """By the state, and since."""
