@@ -40,7 +40,7 @@ class Shelf(Protocol):
 
     num_done: int
 
-    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+    def begun(self) -> dict[NodeType, np.ndarray] | None:
         """The rows of the last layer that is complete; None where none is."""
         ...
 
@@ -73,7 +73,7 @@ class MemoryShelf:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder, self._tables, self._counts = folder, {}, {}
 
-    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+    def begun(self) -> dict[NodeType, np.ndarray] | None:
         """Nothing is there before."""
         return None
 
@@ -85,14 +85,12 @@ class MemoryShelf:
         """Copy rows behind the others."""
         place = layer, node_type
         if place not in self._tables:
-            self._tables[place], self._counts[place] = self._make((total, *rows.shape[1:]), rows.dtype), 0
+            self._tables[place] = empty_rows((total, *rows.shape[1:]), rows.dtype, self._folder, "evaluation keeps a layer")
+            self._counts[place] = 0
         done, table = self._counts[place], self._tables[place]
         _check_alike(layer, rows, table.dtype, table.shape[1:])
         table[done : done + len(rows)] = rows
         self._counts[place] = done + len(rows)
-
-    def _make(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        return empty_rows(shape, dtype, self._folder, "evaluation keeps a layer")
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
         """The array."""
