@@ -37,7 +37,9 @@ def as_typed(name: str, value: str | None) -> str:
         return f"no {option}"
     if value == "False":
         return option.replace("--", "--no-", 1)
-    return f"{option} {value[1:-1].replace(', ', ',') if value[0] in _QUOTES else value}"
+    if value[0] in _QUOTES:
+        value = value[1 : -2 if value.endswith(",)") else -1].replace(", ", ",")
+    return f"{option} {value}"
 
 
 def show(result: dict[str, Any], text: Callable[[], str], as_json: bool) -> None:
