@@ -202,8 +202,7 @@ class RemoteDraws:
         owners, asked, found = self._own.shares.book.owners(lists.nodes), list[tuple[np.ndarray, Asked]](), []
         try:
             for part, peer in enumerate(self._peers):
-                at = np.flatnonzero((owners == part) & (most > 0))
-                if peer is not None and at.size:
+                if peer is not None and (at := np.flatnonzero((owners == part) & (most > 0))).size:
                     asked.append((at, peer.ask(self._number, to_numbers(how, _some(lists, at)))))
             at = np.flatnonzero((owners == self._own.part) & (most > 0))
             found.append((at, self._own.draw(how, _some(lists, at))))
