@@ -169,7 +169,7 @@ class RemoteDraws:
         return self._own.resident_bytes
 
     def prepare(self, nodes: np.ndarray) -> None:
-        """Have the parts that own these nodes make what they look at: by an edge of each, which nobody needs."""
+        """Have the parts that own these nodes make now what their draws look at: each node is asked for an edge, which nobody needs."""
         how = Draw(1, False, False, np.zeros(2, np.uint64), 0, 0, 0)
         self._ask(how, Frontier(nodes, until=np.zeros(nodes.size, np.int64)), np.ones(nodes.size, np.int64))
 

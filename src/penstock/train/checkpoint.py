@@ -61,7 +61,7 @@ def load(path: Path, *, is_mapped: bool = False) -> dict[str, Any]:
     Raises:
         CorruptStoreError: it is damaged, or no checkpoint.
     """
-    with trusted_by_nobody(path), open(path, "rb") as file:
+    with damage_said(path), open(path, "rb") as file:
         with zipfile.ZipFile(file) as archive:
             if damaged := archive.testzip():  # torch compares no checksum
                 raise zipfile.BadZipFile(f"{damaged} is damaged")
@@ -92,11 +92,11 @@ def load_for_all(
         return {name: read[name] for name in SETTINGS if name in read}
 
     def check_settings() -> None:
-        with trusted_by_nobody(path):
+        with damage_said(path):
             check(settings)
 
     def rest() -> dict[str, Any]:
-        with trusted_by_nobody(path):
+        with damage_said(path):
             tables.extend(set_aside(read))
         return copy.deepcopy(read) if ranks.num_ranks > 1 else read  # or what is small keeps all of a file that is mapped
 
@@ -106,8 +106,9 @@ def load_for_all(
 
 
 @contextmanager
-def trusted_by_nobody(path: Path) -> Iterator[None]:
-    """Say that a checkpoint cannot be read, whatever is raised while it is: of a damaged one torch raises nearly anything."""
+def damage_said(path: Path) -> Iterator[None]:
+    """While a checkpoint is read, and what is in it taken: raise CorruptStoreError for whatever is raised. Of a damaged one torch raises
+    nearly anything; errors of ours stay."""
     try:
         yield
     except (MemoryError, PenstockError):

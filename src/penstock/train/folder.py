@@ -31,7 +31,7 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 @contextmanager
 def interrupts_wait() -> Iterator[list[int]]:
     """Give a list that Ctrl-C, SIGTERM or SIGHUP puts something into, so that the step at work can end; the second one ends it at once,
-    and the end of the block raises what the first one would have. Where somebody else looks after one of them, it is his."""
+    and the end of the block raises what the first one would have. A signal that somebody else handles stays his."""
     interrupted: list[int] = []
 
     def remember(number: int, frame: Any) -> None:

@@ -433,7 +433,7 @@ class _Run:
         self.learner.spread(state, tables)
 
         def take() -> None:
-            with checkpoint.trusted_by_nobody(path):
+            with checkpoint.damage_said(path):
                 self._take(state)
 
         self.ranks.agree(take)

@@ -32,8 +32,6 @@ class TypedGNN(nn.Module):
         dropout, input_dropout: on the input of every layer, and on the features.
     """
 
-    needs_degree = False
-
     def __init__(
         self,
         kind: str,
