@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from penstock.errors import InputError
+from penstock.errors import InputError, first_line
 
 _SKIP_BYTES = 1 << 20
 _MAX_DIMENSIONS = 32
@@ -151,8 +151,7 @@ def _read_header(file, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, is_fortran, dtype = read(file)
     except Exception as error:  # of a damaged one NumPy raises nearly anything
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{name}: not a .npy array that can be read ({reason})") from error
+        raise InputError(f"{name}: not a .npy array that can be read ({first_line(error)})") from error
     shape = tuple(map(int, shape))  # NumPy takes True for a length
     if min(shape, default=0) < 0 or len(shape) > _MAX_DIMENSIONS or dtype.itemsize == 0:
         raise InputError(f"{name}: not a .npy array that can be read (it would have shape {list(shape)} and dtype {dtype})")

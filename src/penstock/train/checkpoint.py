@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.errors import CorruptStoreError, PenstockError, StateError, argument
+from penstock.errors import CorruptStoreError, PenstockError, StateError, argument, first_line
 from penstock.store import Store
 from penstock.store.whole_file import replacing
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
@@ -48,7 +48,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
             cause = error.__context__
             if isinstance(cause, KeyboardInterrupt):
                 raise cause from None
-            raise cause if isinstance(cause, OSError) else OSError(str(error).splitlines()[0]) from error
+            raise cause if isinstance(cause, OSError) else OSError(first_line(error)) from error
         file.flush()
         os.fsync(file.fileno())
 
@@ -114,8 +114,7 @@ def damage_said(path: Path) -> Iterator[None]:
     except (MemoryError, PenstockError):
         raise
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise CorruptStoreError(f"cannot read the checkpoint {path}: {reason}") from error
+        raise CorruptStoreError(f"cannot read the checkpoint {path}: {first_line(error)}") from error
 
 
 def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: str, store: Store | PartsStore) -> None:
