@@ -1,7 +1,7 @@
 """JSON that ends in a checksum of itself, and what manifests say of arrays.
 
 In: objects. Out: bytes, and back. Invariant: whatever bytes are read, the result is an object as `seal` wrote it or a `StoreError` that
-says what is wrong with it; what is wrong within it is raised as a ValueError.
+says what is wrong with it; what is wrong within it is raised as a ValueError, which `parse` turns into one.
 """
 
 from __future__ import annotations
