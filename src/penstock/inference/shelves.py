@@ -154,7 +154,7 @@ class FileShelf:
         try:
             state = json.loads(path.read_text())
             made_of, num_done = dict(state["made_of"]), int(state["layers_done"])
-            known = {self._place(name): {**each, "rows": int(each["rows"])} for name, each in state["files"].items()}
+            known = {self._place(name): _known(each) for name, each in state["files"].items()}
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -279,6 +279,11 @@ class FileShelf:
             sync_folder(self._out.parent)
         shutil.rmtree(self.folder, ignore_errors=True)
         return np.load(self._out, mmap_mode="r")
+
+
+def _known(state: dict[str, Any]) -> dict[str, Any]:
+    """What a state says of a file; raises where it does not."""
+    return {"rows": int(state["rows"]), "dtype": np.dtype(state["dtype"]).str, "shape": [int(length) for length in state["shape"]]}
 
 
 def working_folder(out: Path) -> Path:
