@@ -47,6 +47,11 @@ def reason_of(error: OSError) -> str:
     return reason
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says; its name where it says nothing."""
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
 def line_of(error: OSError) -> str:
     """Say what the system refused, and why."""
     return reason_of(error) if error.filename is None else f"{error.filename}: {reason_of(error)}"

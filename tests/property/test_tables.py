@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import InputError
 from penstock.records import CSC, EDGE
-from penstock.sources.array_file import MemoryArray, open_npy
+from penstock.sources.array_file import open_npy
 from penstock.sources.array_table import ArrayFileTable, SparseRowsTable, array_rows
 from penstock.sources.generate import generate
 from penstock.sources.source import ArrayTable, Chunk, Column, Table
@@ -77,9 +77,7 @@ def test_sparse_rows(seed, num_rows, num_columns, max_rows, with_data):
         dense *= random.standard_normal(dense.shape).astype(np.float32)
     rows, columns = np.nonzero(dense)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=num_rows))]).astype(np.int64)
-    arrays = [MemoryArray(array, "m") for array in (indptr, columns)]
-    data = MemoryArray(dense[rows, columns], "m") if with_data else None
-    table = SparseRowsTable("x", *arrays, data, num_columns, "m")
+    table = SparseRowsTable("x", indptr, columns, dense[rows, columns] if with_data else None, num_columns, "m")
     assert_same_columns(read_all(table, max_rows), {"x": dense})
 
 

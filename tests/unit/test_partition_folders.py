@@ -14,7 +14,7 @@ import penstock
 from penstock.cli import run
 from penstock.errors import CorruptStoreError, UsageError
 from penstock.kernels.find_lists import cpu, reference
-from penstock.partition import Part, partition_store, writer
+from penstock.partition import Part, describe_partition, partition_store, writer
 from penstock.partition import run as partition_run
 from penstock.partition.checking import check_partition
 from penstock.records import EDGE, NODE
@@ -175,6 +175,20 @@ def test_manifests_that_say_what_cannot_be(place, value, parts):
     manifest.write_bytes(seal(document))
     with pytest.raises(CorruptStoreError, match="is inconsistent"):
         Part(parts, 0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("num_parts", "3"), ("num_parts", -1), ("digest", None), ("made", 3)])
+def test_what_stands_beside_the_parts_and_cannot_be(name, value, parts):
+    manifest = parts / "manifest.json"
+    document = {key: each for key, each in json.loads(manifest.read_bytes()).items() if key != "manifest_xxh3"}
+    del document[name]
+    manifest.write_bytes(seal(document if value is None else document | {name: value}))
+    with pytest.raises(CorruptStoreError, match="is inconsistent"):
+        Part(parts, 0)
+    with pytest.raises(CorruptStoreError, match="is inconsistent"):
+        describe_partition(parts)
+    (found,) = check_partition(parts).findings
+    assert (found.file, "is inconsistent" in found.message) == ("manifest.json", True)
 
 
 def test_a_check_looks_at_all_parts(parts, store):

@@ -6,6 +6,7 @@ In a terminal, progress is a bar per stage; elsewhere it is one line per stage w
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -37,7 +38,9 @@ def as_typed(name: str, value: str | None) -> str:
         return f"no {option}"
     if value == "False":
         return option.replace("--", "--no-", 1)
-    return f"{option} {value[1:-1].replace(', ', ',') if value[0] in _QUOTES else value}"
+    if value[0] in _QUOTES:
+        value = value[1 : -2 if value.endswith(",)") else -1].replace(", ", ",")
+    return f"{option} {value}"
 
 
 def show(result: dict[str, Any], text: Callable[[], str], as_json: bool) -> None:
@@ -75,8 +78,8 @@ class Lines:
 
     def end(self) -> None:
         """Print the stage that ends."""
-        done = words.several(self._count, self._unit.removesuffix("s"))
-        words.say(f"{self._stage}: {done} in {time.perf_counter() - self._start:.1f} s")
+        unit = self._unit if self._count != 1 else re.sub(r"(?<=ch|ss)es$|s$", "", self._unit)
+        words.say(f"{self._stage}: {self._count:,} {unit} in {time.perf_counter() - self._start:.1f} s")
 
 
 class Bars:

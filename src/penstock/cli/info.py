@@ -91,7 +91,7 @@ def as_text(store: Store) -> str:
 def _fields(fields: dict[str, ArraySpec]) -> str:
     texts = []
     for name, spec in fields.items():
-        shape = "".join(f"[{', '.join(map(str, spec.shape[1:]))}]" if spec.shape[1:] else "")
+        shape = list(spec.shape[1:]) or ""
         classes = f" ({spec.properties['num_classes']} classes{_names(spec)})" if "num_classes" in spec.properties else ""
         aggregated = f" (aggregated by {spec.properties['aggregated']})" if "aggregated" in spec.properties else ""
         texts.append(f"{name} {spec.dtype}{shape}{classes}{aggregated}")

@@ -10,7 +10,6 @@ nodes; these. The answer is a slot for each edge that a list may give, node afte
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +25,8 @@ from penstock.partition import EdgeShares
 from penstock.records import CSC, EdgeType, index_dtype
 from penstock.sample.draws import Draw, Frontier, MakeRoom, draw_positions
 from penstock.sample.workspace import Scratch
-from penstock.store.tiers import Deferred, Read, TierStats
-from penstock.store.tiers.tier import check_rows
+from penstock.store.tiers import TierStats
+from penstock.store.tiers.host import ReadByHost
 from penstock.threads import Guard
 
 NONE = -1
@@ -139,25 +138,18 @@ class OwnLists:
         return found
 
 
-class SumsTier:
+class SumsTier(ReadByHost):
     """The running sums of this part's edges: a row is one of them."""
 
-    device, name, resident_bytes, row_bytes = "cpu", "own part", 0, (8,)
+    name, resident_bytes = "own part", 0
 
     def __init__(self, lists: OwnLists) -> None:
-        self._lists, self.num_rows, self.stats = lists, lists.num_edges, TierStats()
+        self._lists, self.num_rows, self.row_bytes, self.stats = lists, lists.num_edges, (8,), TierStats()
 
-    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
-        """Begin to read."""
-        check_rows(self, rows)
-        return Deferred(lambda: self._copy(rows, outs[0], places))
-
-    def _copy(self, rows: np.ndarray, out: np.ndarray, places: np.ndarray) -> int:
-        started, sums = time.perf_counter(), self._lists.csc().sums
+    def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
+        sums = self._lists.csc().sums
         assert sums is not None
-        out.view("<i8")[places] = sums[rows]
-        self.stats.add(rows.size, 8 * rows.size, time.perf_counter() - started)
-        return 8 * rows.size
+        outs[0].view("<i8")[places] = sums[rows]
 
 
 class RemoteDraws:
@@ -177,7 +169,7 @@ class RemoteDraws:
         return self._own.resident_bytes
 
     def prepare(self, nodes: np.ndarray) -> None:
-        """Have the parts that own these nodes make what they look at: by an edge of each, which nobody needs."""
+        """Have the parts that own these nodes make now what their draws look at: each node is asked for an edge, which nobody needs."""
         how = Draw(1, False, False, np.zeros(2, np.uint64), 0, 0, 0)
         self._ask(how, Frontier(nodes, until=np.zeros(nodes.size, np.int64)), np.ones(nodes.size, np.int64))
 
@@ -202,8 +194,7 @@ class RemoteDraws:
         owners, asked, found = self._own.shares.book.owners(lists.nodes), list[tuple[np.ndarray, Asked]](), []
         try:
             for part, peer in enumerate(self._peers):
-                at = np.flatnonzero((owners == part) & (most > 0))
-                if peer is not None and at.size:
+                if peer is not None and (at := np.flatnonzero((owners == part) & (most > 0))).size:
                     asked.append((at, peer.ask(self._number, to_numbers(how, _some(lists, at)))))
             at = np.flatnonzero((owners == self._own.part) & (most > 0))
             found.append((at, self._own.draw(how, _some(lists, at))))

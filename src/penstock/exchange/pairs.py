@@ -7,7 +7,6 @@ what travels is 8 bytes of a pair and one back, however long its list is, which 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,8 +15,8 @@ import numpy as np
 from penstock.kernels.links import cpu
 from penstock.partition import Book
 from penstock.sample.negatives import Adjacency, make_adjacency
-from penstock.store.tiers import Deferred, Read, TierStats
-from penstock.store.tiers.tier import check_rows
+from penstock.store.tiers import TierStats
+from penstock.store.tiers.host import ReadByHost
 from penstock.threads import Guard
 
 MOST_PAIRS = 1 << 63
@@ -71,23 +70,16 @@ class PartLists:
             return self._adjacency
 
 
-class PairTier:
+class PairTier(ReadByHost):
     """Pairs of this part's nodes with any: a row is a byte, 1 where there is an edge."""
 
-    device, name, resident_bytes, row_bytes = "cpu", "own part", 0, (1,)
+    name, resident_bytes = "own part", 0
 
     def __init__(self, lists: PartLists) -> None:
-        self._lists, self.num_rows, self.stats = lists, lists.num_pairs, TierStats()
+        self._lists, self.num_rows, self.row_bytes, self.stats = lists, lists.num_pairs, (1,), TierStats()
 
-    def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
-        """Begin to look up."""
-        check_rows(self, rows)
-        return Deferred(lambda: self._look_up(rows, outs[0], places))
-
-    def _look_up(self, rows: np.ndarray, out: np.ndarray, places: np.ndarray) -> int:
-        started, found = time.perf_counter(), np.empty(rows.size, np.uint8)
+    def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
+        found = np.empty(rows.size, np.uint8)
         targets, sources = np.divmod(rows, self._lists.num_sources)
         cpu.are_links(self._lists.adjacency(), sources, targets, found)
-        out[places] = found
-        self.stats.add(rows.size, rows.size, time.perf_counter() - started)
-        return rows.size
+        outs[0][places] = found

@@ -11,7 +11,7 @@ import queue
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -131,9 +131,22 @@ class Peer:
             while True:
                 self._idle.get_nowait().close()
 
-    def naming(self, end: socket.socket) -> _Naming:
+    @contextmanager
+    def naming(self, end: socket.socket) -> Iterator[None]:
         """Around what is said over a connection: what goes wrong ends it, and is said of this process."""
-        return _Naming(self, end)
+        try:
+            yield
+        except TierError:
+            raise
+        except BaseException as error:
+            end.close()
+            if isinstance(error, TimeoutError):
+                raise TierError(f"{self} has not answered for {self._timeout_s:g} s: it stands still, or is not reached") from None
+            if isinstance(error, (EOFError, OSError)):
+                raise TierError(f"{self} has ended: its part is gone; start all processes again, and resume") from None
+            if isinstance(error, wire.Strange):
+                raise InputError(f"{self} answers what was not asked: are all processes of one version?") from None
+            raise
 
     def _take(self) -> socket.socket:
         if self._is_over:
@@ -173,24 +186,3 @@ class Peer:
                 "same addresses in the same order"
             )
         return end
-
-
-class _Naming:
-    """See `Peer.naming`."""
-
-    def __init__(self, peer: Peer, end: socket.socket) -> None:
-        self._peer, self._end = peer, end
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, TierError):
-            return
-        self._end.close()
-        if isinstance(error, TimeoutError):
-            raise TierError(f"{self._peer} has not answered for {self._peer._timeout_s:g} s: it stands still, or is not reached") from None
-        if isinstance(error, (EOFError, OSError)):
-            raise TierError(f"{self._peer} has ended: its part is gone; start all processes again, and resume") from None
-        if isinstance(error, wire.Strange):
-            raise InputError(f"{self._peer} answers what was not asked: are all processes of one version?") from None

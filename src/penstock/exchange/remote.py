@@ -45,8 +45,7 @@ class RemoteTier:
         read = _RemoteRead(self, asked, (rows[own], outs, places[own]), time.perf_counter())
         try:
             for part, peer in enumerate(self._peers):
-                at = np.flatnonzero(owners == part) if peer is not None else own
-                if peer is not None and at.size:
+                if peer is not None and (at := np.flatnonzero(owners == part)).size:
                     asked.append((peer.ask(self._number, rows[at].astype(self._table.id_dtype)), places[at]))
         except BaseException:
             read.drop()

@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.errors import CorruptStoreError, StateError, StoreBusyError, StoreError, UsageError, argument, reason_of
 from penstock.records import NodeType
-from penstock.store.files import WriteBehind, as_bytes, explained, lock_file, sync_folder, write_at
+from penstock.store.files import WriteBehind, as_bytes, explained, open_locked, sync_folder, write_at
 from penstock.store.format import DATA_OFFSET, npy_header
 from penstock.store.huge_pages import own_pages
 from penstock.store.whole_file import replacing
@@ -40,7 +40,7 @@ class Shelf(Protocol):
 
     num_done: int
 
-    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+    def begun(self) -> dict[NodeType, np.ndarray] | None:
         """The rows of the last layer that is complete; None where none is."""
         ...
 
@@ -73,7 +73,7 @@ class MemoryShelf:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder, self._tables, self._counts = folder, {}, {}
 
-    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+    def begun(self) -> dict[NodeType, np.ndarray] | None:
         """Nothing is there before."""
         return None
 
@@ -85,14 +85,12 @@ class MemoryShelf:
         """Copy rows behind the others."""
         place = layer, node_type
         if place not in self._tables:
-            self._tables[place], self._counts[place] = self._make((total, *rows.shape[1:]), rows.dtype), 0
+            self._tables[place] = empty_rows((total, *rows.shape[1:]), rows.dtype, self._folder, "evaluation keeps a layer")
+            self._counts[place] = 0
         done, table = self._counts[place], self._tables[place]
         _check_alike(layer, rows, table.dtype, table.shape[1:])
         table[done : done + len(rows)] = rows
         self._counts[place] = done + len(rows)
-
-    def _make(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        return empty_rows(shape, dtype, self._folder, "evaluation keeps a layer")
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
         """The array."""
@@ -156,7 +154,7 @@ class FileShelf:
         try:
             state = json.loads(path.read_text())
             made_of, num_done = dict(state["made_of"]), int(state["layers_done"])
-            known = {self._place(name): {**each, "rows": int(each["rows"])} for name, each in state["files"].items()}
+            known = {self._place(name): _known(each) for name, each in state["files"].items()}
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -206,27 +204,16 @@ class FileShelf:
         if self.folder.is_symlink():
             raise UsageError(f"{self.folder} is a link: delete it, or take another {argument('out')}")
         with explained(self.folder, "write in"):
-            while True:
-                self.folder.mkdir(exist_ok=True)
-                lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-                try:
-                    lock_file(lock)
-                    with suppress(FileNotFoundError):  # who had it took it away meanwhile: once more
-                        if os.path.samestat(os.fstat(lock), os.stat(self.folder / ".lock")):
-                            return lock
-                except BlockingIOError:
-                    os.close(lock)
-                    raise StoreBusyError(f"another process computes rows in {self.folder}: take another {argument('out')}") from None
-                except OSError:
-                    os.close(lock)
-                    raise
-                os.close(lock)
+            try:
+                return open_locked(self.folder / ".lock")
+            except BlockingIOError:
+                raise StoreBusyError(f"another process computes rows in {self.folder}: take another {argument('out')}") from None
 
-    def begun(self, node_types: list[NodeType]) -> dict[NodeType, np.ndarray] | None:
+    def begun(self) -> dict[NodeType, np.ndarray] | None:
         """Those of the state."""
         if not self.num_done:
             return None
-        return {t: self.rows(self.num_done - 1, t) for t in node_types if (self.num_done - 1, t) in self._known}
+        return {t: self.rows(self.num_done - 1, t) for t in self._types if (self.num_done - 1, t) in self._known}
 
     def num_rows(self, layer: int, node_type: NodeType) -> int:
         """By the state, and since."""
@@ -292,6 +279,11 @@ class FileShelf:
             sync_folder(self._out.parent)
         shutil.rmtree(self.folder, ignore_errors=True)
         return np.load(self._out, mmap_mode="r")
+
+
+def _known(state: dict[str, Any]) -> dict[str, Any]:
+    """What a state says of a file; raises where it does not."""
+    return {"rows": int(state["rows"]), "dtype": np.dtype(state["dtype"]).str, "shape": [int(length) for length in state["shape"]]}
 
 
 def working_folder(out: Path) -> Path:

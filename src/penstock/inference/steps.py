@@ -148,7 +148,7 @@ def run(
         The rows of the last step [n, ...].
     """
     target, nodes = wanted
-    rows = shelf.begun(base.graph.node_types)
+    rows = shelf.begun()
     loading = {"plan": plan, "num_workers": num_workers, "seed": 0}
     for number, step in enumerate(steps):
         is_last = number == len(steps) - 1

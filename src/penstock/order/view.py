@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -88,17 +88,15 @@ def _is_symmetric(view: UndirectedView, graph: Graph) -> bool:
 
 def _with_outgoing(view: UndirectedView) -> UndirectedView:
     lists = list(zip(view.indptrs, view.indices, view.firsts, strict=True))
-    ends = np.zeros(
-        view.num_nodes + 2, dtype=view.out_ptr.dtype
-    )  # two more than nodes: the beginning of node v is at v + 1 until all is placed
+    # two more than nodes: the beginning of node v is at v + 1 until all is placed
+    ends = np.zeros(view.num_nodes + 2, dtype=view.out_ptr.dtype)
     for indptr, indices, (first_src, _) in lists:
         kernels.count_outgoing(indptr, indices, first_src, PICKED, ends[2:])
     np.cumsum(ends, out=ends, dtype=ends.dtype)
     out_nodes, cursor = np.empty(int(ends[-1]), dtype=view.id_dtype), ends[1:-1]
     for indptr, indices, (first_src, first_dst) in lists:
         kernels.place_outgoing(indptr, indices, first_src, first_dst, PICKED, cursor, out_nodes)
-    out_ptr = ends[:-1]
-    return UndirectedView(view.num_nodes, view.first_ids, view.indptrs, view.indices, view.firsts, out_ptr, out_nodes)
+    return replace(view, out_ptr=ends[:-1], out_nodes=out_nodes)
 
 
 def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:

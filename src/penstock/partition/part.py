@@ -37,7 +37,7 @@ from penstock.partition.book import Book, EdgeShares
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.format import BLOCK_BYTES, MANIFEST, ArraySpec
-from penstock.store.sealed import PART, PARTITION, count, demand, seal, spec_from_json, texts, to_json, unseal
+from penstock.store.sealed import PART, PARTITION, count, demand, parse, seal, spec_from_json, texts, to_json, unseal
 
 VERSION = 1
 
@@ -147,7 +147,7 @@ class Part:
         except OSError as error:
             raise StoreError(f"cannot open {self.path}: {reason_of(error)}") from None
         self._finalizer = weakref.finalize(self, os.close, self._folder)
-        self.manifest = _part_from(_read(self.path), f"{self.path}: {MANIFEST}")
+        self.manifest = parse(_read(self.path), f"{self.path}: {MANIFEST}", PART, VERSION, _from_json)
         self.number, self.num_parts = self.manifest.number, self.manifest.num_parts
         for spec in self.manifest.arrays() if check_arrays else ():
             self.array_file(spec).check_shape()
@@ -216,9 +216,12 @@ class Part:
 def describe_partition(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return how a partition was made and how good it is, as plain data; of a part of it also its number."""
     raw, where = _read(Path(path)), f"{path}: {MANIFEST}"
-    found = {} if num_parts_at(path) is not None else {"part": _part_from(raw, where).number}
-    document = unseal(raw, where, PART if found else PARTITION, VERSION)
-    return {"path": os.path.abspath(path), **found, "num_parts": document["num_parts"], "digest": document["digest"], **document["made"]}
+    try:
+        found, which = parse(raw, where, PARTITION, VERSION, _whole_from_json), {}
+    except NotAStoreError:
+        found = parse(raw, where, PART, VERSION, _from_json)
+        which = {"part": found.number}
+    return {"path": os.path.abspath(path), **which, "num_parts": found.num_parts, "digest": found.digest, **found.made}
 
 
 def is_partition(path: str | os.PathLike[str]) -> bool:
@@ -236,7 +239,7 @@ def find_part(path: Path, number: int | None) -> Path:
     try:
         unseal(raw, f"{path}: {MANIFEST}", PART, VERSION)
     except NotAStoreError:
-        num_parts = count(unseal(raw, f"{path}: {MANIFEST}", PARTITION, VERSION)["num_parts"])
+        num_parts = parse(raw, f"{path}: {MANIFEST}", PARTITION, VERSION, _whole_from_json).num_parts
         if number is None or not 0 <= number < num_parts:
             raise UsageError(f"{path} has {num_parts} parts, from 0 on: say which; got {number}") from None
         return path / f"part-{number}"
@@ -247,7 +250,7 @@ def num_parts_at(path: str | os.PathLike[str]) -> int | None:
     """How many parts lie at a path; None where it is the folder of one."""
     raw, where = _read(Path(path)), f"{path}: {MANIFEST}"
     try:
-        return count(unseal(raw, where, PARTITION, VERSION)["num_parts"])
+        return parse(raw, where, PARTITION, VERSION, _whole_from_json).num_parts
     except NotAStoreError:
         unseal(raw, where, PART, VERSION)
         return None
@@ -262,12 +265,8 @@ def _read(path: Path) -> bytes:
         raise StoreError(f"cannot read {path / MANIFEST}: {reason_of(error)}") from None
 
 
-def _part_from(raw: bytes, where: str) -> PartManifest:
-    document = unseal(raw, where, PART, VERSION)
-    try:
-        return _from_json(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptStoreError(f"{where} is inconsistent: {type(error).__name__}: {error}") from None
+def _whole_from_json(document: dict[str, Any]) -> PartitionManifest:
+    return PartitionManifest(count(document["num_parts"]), str(document["digest"]), dict(document["made"]))
 
 
 def _from_json(document: dict[str, Any]) -> PartManifest:

@@ -120,16 +120,15 @@ def _write_nodes(
     store: Store, node_type: NodeType, book: Book, degrees: np.ndarray, writer: StoreWriter, progress: Progress
 ) -> list[PartNodes]:
     """Rows of one type, dealt out to the parts, and what all of them have: the book and the splits."""
-    entry, num_parts, folder = store.node_entry(node_type), book.starts.size - 1, folder_of_nodes(node_type)
-    place_dtype = book.places.dtype.name
-    places = _to_all([book.places], f"{folder}/places.npy", place_dtype, num_parts, writer)
+    entry, num_parts, folder = store.node_entry(node_type), book.num_parts, folder_of_nodes(node_type)
+    places = _to_all([book.places], f"{folder}/places.npy", book.places.dtype.name, num_parts, writer)
     trainers = None
     if book.trainers is not None:
         trainers = _to_all([book.trainers], f"{folder}/trainers.npy", "int16", num_parts, writer)
     out_degrees = _to_all([degrees], f"{folder}/out_degrees.npy", degrees.dtype.name, num_parts, writer)
     fields: dict[str, list[ArraySpec]] = {}
     for name, spec in entry.fields.items():
-        blocks = _read(store, spec, lambda first, end: _owners(book, first, end - first), f"rows of {node_type} {name}", progress)
+        blocks = _read(store, spec, partial(_owners, book), f"rows of {node_type} {name}", progress)
         fields[name] = _deal(blocks, f"{folder}/rows/{as_file_name(name)}.npy", spec, num_parts, writer)
     splits: dict[str, dict[str, list[ArraySpec]]] = {}
     for split, parts in entry.splits.items():
@@ -154,7 +153,7 @@ def _write_edges(
     store: Store, edge_type: EdgeType, book: Book, degrees: np.ndarray, writer: StoreWriter, progress: Progress
 ) -> list[PartEdges]:
     """Lists of one type, dealt out to the owners of their destinations, and the row pointers, which all parts have."""
-    entry, num_parts, folder, csc = store.manifest.edges[edge_type], book.starts.size - 1, folder_of_edges(edge_type), store.csc(edge_type)
+    entry, num_parts, folder, csc = store.manifest.edges[edge_type], book.num_parts, folder_of_edges(edge_type), store.csc(edge_type)
     told, blocks = fingerprint(csc.indices), (block for _, block in store.array_file(entry.indptr).blocks(BLOCK_BYTES))
     indptr = _to_all(blocks, f"{folder}/indptr.npy", "int64", num_parts, writer)
     dealt = {}
@@ -227,23 +226,24 @@ def _within(spec: ArraySpec, part: int) -> ArraySpec:
     return replace(spec, file=spec.file.removeprefix(f"part-{part}/"))
 
 
-def _owners(book: Book, first: int, num_nodes: int) -> np.ndarray:
-    return book.owners(np.arange(first, first + num_nodes))
+def _owners(book: Book, first: int, end: int) -> np.ndarray:
+    """int64[end - first]: who owns these nodes."""
+    return book.owners(np.arange(first, end))
 
 
 def _owners_of_edges(book: Book, indptr: np.ndarray, first: int, end: int) -> np.ndarray:
     """int64[end - first]: who owns the destinations of the edges at these positions."""
     begin, stop = np.searchsorted(indptr, [first, end - 1], side="right") - 1
     bounds = np.clip(indptr[begin : stop + 2], first, end)
-    return np.repeat(_owners(book, begin, stop + 1 - begin), np.diff(bounds))
+    return np.repeat(_owners(book, begin, stop + 1), np.diff(bounds))
 
 
 def _ends_of_lists(book: Book, indptr: np.ndarray, part: int) -> Iterator[np.ndarray]:
     """Where the list of each node of a part ends among the part's edges, in blocks."""
     end, step = 0, BLOCK_BYTES // 8
     for first in range(0, book.num_rows, step):
-        count = min(step, book.num_rows - first)
-        degrees = np.diff(indptr[first : first + count + 1])[_owners(book, first, count) == part]
+        last = min(first + step, book.num_rows)
+        degrees = np.diff(indptr[first : last + 1])[_owners(book, first, last) == part]
         ends = end + np.cumsum(degrees)
         yield ends
         end = int(ends[-1]) if ends.size else end

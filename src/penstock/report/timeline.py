@@ -23,7 +23,6 @@ LANES = {
 MAX_ROWS = 6
 """Of bars that lie side by side in one lane; a lane that has more of them at once draws the rest on top."""
 
-
 LEAST = 0.0015
 """Width of the shortest bar, as a share of the whole: what is there shall be seen."""
 
@@ -32,8 +31,7 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
     """One lane per kind of work over time; what several threads do at once lies side by side. Waiting is shaded across all lanes."""
     spans = {stage: [span for span in timeline["spans"] if span[0] == stage] for stage in LANES}
     spans = {stage: ours for stage, ours in spans.items() if ours}
-    figure, least = plots.new_figure(4.6, 0.36 * len(spans) + 0.6), LEAST * timeline["seconds"]
-    axes = figure.subplots()
+    (figure, axes), least = plots.new_axes(4.6, 0.36 * len(spans) + 0.6), LEAST * timeline["seconds"]
     for lane, (stage, ours) in enumerate(spans.items()):
         rows, num_rows = stack([(begin, end) for _, _, begin, end, _ in ours])
         height = 0.8 / num_rows

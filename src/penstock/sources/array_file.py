@@ -14,14 +14,14 @@ import struct
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from penstock.errors import InputError
+from penstock.errors import InputError, first_line
 
 _SKIP_BYTES = 1 << 20
 _MAX_DIMENSIONS = 32
@@ -46,6 +46,7 @@ class ArrayFile:
         dtype, shape: of the array, in native byte order.
         is_fortran: whether the first axis runs fastest.
         data_offset: byte of the file where the elements start; None where they are compressed.
+        stored_dtype: the dtype of its bytes in the file.
     """
 
     path: Path
@@ -84,35 +85,17 @@ class ArrayFile:
         return array.reshape(self.shape, order="F" if self.is_fortran else "C")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryArray:
-    """A one-dimensional array in memory that is read the same way."""
-
-    array: np.ndarray
-    name: str
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of one element."""
-        return self.array.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array."""
-        return self.array.shape
-
-    @contextmanager
-    def stream(self, start: int = 0) -> Iterator[Stream]:
-        """Read elements from number `start` on."""
-        yield _MemoryStream(self.array, start)
+AnyArray = ArrayFile | np.ndarray
 
 
-AnyArray = ArrayFile | MemoryArray
+def stream_of(array: AnyArray) -> AbstractContextManager[Stream]:
+    """Read the elements of a file, or of an array in memory of one dimension."""
+    return nullcontext(_MemoryStream(array)) if isinstance(array, np.ndarray) else array.stream()
 
 
 class _MemoryStream:
-    def __init__(self, array: np.ndarray, position: int) -> None:
-        self._array, self._position = array, position
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self._position = array, 0
 
     def take(self, count: int) -> np.ndarray:
         self._position += count
@@ -168,8 +151,7 @@ def _read_header(file, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, is_fortran, dtype = read(file)
     except Exception as error:  # of a damaged one NumPy raises nearly anything
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{name}: not a .npy array that can be read ({reason})") from error
+        raise InputError(f"{name}: not a .npy array that can be read ({first_line(error)})") from error
     shape = tuple(map(int, shape))  # NumPy takes True for a length
     if min(shape, default=0) < 0 or len(shape) > _MAX_DIMENSIONS or dtype.itemsize == 0:
         raise InputError(f"{name}: not a .npy array that can be read (it would have shape {list(shape)} and dtype {dtype})")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from penstock.errors import InputError
-from penstock.sources.array_file import AnyArray, ArrayFile
+from penstock.sources.array_file import AnyArray, ArrayFile, stream_of
 from penstock.sources.source import DST, SRC, Chunk, Column, Table
 
 MAX_STREAMS = 4096
@@ -136,8 +136,8 @@ class SparseRowsTable(Table):
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Make `max_rows` rows dense at a time."""
         with ExitStack() as stack:
-            indptr, indices = stack.enter_context(self._indptr.stream()), stack.enter_context(self._indices.stream())
-            data = None if self._data is None else stack.enter_context(self._data.stream())
+            indptr, indices = (stack.enter_context(stream_of(array)) for array in (self._indptr, self._indices))
+            data = None if self._data is None else stack.enter_context(stream_of(self._data))
             last = indptr.take(1)
             if last[0] != 0:
                 raise InputError(f"{self.name}: row offsets of sparse {self._key!r} start at {last[0]}, not at 0")

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from penstock.errors import InputError, argument
+from penstock.errors import InputError, argument, first_line
 from penstock.sources.columns import Field, Request, make_chunk, make_field, pc, resolve
 from penstock.sources.csv_layout import MAX_LINE_BYTES, NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
 from penstock.sources.source import DST, ID, SRC, Chunk, Table
@@ -115,7 +115,7 @@ class CsvTable(Table):
             )
             return reader.read_next_batch()
         except pa.ArrowInvalid as error:
-            raise InputError(self._find_fault(block, first_row, str(error).splitlines()[0])) from error
+            raise InputError(self._find_fault(block, first_row, first_line(error))) from error
 
     @property
     def expected_rows(self) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import InputError
+from penstock.errors import InputError, first_line
 from penstock.sources.array_file import open_npy
 from penstock.sources.array_table import ArrayFileTable, array_rows, edge_columns
 from penstock.sources.ogb import LabelTable
@@ -117,6 +117,4 @@ def _load_torch(path: Path) -> dict[str, Any]:
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
-            raise InputError(
-                f"{path}: cannot be loaded without running code in it ({str(error).splitlines()[0]}); see split/<part>.npy"
-            ) from error
+            raise InputError(f"{path}: cannot be loaded without running code in it ({first_line(error)}); see split/<part>.npy") from error

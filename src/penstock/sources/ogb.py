@@ -182,10 +182,10 @@ def _open_typed(raw: Path) -> Source:
 
 def _open_binary(raw: Path) -> Source:
     """Open data.npz: edge_index, num_nodes_list, and node_* and edge_* arrays."""
-    arrays = open_npz(raw / "data.npz")
-    if "edge_index" not in arrays or "num_nodes_list" not in arrays:
-        raise InputError(f"{raw / 'data.npz'}: needs edge_index and num_nodes_list; its keys are {', '.join(sorted(arrays)[:12])}")
     path = raw / "data.npz"
+    arrays = open_npz(path)
+    if "edge_index" not in arrays or "num_nodes_list" not in arrays:
+        raise InputError(f"{path}: needs edge_index and num_nodes_list; its keys are {', '.join(sorted(arrays)[:12])}")
     num_nodes = _count([str(count) for count in arrays["num_nodes_list"].load().ravel()], path)
     edges, fields = edge_columns(arrays["edge_index"]), {}
     for key, array in arrays.items():

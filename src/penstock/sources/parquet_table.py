@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import InputError
+from penstock.errors import InputError, first_line
 from penstock.sources.columns import Field, Request, as_strings, make_chunk, make_field, resolve
 from penstock.sources.source import TEXT_BYTES, Chunk, Table
 
@@ -53,7 +53,7 @@ class ParquetTable(Table):
             with pq.ParquetFile(self._path, pre_buffer=False, buffer_size=buffer_bytes) as file:
                 yield file
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{self.name}: not a Parquet file that can be read ({_reason(error)})") from error
+            raise InputError(f"{self.name}: not a Parquet file that can be read ({first_line(error)})") from error
 
     def _list_width(self, column: str) -> int:
         with self._open() as file:
@@ -101,12 +101,8 @@ class ParquetTable(Table):
                 try:
                     batch = next(batches, None)
                 except (pa.ArrowException, OSError) as error:
-                    raise InputError(f"{self.where(first)}: damaged Parquet file ({_reason(error)})") from error
+                    raise InputError(f"{self.where(first)}: damaged Parquet file ({first_line(error)})") from error
                 if batch is None:
                     return
                 yield make_chunk(fields, batch, first, self.where)
                 first += batch.num_rows
-
-
-def _reason(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

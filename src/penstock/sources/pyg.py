@@ -15,7 +15,6 @@ import numpy as np
 
 from penstock.errors import InputError, NotSupportedError
 from penstock.records import EDGE, NODE
-from penstock.sources.array_file import MemoryArray
 from penstock.sources.array_table import SparseRowsTable
 from penstock.sources.source import DST, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import PARTS, Split, mask_splits
@@ -129,8 +128,7 @@ def _sparse_rows(key: str, value: Any, name: str) -> SparseRowsTable:
         np.cumsum(np.bincount(rows, minlength=num_rows), out=indptr[1:])
     else:
         indptr, indices, values = (to_numpy(part)[0] for part in (value.crow_indices(), value.col_indices(), value.values()))
-    arrays = (MemoryArray(array, f"{name}.{key}") for array in (indptr, indices, values))
-    return SparseRowsTable(key, *arrays, num_columns=num_columns, name=f"{name}.{key}")
+    return SparseRowsTable(key, indptr, indices, values, num_columns, f"{name}.{key}")
 
 
 def _edges(store: Any, name: str) -> tuple[ArrayTable, list[str]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InputError, NodeIdError
-from penstock.sources.array_file import ArrayFile
+from penstock.sources.array_file import AnyArray
 from penstock.sources.array_table import ArrayFileTable, array_rows
 from penstock.sources.columns import pc
 from penstock.sources.source import CHUNK_ROWS, ID, Table
@@ -63,7 +63,7 @@ def index_part(indices: np.ndarray, num_nodes: int | None, name: str) -> np.ndar
     return indices
 
 
-def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, name: str) -> dict[str, Split]:
+def mask_splits(masks: Mapping[str, AnyArray], num_nodes: int, name: str) -> dict[str, Split]:
     """Read masks.
 
     Args:
@@ -88,7 +88,7 @@ def mask_splits(masks: Mapping[str, np.ndarray | ArrayFile], num_nodes: int, nam
     return found
 
 
-def _mask_chunks(mask: np.ndarray | ArrayFile) -> Iterable[tuple[int, np.ndarray]]:
+def _mask_chunks(mask: AnyArray) -> Iterable[tuple[int, np.ndarray]]:
     if isinstance(mask, np.ndarray):
         yield 0, mask
         return

@@ -27,8 +27,8 @@ def check_packed(store: Store, entry: NodeEntry) -> Iterator[tuple[str, str]]:
     is_taken = np.zeros(entry.num_nodes, np.bool_)
     is_taken[rows] = True
     if not is_taken.all():
-        _, counts = np.unique(rows, return_counts=True)
-        row = int(np.unique(rows)[np.argmax(counts > 1)])
+        distinct, counts = np.unique(rows, return_counts=True)
+        row = int(distinct[np.argmax(counts > 1)])
         one, other = np.flatnonzero(rows == row)[:2]
         yield entry.packed.rows.file, f"nodes {one} and {other} share row {row}: it is no permutation"
         return

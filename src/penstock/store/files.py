@@ -14,9 +14,9 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -53,6 +53,14 @@ def open_file(name: str, flags: int = os.O_RDONLY, *, dir_fd: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no file")
     return descriptor
+
+
+def memory_of(array: np.ndarray) -> Any:
+    """Return what the memory of an array belongs to, for instance a map; None where NumPy has it."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.obj if isinstance(owner, memoryview) else owner.base
+    return owner
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
@@ -158,6 +166,23 @@ def lock_file(descriptor: int) -> None:
         raise
     except OSError as error:
         raise OSError(error.errno, f"its file system has no locks ({error.strerror}), mount it with them") from error
+
+
+def open_locked(path: Path) -> int:
+    """Make a file, and its folder, and take its lock: a descriptor, with which the lock is gone. As of `lock_file`; nothing is written
+    where a link leads. Who has the lock may remove the file: the one that is there is taken."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            lock_file(descriptor)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,11 +14,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from penstock.store.files import MappedPages
+from penstock.store.files import MappedPages, memory_of
 from penstock.threads import Guard
 
 HUGE = 2 << 20
@@ -99,12 +98,9 @@ def copy_to_own_pages(array: np.ndarray) -> np.ndarray:
 
 def keep_in_place(array: np.ndarray) -> None:
     """Move the pages of an array no more, and wait for who is about it: for whoever tells them to a driver."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    if isinstance(owner, MappedPages):
+    if isinstance(pages := memory_of(array), MappedPages):
         with _one_at_a_time.lock:
-            owner.is_moved = True
+            pages.is_moved = True
 
 
 def _replace(address: int, length: int) -> bool:

@@ -40,9 +40,9 @@ class IdMap:
     """
 
     def __init__(self, entry: IdEntry, arrays: dict[str, np.ndarray]) -> None:
-        self._is_integer, self._seed, self._arrays = entry.kind == INTEGER, entry.seed, arrays
+        self._seed, self._arrays = entry.seed, arrays
         self._cells, self._rows = arrays["id_cells"], arrays["id_rows"]
-        self._strings = None if self._is_integer else Strings(arrays["id_offsets"], arrays["id_bytes"])
+        self._strings = None if entry.kind == INTEGER else Strings(arrays["id_offsets"], arrays["id_bytes"])
 
     def originals(self, ids: Any) -> Any:
         """Return the user's ids of nodes: int64[n], or a list of n strings."""

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import CorruptStoreError
 from penstock.records import EDGE, NODE, EdgeType, NodeType
 from penstock.store.format import BLOCK_BYTES, FORMAT, FORMAT_VERSION, MANIFEST, ArraySpec
-from penstock.store.sealed import count, demand, seal, spec_from_json, texts, to_json, unseal
+from penstock.store.sealed import count, demand, parse, seal, spec_from_json, texts, to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +123,7 @@ def parse_manifest(raw: bytes, store: object) -> Manifest:
         raw: content of the file.
         store: how to call the store in messages.
     """
-    where = f"{store}: {MANIFEST}"
-    document = unseal(raw, where, FORMAT, FORMAT_VERSION)
-    try:
-        return _from_json(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptStoreError(f"{where} is inconsistent: {type(error).__name__}: {error}") from None
+    return parse(raw, f"{store}: {MANIFEST}", FORMAT, FORMAT_VERSION, _from_json)
 
 
 def _from_json(document: dict[str, Any]) -> Manifest:

@@ -1,7 +1,7 @@
 """JSON that ends in a checksum of itself, and what manifests say of arrays.
 
 In: objects. Out: bytes, and back. Invariant: whatever bytes are read, the result is an object as `seal` wrote it or a `StoreError` that
-says what is wrong with it; what is wrong within it is raised as a ValueError.
+says what is wrong with it; what is wrong within it is raised as a ValueError, which `parse` turns into one.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
 from penstock.errors import MAKE_AGAIN, CorruptStoreError, FormatVersionError, NotAStoreError
 from penstock.store.format import BLOCK_BYTES, DTYPES, FORMAT, ArraySpec, row_bytes
+
+T = TypeVar("T")
 
 PART, PARTITION = "penstock-part", "penstock-partition"
 _WHAT = {
@@ -62,6 +65,15 @@ def unseal(raw: bytes, where: str, kind: str, version: int) -> dict[str, Any]:
     if not key or tail != (xxhash.xxh3_64_hexdigest(body + key) + _END).encode():
         raise CorruptStoreError(f"{where} does not match its own checksum: it was damaged or edited; {MAKE_AGAIN}")
     return document
+
+
+def parse(raw: bytes, where: str, kind: str, version: int, read: Callable[[dict[str, Any]], T]) -> T:
+    """Return what `read` makes of the object that was sealed; what it raises where the object says what cannot be is said of the file."""
+    document = unseal(raw, where, kind, version)
+    try:
+        return read(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptStoreError(f"{where} is inconsistent: {type(error).__name__}: {error}") from None
 
 
 def to_json(value: Any) -> Any:

@@ -36,7 +36,8 @@ Spell = Callable[[str, str | None], str]
 Changes = dict[str, Any]
 """A plan as what it changes: of Plan's settings, and `recipe` first, which they overrule. What is typed, or given to `make_plan`."""
 
-ON_DEVICE = ("uva", "pagraph", "gnnlab", "ducati")
+ON_CPU, ON_DEVICE = ("mmap", "uva", "pyg"), ("uva", "pagraph", "gnnlab", "ducati")
+"""Recipes for stores that memory holds."""
 NEAR = 0.05
 """Rates that differ by less are alike: then memory counts, and threads."""
 MUCH_SLOWER = 0.2
@@ -148,7 +149,7 @@ def study_plans(
     plans = list(candidates(settings, num_bytes, free, shutil.disk_usage(settings.spool_folder or store.path).free))
     if settings.spool is not None and not any("spool" in changes for changes in plans):
         progress.note(f"{spell('spool', repr(settings.spool))} is for stores that memory does not hold: no plan with it is tried")
-    is_small = num_bytes <= FREE_SHARE * free and settings.host_memory is None
+    is_small = fits(settings, num_bytes, free)
     if is_small:
         _read_once(store, settings.weight, progress)
     trials: list[dict[str, Any]] = []
@@ -191,6 +192,11 @@ def study_plans(
     }
 
 
+def fits(settings: PlanStudy, num_bytes: int, free: int) -> bool:
+    """Whether so many bytes of a store may be in memory."""
+    return settings.host_memory is None and num_bytes <= FREE_SHARE * free
+
+
 def candidates(settings: PlanStudy, num_bytes: int, free: int, disk: int) -> Iterator[Changes]:
     """Yield the plans that are tried; last, those that are slowest where pages of maps must come from a disk.
 
@@ -202,11 +208,8 @@ def candidates(settings: PlanStudy, num_bytes: int, free: int, disk: int) -> Ite
         within = {} if settings.host_memory is None else {"host_memory": settings.host_memory}
         yield from ({"recipe": name, **within} for name in settings.recipes)
         return
-    if settings.device is not None and settings.host_memory is None and num_bytes <= FREE_SHARE * free:
-        yield from ({"recipe": name} for name in ON_DEVICE)
-        return
-    if settings.host_memory is None and num_bytes <= FREE_SHARE * free:
-        yield from ({"recipe": name} for name in ("mmap", "uva", "pyg"))
+    if fits(settings, num_bytes, free):
+        yield from ({"recipe": name} for name in (ON_CPU if settings.device is None else ON_DEVICE))
         return
     size = int(min(num_bytes, SPOOL_SHARE * disk)) >> 20
     folder = {} if settings.spool_folder is None else {"spool_folder": settings.spool_folder}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.errors import CorruptStoreError, PenstockError, StateError, argument
+from penstock.errors import CorruptStoreError, PenstockError, StateError, argument, first_line
 from penstock.store import Store
 from penstock.store.whole_file import replacing
 from penstock.train.config import PLAN_SETTINGS, TrainConfig
@@ -27,20 +27,14 @@ _PARTS = {"config", "model", "loader", "record", "history", "best"}
 SETTINGS = ("config", "order", "store")
 """What `check_same` looks at."""
 
-_FREE = {
-    "num_workers",
-    "non_stop",
-    "verify",
-    "torch_threads",
-    "epochs",
-    "patience",
-    "checkpoint_every_s",
-    "store",
-    "recipe",
-    "device",
-    *PLAN_SETTINGS,
+OF_EACH_PROCESS = {
+    *("num_workers", "non_stop", "verify", "torch_threads", "checkpoint_every_s", "store", "recipe", "device"),
+    *(name for name in PLAN_SETTINGS if name != "order"),
 }
-"""Settings that may differ in a run that goes on; of a plan, only the order of the seeds has a say in the weights."""
+"""Settings that may differ among processes that train together; of a plan, only the order of the seeds has a say in the weights."""
+
+_FREE = {"epochs", "patience", *OF_EACH_PROCESS}
+"""Settings that may differ in a run that goes on."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -54,7 +48,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
             cause = error.__context__
             if isinstance(cause, KeyboardInterrupt):
                 raise cause from None
-            raise cause if isinstance(cause, OSError) else OSError(str(error).splitlines()[0]) from error
+            raise cause if isinstance(cause, OSError) else OSError(first_line(error)) from error
         file.flush()
         os.fsync(file.fileno())
 
@@ -67,7 +61,7 @@ def load(path: Path, *, is_mapped: bool = False) -> dict[str, Any]:
     Raises:
         CorruptStoreError: it is damaged, or no checkpoint.
     """
-    with trusted_by_nobody(path), open(path, "rb") as file:
+    with damage_said(path), open(path, "rb") as file:
         with zipfile.ZipFile(file) as archive:
             if damaged := archive.testzip():  # torch compares no checksum
                 raise zipfile.BadZipFile(f"{damaged} is damaged")
@@ -98,11 +92,11 @@ def load_for_all(
         return {name: read[name] for name in SETTINGS if name in read}
 
     def check_settings() -> None:
-        with trusted_by_nobody(path):
+        with damage_said(path):
             check(settings)
 
     def rest() -> dict[str, Any]:
-        with trusted_by_nobody(path):
+        with damage_said(path):
             tables.extend(set_aside(read))
         return copy.deepcopy(read) if ranks.num_ranks > 1 else read  # or what is small keeps all of a file that is mapped
 
@@ -112,22 +106,22 @@ def load_for_all(
 
 
 @contextmanager
-def trusted_by_nobody(path: Path) -> Iterator[None]:
-    """Say that a checkpoint cannot be read, whatever is raised while it is: of a damaged one torch raises nearly anything."""
+def damage_said(path: Path) -> Iterator[None]:
+    """While a checkpoint is read, and what is in it taken: raise CorruptStoreError for whatever is raised. Of a damaged one torch raises
+    nearly anything; errors of ours stay."""
     try:
         yield
     except (MemoryError, PenstockError):
         raise
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise CorruptStoreError(f"cannot read the checkpoint {path}: {reason}") from error
+        raise CorruptStoreError(f"cannot read the checkpoint {path}: {first_line(error)}") from error
 
 
 def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: str, store: Store | PartsStore) -> None:
     """Raise StateError where a run that goes on from a state of its folder would not be the same run: other settings, or another store."""
     saved = TrainConfig.from_dict(state["config"]).as_dict() | {"order": state.get("order", "random")}  # of an older run: with the defaults
     now = config.as_dict() | {"order": order}
-    for name in (*(name for name in now if name not in _FREE), "order"):
+    for name in (name for name in now if name not in _FREE):
         if saved[name] != now[name]:
             raise StateError(
                 f"{folder} was trained with {argument(name, saved[name])}, not with {argument(name, now[name])}: resume with the same, or "

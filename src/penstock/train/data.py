@@ -176,7 +176,7 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
     if not names:
         raise no_split(store.path, target)
     if split is not None and split not in names:
-        raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names) or 'none'}")
+        raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names)}")
     labels, y, of_target = store.node_field("y", target), store.node_fields(target)["y"], f"{store.path}: labels of '{target}'"
     if isinstance(store, Store):
         labels = as_classes(labels[:, 0] if labels.shape[1:] == (1,) else labels, of_target)

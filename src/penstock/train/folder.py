@@ -7,12 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from penstock.errors import StoreBusyError, StoreError, argument, reason_of
-from penstock.store.files import lock_file
+from penstock.store.files import open_locked
 from penstock.store.whole_file import replacing
 
 _LOCK = ".lock"
@@ -31,7 +31,7 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 @contextmanager
 def interrupts_wait() -> Iterator[list[int]]:
     """Give a list that Ctrl-C, SIGTERM or SIGHUP puts something into, so that the step at work can end; the second one ends it at once,
-    and the end of the block raises what the first one would have. Where somebody else looks after one of them, it is his."""
+    and the end of the block raises what the first one would have. A signal that somebody else handles stays his."""
     interrupted: list[int] = []
 
     def remember(number: int, frame: Any) -> None:
@@ -66,39 +66,16 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 for path in made:
                     path.rmdir()
 
-    try:
-        file = _locked(folder)
-    except StoreBusyError:
-        raise
-    except StoreError:
-        clear()
-        raise
-    with file:
-        try:
-            yield
-        finally:
-            clear()
-
-
-def _locked(folder: Path) -> IO[str]:
-    """Make a folder, and the file whose lock is that of the folder."""
     advice = f"choose another {argument('out')}"
-    while True:
-        try:
-            with ExitStack() as opened:
-                folder.mkdir(parents=True, exist_ok=True)
-                file = opened.enter_context(open(folder / _LOCK, "w", opener=_open_no_link))
-                lock_file(file.fileno())
-                with suppress(FileNotFoundError):  # who had it took it away meanwhile: once more
-                    if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / _LOCK)):
-                        opened.pop_all()
-                        return file
-        except BlockingIOError:
-            raise StoreBusyError(f"another process trains in {folder}; {advice}") from None
-        except OSError as error:
-            raise StoreError(f"cannot write in {folder}: {reason_of(error)}; {advice}") from error
-
-
-def _open_no_link(name: str, flags: int) -> int:
-    """What a link leads to is not this run's to empty."""
-    return os.open(name, flags | os.O_NOFOLLOW, 0o666)
+    try:
+        lock = open_locked(folder / _LOCK)
+    except BlockingIOError:
+        raise StoreBusyError(f"another process trains in {folder}; {advice}") from None
+    except OSError as error:
+        clear()
+        raise StoreError(f"cannot write in {folder}: {reason_of(error)}; {advice}") from error
+    try:
+        yield
+    finally:
+        clear()
+        os.close(lock)

@@ -33,11 +33,7 @@ def degrees_of(adjacency: CSC, nodes: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def infer_sampled(
-    predict: Callable[[Any], torch.Tensor],
-    batches: Iterable[Any],
-    *,
-    advance: Callable[[int], None] = lambda count: None,
-    finish: Finish = lambda logits: logits,
+    predict: Callable[[Any], torch.Tensor], batches: Iterable[Any], *, advance: Callable[[int], None], finish: Finish
 ) -> list[np.ndarray]:
     """Compute logits over sampled neighbourhoods, batch by batch: memory follows the batch, not the graph.
 

@@ -112,7 +112,7 @@ class Learner:
         loss, logits, labels = self.loss(batch)
         return self._outcome(number, self.learn(loss, len(labels), wishes), logits, labels, wishes)
 
-    def learn(self, loss: torch.Tensor | None, num_seeds: int, wishes: int = 0) -> torch.Tensor:
+    def learn(self, loss: torch.Tensor | None, num_seeds: int, wishes: int) -> torch.Tensor:
         """Take the step that the losses of all processes ask for. Gradients are gone then. Arguments and result as of
         `Ranks.share_step`."""
         if loss is not None:
@@ -170,8 +170,12 @@ class Learner:
 
     @contextmanager
     def reading(self, num_rows: int) -> Iterator[None]:
-        """Meanwhile have whole tables here, of those with no more rows than this process is going to read, and as many as `MEMORY_BYTES`
-        hold: then each row comes once. `num_rows`: that all processes together are going to read, about. All enter it at the same point."""
+        """Have whole tables of learnt rows here within the block, so that each of their rows comes once: tables that have no more rows than
+        this process is going to read, as far as `MEMORY_BYTES` hold them. All processes enter it at the same point.
+
+        Args:
+            num_rows: that all processes together are going to read, about.
+        """
         room = MEMORY_BYTES
         for t, shared in self._shared.items():
             num_bytes = 4 * math.prod(shared.shape)

@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GINConv
 
 from penstock.errors import UsageError
 from penstock.feed import Layer
@@ -63,11 +62,6 @@ class GNN(nn.Module):
         """Whether `layer` wants the degrees in the whole graph."""
         return self.kind in ("gcn", "gin")
 
-    def width(self, i: int) -> int:
-        """Width of what layer i gives."""
-        conv = self.convs[i]
-        return conv.heads * conv.out_channels if isinstance(conv, Gat) and conv.concat else _out_channels(conv)
-
     def layer(self, i: int, x: Tensor, layer: Layer, degree: Tensor | None = None) -> Tensor:
         """Apply layer i.
 
@@ -116,7 +110,3 @@ def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, dropout:
     if is_last:
         return Gat(width_in, width_out, heads=1, concat=False, dropout=dropout)
     return Gat(width_in, max(width_out // heads, 1), heads=heads, dropout=dropout)
-
-
-def _out_channels(conv: nn.Module) -> int:
-    return conv.nn[-1].out_features if isinstance(conv, GINConv) else conv.out_channels  # type: ignore[return-value]

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from penstock.errors import PenstockError, PipelineError, UsageError, argument, line_of
+from penstock.errors import PenstockError, PipelineError, UsageError, argument, first_line, line_of
 
 T = TypeVar("T")
 
@@ -225,7 +225,7 @@ def started_together() -> Iterator[Ranks]:
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if is_each_its_own else "gloo", timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        reason = line_of(error) if isinstance(error, OSError) else str(error).splitlines()[0]
+        reason = line_of(error) if isinstance(error, OSError) else first_line(error)
         raise UsageError(
             f"the other processes are not reached at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {reason}"
         ) from error

@@ -43,7 +43,7 @@ from penstock.store.progress import hearing
 from penstock.store.results import refuse_in_store
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
-from penstock.train.config import PLAN_SETTINGS, TrainConfig
+from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.description import describe_data, describe_run
 from penstock.train.evaluation import Evaluation
@@ -55,18 +55,6 @@ from penstock.train.predictions import predictions_path, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
 
 CHECKPOINT = "checkpoint.pt"
-OF_EACH_PROCESS = {
-    "num_workers",
-    "non_stop",
-    "verify",
-    "torch_threads",
-    "store",
-    "recipe",
-    "device",
-    "checkpoint_every_s",
-    *PLAN_SETTINGS,
-} - {"order"}
-"""Settings that may differ among processes that train together."""
 
 
 def train(
@@ -156,7 +144,7 @@ def _check_alike(digest: str, config: TrainConfig, first: tuple[str, TrainConfig
     if digest != first[0]:
         raise UsageError(f"{config.store} has digest {digest}, and the store of process 0 has {first[0]}: give all processes the same")
     ours, theirs = ({**each.as_dict(), "order": each.plan().order} for each in (config, first[1]))  # of which a recipe may decide
-    for name in ours.keys() - OF_EACH_PROCESS:
+    for name in (name for name in ours if name not in checkpoint.OF_EACH_PROCESS):
         if ours[name] != theirs[name]:
             raise UsageError(f"{argument(name, ours[name])}, and process 0 has {argument(name, theirs[name])}: give all processes the same")
 
@@ -167,9 +155,8 @@ class _Run:
     def __init__(self, config: TrainConfig, store: Store | PartsStore, folder: Path, observer: Observer, ranks: Ranks) -> None:
         keep_freed_memory()
         cores = max(usable_cores() // ranks.num_here, 1)
-        if (
-            config.torch_threads or ranks.num_here > 1 or cores < torch.get_num_threads()
-        ):  # torch counts cores, whatever time a container has on them
+        # torch counts cores, whatever time a container has on them
+        if config.torch_threads or ranks.num_here > 1 or cores < torch.get_num_threads():
             torch.set_num_threads(config.torch_threads or cores)
         self.config, self.store, self.folder, self.observer, self.ranks = config, store, folder, observer, ranks
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
@@ -181,7 +168,7 @@ class _Run:
         self.plan = plan.resolved(has_device=config.device != "cpu")
         self._saved = ""  # where the checkpoint stands
         self._setup_s = 0.0  # before the first batch: finding out what is hot, filling caches
-        self.data: TrainingData = read_training_data(store, config)
+        self.data = read_training_data(store, config)
         self.learner = Learner(config, self.data, device, ranks)
         self.evaluation = Evaluation(config, self.plan, self.learner, ranks, folder, observer.evaluating)
         self.history: list[EpochRecord] = []
@@ -280,8 +267,8 @@ class _Run:
         self.learner.model.train()
         record, saved_at, started = self.record, time.monotonic(), time.perf_counter()
         before = self.loader.stats().as_dict()
-        seconds_before, first = record.train_s, len(self.history) == record.epoch
-        assert first, "history and record disagree"
+        seconds_before = record.train_s
+        assert len(self.history) == record.epoch, "history and record disagree"
         with interrupts_wait() as interrupted:
 
             def wishes() -> int:
@@ -446,7 +433,7 @@ class _Run:
         self.learner.spread(state, tables)
 
         def take() -> None:
-            with checkpoint.trusted_by_nobody(path):
+            with checkpoint.damage_said(path):
                 self._take(state)
 
         self.ranks.agree(take)

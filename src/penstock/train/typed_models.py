@@ -32,8 +32,6 @@ class TypedGNN(nn.Module):
         dropout, input_dropout: on the input of every layer, and on the features.
     """
 
-    needs_degree = False
-
     def __init__(
         self,
         kind: str,
@@ -52,7 +50,6 @@ class TypedGNN(nn.Module):
         super().__init__()
         self.kind, self.target, self.hidden, self.num_layers = kind, target, hidden, num_layers
         self.dropout, self.input_dropout = dropout, input_dropout
-        self._edge_types = edge_types
         self.inputs = nn.ModuleDict({_safe(t): make_rows(t) if width is None else nn.Linear(width, hidden) for t, width in widths.items()})
         metadata = ([_safe(t) for t in widths], [_safe_ends(e) for e in edge_types])
         if kind == "hgt":

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.cli import main, run
-from penstock.cli.console import Bars
+from penstock.cli.console import Bars, Lines
 from penstock.store import manifest
 from tests.stores import build, homogeneous
 
@@ -58,6 +58,25 @@ def test_names_that_others_chose_are_no_markup(capfd):
     bars.advance(1)
     bars.end()
     assert "check [/red]a[bold" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "unit", "done"),
+    [
+        (1, "rows", "1 row"),
+        (2000, "bytes", "2,000 bytes"),
+        (1, "batches", "1 batch"),
+        (0, "batches", "0 batches"),
+        (1, "accesses", "1 access"),
+        (5, "MiB", "5 MiB"),
+    ],
+)
+def test_a_stage_that_ends_says_how_much_was_done(count, unit, done, capfd):
+    lines = Lines()
+    lines.begin("sample", None, unit)
+    lines.advance(count)
+    lines.end()
+    assert capfd.readouterr().err.startswith(f"sample: {done} in 0.")
 
 
 GENERATE = "$PENSTOCK generate communities store --num-nodes 100"

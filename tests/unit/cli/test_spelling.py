@@ -99,6 +99,7 @@ def test_what_is_studied_is_what_is_trained():
         (("header", False), "--no-header", "header=False"),
         (("allow_nan", True), "--allow-nan", "allow_nan=True"),
         (("num_neighbors", [15, 10]), "--num-neighbors 15,10", "num_neighbors=[15, 10]"),
+        (("num_neighbors", (15,)), "--num-neighbors 15", "num_neighbors=(15,)"),
         (("target", None), "no --target", "target=None"),
         (("target", "it's"), "--target it's", 'target="it\'s"'),
         (("node_fields",), "--node-field", "node_fields"),

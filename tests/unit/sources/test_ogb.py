@@ -273,6 +273,13 @@ def test_a_torch_file_that_would_run_code_is_refused(tmp_path):
         open_source(tmp_path)
 
 
+def test_a_torch_file_that_ends_too_early_is_refused(tmp_path):
+    write_mag240m(tmp_path, with_torch_files=True)
+    (tmp_path / "meta.pt").write_bytes(b"\x80\x02")
+    with pytest.raises(InputError, match=r"meta.pt: cannot be loaded without running code in it \(EOFError\)"):
+        open_source(tmp_path)
+
+
 class Exploit:
     def __reduce__(self):
         return print, ("run",)

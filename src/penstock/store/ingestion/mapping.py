@@ -18,7 +18,7 @@ from penstock.sources.source import Table
 from penstock.store.arrays import ArrayFile
 from penstock.store.budget import MIB, Budget
 from penstock.store.format import ArraySpec, folder_of_nodes
-from penstock.store.ids import INTEGER, STRING, SeenIds, Strings, as_arrow, from_arrow, kind_of, memory_row_bytes, read_ids
+from penstock.store.ids import INTEGER, SeenIds, Strings, as_arrow, from_arrow, kind_of, memory_row_bytes, read_ids
 from penstock.store.ingestion.idsort import DistinctIds, Integers, Texts
 from penstock.store.ingestion.idtable import HashCollisionError, IdColumn, build_parts
 from penstock.store.ingestion.nodes import IdWriter
@@ -88,12 +88,9 @@ class Mapping:
             where: says where a node's id stands in the input.
         """
         for use in self._uses:
-            if {kind_of(use.original.columns[name]) for name in use.names} - {kind}:
-                words = {INTEGER: "integers", STRING: "strings"}
-                raise InputError(
-                    f"the ids of '{self._node_type}' are {words.pop(kind)} in its table and {next(iter(words.values()))} in {use.label}: "
-                    f"use one kind"
-                )
+            if others := {kind_of(use.original.columns[name]) for name in use.names} - {kind}:
+                here, there = ("integers" if each == INTEGER else "strings" for each in (kind, *others))
+                raise InputError(f"the ids of '{self._node_type}' are {here} in its table and {there} in {use.label}: use one kind")
         folder = os.open(self._writer.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             ids = IdColumn(

@@ -18,6 +18,7 @@ import numpy as np
 
 from penstock.errors import MAKE_AGAIN, TierError, reason_of
 from penstock.store.files import MappedPages
+from penstock.store.tiers.host import row_bytes_of
 
 BLOCKS = (512, 4096)
 """Logical blocks that disks have, tried in this order."""
@@ -48,7 +49,7 @@ class RowFile:
         owner: Any = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        pages, row_bytes = owner.base, array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+        pages, row_bytes = owner.base, row_bytes_of(array)
         if not array.flags.c_contiguous:
             return None
         if isinstance(pages, MappedPages):

@@ -16,7 +16,7 @@ from penstock.store.tiers.disk_files import OpenRows
 from penstock.store.tiers.disk_plan import ReadPlan
 
 DEFAULT_GAP_BYTES = 1 << 14
-"""For files that are too small to measure anything."""
+"""Where nothing can be measured: files that are too small, and reads that are all short."""
 
 CACHED_GAP_BYTES = 4096
 """Through the page cache, where a request costs a microsecond and bytes come at the speed of memory."""
@@ -34,9 +34,9 @@ def measure_gap(channel: Channel, file: OpenRows, max_bytes: int) -> tuple[int, 
         file: read at random places.
         max_bytes: of a read.
     Returns:
-        (bytes of a hole that is worth reading, in [0, max_bytes / 2]; whether the channel may be used again).
+        (bytes of a hole that is worth reading, in [0, max_bytes / 2] or `DEFAULT_GAP_BYTES`; whether the channel may be used again).
     """
-    if file.end < _SMALLEST_FILE:
+    if max_bytes <= _SHORT_BYTES or file.end < max(_SMALLEST_FILE, _NUM_READS * max_bytes):
         return DEFAULT_GAP_BYTES, True
     random, seconds, until = np.random.default_rng(0), {_SHORT_BYTES: [], max_bytes: []}, time.monotonic() + _MOST_S
     for _ in range(_ROUNDS):

@@ -19,22 +19,15 @@ LEAST_ROWS = 64
 """That a thread is asked for."""
 
 
-class HostTier:
-    """Arrays in memory. The copy is made by whoever waits.
-
-    Args:
-        arrays: per field [num_rows, ...], C-contiguous, equal num_rows.
-        name: for messages and reports.
-    """
+class ReadByHost:
+    """What tiers share whose rows are put in their places by whoever waits, in `_move`. Subclasses set what a tier says of itself."""
 
     device = "cpu"
-
-    def __init__(self, arrays: Sequence[np.ndarray], name: str = "host") -> None:
-        check_arrays(name, arrays)
-        self.name, self.num_rows, self.stats = name, len(arrays[0]), TierStats()
-        self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
-        self.buffers = [np.asarray(array).reshape(-1).view(np.uint8) for array in arrays]
-        self.resident_bytes = sum(array.nbytes for array in arrays)
+    name: str
+    num_rows: int
+    row_bytes: tuple[int, ...]
+    resident_bytes: int
+    stats: TierStats
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read."""
@@ -47,6 +40,25 @@ class HostTier:
         num_bytes = rows.size * sum(self.row_bytes)
         self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
         return num_bytes
+
+    def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
+        raise NotImplementedError
+
+
+class HostTier(ReadByHost):
+    """Arrays in memory.
+
+    Args:
+        arrays: per field [num_rows, ...], C-contiguous, equal num_rows.
+        name: for messages and reports.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray], name: str = "host") -> None:
+        check_arrays(name, arrays)
+        self.name, self.num_rows, self.stats = name, len(arrays[0]), TierStats()
+        self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
+        self.buffers = [np.asarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        self.resident_bytes = sum(array.nbytes for array in arrays)
 
     def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
         for source, out, row_bytes in zip(self.buffers, outs, self.row_bytes, strict=True):

@@ -14,13 +14,14 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.errors import BudgetError, TierError
 from penstock.kernels import _cuda
 from penstock.store.budget import format_bytes
+from penstock.store.files import memory_of
 from penstock.store.huge_pages import OwnPages, keep_in_place, own_pages
 from penstock.store.process_memory import free_bytes, is_in_heap
 
@@ -168,19 +169,12 @@ def _is_near_ours(first: int, end: int) -> bool:
     return any(first // page <= (over - 1) // page and at // page <= (end - 1) // page for at, over in list(_held.items()))
 
 
-def _owner(array: np.ndarray) -> Any:
-    owner: Any = array
-    while isinstance(owner, np.ndarray | memoryview):
-        owner = owner.obj if isinstance(owner, memoryview) else owner.base
-    return owner
-
-
 def _is_map(array: np.ndarray) -> bool:
-    return isinstance(owner := _owner(array), mmap.mmap) and not isinstance(owner, OwnPages)
+    return isinstance(owner := memory_of(array), mmap.mmap) and not isinstance(owner, OwnPages)
 
 
 def _has_own_pages(array: np.ndarray) -> bool:
-    return isinstance(_owner(array), mmap.mmap) or (array.nbytes >= OWN_BYTES and not is_in_heap(array.ctypes.data))
+    return isinstance(memory_of(array), mmap.mmap) or (array.nbytes >= OWN_BYTES and not is_in_heap(array.ctypes.data))
 
 
 def _register(array: np.ndarray, device: torch.device, flags: int) -> torch.Tensor | str:

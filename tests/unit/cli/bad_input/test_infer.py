@@ -1,5 +1,6 @@
 """What `penstock.infer` refuses: models, layers, files, and what another inference left in them."""
 
+import json
 import os
 
 import numpy as np
@@ -142,10 +143,18 @@ def test_what_another_inference_left(other, what, tmp_path):
     assert (tmp_path / "rows.npy.unfinished" / "state.json").exists()
 
 
-def test_a_state_that_cannot_be_read(tmp_path):
-    options = begin(tmp_path)
-    (tmp_path / "rows.npy.unfinished" / "state.json").write_text("{")
-    infer(CorruptStoreError, **options)
+@pytest.mark.parametrize(
+    "files",
+    [None, [], {"x": {}}, {"0-7": {}}, {"0-0": {"rows": 5}}, {"dtype": None}, {"dtype": "<z9"}, {"shape": 5}, {"rows": "some"}],
+    ids=str,
+)
+def test_a_state_that_cannot_be_read(files, tmp_path):
+    options, path = begin(tmp_path), tmp_path / "rows.npy.unfinished" / "state.json"
+    state = json.loads(path.read_text())
+    if isinstance(files, dict) and not any("-" in name or name == "x" for name in files):
+        files = {name: {**each, **files} for name, each in state["files"].items()}
+    path.write_text("{" if files is None else json.dumps(state | {"files": files}))
+    assert "begin anew" in infer(CorruptStoreError, **options)
 
 
 def test_a_link_in_the_place_of_its_folder(tmp_path):
