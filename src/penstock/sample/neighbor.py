@@ -283,7 +283,8 @@ class _Run:
             ids.size = table.relabel(neighbors, neighbors.size, ids.size, ids.whole, layer.sources[here[0] : here[-1]])
         num_seen, taken = ids.size, choose(layer, csc.indptr, frontier, fanout, place, longest, known)
         if ids.size < num_seen:
-            table.keep(ids.values, num_seen)
+            table.finish(num_seen)
+            table.add_seeds(ids.values, ids.values)  # those that are left, at their places
         layer_kernels.take(csc.indptr, frontier, layer.sources, offsets, rows.room(taken), positions.room(taken))
         nodes.room(ids.size - known)[: ids.size - known] = ids.values[known:]
         nodes.size = ids.size
