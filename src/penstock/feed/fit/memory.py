@@ -82,9 +82,8 @@ def fit_memory(
     *,
     num_workers: int,
     max_in_flight: int,
-    make_batch: Callable[[np.ndarray], Any],
     step: Callable[[Any], object] | None,
-    use: DeviceUse | None = None,
+    use: DeviceUse | None,
 ) -> Fitted:
     """Take a short profile and share the plan's budget out.
 
@@ -92,7 +91,6 @@ def fit_memory(
         plan: with `host_memory`, resolved.
         maker, caches: make batches; nothing is kept in memory yet.
         num_workers, max_in_flight: threads, and batches at once at most.
-        make_batch: int64 positions of seeds -> a batch.
         step: a training step on a copy of the model; None: one that takes twice the features of a batch, of the device if there is one.
         use: what a device needs; None: there is none.
     Raises:
@@ -107,7 +105,7 @@ def fit_memory(
     in_flight = max(max_in_flight, 1)
     while in_flight > 1 and (in_flight + 1) * (batch.sample + batch.rows + batch.staging) > BATCHES_SHARE * budget:
         in_flight -= 1
-    process_bytes, step_bytes = _measure_step(maker, profile, make_batch, step or (lambda batch: None), use)
+    process_bytes, step_bytes = _measure_step(maker, caches, profile, step or (lambda batch: None), use)
     if step is None:
         gathered = sum(profile.num_nodes.get(t, 0) * width for t, width in row_bytes.items())
         step_bytes = 0 if use is not None else int(STEP_BYTES_PER_ROW_BYTE * gathered)
@@ -227,21 +225,17 @@ def _measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: Dev
 
 
 def _measure_step(
-    maker: BatchMaker,
-    profile: Profile,
-    make_batch: Callable[[np.ndarray], Any],
-    step: Callable[[Any], object],
-    use: DeviceUse | None,
+    maker: BatchMaker, caches: Caches, profile: Profile, step: Callable[[Any], object], use: DeviceUse | None
 ) -> tuple[int, int]:
     """(bytes of the process once a step was tried, those that a step on a whole batch takes above that, by one on a single seed and
     one on a part of it)."""
     let_go_of_libraries()
     positions = maker.order.batch(0, 0, maker.batch_size)
-    few = make_batch(positions[:1])
+    few = maker.make(caches, positions[:1], 0, 0)
     step(few)  # what libraries set up once
     give_back_freed_memory()
     fixed = peak_growth(partial(step, few))  # such as gradients of rows that are learnt
-    batch = make_batch(positions[: max(1, int(PROBED_SHARE * positions.size))])
+    batch = maker.make(caches, positions[: max(1, int(PROBED_SHARE * positions.size))], 0, 0)
     give_back_freed_memory()
     grown = peak_growth(partial(step, batch))
     step_bytes = _of_whole_batch(fixed, grown, int(few.num_nodes), int(batch.num_nodes), sum(profile.num_nodes.values()))

@@ -120,9 +120,7 @@ def fill_caches(
         use = None if access.reader is None else device_use(plan, bottom, topology=drawing.topology, is_mapped=access.is_mapped)
         kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
         with as_user():  # the step is his
-            return fit_memory(
-                kept_here, apart, bottom, **batches, make_batch=lambda at: apart.make(bottom, at, 0, 0), step=step, use=use
-            )  # fmt: skip
+            return fit_memory(kept_here, apart, bottom, **batches, step=step, use=use)
 
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
