@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from penstock import rng
-from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, damaged_neighbor
+from penstock.errors import NodeIdError, NotSupportedError, UsageError, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_layer import cpu as layer_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
@@ -72,9 +72,9 @@ class NeighborSampler:
             check_shared(graph, replace=replace, disjoint=disjoint)
         if layer_wise:
             check_layer_wise(graph, replace=replace, disjoint=disjoint, shared_draws=shared_draws)
-        how = {"replace": replace, "induced": induced, "shared_draws": shared_draws, "layer_wise": layer_wise}
-        self.walks = None if walks is None else check_walks(graph, walks, **how)
-        self.graph, self.takes_last, self.shared_draws, self.layer_wise = graph, takes_last, shared_draws, layer_wise
+        if walks is not None:
+            walks = check_walks(graph, walks, replace=replace, induced=induced, shared_draws=shared_draws, layer_wise=layer_wise)
+        self.graph, self.walks, self.takes_last, self.shared_draws, self.layer_wise = graph, walks, takes_last, shared_draws, layer_wise
         self.fanouts = check_fanouts(self.sampled, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
@@ -306,10 +306,12 @@ class _Run:
     def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
         """Read the neighbours at positions that were drawn, where drawing did not (`csc.lists`), and refuse those that are no nodes."""
         num_src = self.graph.num_nodes[edge_type[0]]
-        if csc.lists is not None:
-            taken = _read_lists(csc, frontier, offsets, positions, neighbors, num_src)
+        if csc.lists is not None and positions.size:
+            csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)
+            taken = 0 if int(neighbors.min()) >= 0 and int(neighbors.max()) < num_src else -1
         if taken < 0:
-            raise _outside(edge_type, num_src, positions, neighbors)
+            bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
+            raise damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
 
     def finish(self) -> Sample:
         """Put the result together."""
@@ -354,16 +356,3 @@ class _Run:
         columns = np.empty(int(row_ptr[-1]), np.int64)
         edge_kernels.fill_columns(row_ptr, columns)
         return SampledEdges(np.stack([sources[is_inside], columns]), row_ptr, positions[is_inside], None)
-
-
-def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int) -> int:
-    """Read neighbours from where they live. Returns how many, -1 where one is no node."""
-    if positions.size == 0:
-        return 0
-    csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)
-    return positions.size if int(neighbors.min()) >= 0 and int(neighbors.max()) < num_src else -1
-
-
-def _outside(edge_type: EdgeType, num_src: int, positions: np.ndarray, neighbors: np.ndarray) -> CorruptStoreError:
-    bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
-    return damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
