@@ -20,7 +20,7 @@ from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_layer import cpu as layer_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_shared import cpu as shared
-from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
+from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges, check_neighbors
 from penstock.sample.draws import Draw, Frontier, check_counts, draw_positions
 from penstock.sample.fanouts import check_fanouts
 from penstock.sample.layer_wise import check_layer_wise, choose
@@ -308,10 +308,8 @@ class _Run:
         num_src = self.graph.num_nodes[edge_type[0]]
         if csc.lists is not None and positions.size:
             csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)
-            taken = 0 if int(neighbors.min()) >= 0 and int(neighbors.max()) < num_src else -1
-        if taken < 0:
-            bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
-            raise damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
+        if csc.lists is not None or taken < 0:
+            check_neighbors(edge_type, num_src, positions, neighbors)
 
     def finish(self) -> Sample:
         """Put the result together."""
