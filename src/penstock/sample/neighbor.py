@@ -211,14 +211,13 @@ class _Run:
         offsets = row_ptr.whole[row_ptr.size - 1 :]
         fanout = self.sampler.fanouts[edge_type][hop]
         if self.sampler.layer_wise and fanout > 0:
-            self._expand_together(edge_type, csc, frontier, fanout, (self.key, self.batch, hop, number), offsets)
-            return
-        neighbors, count = self._draw(edge_type, csc, frontier, fanout, (hop, number, copies), offsets, positions.room)
-        if trees is not None:
-            neighbors = neighbors[:count] + np.repeat(trees, np.diff(offsets[: frontier.size + 1])) * self.graph.num_nodes[edge_type[0]]
-        known = nodes.size
-        nodes.room(count)
-        nodes.size = self.workspace.tables[edge_type[0]].relabel(neighbors, count, known, nodes.whole, rows.room(count))
+            count = self._take_together(edge_type, csc, frontier, fanout, (self.key, self.batch, hop, number), offsets)
+        else:
+            neighbors, count = self._draw(edge_type, csc, frontier, fanout, (hop, number, copies), offsets, positions.room)
+            if trees is not None:
+                neighbors = neighbors[:count] + np.repeat(trees, np.diff(offsets[: frontier.size + 1])) * self.graph.num_nodes[edge_type[0]]
+            nodes.room(count)
+            nodes.size = self.workspace.tables[edge_type[0]].relabel(neighbors, count, nodes.size, nodes.whole, rows.room(count))
         rows.size += count
         positions.size += count
         row_ptr.size += frontier.size
@@ -268,9 +267,10 @@ class _Run:
             choose(self._read_whole(edge_type, csc, frontier[first:last], here), here, first, last)
         return neighbors, count
 
-    def _expand_together(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place: tuple, offsets) -> None:
-        """Take one hop over one edge type, so many new nodes for all lists together; these are read whole, some at a time."""
-        rows, positions, row_ptr, nodes = self.rows[edge_type], self.positions[edge_type], self.row_ptr[edge_type], self.nodes[edge_type[0]]
+    def _take_together(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place: tuple, offsets) -> int:
+        """Take so many new nodes for all lists of a hop together, which are read whole, some at a time. Returns the number of edges; fills
+        row offsets, rows and positions."""
+        rows, positions, nodes = self.rows[edge_type], self.positions[edge_type], self.nodes[edge_type[0]]
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, -1, False)
         check_counts(edge_type, csc, frontier, fanout, count, longest, rng.MAX_DEGREE)
         table, layer, known = self.workspace.tables[edge_type[0]], self.workspace.layer, nodes.size
@@ -288,10 +288,7 @@ class _Run:
         layer_kernels.take(csc.indptr, frontier, layer.sources, offsets, rows.room(taken), positions.room(taken))
         nodes.room(ids.size - known)[: ids.size - known] = ids.values[known:]
         nodes.size = ids.size
-        rows.size += taken
-        positions.size += taken
-        row_ptr.size += frontier.size
-        self.edges_per_hop[edge_type].append(taken)
+        return taken
 
     def _read_whole(self, edge_type: EdgeType, csc: CSC, frontier, begins) -> np.ndarray:
         """Read all neighbours of some nodes; `begins` as of the result of a draw."""
