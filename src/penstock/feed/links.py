@@ -288,7 +288,7 @@ class LinkSeeds:
         return {node_type: np.subtract(1.0, each, out=each) for node_type, each in avoided.items()}
 
     def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
-        """By the links that they belong to."""
+        """Number trees by the links that they belong to; the sampler does so by the ends."""
         assert isinstance(begun, BegunLinks)
         owners: Any = begun.owners
         all_trees: dict[NodeType, Any] = sample.trees or {}

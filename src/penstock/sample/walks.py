@@ -101,7 +101,7 @@ class Walks:
 
     @property
     def of_all(self) -> int:
-        """Of 2**32 walks, so many end when they might."""
+        """`end` as a whole number: a walk goes on where a random word of 32 bits is not less."""
         return math.floor(self.end * (1 << 32))
 
     def describe(self) -> str:

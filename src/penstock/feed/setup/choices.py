@@ -242,7 +242,8 @@ def _kept_lists(
 def _share_out(
     plan: Plan, bottom: Caches, workload: Workload, drawn_on: torch.device | None, num_shards: int
 ) -> tuple[Choices, Choices, Mapping[EdgeType, np.ndarray]]:
-    """(what the device keeps by a policy of its own, what is kept else, nodes per edge type whose neighbour lists are kept)."""
+    """Return (rows that the device keeps by a policy of its own, rows that are kept by `Plan.policy`, neighbour lists that are kept: their
+    nodes by edge type)."""
     assert bottom.graph is not None
     over, bottoms = bottom.of_nodes, bottom.beneath
     # what is sampled to find out what is hot must not fill the page cache
