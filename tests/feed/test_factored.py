@@ -96,6 +96,12 @@ def test_a_loader_with_samplers_beside_it(path, expected):
         next(iter(loader))
 
 
+def test_rows_are_spooled_by_the_trainer(path, expected):
+    plan = Plan(features="disk", policy="presample", cache="10%", spool="64MiB", window=4)
+    with FactoredLoader(path, num_samplers=1, plan=plan, **OPTIONS) as loader:
+        assert digests(loader) == expected[0]
+
+
 def test_a_sampler_that_is_killed(path):
     """Its name, its number and the batch, within two seconds; the other sampler ends, too."""
     loader = FactoredLoader(path, num_samplers=1, **OPTIONS)

@@ -93,7 +93,7 @@ def plan_of_rows(plan: Plan) -> Plan:
 def plan_of_lists(plan: Plan) -> Plan:
     """What a sampler does of a plan: the neighbour lists."""
     plain = Plan()
-    names = ("order", "features", "policy", "cache", "slow", "device_policy", "device_cache", "host_memory")
+    names = ("order", "features", "policy", "cache", "slow", "spool", "spool_folder", "device_policy", "device_cache", "host_memory")
     return replace(plan, **{name: getattr(plain, name) for name in names})
 
 
