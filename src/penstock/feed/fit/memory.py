@@ -109,14 +109,12 @@ def fit_memory(
     if step is None:
         gathered = sum(profile.num_nodes.get(t, 0) * width for t, width in row_bytes.items())
         step_bytes = 0 if use is not None else int(STEP_BYTES_PER_ROW_BYTE * gathered)
+    search = CacheSearch(plan, maker.sampler.graph, profile, kept, use, _spooled(plan, caches, row_bytes))
     run = _Run(
-        plan=plan, graph=maker.sampler.graph, caches=caches, use=use, kept_types=list(kept), batch=batch,
+        plan=plan, graph=maker.sampler.graph, caches=caches, use=use, kept_types=list(kept), is_ahead=search.is_ahead, batch=batch,
         process_bytes=process_bytes, step_bytes=step_bytes, workspace_bytes=profile.workspace_bytes,
     )  # fmt: skip
-    search = CacheSearch(plan, maker.sampler.graph, profile, kept, use, _spooled(plan, caches, row_bytes))
-    is_ahead = search.is_ahead
-    groups = ways_to_run(max(num_workers, 1), in_flight, plan)
-    memory, way = choose_way(budget, groups, lambda way: run.needs(way, is_ahead=is_ahead), search)
+    memory, way = choose_way(budget, ways_to_run(max(num_workers, 1), in_flight, plan), run.needs, search)
     lists, rows = search.divide(memory.cache_bytes)
     whole = sum(caches.of_nodes[t].num_rows * width for t, width in kept.items())
     whole += sum(csc.indices.nbytes for csc in maker.sampler.graph.adjacency.values())
@@ -160,6 +158,7 @@ class _Run:
     Attributes:
         plan, caches, use: of `fit_memory`. graph: that is sampled.
         kept_types: node types whose rows are kept in memory.
+        is_ahead: samples are drawn ahead of their rows.
         batch: bytes of one.
         process_bytes, step_bytes: of the process, and of a training step above that.
         workspace_bytes: of one sampling thread.
@@ -170,12 +169,13 @@ class _Run:
     caches: Caches
     use: DeviceUse | None
     kept_types: list[NodeType]
+    is_ahead: bool
     batch: _Batch
     process_bytes: int
     step_bytes: int
     workspace_bytes: int
 
-    def needs(self, way: Way, *, is_ahead: bool) -> Needs:
+    def needs(self, way: Way) -> Needs:
         """What it takes beside its caches."""
         plan, graph, use, batch = self.plan, self.graph, self.use, self.batch
         is_drawn_here = use is None or not use.is_drawing
@@ -185,7 +185,7 @@ class _Run:
             step=self.step_bytes,
             pointers=way.with_pointers * is_drawn_here * sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
             sampling=way.num_threads * self.workspace_bytes * is_drawn_here,
-            batches=(way.in_flight + 1) * (batch.sample + batch.rows) + samples_ahead(plan, way.num_threads) * batch.sample * is_ahead,
+            batches=(way.in_flight + 1) * (batch.sample + batch.rows) + samples_ahead(plan, way.num_threads) * batch.sample * self.is_ahead,
             pinned=0 if use is None else use.pinned_bytes,
             staging=(way.in_flight + 1) * batch.staging,
             reading=self.caches.most_disk_bytes(num_readers if plan.is_read_ahead else way.num_threads)
