@@ -104,9 +104,10 @@ def make_caches(
 def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
     """What a loader will sample, to find out what is hot."""
     return Workload(
-        maker.sampler, maker.seeds, maker.order, maker.batch_size, plan.presample_batches,
-        1 if plan.host_memory is not None else NUM_THREADS, plan.is_by_inclusion, plan.presample_epochs,
-        None if maker.device_sampler is None else maker.device_sampler.over,
+        maker.sampler, maker.seeds, maker.order, maker.batch_size,
+        num_epochs=plan.presample_epochs, max_batches=plan.presample_batches, by_inclusion=plan.is_by_inclusion,
+        num_threads=1 if plan.host_memory is not None else NUM_THREADS,
+        drawn_by=None if maker.device_sampler is None else maker.device_sampler.over,
     )  # fmt: skip
 
 
