@@ -21,6 +21,17 @@ def collect(loader, num_epochs, seconds=0.0):
     return found
 
 
+def collect_beside(loader, seeds):
+    """A trainer that looks at other seeds before its epoch and in it: (digests of the epoch, those of the others each time)."""
+    import penstock
+
+    found, beside = [], [[penstock.digest(batch) for batch in loader.beside(seeds)]]
+    for batch in loader:
+        found.append(penstock.digest(batch))
+        beside.append([penstock.digest(batch) for batch in loader.beside(seeds)])
+    return found, beside
+
+
 def count_asking(loader, lag_s):
     """A trainer whose device is behind by `lag_s` at every batch: (batches, times it waited for the device, what its user took)."""
     waits = []

@@ -5,13 +5,13 @@ Everything is typed from the first day: a homogeneous graph has one node type an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from penstock.errors import NotSupportedError, damaged_list
+from penstock.errors import NotSupportedError, damaged_list, damaged_neighbor
 
 _BLOCK = 1 << 18
 
@@ -142,6 +142,13 @@ class Graph:
                 bad = np.flatnonzero((ends[:-1] < 0) | (ends[1:] < ends[:-1]) | (ends[1:] > csc.num_edges))
                 if bad.size:
                     raise damaged_list(edge_type, first + int(bad[0]), csc.num_edges)
+
+
+def check_neighbors(edge_type: EdgeType, num_src: int, positions: Sequence[int] | np.ndarray, neighbors: np.ndarray) -> None:
+    """Raise CorruptStoreError where one of int[n] `neighbors`, which stand at these positions, is no node."""
+    if neighbors.size and not 0 <= neighbors.min() <= neighbors.max() < num_src:
+        bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
+        raise damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
 
 
 @dataclass(slots=True)

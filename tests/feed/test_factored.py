@@ -80,7 +80,8 @@ def test_a_loader_with_samplers_beside_it(path, expected):
         assert digests(loader) == expected[1][4:]
         plain.load_state_dict(state)
         assert digests(plain) == expected[1][4:]
-        assert [penstock.digest(b) for b in loader.beside(SEEDS)] == [penstock.digest(b) for b in plain.beside(SEEDS)]
+        assert digests(loader.beside(SEEDS)) == digests(plain.beside(SEEDS))
+        assert digests(loader.beside(SEEDS, rank=1, num_ranks=2)) == digests(plain.beside(SEEDS, rank=1, num_ranks=2))
         assert penstock.digest(loader([5, 6], epoch=1, batch=2)) == penstock.digest(plain([5, 6], epoch=1, batch=2))
         older = iter(loader)
         next(older)
@@ -93,6 +94,12 @@ def test_a_loader_with_samplers_beside_it(path, expected):
     assert_gone(pids)
     with pytest.raises(PipelineError, match="the loader was closed"):
         next(iter(loader))
+
+
+def test_rows_are_spooled_by_the_trainer(path, expected):
+    plan = Plan(features="disk", policy="presample", cache="10%", spool="64MiB", window=4)
+    with FactoredLoader(path, num_samplers=1, plan=plan, **OPTIONS) as loader:
+        assert digests(loader) == expected[0]
 
 
 def test_a_sampler_that_is_killed(path):
@@ -231,6 +238,17 @@ def test_processes_that_do_each_others_work(path, expected):
             places = [expected[epoch].index(one) for one in found[seat][epoch]]
             assert places == sorted(places)
     assert sum(map(len, found[0])) > 0, "the sampler never trained"
+
+
+@pytest.mark.parametrize("switching", [False, True])
+def test_loaders_beside_those_of_processes(path, expected, switching):
+    """They give their own seeds, all of them, and take nothing from the training."""
+    found = run_factored(
+        factored_seats.collect_beside, path, num_processes=2, num_samplers=1, switching=switching, args=(SEEDS,), **OPTIONS
+    )  # fmt: skip
+    of_seeds = [penstock.digest(batch) for batch in penstock.NeighborLoader(path, **OPTIONS).beside(SEEDS)]
+    assert sorted(one for trained, _ in found for one in trained) == sorted(expected[0])
+    assert all(each == of_seeds for _, beside in found for each in beside)
 
 
 @pytest.mark.parametrize("switching", [False, pytest.param(True, marks=pytest.mark.deep)])

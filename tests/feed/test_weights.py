@@ -10,6 +10,7 @@ import penstock
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, StateError
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs import ArrayInput
+from penstock.records import EDGE
 from penstock.store import ingest
 from tests.feed.inputs import check_homogeneous, check_typed, homogeneous_data, typed_data
 
@@ -88,7 +89,9 @@ def test_stores_and_paths_and_arrays(name, tmp_path):
     half.edge_weight = (torch.arange(3000) % 5).to(torch.bfloat16)
     expected = [batch.n_id.tolist() for batch in NeighborLoader(half, **OPTIONS, weight_attr="edge_weight")]
     store = ingest(half, tmp_path / "half", memory="4GiB")
-    assert [batch.n_id.tolist() for batch in NeighborLoader(store, **OPTIONS, weight_attr=name)] == expected
+    arrays = ArrayInput(store.graph(), {}, {EDGE: {"weight": store.edge_field("weight", EDGE)}}, is_bfloat16=lambda key, name: True)
+    for source in (store, arrays):
+        assert [batch.n_id.tolist() for batch in NeighborLoader(source, **OPTIONS, weight_attr=name)] == expected
 
 
 def test_a_state_of_other_weights_is_refused():

@@ -29,7 +29,6 @@ from penstock.records import CSC, EdgeType, NodeType
 
 DYNAMIC = {policy.name: policy for policy in (FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO)}
 
-
 HOTNESS: dict[str, Callable[[Workload, NodeType], np.ndarray]] = {
     "random": lambda of, t: random_hotness(of.sampler.graph.num_nodes[t], of.sampler.seed),
     "degree": lambda of, t: degree_hotness(of.sampler.graph, t),

@@ -13,10 +13,10 @@ import numpy as np
 
 from penstock import rng
 from penstock.cache.ranking import rank
-from penstock.errors import InputError, UsageError, damaged_neighbor
+from penstock.errors import InputError, UsageError
 from penstock.kernels.cache_lookup.cpu import lies_inside
 from penstock.kernels.placement import cpu as placement
-from penstock.records import EdgeType, Graph, NodeType
+from penstock.records import EdgeType, Graph, NodeType, check_neighbors
 
 CHUNK = 1 << 20
 """Edges read at a time."""
@@ -128,6 +128,5 @@ def _chunks(edge_type: EdgeType, indices: np.ndarray, num_nodes: int) -> Iterato
     for first in range(0, indices.size, CHUNK):
         chunk = indices[first : first + CHUNK].astype(np.int64)
         if not lies_inside(chunk, num_nodes):
-            bad = int(np.flatnonzero((chunk < 0) | (chunk >= num_nodes))[0])
-            raise damaged_neighbor(edge_type, num_nodes, first + bad, int(chunk[bad]))
+            check_neighbors(edge_type, num_nodes, range(first, first + chunk.size), chunk)
         yield chunk

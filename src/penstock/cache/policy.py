@@ -33,6 +33,11 @@ class Change:
     inserted: np.ndarray
     into: np.ndarray
 
+    @property
+    def num_hits(self) -> int:
+        """Ids that were resident before the batch."""
+        return int(np.count_nonzero(self.hit_slots >= 0))
+
 
 class Policy(ABC):
     """What all policies have: checks and the directory. A policy of its own says `_fill` and `_access`.

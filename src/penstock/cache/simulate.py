@@ -30,7 +30,7 @@ def simulate(policy: Policy, batches: Iterable[np.ndarray], *, superbatch: bool 
     """
     hits, asked = [], []
     for ids in announced(policy, batches, superbatch=superbatch):
-        hits.append(int(np.count_nonzero(policy.access(ids).hit_slots >= 0)))
+        hits.append(policy.access(ids).num_hits)
         asked.append(len(ids))
     return np.array(hits, dtype=np.int64), np.array(asked, dtype=np.int64)
 

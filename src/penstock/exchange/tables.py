@@ -22,7 +22,7 @@ from penstock.partition import Part, Shares
 from penstock.records import CSC, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.times import Timestamps, with_times
 from penstock.sample.weights import Weights, decoded, with_weights
-from penstock.store.format import ArraySpec
+from penstock.store.format import BFLOAT16, ArraySpec
 from penstock.store.tiers import Elements, MappedTier, Tier
 
 NEIGHBORS, NUMBERS, FIELDS, PAIRS = "neighbors", "numbers", "fields", "pairs"
@@ -114,7 +114,7 @@ def _whole_numbers(fields: dict[str, ArraySpec]) -> dict[str, ArraySpec]:
 def _weigh(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
     """Lists of a part with the sums of a field of their edges."""
     edges = part.manifest.edges[edge_type]
-    values = decoded(edges.fields[name], part.map(edges.fields[name]))
+    values = decoded(part.map(edges.fields[name]), edges.fields[name].dtype == BFLOAT16)
     weights = {edge_type: Weights(values, name, by_position=True, indptr=part.map(edges.indptr))}
     return with_weights(_graph(part, edge_type, csc), weights).adjacency[edge_type]
 

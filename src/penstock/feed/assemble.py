@@ -27,7 +27,6 @@ from penstock.store.budget import format_bytes, require_room
 
 _NO_IDS = torch.empty(0, dtype=torch.int64, device="cpu")
 
-
 UnderWay = list[tuple[Any, RowsUnderWay | None]]
 """Reads begun: (key of the table, its rows; None: the batch has none of that type)."""
 

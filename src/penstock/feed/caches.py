@@ -124,7 +124,7 @@ class Caches:
         return {self._label(key) + name: one.as_dict() for key, table in self.tables.items() for name, one in table.stats().items()}
 
     def _label(self, key: Any) -> str:
-        """What goes before the name of a tier: the type, but of the only one of nodes, and of an only table."""
+        """What goes before the name of a tier: its type; nothing where it is the only node type, or the only type that has a table."""
         others = [one for one in self.tables if isinstance(one, str) or isinstance(key, tuple)]
         return "" if others == [key] else f"{'/'.join(key) if isinstance(key, tuple) else key} "
 

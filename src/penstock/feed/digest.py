@@ -26,8 +26,7 @@ def digest(batch: Data | HeteroData) -> str:
     if not isinstance(batch, (Data, HeteroData)):
         raise UsageError(f"digest takes a batch (Data or HeteroData), got {type(batch).__name__}")
     state = xxhash.xxh3_64()
-    stores = sorted(batch.stores, key=lambda store: str(store._key))
-    for store in stores:
+    for store in sorted(batch.stores, key=lambda store: str(store._key)):
         for name in sorted(store.keys()):
             _update(state, f"{store._key}/{name}", store[name])
     return state.hexdigest()

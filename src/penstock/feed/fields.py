@@ -26,7 +26,6 @@ _AS_INTEGERS = {torch.bfloat16: torch.int16}
 _NOT_OF_NUMPY = {torch.complex32, *(value for name, value in vars(torch).items() if name.startswith("float8_"))}
 """Rarer ones that it lacks are cut by PyG."""
 
-
 ROW_PTR = "row_ptr"
 
 

@@ -129,12 +129,11 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
         return [_cut(batch, known[-1 - i], known[-2 - i], len(known) - 1 - i) for i in range(len(known) - 1)]
     edge_types = [store._key for store in batch.edge_stores if "edge_index" in store]  # others tell of links only
     known_by_type = {node_type: _known_after(batch[node_type]) for node_type in batch.node_types}
-    cut = []
-    for i in range(len(next(iter(known_by_type.values()))) - 1):
+    cut, num_layers = [], len(next(iter(known_by_type.values()))) - 1
+    for i in range(num_layers):
         num_src = {node_type: known[-1 - i] for node_type, known in known_by_type.items()}
         num_dst = {node_type: known[-2 - i] for node_type, known in known_by_type.items()}
-        num_hops = len(next(iter(known_by_type.values()))) - 1 - i
-        edges = {e: _cut(batch[e], num_src[e[0]], num_dst[e[2]], num_hops) for e in edge_types}
+        edges = {e: _cut(batch[e], num_src[e[0]], num_dst[e[2]], num_layers - i) for e in edge_types}
         cut.append(TypedLayer(num_src, num_dst, edges))
     return cut
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from penstock.errors import damaged_list, damaged_neighbor
+from penstock.errors import damaged_list
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.kernels.links import cpu
 from penstock.partition import Book, EdgesByPlace
-from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges
+from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges, check_neighbors
 from penstock.sample.negatives import Candidates, Negatives
 from penstock.sample.seeds import Begun
 from penstock.store.tiers import Elements
@@ -132,9 +132,7 @@ class EdgeEnds:
 
     def _sources(self, numbers: np.ndarray) -> np.ndarray:
         sources = self.sources[numbers].astype(np.int64)
-        if sources.size and not 0 <= sources.min() <= sources.max() < self.num_sources:
-            bad = np.flatnonzero((sources < 0) | (sources >= self.num_sources))[0]
-            raise damaged_neighbor(self.edge_type, self.num_sources, int(numbers[bad]), int(sources[bad]))
+        check_neighbors(self.edge_type, self.num_sources, numbers, sources)
         return sources
 
     def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
@@ -290,7 +288,7 @@ class LinkSeeds:
         return {node_type: np.subtract(1.0, each, out=each) for node_type, each in avoided.items()}
 
     def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
-        """By the links that they belong to."""
+        """Number trees by the links that they belong to; the sampler does so by the ends."""
         assert isinstance(begun, BegunLinks)
         owners: Any = begun.owners
         all_trees: dict[NodeType, Any] = sample.trees or {}

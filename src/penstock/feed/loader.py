@@ -66,7 +66,8 @@ OF_CALLS = (1 << 64) - 1
 
 
 class Loader:
-    """Mini-batches of sampled neighbourhoods; `choose` says from which seeds, the other arguments are as of `NeighborLoader`."""
+    """Mini-batches of sampled neighbourhoods; `choose` says from which seeds, the other arguments are as of `NeighborLoader`, which has
+    their defaults."""
 
     _ranks_wait = True
     """Whether ranks may wait for each other in each step, so that they need equally many batches."""
@@ -78,34 +79,34 @@ class Loader:
         choose: Choose,
         /,
         *,
-        replace: bool = False,
-        subgraph_type: SubgraphType | str = "directional",
-        disjoint: bool = False,
-        temporal_strategy: str = "uniform",
-        time_attr: str | None = None,
-        weight_attr: str | None = None,
-        transform: Callable[[Batch], Any] | None = None,
-        transform_sampler_output: Callable[[Any], Any] | None = None,
-        is_sorted: bool = False,
-        filter_per_worker: bool | None = None,
-        neighbor_sampler: Any = None,
-        directed: bool = True,
-        custom_cls: Callable[[], Any] | None = None,
-        seed: int | None = None,
+        replace: bool,
+        subgraph_type: SubgraphType | str,
+        disjoint: bool,
+        temporal_strategy: str,
+        time_attr: str | None,
+        weight_attr: str | None,
+        transform: Callable[[Batch], Any] | None,
+        transform_sampler_output: Callable[[Any], Any] | None,
+        is_sorted: bool,
+        filter_per_worker: bool | None,
+        neighbor_sampler: Any,
+        directed: bool,
+        custom_cls: Callable[[], Any] | None,
+        seed: int | None,
         split: str | None = None,
-        order: Order | str | None = None,
-        rank: int = 0,
-        num_ranks: int = 1,
-        plan: Plan | str | None = None,
-        tables: Mapping[Any, TieredTable] | None = None,
-        step: Callable[[Any], object] | None = None,
-        device: Any = None,
-        shards: Seat | None = None,
-        pad: bool | Padding = False,
-        shared_draws: bool | int = False,
-        non_stop: bool | int = False,
-        walks: Walks | None = None,
-        layer_wise: bool = False,
+        order: Order | str | None,
+        rank: int,
+        num_ranks: int,
+        plan: Plan | str | None,
+        tables: Mapping[Any, TieredTable] | None,
+        step: Callable[[Any], object] | None,
+        device: Any,
+        shards: Seat | None,
+        pad: bool | Padding,
+        shared_draws: bool | int,
+        non_stop: bool | int,
+        walks: Walks | None,
+        layer_wise: bool,
         **kwargs: Any,
     ) -> None:
         refuse_sampler(neighbor_sampler)
@@ -119,8 +120,6 @@ class Loader:
         options = read_options(type(self), **kwargs)
         self._options = options if delivery.device is None else options.ahead()
         self._data, self._transform, self._is_transformed_by_threads = data, transform, bool(filter_per_worker)
-        self.rank: int
-        self.num_ranks: int
         self.rank, self.num_ranks = as_rank(rank, num_ranks)
         if not directed:
             warnings.warn("directed=False is deprecated: use subgraph_type='induced'", stacklevel=3)

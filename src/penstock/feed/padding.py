@@ -114,7 +114,7 @@ def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
     if taken := {field.name for fields in maker.source.fields() for field in fields}.intersection(MASKS):
         raise UsageError(f"{min(taken)} is what a padded batch says of what was added: rename this field, or do not pad")
     if isinstance(pad, Padding):
-        pad.check(maker.sampler.graph, len(next(iter(maker.sampler.fanouts.values()), [])))
+        pad.check(maker.sampler.graph, maker.sampler.num_hops)
         return pad
     if isinstance(maker.order, GivenOrder):
         raise UsageError(

@@ -1,8 +1,8 @@
 """Batches made ahead by threads, delivered in order.
 
 In: a function from a batch's place to the batch, and the places. Out: an iterator. Invariants: at most `max_in_flight` batches are made
-or waiting at any time, or one more once the caller has let go of its own; the first exception arrives in the caller's
-thread at the batch that raised it; dropping the iterator at any moment stops the work after the batches in the making.
+or waiting at any time, or one more once the caller has let go of its own; the first exception arrives in the caller's thread at the batch
+that raised it; dropping the iterator at any moment stops the work after the batches in the making.
 """
 
 from __future__ import annotations

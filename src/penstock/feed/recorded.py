@@ -142,7 +142,7 @@ class RecordedStep:
                 f"the step cannot be recorded: {str(cause).splitlines()[0]}; it may not wait for the device (item(), print), and its "
                 "optimizer is made with capturable=True"
             ) from cause
-        return _Recording(graph, tensors, _detached(result), ones_in_use())
+        return _Recording(graph, tensors, _mapped(result, torch.Tensor.detach), ones_in_use())
 
     def _form_of(self, batch: Any) -> Any:
         """All that a recording of a step over a batch depends on, but the elements of tensors; None where that cannot be told, or no device
@@ -206,10 +206,6 @@ def _mapped(result: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if result is None or isinstance(result, (bool, int, float, str)):
         return result
     raise UsageError(f"a step that is recorded returns tensors, in tuples, lists or dicts, numbers or None; got a {type(result).__name__}")
-
-
-def _detached(result: Any) -> Any:
-    return _mapped(result, torch.Tensor.detach)
 
 
 def _copied(result: Any) -> Any:

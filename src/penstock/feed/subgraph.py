@@ -100,18 +100,16 @@ def subgraph_on_device(sample: DeviceSample, number: Callable[[EdgeType, torch.T
 def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
     """Set `edge_ids`: the positions, translated to the user's numbers where these differ."""
     for edge_type, edges in subgraph.edges.items():
-        csc = graph.adjacency[edge_type]
-        table, elsewhere = csc.edge_ids, csc.numbers
-        if edges.positions is not None and elsewhere is not None:
-            edges.edge_ids = torch.from_numpy(elsewhere[edges.positions.numpy()].astype(np.int64))
-            continue
-        if edges.positions is None or table is None:
-            edges.edge_ids = edges.positions
-            continue
-        numbers = allocate(edges.positions.numel(), np.int64)
-        numbers[:] = edges.positions.numpy()
-        edge_kernels.translate(table, numbers)
-        edges.edge_ids = torch.from_numpy(numbers)
+        csc, positions = graph.adjacency[edge_type], edges.positions
+        if positions is not None and csc.numbers is not None:
+            edges.edge_ids = torch.from_numpy(csc.numbers[positions.numpy()].astype(np.int64))
+        elif positions is None or csc.edge_ids is None:
+            edges.edge_ids = positions
+        else:
+            numbers = allocate(positions.numel(), np.int64)
+            numbers[:] = positions.numpy()
+            edge_kernels.translate(csc.edge_ids, numbers)
+            edges.edge_ids = torch.from_numpy(numbers)
 
 
 def weigh_edges(subgraph: Subgraph, allocate: Allocator) -> None:

@@ -5,9 +5,9 @@ number of threads; only the time does.
 
 A read is decided when it is submitted (the policy says which rows are hits and which of the misses it wants to keep) and committed when it
 is waited for: hits are copied out of the cache, by another thread while the slower tier is waited for if its turn has come; then the misses
-worth keeping are copied in. Commits happen in the order of the decisions,
-so that each finds the cache as its decision assumed it, however many threads are between the two. Reads of the slower tier are under way
-meanwhile, any number at once. A policy that never changes its content needs no order, and takes none.
+worth keeping are copied in. Commits happen in the order of the decisions, so that each finds the cache as its decision assumed it, however
+many threads are between the two. Reads of the slower tier are under way meanwhile, any number at once. A policy that never changes its
+content needs no order, and takes none.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class CachedTier:
         self._take_over_after_fork()
         with self._lock:
             started = time.perf_counter()
-            change = self.policy.access(rows) if marks is None else marked(marks)
+            change = self.policy.access(rows) if marks is None else Change(marks, np.empty(0, np.int64), np.empty(0, np.int32))
             decided = time.perf_counter()
             self.stats.add_deciding(decided - started)
             self._num_announced -= self._num_announced > 0
@@ -165,9 +165,8 @@ class CachedTier:
     def _copy_beside(self, read: _CachedRead) -> Pending[int | None] | None:
         """Have hits copied out by another thread while this one waits for the slower tier. Returns bytes to come, or None of them where
         reads decided before are not committed yet; None where it is not worth it."""
-        hit_slots = read.change.hit_slots
-        num_hits = int(np.count_nonzero(hit_slots >= 0))
-        is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < hit_slots.size
+        num_hits = read.change.num_hits
+        is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < read.rows.size
         if not is_worth_it or not isinstance(self._fast, HostTier) or self._pid != os.getpid():
             return None
 
@@ -233,11 +232,6 @@ class CachedTier:
         if not isinstance(self.policy, Belady):
             raise UsageError(f"{self.name}: policy {self.policy.name} does not look ahead, there is nothing to announce to it")
         return self.policy
-
-
-def marked(slots: np.ndarray) -> Change:
-    """What reading rows of known slots does to a content that stays."""
-    return Change(slots, np.empty(0, np.int64), np.empty(0, np.int32))
 
 
 def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | None = None) -> T:

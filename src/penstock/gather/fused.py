@@ -130,7 +130,7 @@ class FusedCache(CachedTier):
         from penstock.kernels.gather_cached import gpu
 
         if isinstance(change, Change):
-            slots, num_asked, num_hits = to_device(change.hit_slots, self.reader), ids.numel(), num_hits_of(change)
+            slots, num_asked, num_hits = to_device(change.hit_slots, self.reader), ids.numel(), change.num_hits
         else:  # as before: those of this batch are known when it is over
             slots = self._slots if change is None else change.hit_slots
             num_asked, num_hits = self._asked, int(self._hits_seen[0])
@@ -163,7 +163,7 @@ class FusedCache(CachedTier):
         started, (num_missed, num_hits), width = time.perf_counter(), (0, 0), sum(self.row_bytes)
         if isinstance(change, Change):
             self._fast.write(change.into, outs, change.inserted if places is None else places[change.inserted])
-            num_hits = num_hits_of(change)
+            num_hits = change.num_hits
             num_missed = change.hit_slots.size - num_hits
         else:
             self._fast.write(change.into, outs, given)
@@ -184,11 +184,6 @@ def where_it_decides(policy: Policy, reader: torch.device) -> Policy:
     from penstock.cache.fifo_device import DeviceFIFO
 
     return DeviceFIFO(policy.num_nodes, policy.capacity, reader)
-
-
-def num_hits_of(change: Change) -> int:
-    """Hits of a batch that the host has decided."""
-    return int(np.count_nonzero(change.hit_slots >= 0))
 
 
 class _FusedRead(DeviceRead):

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from penstock.errors import UsageError, damaged_neighbor
+from penstock.errors import UsageError
 from penstock.kernels.placement.cpu import count_keys
 from penstock.partition.book import Book, make_book
 from penstock.partition.part import PartEdges, PartitionManifest, PartManifest, PartNodes
-from penstock.records import EdgeType, NodeType
+from penstock.records import EdgeType, NodeType, check_neighbors
 from penstock.store import Store
 from penstock.store.files import explained
 from penstock.store.fingerprint import fingerprint
@@ -194,9 +194,7 @@ def _read(store: Store, spec: ArraySpec, owners: Callable[[int, int], np.ndarray
 def _counted(blocks: Iterable[Block], edge_type: EdgeType, degrees: np.ndarray) -> Iterator[Block]:
     """Neighbours on their way, which are checked, and counted in `degrees`."""
     for first, neighbors, owners in blocks:
-        if int(neighbors.min()) < 0 or int(neighbors.max()) >= degrees.size:
-            bad = int(np.flatnonzero((neighbors < 0) | (neighbors >= degrees.size))[0])
-            raise damaged_neighbor(edge_type, degrees.size, first + bad, int(neighbors[bad]))
+        check_neighbors(edge_type, degrees.size, range(first, first + neighbors.size), neighbors)
         count_keys(neighbors, 0, degrees)
         yield first, neighbors, owners
 

@@ -48,17 +48,16 @@ def plan_rows(
         is_static: the policy is, and needs less.
     """
     per_node, per_row = (STATIC_DIRECTORY_BYTES_PER_NODE, 0) if is_static else (DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW)
-    kind, amount = parse_capacity(text, name)
+    (kind, amount), total = parse_capacity(text, name), sum(num_rows.values())
     if kind == "rows":
-        total = sum(num_rows.values())
         return {key: min(count, math.floor(amount * count / max(total, 1))) for key, count in num_rows.items()}
     if kind == "bytes":
-        left = amount - per_node * sum(num_rows.values())
+        left = amount - per_node * total
         whole = sum(count * (row_bytes[key] + per_row) for key, count in num_rows.items())
         if amount and left <= 0:
             raise UsageError(
-                f"{argument(name, text)} does not hold the directory alone: {per_node} bytes for each of "
-                f"{sum(num_rows.values()):,} rows; give more, or 0" + (f" ({text}% is a share)" if text.strip().isdecimal() else "")
+                f"{argument(name, text)} does not hold the directory alone: {per_node} bytes for each of {total:,} rows; give more, or 0"
+                + (f" ({text}% is a share)" if text.strip().isdecimal() else "")
             )
         amount = max(0.0, min(1.0, left / max(whole, 1)))
     return {key: math.floor(amount * count) for key, count in num_rows.items()}

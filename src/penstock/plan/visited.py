@@ -36,6 +36,7 @@ class VisitedLists:
     def __init__(self, visits: Mapping[EdgeType, np.ndarray], adjacency: Mapping[EdgeType, CSC]) -> None:
         self._adjacency, self._visits = adjacency, visits
         nodes, sizes, counts, owners = [], [], [], []
+        owner_dtype = np.min_scalar_type(len(adjacency))
         for number, (edge_type, csc) in enumerate(adjacency.items()):
             dtype = index_dtype(csc.num_dst)
             for block in blocks(csc.num_dst):
@@ -45,7 +46,7 @@ class VisitedLists:
                 nodes.append(visited.astype(dtype))
                 sizes.append(lengths * csc.indices.dtype.itemsize)
                 counts.append(visits[edge_type][visited])
-                owners.append(np.full(visited.size, number, np.uint8))
+                owners.append(np.full(visited.size, number, owner_dtype))
         whole_sizes, whole_counts = _join(sizes, np.int64), _join(counts, np.uint8)
         worth = reliable(whole_counts)[whole_counts]
         ranking = np.argsort(-(worth / whole_sizes).astype(np.float32), kind="stable")
@@ -53,7 +54,7 @@ class VisitedLists:
         del whole_sizes
         self._num_visits = float(whole_counts.sum(dtype=np.int64))
         self._saved = np.cumsum(worth[ranking], dtype=np.float64).astype(np.float32)
-        self._nodes, self._owners = _join(nodes, np.int32)[ranking], _join(owners, np.uint8)[ranking]
+        self._nodes, self._owners = _join(nodes, np.int32)[ranking], _join(owners, owner_dtype)[ranking]
 
     @property
     def num_bytes(self) -> int:

@@ -18,23 +18,32 @@ SPARE_LIMIT = 1 << 22
 """The same where neighbour lists are not in memory: the table is not what takes the time then, and memory is dear."""
 
 
-class DirectTable:
-    """A position for every node of the graph: int32[num_nodes]."""
+class _Table:
+    """What both tables have: entries that count from `_base` on, the others are of batches before."""
 
-    def __init__(self, num_nodes: int) -> None:
-        self._table = np.zeros(num_nodes, dtype=np.int32)
-        self._base = 1
+    def __init__(self, table: np.ndarray) -> None:
+        self._table, self._base = table, 1
 
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
         return self._table.nbytes
 
+    def finish(self, num_nodes: int) -> None:
+        """End a batch that knew `num_nodes` nodes: forget them."""
+        self._base += num_nodes
+
+
+class DirectTable(_Table):
+    """A position for every node of the graph: int32[num_nodes]."""
+
+    def __init__(self, num_nodes: int) -> None:
+        super().__init__(np.zeros(num_nodes, dtype=np.int32))
+
     def add_seeds(self, ids: np.ndarray, nodes: np.ndarray) -> int:
         """Start a batch: nodes[:n] = ids. Returns how many of them are repetitions."""
         if self._base + ids.size > np.iinfo(np.int32).max:
-            self._table.fill(0)
-            self._base = 1
+            self._restart(nodes[:0])
         return cpu.add_seeds_direct(ids, self._table, self._base, nodes)
 
     def relabel(self, ids: np.ndarray, count: int, num_nodes: int, nodes: np.ndarray, positions: np.ndarray) -> int:
@@ -47,32 +56,18 @@ class DirectTable:
         """Write the positions of ids[:count], -1 for those not in the batch."""
         cpu.lookup_direct(ids, count, self._table, self._base, positions)
 
-    def keep(self, nodes: np.ndarray, num_nodes: int) -> None:
-        """Forget what the batch knew, `num_nodes` nodes, but for `nodes`, the first ones of them."""
-        self.finish(num_nodes)
-        self.add_seeds(nodes, nodes)
-
-    def finish(self, num_nodes: int) -> None:
-        """End a batch that knew `num_nodes` nodes: forget them."""
-        self._base += num_nodes
-
     def _restart(self, nodes: np.ndarray) -> None:
+        """Count from the beginning again; `nodes`, those of this batch so far, keep their positions."""
         self._table.fill(0)
         self._base = 1
         cpu.add_seeds_direct(nodes, self._table, self._base, nodes)
 
 
-class HashTable:
+class HashTable(_Table):
     """A position for every node of the batch: open addressing, grown as batches grow. Takes keys of 64 bits."""
 
     def __init__(self) -> None:
-        self._table = np.zeros(2 << 10, dtype=np.uint64)
-        self._base = 1
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that it takes."""
-        return self._table.nbytes
+        super().__init__(np.zeros(2 << 10, dtype=np.uint64))
 
     def add_seeds(self, ids: np.ndarray, nodes: np.ndarray) -> int:
         """Start a batch: nodes[:n] = ids. Returns how many of them are repetitions."""
@@ -87,15 +82,6 @@ class HashTable:
     def lookup(self, ids: np.ndarray, count: int, positions: np.ndarray) -> None:
         """Write the positions of ids[:count], -1 for those not in the batch."""
         cpu.lookup_hashed(ids, count, self._table, self._base, positions)
-
-    def keep(self, nodes: np.ndarray, num_nodes: int) -> None:
-        """Forget what the batch knew, `num_nodes` nodes, but for `nodes`, the first ones of them."""
-        self.finish(num_nodes)
-        self.add_seeds(nodes, nodes)
-
-    def finish(self, num_nodes: int) -> None:
-        """End a batch that knew `num_nodes` nodes: forget them."""
-        self._base += num_nodes
 
     def _grow(self, num_keys: int, nodes: np.ndarray) -> None:
         """Make room for `num_keys` at half load; `nodes`, the keys of this batch so far, keep their positions."""

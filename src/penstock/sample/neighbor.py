@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from penstock import rng
-from penstock.errors import CorruptStoreError, NodeIdError, NotSupportedError, UsageError, damaged_neighbor
+from penstock.errors import NodeIdError, NotSupportedError, UsageError, damaged_neighbor
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.kernels.sample_layer import cpu as layer_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_shared import cpu as shared
-from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges
+from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges, check_neighbors
 from penstock.sample.draws import Draw, Frontier, check_counts, draw_positions
 from penstock.sample.fanouts import check_fanouts
 from penstock.sample.layer_wise import check_layer_wise, choose
@@ -72,9 +72,9 @@ class NeighborSampler:
             check_shared(graph, replace=replace, disjoint=disjoint)
         if layer_wise:
             check_layer_wise(graph, replace=replace, disjoint=disjoint, shared_draws=shared_draws)
-        how = {"replace": replace, "induced": induced, "shared_draws": shared_draws, "layer_wise": layer_wise}
-        self.walks = None if walks is None else check_walks(graph, walks, **how)
-        self.graph, self.takes_last, self.shared_draws, self.layer_wise = graph, takes_last, shared_draws, layer_wise
+        if walks is not None:
+            walks = check_walks(graph, walks, replace=replace, induced=induced, shared_draws=shared_draws, layer_wise=layer_wise)
+        self.graph, self.walks, self.takes_last, self.shared_draws, self.layer_wise = graph, walks, takes_last, shared_draws, layer_wise
         self.fanouts = check_fanouts(self.sampled, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
@@ -211,14 +211,13 @@ class _Run:
         offsets = row_ptr.whole[row_ptr.size - 1 :]
         fanout = self.sampler.fanouts[edge_type][hop]
         if self.sampler.layer_wise and fanout > 0:
-            self._expand_together(edge_type, csc, frontier, fanout, (self.key, self.batch, hop, number), offsets)
-            return
-        neighbors, count = self._draw(edge_type, csc, frontier, fanout, (hop, number, copies), offsets, positions.room)
-        if trees is not None:
-            neighbors = neighbors[:count] + np.repeat(trees, np.diff(offsets[: frontier.size + 1])) * self.graph.num_nodes[edge_type[0]]
-        known = nodes.size
-        nodes.room(count)
-        nodes.size = self.workspace.tables[edge_type[0]].relabel(neighbors, count, known, nodes.whole, rows.room(count))
+            count = self._take_together(edge_type, csc, frontier, fanout, (self.key, self.batch, hop, number), offsets)
+        else:
+            neighbors, count = self._draw(edge_type, csc, frontier, fanout, (hop, number, copies), offsets, positions.room)
+            if trees is not None:
+                neighbors = neighbors[:count] + np.repeat(trees, np.diff(offsets[: frontier.size + 1])) * self.graph.num_nodes[edge_type[0]]
+            nodes.room(count)
+            nodes.size = self.workspace.tables[edge_type[0]].relabel(neighbors, count, nodes.size, nodes.whole, rows.room(count))
         rows.size += count
         positions.size += count
         row_ptr.size += frontier.size
@@ -268,9 +267,10 @@ class _Run:
             choose(self._read_whole(edge_type, csc, frontier[first:last], here), here, first, last)
         return neighbors, count
 
-    def _expand_together(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place: tuple, offsets) -> None:
-        """Take one hop over one edge type, so many new nodes for all lists together; these are read whole, some at a time."""
-        rows, positions, row_ptr, nodes = self.rows[edge_type], self.positions[edge_type], self.row_ptr[edge_type], self.nodes[edge_type[0]]
+    def _take_together(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place: tuple, offsets) -> int:
+        """Take so many new nodes for all lists of a hop together, which are read whole, some at a time. Returns the number of edges; fills
+        row offsets, rows and positions."""
+        rows, positions, nodes = self.rows[edge_type], self.positions[edge_type], self.nodes[edge_type[0]]
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, -1, False)
         check_counts(edge_type, csc, frontier, fanout, count, longest, rng.MAX_DEGREE)
         table, layer, known = self.workspace.tables[edge_type[0]], self.workspace.layer, nodes.size
@@ -283,14 +283,12 @@ class _Run:
             ids.size = table.relabel(neighbors, neighbors.size, ids.size, ids.whole, layer.sources[here[0] : here[-1]])
         num_seen, taken = ids.size, choose(layer, csc.indptr, frontier, fanout, place, longest, known)
         if ids.size < num_seen:
-            table.keep(ids.values, num_seen)
+            table.finish(num_seen)
+            table.add_seeds(ids.values, ids.values)  # those that are left, at their places
         layer_kernels.take(csc.indptr, frontier, layer.sources, offsets, rows.room(taken), positions.room(taken))
         nodes.room(ids.size - known)[: ids.size - known] = ids.values[known:]
         nodes.size = ids.size
-        rows.size += taken
-        positions.size += taken
-        row_ptr.size += frontier.size
-        self.edges_per_hop[edge_type].append(taken)
+        return taken
 
     def _read_whole(self, edge_type: EdgeType, csc: CSC, frontier, begins) -> np.ndarray:
         """Read all neighbours of some nodes; `begins` as of the result of a draw."""
@@ -305,10 +303,10 @@ class _Run:
     def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
         """Read the neighbours at positions that were drawn, where drawing did not (`csc.lists`), and refuse those that are no nodes."""
         num_src = self.graph.num_nodes[edge_type[0]]
-        if csc.lists is not None:
-            taken = _read_lists(csc, frontier, offsets, positions, neighbors, num_src)
-        if taken < 0:
-            raise _outside(edge_type, num_src, positions, neighbors)
+        if csc.lists is not None and positions.size:
+            csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)
+        if csc.lists is not None or taken < 0:
+            check_neighbors(edge_type, num_src, positions, neighbors)
 
     def finish(self) -> Sample:
         """Put the result together."""
@@ -353,16 +351,3 @@ class _Run:
         columns = np.empty(int(row_ptr[-1]), np.int64)
         edge_kernels.fill_columns(row_ptr, columns)
         return SampledEdges(np.stack([sources[is_inside], columns]), row_ptr, positions[is_inside], None)
-
-
-def _read_lists(csc: CSC, frontier, offsets, positions, neighbors, num_src: int) -> int:
-    """Read neighbours from where they live. Returns how many, -1 where one is no node."""
-    if positions.size == 0:
-        return 0
-    csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)
-    return positions.size if int(neighbors.min()) >= 0 and int(neighbors.max()) < num_src else -1
-
-
-def _outside(edge_type: EdgeType, num_src: int, positions: np.ndarray, neighbors: np.ndarray) -> CorruptStoreError:
-    bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
-    return damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))

@@ -124,13 +124,13 @@ class NodeSeeds:
         return book.sort(self.ids), book
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
-        """As often as batches are drawn of the set; ids are distinct."""
+        """The same for each seed: what part of the set a batch is. Ids are distinct."""
         found = np.zeros(num_nodes[self.node_type])
         found[self.ids] = min(1.0, batch_size / max(self.ids.size, 1))
         return {self.node_type: found}
 
     def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
-        """By seed, as they are."""
+        """Nothing is to be done: the sampler numbers trees by seed."""
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
         """`input_id`, `batch_size`, and `seed_time` where there is one."""

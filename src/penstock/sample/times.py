@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import InputError, MissingFieldError, UsageError, damaged_neighbor
+from penstock.errors import InputError, MissingFieldError, UsageError
 from penstock.kernels.time_windows import cpu
-from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
+from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, check_neighbors, index_dtype
 from penstock.store import Store
 from penstock.store.budget import require_room
 from penstock.store.fingerprint import fingerprint
@@ -178,8 +178,6 @@ def _owners(edge_type: EdgeType, csc: CSC, graph: Graph, times: Timestamps, piec
     """Whose times those of some edges are."""
     if edge_type in times.of_edges:
         return piece if times.by_position or csc.edge_ids is None else csc.edge_ids[piece]
-    sources, num_src = csc.indices[piece], graph.num_nodes[edge_type[0]]
-    if sources.min() < 0 or sources.max() >= num_src:
-        bad = int(np.flatnonzero((sources < 0) | (sources >= num_src))[0])
-        raise damaged_neighbor(edge_type, num_src, piece.start + bad, int(sources[bad]))
+    sources = csc.indices[piece]
+    check_neighbors(edge_type, graph.num_nodes[edge_type[0]], range(piece.start, piece.stop), sources)
     return sources

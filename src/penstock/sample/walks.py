@@ -16,10 +16,10 @@ from numbers import Real
 import numpy as np
 
 from penstock import rng
-from penstock.errors import NotSupportedError, UsageError, argument, damaged_list, damaged_neighbor
+from penstock.errors import NotSupportedError, UsageError, argument, damaged_list
 from penstock.kernels.random_walks import cpu
 from penstock.kernels.random_walks.reference import NOBODY
-from penstock.records import CSC, EDGE, EdgeType, Graph
+from penstock.records import CSC, EDGE, EdgeType, Graph, check_neighbors
 from penstock.sample.workspace import Workspace
 
 MOST_STEPS = 1 << 19
@@ -101,7 +101,7 @@ class Walks:
 
     @property
     def of_all(self) -> int:
-        """Of 2**32 walks, so many end when they might."""
+        """`end` as a whole number: a walk goes on where a random word of 32 bits is not less."""
         return math.floor(self.end * (1 << 32))
 
     def describe(self) -> str:
@@ -181,8 +181,7 @@ def take_walks(graph: Graph, walks: Walks, starts, copies, place: tuple, nodes, 
                     csc.lists.read(nodes[:count], np.arange(count + 1), positions[:count], found)
             num_src, of_turn = graph.num_nodes[edge_type[0]], visits if part == len(path) - 1 else None
             if not cpu.arrive(found, at, num_src, walks.length, turn, nodes, walkers, count, of_turn):
-                first = int(np.flatnonzero((nodes[:count] < 0) | (nodes[:count] >= num_src))[0])
-                raise damaged_neighbor(edge_type, num_src, int(positions[first]), int(nodes[first]))
+                check_neighbors(edge_type, num_src, positions, nodes[:count])
             step += 1
 
 

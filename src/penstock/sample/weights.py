@@ -19,7 +19,7 @@ from penstock.records import CSC, EDGE, EdgeType, Graph
 from penstock.sample.shared import pieces
 from penstock.store import Store
 from penstock.store.budget import require_room
-from penstock.store.format import BFLOAT16, ArraySpec
+from penstock.store.format import BFLOAT16
 
 PYG_NAMES = {"edge_weight": "weight"}
 """What PyG calls a field of a store."""
@@ -86,15 +86,12 @@ def choose_weights(fields: Mapping[EdgeType, Mapping[str, Any]], name: str, sour
 def store_weights(store: Store, name: str) -> dict[EdgeType, Weights]:
     """Return the weights that a store has under a name, by edge type."""
     chosen = choose_weights({e: store.edge_fields(e) for e in store.edge_types}, name, str(store.path))
-    found = {}
-    for edge_type, spec in chosen.items():
-        found[edge_type] = Weights(decoded(spec, store.map(spec)), name, by_position=True)
-    return found
+    return {e: Weights(decoded(store.map(spec), spec.dtype == BFLOAT16), name, by_position=True) for e, spec in chosen.items()}
 
 
-def decoded(spec: ArraySpec, values: np.ndarray) -> np.ndarray:
-    """The values of a field, with bfloat16 as float32."""
-    return (values.astype(np.uint32) << 16).view(np.float32) if spec.dtype == BFLOAT16 else values
+def decoded(values: np.ndarray, is_bfloat16: bool) -> np.ndarray:
+    """The values of a field, float32 where they are the bits of bfloat16."""
+    return (values.astype(np.uint32) << 16).view(np.float32) if is_bfloat16 else values
 
 
 def declare_weights(weights: Mapping[EdgeType, Weights]) -> int:

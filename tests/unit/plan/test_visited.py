@@ -51,6 +51,15 @@ def test_what_is_left_is_for_those_that_were_not_visited(seed):
     assert {e: np.sort(nodes).tolist() for e, nodes in kept.items()} == {e: np.flatnonzero(each).tolist() for e, each in lengths.items()}
 
 
+def test_more_types_of_edges_than_a_byte_counts():
+    csc = CSC(np.array([0, 1, 3]), np.zeros(3, np.int32), None)
+    graphs = {("x", str(number), "y"): csc for number in range(300)}
+    visits = {e: np.zeros(2, np.uint8) for e in graphs}
+    visits["x", "44", "y"][1], visits["x", "299", "y"][0] = 1, 9
+    kept = VisitedLists(visits, graphs).keep(4 + 8)
+    assert {e[1]: nodes.tolist() for e, nodes in kept.items() if nodes.size} == {"44": [1], "299": [0]}
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_foretells_the_next_batches(seed):
     random = np.random.default_rng(seed)

@@ -89,7 +89,6 @@ class Schedule:
         self._of = {seat: stream for stream in self._streams for seat in stream.takers}
         self._parked: list[tuple[int, Ask]] = []
         self.sample_s, self.train_s, self._standby_s = _Mean(), _Mean(), _Mean()
-        self.num_switched = {"trained by samplers": 0, "sampled by trainers": 0}
         self.at_work: dict[int, Job | None] = dict.fromkeys(seats)
         self.latest: dict[int, Job | None] = dict.fromkeys(seats)
 
@@ -113,25 +112,21 @@ class Schedule:
 
     def handle(self, seat: int, event: Event) -> list[tuple[int, Message]]:
         """Take in what a seat says. Returns [(seat, what it is told)]."""
+        said: list[tuple[int, Message]] = []
         if isinstance(event, Begin):
-            said = self._begin(seat, event)
+            stream = self._of[seat]
+            stream.begun[seat] = event
+            said = self._turn_over(stream)
         elif isinstance(event, Ask):
-            said = []
             self._note_time(seat, event.train_s)
             self._parked.append((seat, event))
         else:
-            said = []
             stream = self._streams[event.job.stream if isinstance(event, Done) else event.stream]
             if isinstance(event, Release):
                 stream.free.append(event.slot)
             else:
                 self._done(seat, stream, event)
         return said + self._answer()
-
-    def _begin(self, seat: int, event: Begin) -> list[tuple[int, Message]]:
-        stream = self._of[seat]
-        stream.begun[seat] = event
-        return self._turn_over(stream)
 
     def _turn_over(self, stream: _Stream) -> list[tuple[int, Message]]:
         """Begin the next pass once all of its trainers want to, or nothing of this one is left."""
@@ -202,19 +197,15 @@ class Schedule:
         if first is not None:
             return self._hand_out(seat, stream, ask, first)
         if stream.can_be_sampled and self._sampling_pays():
-            self.num_switched["sampled by trainers"] += 1
             return Do(ask.number, self._claim(seat, stream))
         return None
 
     def _standby_pays(self, num_ready: int) -> bool:
         train_s = self.train_s.value
         if train_s is None:  # nobody knows yet
-            pays = num_ready > 0 and self.num_trainers == 0
-        else:
-            own_s = train_s if self._standby_s.value is None else self._standby_s.value
-            pays = standby_profit(num_ready, train_s, self.num_trainers, own_s) > 0
-        self.num_switched["trained by samplers"] += pays
-        return pays
+            return num_ready > 0 and self.num_trainers == 0
+        own_s = train_s if self._standby_s.value is None else self._standby_s.value
+        return standby_profit(num_ready, train_s, self.num_trainers, own_s) > 0
 
     def _sampling_pays(self) -> bool:
         waiting = sum(seat >= self.num_samplers for seat, _ in self._parked)

@@ -85,16 +85,19 @@ def _sampler_of(spec: LoaderSpec) -> NeighborSampler:
 
 def plan_of_rows(plan: Plan) -> Plan:
     """What a trainer does of a plan: all but the neighbour lists, which no device of its own needs. Samples are held: they come once."""
-    plain = Plan()
-    names = ("topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology")
-    return replace(plan, hold="samples", device_topology="host", **{name: getattr(plain, name) for name in names})
+    rest = _without(plan, "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology")
+    return replace(rest, hold="samples", device_topology="host")
 
 
 def plan_of_lists(plan: Plan) -> Plan:
     """What a sampler does of a plan: the neighbour lists."""
-    plain = Plan()
-    names = ("order", "features", "policy", "cache", "slow", "device_policy", "device_cache", "host_memory")
-    return replace(plan, **{name: getattr(plain, name) for name in names})
+    of_rows = "features", "policy", "cache", "slow", "spool", "spool_folder", "device_policy", "device_cache", "host_memory"
+    return _without(plan, "order", *of_rows)
+
+
+def _without(plan: Plan, *names: str) -> Plan:
+    """A plan with some settings as they are by default."""
+    return replace(plan, **{name: getattr(Plan(), name) for name in names})
 
 
 def check_plan(plan: Plan, options: dict[str, Any]) -> None:

@@ -74,12 +74,26 @@ def read_sample(client: Client, taken: Taken, maker: BatchMaker, allocate: Alloc
     return client.read(taken, lambda buffer: unpack(buffer, graph, disjoint=disjoint, allocate=allocate))
 
 
-class TrainerLoader(NeighborLoader):
-    """A `NeighborLoader` over samples that are received. Call `connect` once, after the construction."""
+class _ClientLoader(NeighborLoader):
+    """A `NeighborLoader` that other processes work with. Call `connect` once, after the construction."""
+
+    _client: Client | None = None
+    """Speaks with them; None: it works by itself."""
+
+    def beside(self, input_nodes: Any, input_time: Any = None, *, rank: int = 0, num_ranks: int = 1) -> NeighborLoader:
+        """As of a `NeighborLoader`; this process samples for it."""
+        other = super().beside(input_nodes, input_time, rank=rank, num_ranks=num_ranks)
+        assert isinstance(other, _ClientLoader)
+        other._client = None
+        return other
+
+
+class TrainerLoader(_ClientLoader):
+    """A loader over samples that are received."""
 
     def connect(self, client: Client, *, publishes: bool = True) -> None:
         """Take samples from a client from now on. `publishes`: what is kept here, for samplers to mark; one trainer does."""
-        self._client: Client | None = client
+        self._client = client
         self._publishes, self._is_marked = publishes, None
 
     def __iter__(self) -> Iterator[Any]:
@@ -114,15 +128,8 @@ class TrainerLoader(NeighborLoader):
             self._is_marked = ours.keys() == theirs.keys() and all(np.array_equal(ours[t], theirs[t]) for t in ours)
         return self._is_marked
 
-    def beside(self, input_nodes: Any, input_time: Any = None) -> NeighborLoader:
-        """As of a `NeighborLoader`; this process samples for it."""
-        other = super().beside(input_nodes, input_time)
-        assert isinstance(other, TrainerLoader)
-        other._client = None
-        return other
 
-
-class SwitchingLoader(NeighborLoader):
+class SwitchingLoader(_ClientLoader):
     """A loader of a seat that samples and trains: what it does next is decided elsewhere, batch by batch.
 
     Which of the seats gets a batch is a matter of time; the batches are what they are, and each comes once.
@@ -143,19 +150,21 @@ class SwitchingLoader(NeighborLoader):
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch."""
+        if self._client is None:
+            return super().__iter__()
         self._at = Position(self._at.epoch + (not self._at.is_fresh), is_fresh=False)
-        return _SwitchingPass(self)
+        return _SwitchingPass(self, self._client)
 
 
 class _SwitchingPass:
     """One pass of a seat. A trainer has its next batch made while it trains; a sampler looks for one when it is asked."""
 
-    def __init__(self, loader: SwitchingLoader) -> None:
-        self._loader, self._received = loader, dict[int, Sample]()
+    def __init__(self, loader: SwitchingLoader, client: Client) -> None:
+        self._loader, self._client, self._received = loader, client, dict[int, Sample]()
         caches = loader._caches
         self._assembler = Assembler(loader._maker.source, caches, caches.begin())
         self._maker = receiving(loader._maker, self._take)
-        self._number = loader._client.begin(loader._at.epoch, loader._at.delivered)
+        self._number = client.begin(loader._at.epoch, loader._at.delivered)
         self._ahead = None if loader._is_sampler else ThreadPoolExecutor(1, thread_name_prefix="penstock")
         self._next: Future[Any] | None = None
         self._got = self._train_s = 0.0
@@ -186,12 +195,12 @@ class _SwitchingPass:
 
     def _make(self) -> Any:
         """Do what is to be done until it is to train on a batch: (the batch, what it took, its index). None: the pass is over."""
-        loader, client = self._loader, self._loader._client
+        client = self._client
         while True:
             told = client.ask(self._number, -1, self._train_s)
             self._train_s = 0.0
             if isinstance(told, Do):
-                client.done(*loader._draw.run(told.job, client.slots))
+                client.done(*self._loader._draw.run(told.job, client.slots))
             elif isinstance(told, Over):
                 return None
             else:
@@ -199,7 +208,7 @@ class _SwitchingPass:
 
     def _train_on(self, taken: Taken) -> Any:
         job, maker = taken.job, self._maker
-        self._received[job.index] = read_sample(self._loader._client, taken, maker, maker.pool.empty)
+        self._received[job.index] = read_sample(self._client, taken, maker, maker.pool.empty)
         sampled = maker.sample(job.epoch, job.index)
         batch, stats = maker.finish(self._assembler, sampled, maker.submit(self._assembler, sampled))
         return batch, stats, job.index

@@ -82,9 +82,8 @@ def fit_memory(
     *,
     num_workers: int,
     max_in_flight: int,
-    make_batch: Callable[[np.ndarray], Any],
     step: Callable[[Any], object] | None,
-    use: DeviceUse | None = None,
+    use: DeviceUse | None,
 ) -> Fitted:
     """Take a short profile and share the plan's budget out.
 
@@ -92,7 +91,6 @@ def fit_memory(
         plan: with `host_memory`, resolved.
         maker, caches: make batches; nothing is kept in memory yet.
         num_workers, max_in_flight: threads, and batches at once at most.
-        make_batch: int64 positions of seeds -> a batch.
         step: a training step on a copy of the model; None: one that takes twice the features of a batch, of the device if there is one.
         use: what a device needs; None: there is none.
     Raises:
@@ -107,18 +105,16 @@ def fit_memory(
     in_flight = max(max_in_flight, 1)
     while in_flight > 1 and (in_flight + 1) * (batch.sample + batch.rows + batch.staging) > BATCHES_SHARE * budget:
         in_flight -= 1
-    process_bytes, step_bytes = _measure_step(maker, profile, make_batch, step or (lambda batch: None), use)
+    process_bytes, step_bytes = _measure_step(maker, caches, profile, step or (lambda batch: None), use)
     if step is None:
         gathered = sum(profile.num_nodes.get(t, 0) * width for t, width in row_bytes.items())
         step_bytes = 0 if use is not None else int(STEP_BYTES_PER_ROW_BYTE * gathered)
+    search = CacheSearch(plan, maker.sampler.graph, profile, kept, use, _spooled(plan, caches, row_bytes))
     run = _Run(
-        plan=plan, graph=maker.sampler.graph, caches=caches, use=use, kept_types=list(kept), batch=batch,
+        plan=plan, graph=maker.sampler.graph, caches=caches, use=use, kept_types=list(kept), is_ahead=search.is_ahead, batch=batch,
         process_bytes=process_bytes, step_bytes=step_bytes, workspace_bytes=profile.workspace_bytes,
     )  # fmt: skip
-    search = CacheSearch(plan, maker.sampler.graph, profile, kept, use, _spooled(plan, caches, row_bytes))
-    is_ahead = search.is_ahead
-    groups = ways_to_run(max(num_workers, 1), in_flight, plan)
-    memory, way = choose_way(budget, groups, lambda way: run.needs(way, is_ahead=is_ahead), search)
+    memory, way = choose_way(budget, ways_to_run(max(num_workers, 1), in_flight, plan), run.needs, search)
     lists, rows = search.divide(memory.cache_bytes)
     whole = sum(caches.of_nodes[t].num_rows * width for t, width in kept.items())
     whole += sum(csc.indices.nbytes for csc in maker.sampler.graph.adjacency.values())
@@ -162,6 +158,7 @@ class _Run:
     Attributes:
         plan, caches, use: of `fit_memory`. graph: that is sampled.
         kept_types: node types whose rows are kept in memory.
+        is_ahead: samples are drawn ahead of their rows.
         batch: bytes of one.
         process_bytes, step_bytes: of the process, and of a training step above that.
         workspace_bytes: of one sampling thread.
@@ -172,12 +169,13 @@ class _Run:
     caches: Caches
     use: DeviceUse | None
     kept_types: list[NodeType]
+    is_ahead: bool
     batch: _Batch
     process_bytes: int
     step_bytes: int
     workspace_bytes: int
 
-    def needs(self, way: Way, *, is_ahead: bool) -> Needs:
+    def needs(self, way: Way) -> Needs:
         """What it takes beside its caches."""
         plan, graph, use, batch = self.plan, self.graph, self.use, self.batch
         is_drawn_here = use is None or not use.is_drawing
@@ -187,7 +185,7 @@ class _Run:
             step=self.step_bytes,
             pointers=way.with_pointers * is_drawn_here * sum(csc.indptr.nbytes for csc in graph.adjacency.values()),
             sampling=way.num_threads * self.workspace_bytes * is_drawn_here,
-            batches=(way.in_flight + 1) * (batch.sample + batch.rows) + samples_ahead(plan, way.num_threads) * batch.sample * is_ahead,
+            batches=(way.in_flight + 1) * (batch.sample + batch.rows) + samples_ahead(plan, way.num_threads) * batch.sample * self.is_ahead,
             pinned=0 if use is None else use.pinned_bytes,
             staging=(way.in_flight + 1) * batch.staging,
             reading=self.caches.most_disk_bytes(num_readers if plan.is_read_ahead else way.num_threads)
@@ -227,21 +225,17 @@ def _measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: Dev
 
 
 def _measure_step(
-    maker: BatchMaker,
-    profile: Profile,
-    make_batch: Callable[[np.ndarray], Any],
-    step: Callable[[Any], object],
-    use: DeviceUse | None,
+    maker: BatchMaker, caches: Caches, profile: Profile, step: Callable[[Any], object], use: DeviceUse | None
 ) -> tuple[int, int]:
     """(bytes of the process once a step was tried, those that a step on a whole batch takes above that, by one on a single seed and
     one on a part of it)."""
     let_go_of_libraries()
     positions = maker.order.batch(0, 0, maker.batch_size)
-    few = make_batch(positions[:1])
+    few = maker.make(caches, positions[:1], 0, 0)
     step(few)  # what libraries set up once
     give_back_freed_memory()
     fixed = peak_growth(partial(step, few))  # such as gradients of rows that are learnt
-    batch = make_batch(positions[: max(1, int(PROBED_SHARE * positions.size))])
+    batch = maker.make(caches, positions[: max(1, int(PROBED_SHARE * positions.size))], 0, 0)
     give_back_freed_memory()
     grown = peak_growth(partial(step, batch))
     step_bytes = _of_whole_batch(fixed, grown, int(few.num_nodes), int(batch.num_nodes), sum(profile.num_nodes.values()))

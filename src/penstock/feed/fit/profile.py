@@ -99,19 +99,17 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
 
 
 def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
-    graph = maker.sampler.sampled
-    subgraph = subgraph_of(sample)
+    graph, walks = maker.sampler.sampled, maker.sampler.walks
+    num_edges = sum(one.positions.size for one in sample.edges.values())
     numbered = sum(one.positions.nbytes for e, one in sample.edges.items() if graph.adjacency[e].edge_ids is not None)
-    weighed = 4 * sum(one.positions.size for one in sample.edges.values()) if maker.sampler.walks else 0
-    whole = sample.num_bytes + numbered + weighed
-    held = hold(subgraph, graph, np.empty)
+    whole = sample.num_bytes + numbered + (4 * num_edges if walks else 0)  # walks: and weights
+    held = hold(subgraph_of(sample), graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
     whole_lists = PIECE if maker.sampler.shared_draws or maker.sampler.layer_wise else 0
-    walks = maker.sampler.walks
     starts = max(one.row_ptr.size - 1 for one in sample.edges.values()) if walks else 0
     at_once = min(walks.num_together, starts) * walks.num if walks else whole_lists
-    profile.num_edges = max(profile.num_edges, at_once, sum(one.positions.size for one in sample.edges.values()))
+    profile.num_edges = max(profile.num_edges, at_once, num_edges)
     hops = {} if maker.padding is None else maker.padding.fit(sample)[1]
     for t, ids in sample.nodes.items():
         profile.num_nodes[t] = max(profile.num_nodes.get(t, 0), size_of(hops.get(t), ids.size))

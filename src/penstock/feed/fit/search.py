@@ -65,7 +65,7 @@ class CacheSearch:
         self._with_lists, self._share = with_lists, None
 
     def ways(self, num_threads: int) -> list[Ahead]:
-        """To look ahead; of what is sampled again, threads that make batches sample too."""
+        """Ways to look ahead. Where ids alone are held, the threads that make batches sample them again, and need memory for that."""
         profile = self._profile
         if not self.is_ahead:
             return [Ahead(1, "samples", 0)]

@@ -27,7 +27,7 @@ from penstock.feed.links import EdgeEnds, Ends
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import PYG_NAMES, Timestamps, choose_times, store_times, times_are_bfloat16
-from penstock.sample.weights import Weights, choose_weights, store_weights
+from penstock.sample.weights import Weights, choose_weights, decoded, store_weights
 from penstock.store import Store
 
 PYG_EDGE_NAMES = {"x": "edge_attr", "weight": "edge_weight", "time": "edge_time"}
@@ -131,8 +131,9 @@ class ArrayInput(Input):
 
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """The weights of edges of that name, by edge type, in CSC order."""
-        chosen = choose_weights(self._edge_arrays, name, "the graph")
-        return {e: Weights(values, name, by_position=True) for e, values in chosen.items()}
+        fields = {e: {stored: (array, self._is_bfloat16(e, stored)) for stored, array in of.items()} for e, of in self._edge_arrays.items()}
+        chosen = choose_weights(fields, name, "the graph")
+        return {e: Weights(decoded(*found), name, by_position=True) for e, found in chosen.items()}
 
     def times(self, name: str) -> Timestamps:
         """The times of that name, of nodes or of edges, the latter in CSC order."""

@@ -78,8 +78,7 @@ class Input(ABC):
         """(edge type, ends that were given; None: all edges)."""
         if isinstance(chosen, str):
             raise UsageError(f"edge_label_index={chosen!r}: links have no parts by name, give those of the part")
-        named = list(chosen) if isinstance(chosen, (tuple, list)) and len(chosen) else []
-        is_name = bool(named) and all(isinstance(part, str) for part in named)
+        named, is_name = list(chosen) if isinstance(chosen, (tuple, list)) else [], _is_name(chosen)
         is_pair = len(named) == 2 and (named[0] is None or _is_name(named[0]))
         if self.graph.is_homogeneous:
             if is_name or (is_pair and named[0] is not None):

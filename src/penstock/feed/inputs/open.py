@@ -35,7 +35,6 @@ def open_input(data: Any, *, is_sorted: bool, custom_cls: Callable[[], Any] | No
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], FeatureStore) and isinstance(data[1], GraphStore):
         return RemoteInput(*data, custom_cls=custom_cls)
     raise UsageError(
-        f"data must be a torch_geometric Data or HeteroData, a (FeatureStore, GraphStore) pair, a penstock Store or the path of one, or a "
-        f"partition that was joined; "
-        f"got {type(data).__name__}"
+        "data must be a torch_geometric Data or HeteroData, a (FeatureStore, GraphStore) pair, a penstock Store or the path of one, or a "
+        f"partition that was joined; got {type(data).__name__}"
     )

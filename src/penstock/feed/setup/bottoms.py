@@ -52,20 +52,20 @@ class Access:
         reader: the device that rows are for (see `tensor_device`); None: the CPU.
     """
 
-    is_mapped: bool = False
-    is_whole: bool = True
-    packed: Callable[[NodeType, Sequence[str]], Packed | None] = lambda node_type, fields: None
-    max_readers: int = 8
-    reader: torch.device | None = None
+    is_mapped: bool
+    is_whole: bool
+    packed: Callable[[NodeType, Sequence[str]], Packed | None]
+    max_readers: int
+    reader: torch.device | None
 
 
 def lay_out(
     plan: Plan,
     fields: Sequence[Field],
+    edge_fields: Sequence[Field],
     given: Graph,
     tables: Mapping[Any, TieredTable],
     access: Access,
-    edge_fields: Sequence[Field] = (),
 ) -> Caches:
     """Where all rows and lists are, with nothing kept of them. Fields of edges stay where they are, read by the device where it can."""
     reader, tables = access.reader, dict(tables)
@@ -138,8 +138,7 @@ def _bottoms(plan: Plan, fields: Sequence[Field], access: Access, link: Link | N
     if plan.features == "memory" and access.is_mapped:
         num_bytes = sum(cast(TensorRows, one.source).array.nbytes for one in held)
         require_room(num_bytes, argument("features", "memory"), f"leave them in files, or read them by {argument('features', 'disk')}")
-    by_type = _by_type(held, NODE)
-    return {t: _bottom(plan, ours, access, link, partial(access.packed, t)) for t, ours in by_type.items()}
+    return {t: _bottom(plan, ours, access, link, partial(access.packed, t)) for t, ours in _by_type(held, NODE).items()}
 
 
 def _by_type(fields: Sequence[Field], only: Any) -> dict[Any, list[Field]]:

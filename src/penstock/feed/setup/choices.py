@@ -48,29 +48,28 @@ _NOTHING: Choices = {}
 def make_caches(
     plan: Plan,
     fields: Sequence[Field],
+    edge_fields: Sequence[Field],
     workload: Workload,
     tables: Mapping[Any, TieredTable],
     access: Access,
     *,
-    edge_fields: Sequence[Field] = (),
-    fit: Callable[[Caches], Fitted] | None = None,
-    is_drawn_on_device: bool = False,
-    group: ShardGroup | None = None,
+    fit: Callable[[Caches], Fitted],
+    is_drawn_on_device: bool,
+    group: ShardGroup | None,
 ) -> Caches:
     """Build what a plan asks for.
 
     Args:
         plan: see there.
-        fields: node fields of the input.
+        fields, edge_fields: of the input's nodes and edges; where there is a table of their type, that serves them.
         workload: what will be sampled; static policies look at it.
         tables: of the user's, by node or edge type; policies are put over those of nodes.
         access: how rows and lists are reached.
-        edge_fields: of the input.
-        fit: shares a budget of memory out, given where everything is; needed where the plan has one.
+        fit: shares the plan's budget of memory out, where it has one, given where everything is.
         is_drawn_on_device: a device draws the samples: what is kept of neighbour lists is chosen, and put there by whoever draws.
         group: ranks that share what is kept on their devices; they are yet to meet.
     """
-    bottom = lay_out(plan, fields, workload.sampler.graph, tables, access, edge_fields)
+    bottom = lay_out(plan, fields, edge_fields, workload.sampler.graph, tables, access)
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
         return bottom
     if plan.neighbor_policy is not None:
@@ -84,7 +83,6 @@ def make_caches(
         fitted, num_shards = None, 1 if group is None else group.seat.num_ranks
         near, far, kept = _share_out(plan, bottom, workload, drawn_on, num_shards)
     else:
-        assert fit is not None
         fitted = fit(bottom)
         plan = replace(plan, window=fitted.memory.ahead.window, hold=fitted.memory.ahead.hold)
         near, far, kept = _within_budget(plan, bottom, workload, fitted, drawn_on)
@@ -106,9 +104,10 @@ def make_caches(
 def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
     """What a loader will sample, to find out what is hot."""
     return Workload(
-        maker.sampler, maker.seeds, maker.order, maker.batch_size, plan.presample_batches,
-        1 if plan.host_memory is not None else NUM_THREADS, plan.is_by_inclusion, plan.presample_epochs,
-        None if maker.device_sampler is None else maker.device_sampler.over,
+        maker.sampler, maker.seeds, maker.order, maker.batch_size,
+        num_epochs=plan.presample_epochs, max_batches=plan.presample_batches, by_inclusion=plan.is_by_inclusion,
+        num_threads=1 if plan.host_memory is not None else NUM_THREADS,
+        drawn_by=None if maker.device_sampler is None else maker.device_sampler.over,
     )  # fmt: skip
 
 
@@ -244,7 +243,8 @@ def _kept_lists(
 def _share_out(
     plan: Plan, bottom: Caches, workload: Workload, drawn_on: torch.device | None, num_shards: int
 ) -> tuple[Choices, Choices, Mapping[EdgeType, np.ndarray]]:
-    """(what the device keeps by a policy of its own, what is kept else, nodes per edge type whose neighbour lists are kept)."""
+    """Return (rows that the device keeps by a policy of its own, rows that are kept by `Plan.policy`, neighbour lists that are kept: their
+    nodes by edge type)."""
     assert bottom.graph is not None
     over, bottoms = bottom.of_nodes, bottom.beneath
     # what is sampled to find out what is hot must not fill the page cache

@@ -28,7 +28,6 @@ from penstock.feed.setup.drawing import Drawing, Placement
 from penstock.gather import Seat, ShardedCache, ShardGroup, TieredTable, open_shards
 from penstock.order import Order
 from penstock.plan import Plan
-from penstock.records import NODE
 from penstock.sample import NeighborSampler
 from penstock.sample.times import check_times
 from penstock.sample.walks import Walks
@@ -98,12 +97,11 @@ def fill_caches(
     drawing: Drawing,
     tables: Mapping[Any, TieredTable],
     step: Callable[[Any], object] | None,
-    seat: Seat | None = None,
+    seat: Seat | None,
 ) -> Caches:
     """Put rows and lists where a plan wants them; the maker samples there from then on. `seat`: of this rank, where ranks share."""
     group = None if seat is None else ShardGroup(seat)
     of_nodes, of_edges = maker.source.fields()
-    fields = [one for one in of_nodes if (one.key or NODE) not in tables]
     access = Access(
         is_mapped=maker.source.is_mapped,
         is_whole=maker.source.is_whole,
@@ -116,13 +114,10 @@ def fill_caches(
         assert bottom.graph is not None
         apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool(), _workspaces=queue.SimpleQueue())
         in_flight = options.under_way(is_read_ahead=plan.is_read_ahead)
-        batches = {"num_workers": options.num_workers, "max_in_flight": in_flight}
         use = None if access.reader is None else device_use(plan, bottom, topology=drawing.topology, is_mapped=access.is_mapped)
         kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
         with as_user():  # the step is his
-            return fit_memory(
-                kept_here, apart, bottom, **batches, make_batch=lambda at: apart.make(bottom, at, 0, 0), step=step, use=use
-            )  # fmt: skip
+            return fit_memory(kept_here, apart, bottom, num_workers=options.num_workers, max_in_flight=in_flight, step=step, use=use)
 
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
@@ -134,8 +129,9 @@ def fill_caches(
             placement = Placement(access.reader, drawing.topology)
             if plan.host_memory is None:  # counts come by way of pinned memory, which no budget has planned
                 workload = dataclasses.replace(workload, drawn_by=placement.draw)
-        options_of = {"edge_fields": of_edges, "fit": fit, "is_drawn_on_device": drawing.is_on_device, "group": group}
-        caches = make_caches(plan, fields, workload, tables, access, **options_of)
+        caches = make_caches(
+            plan, of_nodes, of_edges, workload, tables, access, fit=fit, is_drawn_on_device=drawing.is_on_device, group=group
+        )
         served = {(key, kind.name) for key, table in caches.tables.items() if key not in tables for kind in table.kinds}
         caches.states = {place: state for place, state in states_of(of_nodes, of_edges).items() if place in served}
         maker.sampler = maker.sampler if caches.graph is None else maker.sampler.over(caches.graph)
