@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, first_line
 from penstock.feed.delivery import record_use
 from penstock.feed.layers import note_edges, ones_in_use
 from penstock.feed.links import COUNTS
@@ -139,7 +139,7 @@ class RecordedStep:
             if "captur" not in str(cause):
                 raise cause from None
             raise UsageError(
-                f"the step cannot be recorded: {str(cause).splitlines()[0]}; it may not wait for the device (item(), print), and its "
+                f"the step cannot be recorded: {first_line(cause)}; it may not wait for the device (item(), print), and its "
                 "optimizer is made with capturable=True"
             ) from cause
         return _Recording(graph, tensors, _mapped(result, torch.Tensor.detach), ones_in_use())
