@@ -6,7 +6,8 @@ Runs in the contender's own environment and imports nothing else. Reads the arra
 versions of what it runs on; then, for every line `run WARMUP BATCHES` on standard input, starts an epoch, skips the warm-up, times the
 batches and prints one JSON object.
 
-MODE: sample (neighbourhoods only), features (with x and y), train (with the step of a 3-layer GraphSAGE of width 128).
+MODE: sample (neighbourhoods only), features (with x and y), train (with the step of a 3-layer GraphSAGE of width 128, as each library runs
+it fastest: Penstock over `penstock.layers`), loop (with PyG's step, for Penstock too: what changing the import alone brings).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import resource
 import sys
 import time
 import warnings
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 FANOUTS, BATCH_SIZE, HIDDEN, CLASSES = [15, 10, 5], 1024, 128, 50
+TRAINS = ("train", "loop")
 
 warnings.filterwarnings("ignore")
 
@@ -60,7 +63,9 @@ class Penstock:
         self.loader = penstock.NeighborLoader(
             data, FANOUTS, input_nodes=(NODE, train), batch_size=BATCH_SIZE, shuffle=True, num_workers=workers, seed=1
         )
-        if mode == "train":
+        if mode in TRAINS:
+            from torch_geometric.utils import trim_to_layer
+
             from penstock.train import keep_freed_memory
 
             keep_freed_memory()
@@ -68,6 +73,8 @@ class Penstock:
             width = opened.node_field("x", NODE).shape[1]
             self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
             self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
+            self.trim = trim_to_layer
+            self.step = self._step_over_layers if mode == "train" else partial(PyG.step, self)
 
     def epoch(self):
         return iter(self.loader)
@@ -76,7 +83,7 @@ class Penstock:
         bytes_ = batch.x.numel() * batch.x.element_size() if "x" in batch else 0
         return batch.batch_size, batch.edge_index.shape[1], batch.n_id.numel(), bytes_
 
-    def step(self, batch) -> None:
+    def _step_over_layers(self, batch) -> None:
         x = batch.x
         for i, (conv, layer) in enumerate(zip(self.convs, self.cut(batch), strict=True)):
             x = conv((x, x[: layer.num_dst]), layer.adj_t())
@@ -108,7 +115,7 @@ class PyG:
             data.x, data.y = map(torch.from_numpy, arrays(store, "x", "y"))
         more = {"num_workers": workers, "persistent_workers": True} if workers else {}
         self.loader = NeighborLoader(data, FANOUTS, input_nodes=train, batch_size=BATCH_SIZE, shuffle=True, is_sorted=True, **more)
-        if mode == "train":
+        if mode in TRAINS:
             torch.manual_seed(0)
             width = data.x.shape[1]
             self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
@@ -156,7 +163,7 @@ class DGL:
             graph, train, sampler, batch_size=BATCH_SIZE, shuffle=True, num_workers=workers,
             **({"persistent_workers": True} if workers else {}),
         )  # fmt: skip
-        if mode == "train":
+        if mode in TRAINS:
             self._model(graph.ndata["x"].shape[1], SAGEConv)
 
     def _model(self, width: int, layer) -> None:
@@ -215,7 +222,7 @@ class GraphBolt(DGL):
         stages = gb.ItemSampler(items, batch_size=BATCH_SIZE, shuffle=True).sample_neighbor(graph, FANOUTS[::-1])  # input layer first
         stages = stages.fetch_feature(gb.BasicFeatureStore(features), node_feature_keys=["x"] if features else None)
         self.loader = gb.DataLoader(stages, num_workers=workers)
-        if mode == "train":
+        if mode in TRAINS:
             self._model(x.shape[1], SAGEConv)
 
     def count(self, batch) -> tuple[int, int, int, int]:
@@ -236,12 +243,12 @@ def measure(contender, mode: str, warmup: int, num_batches: int) -> dict[str, fl
     batches = contender.epoch()
     for _ in range(warmup):
         batch = next(batches)
-        if mode == "train":
+        if mode in TRAINS:
             contender.step(batch)
     totals, done, step_s = [0, 0, 0, 0], 0, 0.0
     started = time.perf_counter()
     for batch in batches:
-        if mode == "train":
+        if mode in TRAINS:
             stepped = time.perf_counter()
             contender.step(batch)
             step_s += time.perf_counter() - stepped

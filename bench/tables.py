@@ -14,7 +14,12 @@ from bench.accuracy import RECIPES
 from bench.caching_claims import CLAIMS
 from bench.common import RESULTS, ROOT, machine, read, table
 
-MODES = {"sample": "sampling", "features": "sampling + features", "train": "training, 3-layer GraphSAGE 128"}
+MODES = {
+    "sample": "sampling",
+    "features": "sampling + features",
+    "loop": "training, PyG's step as it is",
+    "train": "training, the fastest step of each",
+}
 PEERS = {
     "penstock, 2 workers": "Penstock, 2 threads",
     "pyg, 0 workers": "PyG",
@@ -114,6 +119,10 @@ def speed_page() -> str:
         "replacement; one run per row, contenders in alternation, medians of the rounds. In brackets: how many times faster Penstock",
         "is; then the least and the most. `python -m bench.peers STORE --mode MODE --pyg PYTHON --dgl PYTHON` makes them.",
         "DGL and GraphBolt sample the whole frontier again at each hop, so their batches hold other edges.",
+        "",
+        "Training: a 3-layer GraphSAGE of width 128. On this machine a step takes longer than its batch: with PyG's own step, trimmed",
+        "layer by layer, changing the import gains what loading took. Over `penstock.layers`, which are sparse matrices of the rows that",
+        "later layers read, as DGL's blocks are, the step itself is shorter.",
         "",
         "Graphs: small has 1M nodes, 16M edges, 128 features; large 8M, 128M, 64; power laws (`python -m bench.graphs`).",
         "",

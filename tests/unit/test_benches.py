@@ -63,7 +63,7 @@ def toy(tmp_path, monkeypatch):
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.deep) for mode in ("sample", "features")), "train"])
+@pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.deep) for mode in ("sample", "features", "train")), "loop"])
 def test_peers(mode, toy, monkeypatch):
     store = graphs.make("small", toy)
     monkeypatch.setattr(sys, "argv", ["peers", str(store), "--mode", mode, "--rounds", "2", "--warmup", "0", "--batches", "1"])
