@@ -3,8 +3,8 @@
     python examples/device.py [STORE [PLAN]]
 
 PLAN: a recipe: `gnnlab`, by default, which keeps the rows on the device that sampled epochs ask for most, or `pagraph`, `uva`, `ducati`,
-`bgl`. All batches have one size (`pad`), so that a step is recorded once, and launched as a whole from then on. The first batch is made
-again on the CPU and compared, bit for bit.
+`bgl`. All batches have one size (`pad`), so that a step is recorded once, and launched as a whole from then on. The last batch of each
+epoch is made again on the CPU and compared, bit for bit.
 """
 
 import sys
@@ -29,24 +29,24 @@ def main(path: str, plan: str = "gnnlab", device: str = "cuda") -> None:
     loader = penstock.NeighborLoader(
         store, [15, 10], "train", batch_size=BATCH_SIZE, shuffle=True, drop_last=True, seed=0, device=device, plan=plan, pad=True
     )
-    first = next(iter(loader))
-    loader.verify(first)
     print(f"samples: {loader.stats().sampling}")
-
-    place = first.x.device
+    place = loader(epoch=0, batch=0).x.device  # that of `device`
     model = GraphSAGE(num_features, hidden_channels=128, num_layers=2, out_channels=num_classes).to(place)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, capturable=place.type == "cuda")
 
     def step(batch: Data) -> Tensor:
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(batch.x, batch.edge_index)[:BATCH_SIZE], batch.y[:BATCH_SIZE])
+        loss = F.cross_entropy(model(batch.x, batch.edge_index)[:BATCH_SIZE], batch.y[:BATCH_SIZE], ignore_index=-1)  # -1: no label
         loss.backward()
         optimizer.step()
         return loss.detach()
 
     recorded = RecordedStep(step)
     for epoch in range(3):
-        losses = [recorded(batch) for batch in loader]  # nobody waits for the device within an epoch
+        losses = []
+        for batch in loader:
+            losses.append(recorded(batch))  # nobody waits for the device within an epoch
+        loader.verify(batch)
         print(f"epoch {epoch}: mean loss {torch.stack(losses).mean().item():.3f}")
 
 

@@ -3,8 +3,8 @@
     python examples/links.py
 
 Each edge has a time; the earlier four fifths train the model, the rest score it. With `time_attr` no edge of a sample is later than the
-link that it is drawn for, and with `exclude_links` the link itself is not among them: the model cannot read off what it is asked. No
-negative is an edge of the graph. A store, whose edges have a field `time`, can take the place of `Data`.
+link that it is drawn for, and with `exclude_links` neither the link nor its reverse is among them. No negative is an edge of the graph. The
+loader takes a store as well: links then are `edge_label_index=None`, all edges of the graph, or any int[2, n].
 """
 
 import torch
@@ -43,7 +43,9 @@ def main() -> None:
         num_workers=2,
         seed=0,
     )
-    later = loader.beside(data.edge_index[:, ~is_early], None, data.edge_time[~is_early], neg_sampling="binary")
+    later = loader.beside(  # the same settings and caches over other links, in their order
+        data.edge_index[:, ~is_early], edge_label_time=data.edge_time[~is_early], neg_sampling="binary"
+    )
 
     for epoch in range(5):
         model.train()

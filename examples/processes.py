@@ -6,6 +6,7 @@ Rank r of R takes batches r, r + R, ... of the one order of the seeds, so that a
 equally many, as DistributedDataParallel wants it. The processes map one store: its pages are in memory once.
 """
 
+import os
 import sys
 import tempfile
 
@@ -25,19 +26,23 @@ def main(path: str) -> None:
     num_features, num_classes = store.node_field("x").shape[1], int(store.node_field("y").max()) + 1
     model = DistributedDataParallel(GraphSAGE(num_features, hidden_channels=64, num_layers=2, out_channels=num_classes))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    torch.manual_seed(rank)  # the weights are equal; what a model draws from here on, as for dropout, is not
     loader = penstock.NeighborLoader(
         store, [10, 10], "train", batch_size=256, shuffle=True, drop_last=True, num_workers=1, seed=0, rank=rank, num_ranks=num_ranks
     )
     for epoch in range(2):
         for batch in loader:
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(batch.x, batch.edge_index)[: batch.batch_size], batch.y[: batch.batch_size])
+            logits = model(batch.x, batch.edge_index)[: batch.batch_size]
+            loss = F.cross_entropy(logits, batch.y[: batch.batch_size], ignore_index=-1)  # -1: no label
             loss.backward()
             optimizer.step()
         print(f"rank {rank} of {num_ranks}, epoch {epoch}: {len(loader)} batches, loss of the last one {loss.item():.3f}", flush=True)
 
 
 if __name__ == "__main__":
+    if "RANK" not in os.environ:
+        sys.exit("start it by: torchrun --nproc-per-node 2 examples/processes.py")
     dist.init_process_group("gloo")
     if len(sys.argv) > 1:
         main(sys.argv[1])

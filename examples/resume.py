@@ -31,7 +31,7 @@ def train(path: str, file: Path, num_workers: int, stop_after: int | None = None
         loader.load_state_dict(state["loader"])
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"])  # of dropout
+        torch.set_rng_state(state["random"])  # of dropout; on a GPU, that of torch.cuda too
         print(f"going on at batch {state['loader']['batch']} of epoch {state['loader']['epoch']}")
 
     num_batches = 0

@@ -46,7 +46,7 @@ def main() -> None:
         return model(x, batch.edge_index_dict)["paper"][: batch["paper"].batch_size]
 
     with torch.no_grad():
-        predict(next(iter(loader)))  # layers of to_hetero have their shapes after the first batch
+        predict(loader(epoch=0, batch=0))  # to_hetero's layers take their shapes from a batch
     optimizers = [torch.optim.Adam(model.parameters(), lr=0.01), torch.optim.SparseAdam(authors.parameters(), lr=0.01)]
     for epoch in range(4):
         for batch in loader:

@@ -75,7 +75,7 @@ def run(*words, folder):
 
 def test_budget(tmp_path):
     """In a process of its own, whose memory it is about."""
-    assert last_number(run(EXAMPLES / "budget.py", folder=tmp_path)) < 1.25
+    assert last_number(run(EXAMPLES / "budget.py", folder=tmp_path)) < 1.2
     assert not list(tmp_path.iterdir())
 
 

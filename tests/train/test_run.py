@@ -93,10 +93,29 @@ def test_nodes_without_a_label_are_not_scored(labels, tmp_path):
     partly.y[hidden] = -1
     result = run(tmp_path / "partly", str(ingest(partly, tmp_path / "store-2").path), epochs=3, observer=Notes())
     assert (result.val, result.test) == (expected.val, expected.test)
-    assert notes == [f"{len(hidden)} of {int(data.test_mask.sum())} test nodes have no label: its score leaves them out"]
+    assert notes == [f"{len(hidden)} of {int(data.test_mask.sum())} test nodes have no label, and are left out"]
     partly.y[data.test_mask] = -1
     result = run(tmp_path / "none", str(ingest(partly, tmp_path / "store-3").path), epochs=3)
     assert (result.val, result.test) == (expected.val, None)
+
+
+def test_train_nodes_without_a_label_are_left_out(tmp_path):
+    notes = []
+
+    class Notes(Observer):
+        def note(self, message):
+            notes.append(message)
+
+    data = make_data()
+    hidden = data.train_mask.nonzero().view(-1)[::3]
+    smaller, partly = data.clone(), data.clone()
+    smaller.train_mask[hidden] = False
+    expected = run(tmp_path / "smaller", str(ingest(smaller, tmp_path / "store-1").path), epochs=3)
+    partly.y = partly.y.long()
+    partly.y[hidden] = -1
+    result = run(tmp_path / "partly", str(ingest(partly, tmp_path / "store-2").path), epochs=3, observer=Notes())
+    assert result.weights_digest == expected.weights_digest
+    assert notes == [f"{len(hidden)} of {int(data.train_mask.sum())} train nodes have no label, and are left out"]
 
 
 def test_multi_label_and_binary(tmp_path):

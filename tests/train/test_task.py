@@ -47,13 +47,14 @@ def test_kinds_of_labels():
     assert define_task(np.array([0, 2, 1, -1]), ids[:3], "auto", "y").metric == "accuracy"
     assert define_task(np.array([0, 1, 1, 0]), ids, "auto", "y").metric == "auc"
     assert define_task(np.array([0, 1, 1, 0]), ids, "accuracy", "y").metric == "accuracy"
+    assert define_task(np.array([0, -1, 1, 2]), ids, "auto", "y").num_outputs == 3
     assert define_task(np.zeros((4, 3), np.uint8), ids, "auto", "y").num_outputs == 3
 
 
 @pytest.mark.parametrize(
     ("labels", "metric", "message"),
     [
-        (np.array([0, -1, 1, 2]), "auto", "1 of 4 train nodes have no label in y; first is node 1"),
+        (np.array([-1, -1, -1, -1]), "auto", "none of 4 train nodes has a label in y"),
         (np.zeros((4, 2, 1), int), "auto", "must be integer classes"),
         (np.array([0, 0, 0, 0]), "auto", "1 class"),
         (np.array([0, 1, 2, 0]), "auc", "auc takes two: choose another metric"),
@@ -65,6 +66,11 @@ def test_kinds_of_labels():
 def test_bad_labels(labels, metric, message):
     with pytest.raises(InputError, match=message):
         define_task(labels, np.arange(4), metric, "y")
+
+
+def test_a_label_beyond_the_classes_is_refused():
+    with pytest.raises(InputError, match=r"1 of 2 train nodes have a label that is none of 3 classes in y; first is node 2"):
+        define_task(np.array([0, -1, 7]), np.arange(1, 3), "auto", "y", num_classes=3)
 
 
 @pytest.mark.parametrize("is_matrix", [False, True])

@@ -44,7 +44,7 @@ class TrainingData:
         labels: int[num_nodes] or 0/1 [num_nodes, num_labels] of the target, as stored; see `labels_of`. Of a partition, those of the
             nodes in the split (`SomeLabels`).
         parts: "train", "val", "test" -> int64 ids of the target that have a label; val and test may be empty.
-        num_unlabelled: "val", "test" -> nodes of it that have none.
+        num_unlabelled: "train", "val", "test" -> nodes of it that have no label, and are left out.
         task: what is learnt.
         bfloat16: node types whose features are bfloat16, kept as uint16.
         split: name of the split, or None.
@@ -184,7 +184,7 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
     if parts["train"].size == 0:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
     task = define_task(labels, parts["train"], config.metric, of_target, y.properties.get("num_classes"))
-    labelled = {part: has_label(labels, parts[part], task.num_outputs) for part in ("val", "test")}
+    labelled = {part: has_label(labels, ids, task.num_outputs) for part, ids in parts.items()}
     parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
     return TrainingData(
         graph=graph,

@@ -203,7 +203,7 @@ class _Run:
         """Train to the end."""
         for part, count in self.data.num_unlabelled.items():
             if count:
-                self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label: its score leaves them out")
+                self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label, and are left out")
         settings = self.folder / "config.json"
         is_new, before = self.ranks.from_first(lambda: self._begin(settings, resume))
         self.observer.opened(describe_data(self.store, self.data))

@@ -94,7 +94,7 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
 
     Args:
         labels: int[num_nodes], below 0 for none; or 0/1 [num_nodes, num_labels], anything else in a row for none.
-        train_ids: nodes that must have a label.
+        train_ids: nodes of which one has a label at least; of 0/1 rows all.
         metric: "auto" or a metric.
         name: of the labels, for messages.
         num_classes: where it is known; None looks at all labels.
@@ -106,12 +106,17 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
         raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
     if num_classes is None or labels.ndim == 2:
         num_classes = 2 if labels.ndim == 2 else int(labels.max()) + 1
-    missing = train_ids[~has_label(labels, train_ids, num_classes)]
-    if missing.size:
-        no_label = "no label" if labels.ndim == 1 else "something else than 0 and 1"
-        raise InputError(f"{missing.size} of {train_ids.size} train nodes have {no_label} in {name}; first is node {missing[0]}")
+    without = train_ids[~has_label(labels, train_ids, num_classes)]
+    wrong = without if labels.ndim == 2 else without[np.asarray(labels[without]) >= num_classes]
+    if wrong.size:
+        what, do = (f"a label that is none of {num_classes} classes", "is the store whole?")
+        if labels.ndim == 2:
+            what, do = "something else than 0 and 1", "leave those without labels out of the split"
+        raise InputError(f"{wrong.size} of {train_ids.size} train nodes have {what} in {name}; first is node {wrong[0]}: {do}")
     if labels.ndim == 2:
         return Task(labels.shape[1], True, "micro-f1")
+    if without.size == train_ids.size:
+        raise InputError(f"none of {train_ids.size} train nodes has a label in {name}: choose another split, or ingest their labels")
     if num_classes < 2:
         raise InputError(f"{name}: {num_classes} class in all, there is nothing to learn")
     if metric == "auc" and num_classes != 2:

@@ -111,10 +111,10 @@ def test_missing_labels_and_splits(missing, tmp_path, capfd):
 @pytest.mark.parametrize("is_matrix", [False, True])
 def test_labels_that_are_none(is_matrix, tmp_path, capfd):
     data = make_data()
-    data.y = torch.stack([data.y % 2, data.y], dim=1) if is_matrix else data.y - 1
+    data.y = torch.stack([data.y % 2, data.y], dim=1) if is_matrix else torch.full_like(data.y, -1)
     ingest(data, tmp_path / "store")
     message = said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
-    assert ("something else than 0 and 1" if is_matrix else "no label") in message
+    assert ("something else than 0 and 1" if is_matrix else "has a label") in message
 
 
 def test_labels_that_are_not_whole(tmp_path, capfd):
