@@ -144,7 +144,9 @@ def check_batches(num_batches: int, num_seeds: int, batch_size: int, num_ranks: 
     """Refuse an epoch without batches; say so, if it is to be said, where ranks have not equally many of them."""
     if num_batches == 0:
         ranks = "" if num_ranks == 1 else f", {num_ranks} ranks"
-        raise UsageError(f"drop_last leaves no batch: {num_seeds} seeds, batch_size {batch_size}{ranks}")
+        raise UsageError(
+            f"drop_last leaves no batch: {num_seeds} seeds, batch_size {batch_size}{ranks}; take smaller batches, or drop_last=False"
+        )
     if num_batches % num_ranks and is_said:
         logger.warning(
             "%d batches for %d ranks: some have one more. Where ranks wait for each other in every step (DDP), that step never ends: "

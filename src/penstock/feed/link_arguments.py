@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler.base import NegativeSamplingMode
 
 from penstock.errors import InputError, NodeIdError, UsageError
 from penstock.feed.inputs import Input
@@ -92,7 +93,8 @@ def choose_negatives(neg_sampling: Any, neg_sampling_ratio: Any) -> NegativeSamp
     try:
         how: Any = NegativeSampling("binary", ratio) if ratio else NegativeSampling.cast(neg_sampling)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"neg_sampling: {error}") from None
+        modes = ", ".join(mode.value for mode in NegativeSamplingMode)
+        raise UsageError(f"neg_sampling: {error}; modes are {modes}") from None
     if how is not None and not math.isfinite(how.amount):
         raise UsageError(f"neg_sampling: a link has so many negatives, or a share of one; got {how.amount}")
     return how

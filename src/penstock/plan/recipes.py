@@ -32,7 +32,8 @@ def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
     """
     if isinstance(plan, str):
         if plan not in RECIPES:
-            raise UsageError(f"there is no recipe {plan!r}: choose one of {', '.join(RECIPES)}")
+            auto = " (auto is of the command `penstock train`)" if plan == "auto" else ""
+            raise UsageError(f"there is no recipe {plan!r}: choose one of {', '.join(RECIPES)}{auto}")
         plan = RECIPES[plan]
     if plan is not None and not isinstance(plan, Plan):
         raise UsageError(f"plan must be a penstock.Plan or the name of a recipe ({', '.join(RECIPES)}); got {type(plan).__name__}")

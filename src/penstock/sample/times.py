@@ -76,7 +76,9 @@ def choose_times(
     if of_nodes and of_edges:
         raise UsageError(f"time_attr={name!r}: both nodes and edges have it, and it can mean one only: give one of them another name")
     if not of_nodes and not of_edges:
-        raise MissingFieldError(f"{source}: neither nodes nor edges have a field {name!r} to say when they came")
+        there = sorted({field for fields in (*nodes.values(), *edges.values()) for field in fields if isinstance(field, str)})
+        have = f"; they have {', '.join(there)}" if there else ""
+        raise MissingFieldError(f"{source}: neither nodes nor edges have a field {name!r} to say when they came{have}")
     return of_nodes, of_edges
 
 
