@@ -83,7 +83,7 @@ def test_pinned_memory_is_in_the_sum(store, device, monkeypatch):
     monkeypatch.setattr(pin, "OWN_BYTES", 0)
     monkeypatch.setattr(pin, "is_in_heap", lambda address: False)
     in_memory = penstock.NeighborLoader(homogeneous_data(), **OPTIONS, plan=Plan(host_memory=BUDGET, policy="degree"), device=device)
-    assert in_memory._caches.fitted.memory.needs.pinned == 0  # it is the process' anyway
+    assert in_memory._caches.fitted.memory.needs.pinned <= 300 * 8  # it is the process' anyway; small arrays that share a page are copied
 
 
 def test_too_small_a_budget_is_refused_with_the_sum(store, device):
