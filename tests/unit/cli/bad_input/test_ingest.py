@@ -13,6 +13,7 @@ import torch
 from torch_geometric.data import Data
 
 import penstock
+from penstock.errors import UsageError
 from penstock.feed import NeighborLoader
 from penstock.sources import csv_table
 from penstock.store import Store, ingest
@@ -83,6 +84,16 @@ def test_ids_far_apart(tmp_path, capfd):
 def test_more_nodes_than_the_disk_has_room_for(tmp_path, capfd):
     (tmp_path / "far.csv").write_text("src,dst\n0,1\n")
     assert "about 727.6 TiB for the store" in said(capfd, "ingest", "far.csv", "store", "--num-nodes", 10**14)
+    assert not (tmp_path / "store").exists()
+
+
+def test_unknown_options_of_a_source(tmp_path):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    for source in (make_data(), tmp_path / "edges.csv"):
+        assert "did you mean 'overwrite'?" in refused(UsageError, ingest, source, tmp_path / "store", overwite=True)
+    assert "did you mean 'num_nodes'?" in refused(UsageError, ingest, tmp_path / "edges.csv", tmp_path / "store", numnodes=2)
+    assert "it has none" in refused(UsageError, ingest, make_data(), tmp_path / "store", nodes="nodes.csv")
+    assert "its options are src" in refused(UsageError, ingest, tmp_path / "edges.csv", tmp_path / "store", colour="red")
     assert not (tmp_path / "store").exists()
 
 
