@@ -104,9 +104,7 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
             continue
         if not (_is_tensor(value) and store.is_node_attr(key)):
             if key in ("x", "y") or part != key:
-                raise InputError(
-                    f"{name}.{key} has shape {list(getattr(value, 'shape', []))} for {num_nodes} nodes; set num_nodes, or remove it"
-                )
+                raise _no_rows_of_nodes(store, key, name)
             left_out.append(key)
         elif part != key and part in PARTS:
             masks[part] = to_numpy(value)[0]
@@ -117,6 +115,36 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
     parts: list[Table] = [*([_array_table(tensors, name)] if tensors else []), *sparse]
     splits = mask_splits(masks, num_nodes, name) if masks else {}
     return NodeTable(node_type=node_type, num_nodes=num_nodes, table=join(parts, name)), splits, left_out
+
+
+def _no_rows_of_nodes(store: Any, key: str, name: str) -> InputError:
+    """What to raise where features, labels or a mask are no tensor with a row for each node."""
+    value, num_nodes = store[key], store.num_nodes
+    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    if _is_tensor(value) and key.endswith("_mask") and dtype != "bool":
+        return InputError(
+            f"{name}.{key} has shape {list(value.shape)} and dtype {dtype}; expected a boolean mask, one entry for each node: of ids, "
+            "mask = torch.zeros(num_nodes, dtype=torch.bool); mask[ids] = True"
+        )
+    if _is_tensor(value) and not _is_counted(store):
+        count = "an unknown number of" if num_nodes is None else num_nodes
+        return InputError(f"{name}.{key} has shape {list(value.shape)} for {count} nodes; set num_nodes, or remove it")
+    return _no_rows(value, f"{name}.{key}", num_nodes, "nodes (num_nodes)" if "num_nodes" in store else "nodes")
+
+
+def _is_counted(store: Any) -> bool:
+    """Whether something says how many nodes there are, rather than the largest end of an edge."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        return store.num_nodes is not None and not said
+
+
+def _no_rows(value: Any, name: str, count: int | None, of: str) -> InputError:
+    """What to raise where a value is no tensor with `count` rows."""
+    if not _is_tensor(value):
+        return InputError(f"{name} is of type {type(value).__name__}; expected a tensor, one row for each of the {of}")
+    shape = list(value.shape)
+    return InputError(f"{name} has shape {shape} for {count} {of}; expected {[count, *shape[1:]]}, one row for each: correct or remove it")
 
 
 def _sparse_rows(key: str, value: Any, name: str) -> SparseRowsTable:

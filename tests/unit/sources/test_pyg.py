@@ -120,8 +120,19 @@ def test_typed():
     [
         (Data(x=torch.zeros(3, 1)), "neither edge_index nor adj_t"),
         (Data(edge_index=torch.zeros(3, 2), num_nodes=3), r"edge_index has shape \[3, 2\] and dtype float32"),
-        (Data(edge_index=EDGE_INDEX, y=torch.zeros(9), num_nodes=4), r"Data.y has shape \[9\] for 4 nodes"),
-        (Data(edge_index=EDGE_INDEX, train_mask=torch.zeros(9).bool(), num_nodes=4), r"train_mask has shape \[9\] for 4 nodes"),
+        (Data(edge_index=EDGE_INDEX, y=torch.zeros(9)), r"Data.y has shape \[9\] for 4 nodes; set num_nodes, or remove it"),
+        (Data(edge_index=EDGE_INDEX, y=torch.zeros(9), num_nodes=4), r"\[9\] for 4 nodes \(num_nodes\); expected \[4\], one row for each"),
+        (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 1), y=torch.zeros(9, 2)), r"\[9, 2\] for 4 nodes; expected \[4, 2\], one row"),
+        (
+            Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 1), y=torch.tensor(3)),
+            r"Data.y has shape \[\] for 4 nodes; expected \[4\], one row",
+        ),
+        (
+            Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 1), train_mask=torch.zeros(9).bool()),
+            r"train_mask has shape \[9\] for 4 nodes; exp",
+        ),
+        (Data(edge_index=EDGE_INDEX, num_nodes=4, test_mask=torch.tensor([0, 3])), r"test_mask .* dtype int64; expected a boolean mask"),
+        (Data(edge_index=EDGE_INDEX, x=[[1.0]] * 4), "Data.x is of type list; expected a tensor, one row for each of the nodes"),
         (Data(edge_index=EDGE_INDEX, train_mask=torch.zeros(4), num_nodes=4), "dtype float32; expected bool"),
         (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 2, dtype=torch.complex64)), "holds complex64; fields are numbers"),
     ],

@@ -227,8 +227,24 @@ def test_features_of_another_length(tmp_path):
     data.x = data.x[:399]
     data.num_nodes = 400
     refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    data = make_data()
+    data.y = data.y[:399]
+    assert "Data.y has shape [399] for 400 nodes; expected [400]" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    del data.x
+    assert "for 400 nodes; set num_nodes" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
     other = Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=torch.zeros(4, 2))
     refused(penstock.errors.InputError, NeighborLoader, other, [1])
+
+
+def test_masks_of_ids_and_lists_of_features(tmp_path):
+    data = make_data()
+    data.train_mask = data.train_mask.nonzero().view(-1)
+    line = refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    assert "Data.train_mask has shape [200] and dtype int64" in line
+    assert "expected a boolean mask" in line
+    data = make_data()
+    data.x = data.x.tolist()
+    assert "Data.x is of type list" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
 
 
 def test_fields_of_names_that_are_taken(tmp_path, capfd):
