@@ -13,6 +13,7 @@ import torch
 from torch_geometric.data import Data
 
 import penstock
+from penstock.cli import run
 from penstock.errors import UsageError
 from penstock.feed import NeighborLoader
 from penstock.sources import csv_table
@@ -234,6 +235,20 @@ def test_features_of_another_length(tmp_path):
     assert "for 400 nodes; set num_nodes" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
     other = Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=torch.zeros(4, 2))
     refused(penstock.errors.InputError, NeighborLoader, other, [1])
+
+
+def test_attributes_that_are_left_out(tmp_path, capfd, caplog):
+    data = make_data()
+    data.age, data.titles = torch.zeros(399), ["a"] * 400
+    ingest(data, tmp_path / "store")
+    (record,) = caplog.records
+    assert_in_table(record.getMessage())
+    assert run(["info", str(tmp_path / "store")]) == 0
+    assert "\nleft out of the source: age, titles\n" in capfd.readouterr().out
+    for name in ("edge_attr", "edge_weight"):
+        wrong = make_data()
+        wrong[name] = torch.zeros(wrong.num_edges - 1)
+        assert f"Data.{name} has shape" in refused(penstock.errors.InputError, ingest, wrong, tmp_path / name)
 
 
 def test_masks_of_ids_and_lists_of_features(tmp_path):
