@@ -206,7 +206,7 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
     """
     columns = [batch.column(column) for column in field.columns]
     if field.name == LABELS and len(columns) == 1 and columns[0].null_count:  # no label
-        if pa.types.is_integer(columns[0].type):
+        if pa.types.is_integer(columns[0].type) or (pa.types.is_null(columns[0].type) and not field.is_text):
             columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]
         elif pa.types.is_floating(columns[0].type):
             columns = [pc.fill_null(columns[0], float("nan"))]
