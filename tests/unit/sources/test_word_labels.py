@@ -74,6 +74,18 @@ def test_labels_that_begin_late(folder, ending, first, second, names, monkeypatc
     assert check_table(source.nodes[NODE].table)["y"].tolist() == expected
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("labels", [["owl", "cat"], [7, 3], [0.5, 2.5]], ids=str)
+@pytest.mark.parametrize("at", [0, 1])
+def test_parts_without_labels(folder, ending, labels, at):
+    (folder / "parts").mkdir()
+    write(folder / "parts", [None, None], ending, f"part-{at}")
+    write(folder / "parts", labels, ending, f"part-{1 - at}")
+    table = open_source("edges.csv", nodes="parts", node_fields={"y": "class"}).nodes[NODE].table
+    known, missing = [1, 0] if labels[0] == "owl" else labels, np.nan if labels[0] == 0.5 else -1
+    np.testing.assert_array_equal(check_table(table)["y"], [*known, missing, missing] if at else [missing, missing, *known])
+
+
 def test_labels_of_nobody(folder):
     for ending in ("csv", "parquet"):
         write(folder, [None] * 3, ending)
