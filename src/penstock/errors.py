@@ -25,10 +25,11 @@ DivergedError, and with 1 for everything else. An argument that a message names 
 
 from __future__ import annotations
 
+import difflib
 import errno
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _ARGUMENT = re.compile("\x01(\\w+)(?:=([^\x02]*))?\x02")
@@ -37,6 +38,12 @@ _ARGUMENT = re.compile("\x01(\\w+)(?:=([^\x02]*))?\x02")
 def argument(name: str, *value: Any) -> str:
     """Name an argument in the message of an error, alone or with a value (`...` for any): marked, for `PenstockError.spelled`."""
     return f"\x01{name}" + (f"={'...' if value[0] is ... else repr(value[0])}" if value else "") + "\x02"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Ask, at the end of a message about an argument that is not known, whether the nearest one was meant; nothing where none is near."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f": did you mean '{argument(near[0])}'?" if near else ""
 
 
 def reason_of(error: OSError) -> str:

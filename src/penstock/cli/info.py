@@ -84,6 +84,9 @@ def as_text(store: Store) -> str:
         mean = entry.num_edges / max(1, store.num_nodes[name[2]])
         lines.append(f"edges {name[0]}-{name[1]}->{name[2]}: {entry.num_edges:,}, {mean:.1f} into a node{_fields(entry.fields)}")
     provenance = store.manifest.provenance
+    source = provenance.get("source")
+    if isinstance(source, dict) and source.get("left_out"):
+        lines.append(f"left out of the source: {', '.join(repr(name)[1:-1] for name in source['left_out'])}")
     lines.append(f"made {provenance.get('created', 'some time')} by penstock {provenance.get('penstock', '?')}")
     return "\n".join(lines)
 

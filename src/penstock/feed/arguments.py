@@ -63,7 +63,7 @@ def choose_nodes(source: Input, times: Timestamps | None, input_nodes: Any, inpu
     seeds = source.seeds(input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
-    check_ids(source.graph, seeds.node_type, seeds.ids)
+    check_ids(source.graph, seeds.node_type, seeds.ids, are_looked_up=source.has_own_ids(seeds.node_type))
     return with_moments(seeds, input_time, times)
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import UsageError, argument
+from penstock.errors import UsageError, argument, did_you_mean
 from penstock.plan import Plan
 
 logger = logging.getLogger("penstock")
@@ -80,8 +79,8 @@ def read_options(
         logger.warning("worker_init_fn is not called: batches are made by threads of this process, which draw by the loader's seed")
     unknown = sorted(others.keys() - set(_IGNORED))
     if unknown:
-        near = difflib.get_close_matches(unknown[0], [*signature(read_options).parameters, *signature(loader).parameters], 1)
-        raise UsageError(f"unknown argument {unknown[0]!r} for {loader.__name__}" + (f": did you mean {near[0]!r}?" if near else ""))
+        near = did_you_mean(unknown[0], [*signature(read_options).parameters, *signature(loader).parameters])
+        raise UsageError(f"unknown argument {unknown[0]!r} for {loader.__name__}{near}")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise UsageError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
     if sampler is not None and shuffle:

@@ -86,7 +86,7 @@ def infer(
     base = open_input(data, is_sorted=False, split=split)
     _check(base, layers, plan, path)
     seeds = base.seeds(input_nodes, None)
-    check_ids(base.graph, seeds.node_type, seeds.ids)
+    check_ids(base.graph, seeds.node_type, seeds.ids, are_looked_up=base.has_own_ids(seeds.node_type))
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to compute")
     if input_nodes is not None and np.unique(seeds.ids).size < seeds.ids.size:

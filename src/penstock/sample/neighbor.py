@@ -144,8 +144,8 @@ class NeighborSampler:
             check_ids(self.graph, seed_type, ids)
 
 
-def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray) -> None:
-    """Raise unless all seeds are nodes of their type."""
+def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray, *, are_looked_up: bool = False) -> None:
+    """Raise unless all seeds are nodes of their type; `are_looked_up`: of ids of the user's, by a store that gives -1 for one it lacks."""
     if node_type not in graph.num_nodes:
         raise UsageError(f"'{node_type}' is not a node type; the node types are {graph.node_types}")
     num_nodes = graph.num_nodes[node_type]
@@ -154,6 +154,7 @@ def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray) -> None:
         raise NodeIdError(
             f"{bad.size} of {ids.size} seeds lie outside [0, {num_nodes}), the ids of node type '{node_type}'; first is "
             f"seeds[{bad[0]}] = {ids[bad[0]]}"
+            + ("; -1 is what store.find gives for ids that are not there" if are_looked_up and ids[bad[0]] == -1 else "")
         )
 
 

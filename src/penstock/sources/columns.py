@@ -67,6 +67,7 @@ class Field:
         columns: of the file.
         is_text: chunks hold pyarrow string arrays.
         dtype, row_shape: of the chunks' arrays; object for text.
+        is_empty: the file has no value of it.
     """
 
     name: str
@@ -74,11 +75,12 @@ class Field:
     is_text: bool
     dtype: np.dtype
     row_shape: tuple[int, ...]
+    is_empty: bool = False
 
     @property
     def column(self) -> Column:
         """The field as a column of a table."""
-        return Column(name=self.name, dtype=self.dtype, row_shape=self.row_shape)
+        return Column(name=self.name, dtype=self.dtype, row_shape=self.row_shape, is_empty=self.is_empty)
 
 
 def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str, ...]:
@@ -168,7 +170,8 @@ def make_field(
             f"{file}: column {columns[0]!r}, wanted for 'time', holds {types[columns[0]]}; times are integers: round them first"
         )
     row_shape = (len(columns),) if request.is_vector or len(columns) > 1 else ()
-    return Field(request.name, columns, False, request.dtype or np.result_type(*dtypes), row_shape)
+    is_empty = not row_shape and request.dtype is None and all(pa.types.is_null(types[column]) for column in columns)
+    return Field(request.name, columns, False, request.dtype or np.result_type(*dtypes), row_shape, is_empty)
 
 
 def _make_key_field(request: Request, columns: tuple[str, ...], types: Mapping[str, pa.DataType], file: str) -> Field:
@@ -206,7 +209,7 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
     """
     columns = [batch.column(column) for column in field.columns]
     if field.name == LABELS and len(columns) == 1 and columns[0].null_count:  # no label
-        if pa.types.is_integer(columns[0].type):
+        if pa.types.is_integer(columns[0].type) or (pa.types.is_null(columns[0].type) and not field.is_text):
             columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]
         elif pa.types.is_floating(columns[0].type):
             columns = [pc.fill_null(columns[0], float("nan"))]

@@ -21,7 +21,7 @@ import pyarrow.csv
 from penstock.errors import InputError, argument, first_line
 from penstock.sources.columns import Field, Request, make_chunk, make_field, pc, resolve
 from penstock.sources.csv_layout import MAX_LINE_BYTES, NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
-from penstock.sources.source import DST, ID, SRC, Chunk, Table
+from penstock.sources.source import DST, ID, LABELS, SRC, Chunk, Table
 
 _BLOCK_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 60
@@ -55,7 +55,8 @@ class CsvTable(Table):
         self.columns = {name: replace(field.column, is_parsed=True) for name, field in self._fields.items()}
 
     def _settle_types(self, requests: Sequence[Request]) -> None:
-        """Choose the type of every wanted column: as its field asks for, or by what the first block holds."""
+        """Choose the type of every wanted column: as its field asks for, or by what the first block holds; of labels, which may be empty,
+        by the first block that holds any."""
         asked: dict[str, set[pa.DataType | None]] = {}
         for request in requests:
             for column in self._columns[request.name]:
@@ -66,11 +67,18 @@ class CsvTable(Table):
         guessed = [column for column in asked if column not in self._types]
         if not guessed:
             return
-        first_block = next(self._blocks(), None)
-        schema = pa.schema(dict.fromkeys(guessed, pa.null())) if first_block is None else self._parse(first_block, 0, guessed).schema
-        if first_block is not None and any(pa.types.is_binary(schema.field(column).type) for column in guessed):
-            raise InputError(self._not_utf8(first_block, 0))
-        self._types |= {column: schema.field(column).type for column in guessed}
+        types, wanted, first_row = dict.fromkeys(guessed, pa.null()), guessed, 0
+        labels = [self._columns[request.name][0] for request in requests if request.name == LABELS]
+        for block in self._blocks():
+            batch = self._parse(block, first_row, wanted)
+            types |= {column: batch.schema.field(column).type for column in wanted}
+            if any(pa.types.is_binary(types[column]) for column in wanted):
+                raise InputError(self._not_utf8(block, first_row))
+            wanted = [column for column in labels if column in types and pa.types.is_null(types[column])]  # none so far, which may be
+            if not wanted:
+                break
+            first_row += batch.num_rows
+        self._types |= types
         self._guessed = set(guessed)
         for request in requests:
             column = self._columns[request.name][0]

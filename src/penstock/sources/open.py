@@ -5,12 +5,13 @@ In: a PyG object, a path, or a description. Out: a `Source`, nothing read yet bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import InputError, MissingFileError, UsageError, argument
+from penstock.errors import InputError, MissingFileError, UsageError, argument, did_you_mean
 from penstock.records import EDGE, NODE
 from penstock.sources.columns import ColumnSpec, IdKind
 from penstock.sources.files import Files, expand, file_format
@@ -20,6 +21,14 @@ from penstock.sources.ogb import open_ogb, raw_folder
 from penstock.sources.pyg import is_pyg, open_pyg
 from penstock.sources.source import Source
 from penstock.sources.table_graph import EdgeFiles, NodeFiles, open_description, open_tables, open_typed_tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Options of a kind of source, and names of others that the user's call takes, one of which an unknown one may be meant for."""
+
+    given: Mapping[str, Any]
+    others: Iterable[str]
 
 
 def open_source(source: Any, /, **options: Any) -> Source:
@@ -35,13 +44,18 @@ def open_source(source: Any, /, **options: Any) -> Source:
             a Source, which is returned as it is.
         **options: of the kind of source.
     """
+    return open_with(source, options)
+
+
+def open_with(source: Any, options: Mapping[str, Any], others: Iterable[str] = ()) -> Source:
+    """Open a graph as `open_source` does, for a call that takes other options too: their names, of which a message may say one."""
     try:
-        return _open(source, options)
+        return _open(source, _Options(options, others))
     except PermissionError as error:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
-def _open(source: Any, options: dict[str, Any]) -> Source:
+def _open(source: Any, options: _Options) -> Source:
     if isinstance(source, Source):
         return _call(lambda: source, options, "a Source")
     if is_pyg(source):
@@ -55,7 +69,7 @@ def _open(source: Any, options: dict[str, Any]) -> Source:
     return _open_path(Path(source), options)
 
 
-def _open_path(path: Path, options: dict[str, Any]) -> Source:
+def _open_path(path: Path, options: _Options) -> Source:
     if path.is_dir():
         if (path / "manifest.json").exists():
             raise UsageError(f"{path}: is a store already; open it with penstock.open")
@@ -77,14 +91,14 @@ def _open_path(path: Path, options: dict[str, Any]) -> Source:
     return _call(open_edge_list, options, "an edge list", path)
 
 
-def _call(function: Callable[..., Source], options: dict[str, Any], kind: str, *arguments: Any) -> Source:
+def _call(function: Callable[..., Source], options: _Options, kind: str, *arguments: Any) -> Source:
     """Call with the options, and refuse those that the kind of source does not have."""
     known = list(signature(function).parameters)[len(arguments) :]
-    for name in options:
+    for name in options.given:
         if name not in known:
-            listed = f"its options are {', '.join(map(argument, known))}" if known else "it has none"
-            raise UsageError(f"{kind} has no option '{argument(name)}'; {listed}")
-    return function(*arguments, **options)
+            listed = f"; its options are {', '.join(map(argument, known))}" if known else "; it has none"
+            raise UsageError(f"{kind} has no option '{argument(name)}'{did_you_mean(name, [*known, *options.others]) or listed}")
+    return function(*arguments, **options.given)
 
 
 def open_edge_list(

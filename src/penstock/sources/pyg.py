@@ -1,12 +1,13 @@
 """Graphs in memory as PyG's `Data` and `HeteroData`, recognised by how they look: neither torch nor PyG is imported here.
 
 In: the object. Out: a Source over NumPy views of its tensors (nothing is copied that lies in host memory). Names stay, except that per-edge
-`edge_weight` and `edge_attr` are the store's `weight` and `x`; masks become splits. What is neither per node nor per edge is named in
-the provenance under "left_out".
+`edge_weight` and `edge_attr` are the store's `weight` and `x`; masks become splits. What is neither per node nor per edge is named in a
+warning, and in the provenance under "left_out".
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from typing import Any
@@ -19,6 +20,8 @@ from penstock.sources.array_table import SparseRowsTable
 from penstock.sources.source import DST, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import PARTS, Split, mask_splits
 from penstock.sources.tables import join
+
+logger = logging.getLogger("penstock")
 
 EDGE_FIELD_OF = {"edge_weight": "weight", "edge_attr": "x"}
 """PyG's name of a per-edge tensor -> the store's name of the field."""
@@ -35,7 +38,15 @@ def open_pyg(data: Any) -> Source:
     """Open a `Data` or `HeteroData`."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Unable to accurately infer 'num_nodes'")
-        return _open_hetero(data) if hasattr(data, "node_types") else _open_data(data)
+        source = _open_hetero(data) if hasattr(data, "node_types") else _open_data(data)
+    left_out = source.provenance["left_out"]
+    if left_out:
+        logger.warning(
+            "%s: left out, for these are no tensors with a row for each node or edge: %s",
+            type(data).__name__,
+            ", ".join(repr(name)[1:-1] for name in left_out),
+        )
+    return source
 
 
 def _open_data(data: Any) -> Source:
@@ -51,7 +62,8 @@ def _open_data(data: Any) -> Source:
 
 
 def _open_hetero(data: Any) -> Source:
-    nodes, edges, splits, left_out = {}, {}, {}, []
+    nodes, edges, splits = {}, {}, {}
+    left_out = [key for store in data.stores if store._key is None for key, _ in store.items()]
     for node_type in data.node_types:
         nodes[node_type], found, more = _nodes(data[node_type], node_type, f"HeteroData[{node_type!r}]")
         splits |= {node_type: found} if found else {}
@@ -96,17 +108,15 @@ def _array_table(tensors: dict[str, Any], name: str) -> ArrayTable:
 
 def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, Split], list[str]]:
     """Return (nodes with their fields, splits, names of what is not per node). Nodes are counted as PyG counts them."""
-    num_nodes = store.num_nodes
+    num_nodes, has_edges = store.num_nodes, "edge_index" in store or "adj_t" in store
     tensors, sparse, masks, left_out = {}, [], {}, []
     for key, value in store.items():
         part = key.removesuffix("_mask")
-        if key in ("num_nodes", "edge_index", "adj_t"):
+        if key in ("num_nodes", "edge_index", "adj_t") or (key in EDGE_FIELD_OF and has_edges):
             continue
         if not (_is_tensor(value) and store.is_node_attr(key)):
             if key in ("x", "y") or part != key:
-                raise InputError(
-                    f"{name}.{key} has shape {list(getattr(value, 'shape', []))} for {num_nodes} nodes; set num_nodes, or remove it"
-                )
+                raise _no_rows_of_nodes(store, key, name)
             left_out.append(key)
         elif part != key and part in PARTS:
             masks[part] = to_numpy(value)[0]
@@ -117,6 +127,36 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
     parts: list[Table] = [*([_array_table(tensors, name)] if tensors else []), *sparse]
     splits = mask_splits(masks, num_nodes, name) if masks else {}
     return NodeTable(node_type=node_type, num_nodes=num_nodes, table=join(parts, name)), splits, left_out
+
+
+def _no_rows_of_nodes(store: Any, key: str, name: str) -> InputError:
+    """What to raise where features, labels or a mask are no tensor with a row for each node."""
+    value, num_nodes = store[key], store.num_nodes
+    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    if _is_tensor(value) and key.endswith("_mask") and dtype != "bool":
+        return InputError(
+            f"{name}.{key} has shape {list(value.shape)} and dtype {dtype}; expected a boolean mask, one entry for each node: of ids, "
+            "mask = torch.zeros(num_nodes, dtype=torch.bool); mask[ids] = True"
+        )
+    if _is_tensor(value) and not _is_counted(store):
+        count = "an unknown number of" if num_nodes is None else num_nodes
+        return InputError(f"{name}.{key} has shape {list(value.shape)} for {count} nodes; set num_nodes, or remove it")
+    return _no_rows(value, f"{name}.{key}", num_nodes, "nodes (num_nodes)" if "num_nodes" in store else "nodes")
+
+
+def _is_counted(store: Any) -> bool:
+    """Whether something says how many nodes there are, rather than the largest end of an edge."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        return store.num_nodes is not None and not said
+
+
+def _no_rows(value: Any, name: str, count: int | None, of: str) -> InputError:
+    """What to raise where a value is no tensor with `count` rows."""
+    if not _is_tensor(value):
+        return InputError(f"{name} is of type {type(value).__name__}; expected a tensor, one row for each of the {of}")
+    shape = list(value.shape)
+    return InputError(f"{name} has shape {shape} for {count} {of}; expected {[count, *shape[1:]]}, one row for each: correct or remove it")
 
 
 def _sparse_rows(key: str, value: Any, name: str) -> SparseRowsTable:
@@ -146,11 +186,15 @@ def _edges(store: Any, name: str) -> tuple[ArrayTable, list[str]]:
         ends, fields = _transposed_adjacency(store.adj_t)
     else:
         raise InputError(f"{name} has neither edge_index nor adj_t: a graph needs edges (an empty edge_index will do)")
+    num_edges = len(ends[SRC])
     given = {**dict.fromkeys(ends, "the ends of the edges"), **dict.fromkeys(fields, "the value of adj_t")}
     for key, value in store.items():
-        if key in ("edge_index", "adj_t") or (hasattr(store, "is_node_attr") and store.is_node_attr(key)):
+        is_of_edges = key in EDGE_FIELD_OF
+        if key in ("edge_index", "adj_t") or (not is_of_edges and _is_tensor(value) and store.is_node_attr(key)):
             continue
-        if _is_tensor(value) and store.is_edge_attr(key):
+        if is_of_edges and not (_is_tensor(value) and value.ndim and value.shape[0] == num_edges):
+            raise _no_rows(value, f"{name}.{key}", num_edges, "edges")
+        if is_of_edges or (_is_tensor(value) and store.is_edge_attr(key)):
             field = str(EDGE_FIELD_OF.get(key, key))
             if field in given:
                 raise InputError(f"{name}: {given[field]} and {key} would both be the field '{field}' of the edges: remove or rename one")

@@ -36,6 +36,7 @@ class Column:
         row_shape: shape of one row: () for a scalar, (128,) for 128 features.
         is_bfloat16: the dtype is uint16 and its bits are bfloat16 numbers, which NumPy cannot name.
         is_parsed: the values are written as text; only the forecast of time asks.
+        is_empty: there is no value, and the dtype is that of none.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Column:
     row_shape: tuple[int, ...] = ()
     is_bfloat16: bool = False
     is_parsed: bool = field(default=False, compare=False)
+    is_empty: bool = field(default=False, compare=False)
 
     @property
     def row_bytes(self) -> int:

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from penstock.errors import InputError
-from penstock.sources.source import Chunk, Column, Table
+from penstock.sources.source import LABELS, ChangedTable, Chunk, Column, Table
 
 
 class ComputedTable(Table):
@@ -51,12 +54,40 @@ def has_rows(table: Table) -> bool:
     return next(iter(table.chunks(1)), None) is not None
 
 
+class _WithoutLabels(ChangedTable):
+    """Nodes of which none has a label, beside others whose labels are as `column` says."""
+
+    def __init__(self, table: Table, column: Column) -> None:
+        super().__init__(table, {**table.columns, LABELS: column})
+
+    def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
+        """Read, and put no labels of their kind in the place of none."""
+        for chunk in self._table.chunks(max_rows, names):
+            if LABELS in chunk.columns:
+                chunk.columns[LABELS] = _no_labels(self.columns[LABELS].dtype, chunk.num_rows)
+            yield chunk
+
+
+def _no_labels(dtype: np.dtype, count: int) -> Any:
+    if dtype.kind == "O":
+        return pa.nulls(count, pa.string())
+    return np.full(count, np.nan if dtype.kind == "f" else -1, dtype)
+
+
+def _with_labels_alike(parts: Sequence[Table]) -> list[Table]:
+    """Parts without any label agree with those that have some."""
+    labels = next((part.columns[LABELS] for part in parts if LABELS in part.columns and not part.columns[LABELS].is_empty), None)
+    if labels is None or labels.row_shape != () or labels.dtype.kind not in "Oif":
+        return [*parts]
+    return [_WithoutLabels(part, labels) if LABELS in part.columns and part.columns[LABELS].is_empty else part for part in parts]
+
+
 class ConcatenatedTable(Table):
-    """Part files of one table, one after the other. Parts without rows need not agree with the others."""
+    """Part files of one table, one after the other. Parts without rows need not agree with others, nor parts without labels in those."""
 
     def __init__(self, parts: Sequence[Table], name: str) -> None:
         if any(part.columns != parts[0].columns for part in parts):
-            parts = [part for part in parts if has_rows(part)] or parts[:1]
+            parts = _with_labels_alike([part for part in parts if has_rows(part)] or parts[:1])
         self.name, self._parts = name, parts
         self.columns = parts[0].columns
         for part in parts[1:]:

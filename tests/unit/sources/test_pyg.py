@@ -18,7 +18,7 @@ from penstock.store import ingest
 EDGE_INDEX = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 0, 0, 1]])
 
 
-def test_every_kind_of_attribute():
+def test_every_kind_of_attribute(caplog):
     data = Data(
         x=torch.randn(4, 3, requires_grad=True),
         edge_index=EDGE_INDEX,
@@ -30,6 +30,9 @@ def test_every_kind_of_attribute():
         train_mask=torch.tensor([True, False, True, False]),
         test_mask=torch.tensor([False, True, False, False]),
         name="toy",
+        age=torch.zeros(3),
+        titles=["a", "b", "c", "d"],
+        kinds=("a", "b", "c", "d", "e"),
     )
     source = open_source(data)
     assert source.is_homogeneous
@@ -44,7 +47,10 @@ def test_every_kind_of_attribute():
     np.testing.assert_array_equal(edges["weight"], data.edge_weight.numpy())
     split = source.splits[NODE]["default"]
     assert {part: ids.tolist() for part, ids in split.items()} == {"train": [0, 2], "test": [1]}
-    assert source.provenance["left_out"] == ["name"]
+    assert source.provenance["left_out"] == ["name", "age", "titles", "kinds"]
+    (record,) = caplog.records
+    assert record.getMessage().startswith("Data: left out, ")
+    assert record.getMessage().endswith(": name, age, titles, kinds")
 
 
 def test_views_not_copies():
@@ -115,13 +121,45 @@ def test_typed():
     assert source.splits == {"paper": {"default": {"train": np.array([0])}}}
 
 
+def test_what_is_left_out_of_a_typed_graph(caplog):
+    data = hetero()
+    data["paper"].titles, data["author"].age, data.license = ["a", "b", "c"], torch.zeros(4), "by"
+    data["author", "writes", "paper"].order = torch.zeros(3)
+    source = open_source(data)
+    assert source.provenance["left_out"] == ["license", "paper.titles", "author.age", "author__writes__paper.order"]
+    assert "HeteroData: left out, for these are no tensors with a row for each node or edge: license, paper.titles, " in caplog.text
+
+
+def test_nothing_is_left_out(caplog):
+    assert open_source(hetero()).provenance["left_out"] == []
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (Data(x=torch.zeros(3, 1)), "neither edge_index nor adj_t"),
         (Data(edge_index=torch.zeros(3, 2), num_nodes=3), r"edge_index has shape \[3, 2\] and dtype float32"),
-        (Data(edge_index=EDGE_INDEX, y=torch.zeros(9), num_nodes=4), r"Data.y has shape \[9\] for 4 nodes"),
-        (Data(edge_index=EDGE_INDEX, train_mask=torch.zeros(9).bool(), num_nodes=4), r"train_mask has shape \[9\] for 4 nodes"),
+        (Data(edge_index=EDGE_INDEX, y=torch.zeros(9)), r"Data.y has shape \[9\] for 4 nodes; set num_nodes, or remove it"),
+        (Data(edge_index=EDGE_INDEX, y=torch.zeros(9), num_nodes=4), r"\[9\] for 4 nodes \(num_nodes\); expected \[4\], one row for each"),
+        (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 1), y=torch.zeros(9, 2)), r"\[9, 2\] for 4 nodes; expected \[4, 2\], one row"),
+        (
+            Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 1), y=torch.tensor(3)),
+            r"Data.y has shape \[\] for 4 nodes; expected \[4\], one row",
+        ),
+        (
+            Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 1), train_mask=torch.zeros(9).bool()),
+            r"train_mask has shape \[9\] for 4 nodes; exp",
+        ),
+        (Data(edge_index=EDGE_INDEX, num_nodes=4, test_mask=torch.tensor([0, 3])), r"test_mask .* dtype int64; expected a boolean mask"),
+        (Data(edge_index=EDGE_INDEX, edge_attr=torch.zeros(3, 2)), r"edge_attr has shape \[3, 2\] for 5 edges; expected \[5, 2\], one"),
+        (Data(edge_index=EDGE_INDEX, num_nodes=4, edge_weight=torch.zeros(4)), r"edge_weight has shape \[4\] for 5 edges; expected"),
+        (Data(edge_weight=torch.zeros(4), edge_index=EDGE_INDEX, num_nodes=9), r"edge_weight has shape \[4\] for 5 edges; expected"),
+        (
+            Data(edge_index=EDGE_INDEX, edge_weight=[1.0] * 5),
+            "edge_weight is of type list; expected a tensor, one row for each of the edges",
+        ),
+        (Data(edge_index=EDGE_INDEX, x=[[1.0]] * 4), "Data.x is of type list; expected a tensor, one row for each of the nodes"),
         (Data(edge_index=EDGE_INDEX, train_mask=torch.zeros(4), num_nodes=4), "dtype float32; expected bool"),
         (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 2, dtype=torch.complex64)), "holds complex64; fields are numbers"),
     ],

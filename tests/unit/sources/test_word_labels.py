@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.tables import check_table
+from tests.tables import check_table, read_all
 
 from penstock.errors import InputError
 from penstock.records import NODE
-from penstock.sources import open_source, word_labels
+from penstock.sources import csv_table, open_source, word_labels
 from penstock.store import check, generate, ingest
 
 WORDS = ["owl", "", "cat", " dog", "cat", None, "Cat", "\u00e9l\u00e9phant"]
@@ -61,6 +61,46 @@ def test_too_many_words_are_refused(folder, limit, value, monkeypatch):
     with pytest.raises(InputError, match=r"nodes.csv, line 2: 7 different labels 'y' by the end of these 7 rows; at most"):
         ingest("edges.csv", "store", nodes="nodes.csv", node_fields={"y": "class"})
     assert not (folder / "store").exists()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(("first", "second", "names"), [("owl", "cat", ["cat", "owl"]), ("7", "3", None)])
+def test_labels_that_begin_late(folder, ending, first, second, names, monkeypatch):
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 64)
+    words = [""] * 100 + [first, "", second]
+    write(folder, [int(word) if word.isdigit() else word or None for word in words], ending)
+    source = open_source("edges.csv", nodes=f"nodes.{ending}", node_fields={"y": "class"})
+    expected = [names.index(word) if names and word else int(word or -1) for word in words]
+    assert check_table(source.nodes[NODE].table)["y"].tolist() == expected
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("labels", [["owl", "cat"], [7, 3], [0.5, 2.5]], ids=str)
+@pytest.mark.parametrize("at", [0, 1])
+def test_parts_without_labels(folder, ending, labels, at):
+    (folder / "parts").mkdir()
+    write(folder / "parts", [None, None], ending, f"part-{at}")
+    write(folder / "parts", labels, ending, f"part-{1 - at}")
+    table = open_source("edges.csv", nodes="parts", node_fields={"y": "class"}).nodes[NODE].table
+    known, missing = [1, 0] if labels[0] == "owl" else labels, np.nan if labels[0] == 0.5 else -1
+    np.testing.assert_array_equal(check_table(table)["y"], [*known, missing, missing] if at else [missing, missing, *known])
+
+
+def test_labels_of_nobody(folder):
+    for ending in ("csv", "parquet"):
+        write(folder, [None] * 3, ending)
+        source = open_source("edges.csv", nodes=f"nodes.{ending}", node_fields={"y": "class"})
+        assert check_table(source.nodes[NODE].table)["y"].tolist() == [-1, -1, -1]
+
+
+def test_a_bad_cell_where_labels_begin_late(folder, monkeypatch):
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 64)
+    write(folder, [""] * 100 + ["7"] * 30 + ["x"], "csv")
+    with pytest.raises(InputError, match=r"nodes.csv, line 132: column 'class' holds 'x', which is not of type int64"):
+        read_all(open_source("edges.csv", nodes="nodes.csv", node_fields={"y": "class"}).nodes[NODE].table)
+    (folder / "nodes.csv").write_bytes(("a,class\n" + "1,\n" * 100 + "1,Zoë\n").encode("latin-1"))
+    with pytest.raises(InputError, match=r"nodes.csv, line 102: not UTF-8 text"):
+        open_source("edges.csv", nodes="nodes.csv", node_fields={"y": "class"})
 
 
 def test_words_elsewhere_are_refused(folder):

@@ -21,6 +21,7 @@ from penstock.feed.inputs.base import (
     as_seed_ids,
     check_mask,
     ids_do_not_go_with_nodes,
+    is_pair,
     refuse_mask_of_numbers,
 )
 from penstock.feed.links import EdgeEnds, Ends
@@ -93,6 +94,7 @@ class ArrayInput(Input):
             return node_type, np.arange(self.graph.num_nodes[node_type]), False
         if isinstance(chosen, (list, tuple)) and not chosen:
             return node_type, np.empty(0, np.int64), False
+        self.refuse_text(node_type, chosen)
         refuse_mask_of_numbers(chosen, self.graph.num_nodes[node_type])
         values = torch.as_tensor(np.array(chosen) if isinstance(chosen, np.ndarray) else chosen, device="cpu")
         is_mask = values.dtype == torch.bool
@@ -103,7 +105,7 @@ class ArrayInput(Input):
 
     def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
         """Split what the user gave into a node type and the rest."""
-        if isinstance(input_nodes, (tuple, list)) and len(input_nodes) == 2 and isinstance(input_nodes[0], str):
+        if is_pair(input_nodes, self.graph.num_nodes):
             return input_nodes[0], input_nodes[1]
         if isinstance(input_nodes, str) and input_nodes not in PARTS and input_nodes in self.graph.num_nodes:
             return input_nodes, None
@@ -186,6 +188,10 @@ class StoreInput(ArrayInput):
             packed_in=store,
         )
         self.store = store
+
+    def has_own_ids(self, node_type: NodeType) -> bool:
+        """Those that were ingested."""
+        return self.store.has_original_ids(node_type)
 
     @property
     def order_from(self) -> Store:

@@ -50,6 +50,22 @@ class Input(ABC):
     def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
         """Resolve the user's choice of seeds."""
 
+    def has_own_ids(self, node_type: NodeType) -> bool:
+        """Whether nodes of a type have ids of the user's, which a store looks up."""
+        return False
+
+    def refuse_text(self, node_type: NodeType, chosen: Any) -> None:
+        """Raise for seeds that are text, which are ids of the user's at best."""
+        values = np.asarray(chosen).ravel() if hasattr(chosen, "__array__") and not isinstance(chosen, torch.Tensor) else chosen
+        may_be_text = values.dtype.kind in "UOT" if isinstance(values, np.ndarray) else isinstance(values, (list, tuple))
+        text = next((one for one in values if isinstance(one, str)), None) if may_be_text else None
+        if text is None:
+            return
+        if not self.has_own_ids(node_type):
+            raise UsageError(f"input_nodes are whole numbers or a mask, got {str(text)!r}")
+        find = "store.find([...])" if len(self.graph.num_nodes) == 1 else f"store.find([...], '{node_type}')"
+        raise UsageError(f"input_nodes are numbers of nodes in the store, got {str(text)!r}: {find} gives those of ids of yours")
+
     def links(self, edge_label_index: Any) -> tuple[EdgeType, Ends, np.ndarray | Elements | None, bool]:
         """Resolve the user's choice of links: their type, themselves, what the batch's `input_id` says of each (None: its position), and
         whether they are all edges of their type."""
@@ -142,6 +158,13 @@ class Input(ABC):
     def order_from(self) -> Any:
         """What an order that looks at the graph is made from: the graph, or a store, which has labels too."""
         return self.graph
+
+
+def is_pair(input_nodes: Any, node_types: Iterable[NodeType]) -> bool:
+    """Whether seeds are a node type and what is chosen of it, rather than two ids that are text."""
+    if not isinstance(input_nodes, (tuple, list)) or len(input_nodes) != 2 or not isinstance(input_nodes[0], str):
+        return False
+    return not isinstance(input_nodes[1], str) or input_nodes[0] in node_types or input_nodes[1] in PARTS
 
 
 def no_such_label(edge_type: EdgeType, name: str, known: Iterable[str]) -> MissingFieldError:

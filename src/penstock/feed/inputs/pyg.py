@@ -28,6 +28,7 @@ from penstock.feed.inputs.base import (
     as_seed_ids,
     check_mask,
     ids_do_not_go_with_nodes,
+    is_pair,
     refuse_mask_of_numbers,
 )
 from penstock.feed.links import Ends
@@ -60,6 +61,7 @@ class PyGInput(Input):
         if isinstance(chosen, str):
             chosen = self._mask(node_type, chosen)
         chosen, num_nodes = as_mask_if_any(chosen), self.graph.num_nodes[node_type or NODE]
+        self.refuse_text(node_type or NODE, chosen)
         refuse_mask_of_numbers(chosen, num_nodes)
         if isinstance(chosen, torch.Tensor) and chosen.dtype == torch.bool:
             check_mask(chosen, num_nodes)
@@ -76,20 +78,20 @@ class PyGInput(Input):
         """(node type of a heterogeneous graph, what is chosen of it): ids, a mask, a part, or None for all. PyG would make a new type of
         a name that it does not know."""
         types = self.graph.node_types
-        is_pair = isinstance(input_nodes, (tuple, list)) and len(input_nodes) == 2 and isinstance(input_nodes[0], str)
+        is_typed = is_pair(input_nodes, types)
         if self.graph.is_homogeneous:
-            if is_pair:
+            if is_typed:
                 raise UsageError("input_nodes names a node type, and the graph has but one: give ids, a mask or a part alone")
             if isinstance(input_nodes, str) and input_nodes not in PARTS:
                 raise UsageError(f"input_nodes={input_nodes!r} is no part of a split: give one of {', '.join(PARTS)}, node ids or a mask")
             return None, input_nodes
-        node_type, chosen = input_nodes if is_pair else (input_nodes, None)
+        node_type, chosen = input_nodes if is_typed else (input_nodes, None)
         if not isinstance(node_type, str):
             raise UsageError(
                 f"input_nodes must name a node type of a heterogeneous graph: one of {types}, or a pair of it and ids or a mask"
             )
         if node_type not in types:
-            part = f"; for a part write ('{types[0]}', '{node_type}')" if node_type in PARTS and not is_pair else ""
+            part = f"; for a part write ('{types[0]}', '{node_type}')" if node_type in PARTS and not is_typed else ""
             raise UsageError(f"input_nodes: '{node_type}' is not a node type; the node types are {types}{part}")
         if isinstance(chosen, str) and chosen not in PARTS:
             raise UsageError(f"input_nodes={input_nodes!r}: '{chosen}' is no part of a split, which are {', '.join(PARTS)}")

@@ -18,7 +18,7 @@ from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field
-from penstock.feed.inputs.base import IDS_GIVEN, Input, as_ends, as_numbers, as_seed_ids
+from penstock.feed.inputs.base import IDS_GIVEN, Input, as_ends, as_numbers, as_seed_ids, is_pair
 from penstock.feed.links import Ends
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
@@ -54,6 +54,8 @@ class RemoteInput(Input):
         """Resolve by PyG's rules."""
         if input_nodes is None:
             raise UsageError("input_nodes must be given for a (FeatureStore, GraphStore) pair")
+        named = is_pair(input_nodes, self.graph.num_nodes)
+        self.refuse_text(input_nodes[0] if named else NODE, input_nodes[1] if named else input_nodes)
         node_type, nodes, ids = get_input_nodes((self.feature_store, self.graph_store), input_nodes, input_id)
         return NodeSeeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
 

@@ -10,6 +10,7 @@ import datetime
 import os
 import shutil
 from dataclasses import asdict, fields
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import penstock
 from penstock.errors import InputError, StoreError, UsageError, argument
 from penstock.kernels.placement import cpu as kernels
 from penstock.records import EDGE_NAMES, NODE_NAMES, EdgeType, NodeType
-from penstock.sources import open_source
+from penstock.sources.open import open_with
 from penstock.sources.source import DST, ID, SRC, EdgeTable, Source
 from penstock.store.budget import Budget, default_bound, format_bytes, parse_bytes, plan_budget
 from penstock.store.ingestion.allocators import arrow_by_malloc, release_memory
@@ -82,7 +83,7 @@ def ingest(
         edge_ids=edge_ids,
         allow_nan=allow_nan,
     )
-    opened = open_source(source, **source_options)
+    opened = open_with(source, source_options, _own_options())
     budget = _declare(memory, opened)
     ingestion = Ingestion(opened, options, budget, limits_of(budget), progress or Quiet())
     with arrow_by_malloc(), StoreWriter(dest, overwrite=overwrite) as writer:
@@ -100,9 +101,14 @@ def forecast(source: Any, *, memory: str | int | None = None, **options: Any) ->
         InputError, BudgetError: as `ingest`, of what shows before the data are read.
     """
     rules = IngestOptions(**{each.name: options.pop(each.name) for each in fields(IngestOptions) if each.name in options})
-    opened = open_source(source, **options)
+    opened = open_with(source, options, _own_options())
     budget = _declare(memory, opened)
     return Ingestion(opened, rules, budget, limits_of(budget), Quiet()).forecast()
+
+
+def _own_options() -> list[str]:
+    """Names of those that are of `ingest` itself, whatever the source."""
+    return [each.name for each in signature(ingest).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
 
 
 def _declare(memory: str | int | None, source: Source) -> Budget:

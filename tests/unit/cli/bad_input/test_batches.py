@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -40,6 +41,28 @@ from tests.train.stores import make_data
 )
 def test_seeds(seeds, error, store):
     refused(error, NeighborLoader, Store.open(store), [2], input_nodes=seeds)
+
+
+@pytest.mark.parametrize("ids", [["b"], ["b", "a"], ("a", "b"), ["a", "b", "c"], np.array(["b", "a"]), pa.array(["b"])], ids=str)
+def test_ids_of_the_users_as_seeds(ids, tmp_path):
+    (tmp_path / "named.csv").write_text("src,dst\na,b\nb,c\n")
+    named = ingest(tmp_path / "named.csv", tmp_path / "named")
+    assert "numbers of nodes in the store" in (line := refused(UsageError, NeighborLoader, named, [2], input_nodes=ids))
+    assert ": store.find([...]) gives" in line
+    for data in (make_data(), ingest(make_data(), tmp_path / "numbered")):
+        assert "whole numbers or a mask, got" in refused(UsageError, NeighborLoader, data, [2], input_nodes=ids)
+    edges = {"user__buys__item": "named.csv"}
+    typed = ingest({"edges": {name: tmp_path / file for name, file in edges.items()}}, tmp_path / "typed")
+    assert "store.find([...], 'user')" in refused(UsageError, NeighborLoader, typed, [2], input_nodes=("user", ids))
+
+
+def test_ids_of_the_users_that_are_not_there(tmp_path):
+    (tmp_path / "named.csv").write_text("src,dst\na,b\nb,c\n")
+    named = ingest(tmp_path / "named.csv", tmp_path / "named")
+    line = refused(penstock.errors.NodeIdError, NeighborLoader, named, [2], input_nodes=named.find(["b", "z"]))
+    assert line.endswith("first is seeds[1] = -1; -1 is what store.find gives for ids that are not there")
+    for data, seeds in ((named, [0, -2]), (make_data(), [0, -1])):
+        assert "store.find" not in refused(penstock.errors.NodeIdError, NeighborLoader, data, [2], input_nodes=seeds)
 
 
 def test_duplicated_seeds_and_batches_larger_than_the_set_are_fine(store):

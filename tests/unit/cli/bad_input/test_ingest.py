@@ -13,6 +13,8 @@ import torch
 from torch_geometric.data import Data
 
 import penstock
+from penstock.cli import run
+from penstock.errors import UsageError
 from penstock.feed import NeighborLoader
 from penstock.sources import csv_table
 from penstock.store import Store, ingest
@@ -83,6 +85,16 @@ def test_ids_far_apart(tmp_path, capfd):
 def test_more_nodes_than_the_disk_has_room_for(tmp_path, capfd):
     (tmp_path / "far.csv").write_text("src,dst\n0,1\n")
     assert "about 727.6 TiB for the store" in said(capfd, "ingest", "far.csv", "store", "--num-nodes", 10**14)
+    assert not (tmp_path / "store").exists()
+
+
+def test_unknown_options_of_a_source(tmp_path):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    for source in (make_data(), tmp_path / "edges.csv"):
+        assert "did you mean 'overwrite'?" in refused(UsageError, ingest, source, tmp_path / "store", overwite=True)
+    assert "did you mean 'num_nodes'?" in refused(UsageError, ingest, tmp_path / "edges.csv", tmp_path / "store", numnodes=2)
+    assert "it has none" in refused(UsageError, ingest, make_data(), tmp_path / "store", nodes="nodes.csv")
+    assert "its options are src" in refused(UsageError, ingest, tmp_path / "edges.csv", tmp_path / "store", colour="red")
     assert not (tmp_path / "store").exists()
 
 
@@ -216,8 +228,38 @@ def test_features_of_another_length(tmp_path):
     data.x = data.x[:399]
     data.num_nodes = 400
     refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    data = make_data()
+    data.y = data.y[:399]
+    assert "Data.y has shape [399] for 400 nodes; expected [400]" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    del data.x
+    assert "for 400 nodes; set num_nodes" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
     other = Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=torch.zeros(4, 2))
     refused(penstock.errors.InputError, NeighborLoader, other, [1])
+
+
+def test_attributes_that_are_left_out(tmp_path, capfd, caplog):
+    data = make_data()
+    data.age, data.titles = torch.zeros(399), ["a"] * 400
+    ingest(data, tmp_path / "store")
+    (record,) = caplog.records
+    assert_in_table(record.getMessage())
+    assert run(["info", str(tmp_path / "store")]) == 0
+    assert "\nleft out of the source: age, titles\n" in capfd.readouterr().out
+    for name in ("edge_attr", "edge_weight"):
+        wrong = make_data()
+        wrong[name] = torch.zeros(wrong.num_edges - 1)
+        assert f"Data.{name} has shape" in refused(penstock.errors.InputError, ingest, wrong, tmp_path / name)
+
+
+def test_masks_of_ids_and_lists_of_features(tmp_path):
+    data = make_data()
+    data.train_mask = data.train_mask.nonzero().view(-1)
+    line = refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    assert "Data.train_mask has shape [200] and dtype int64" in line
+    assert "expected a boolean mask" in line
+    data = make_data()
+    data.x = data.x.tolist()
+    assert "Data.x is of type list" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
 
 
 def test_fields_of_names_that_are_taken(tmp_path, capfd):
