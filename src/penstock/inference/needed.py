@@ -19,7 +19,7 @@ from penstock.records import NodeType
 
 LIMIT = 9 / 10
 """Of the nodes: where more would be read of a step, it and those before are computed for all. Reading the lists of most nodes takes 0.1 s
-for 1M nodes with 8 neighbours each, and a layer of width 128 takes seconds there: already a tenth less of it pays for looking."""
+for 1M nodes with 8 neighbours each, and a layer of width 128 takes 2 s there: already a tenth less of it pays for looking."""
 EDGE_BYTES = 32
 """Of a batch without features, about: its edges, their numbers, and their nodes."""
 _FAR = 255
