@@ -1,8 +1,9 @@
 """The graphs of the benchmarks: power-law, both ends of an edge from one Zipf law, degree exponent about 2.7.
 
-    python -m bench.graphs small|large|wide|ten-128|ten-256 FOLDER        makes the store FOLDER/<name>
+    python -m bench.graphs small|thin|large|wide|ten-128|ten-256 FOLDER        makes the store FOLDER/<name>
 
-small: 1M nodes, 16M edges, 128 features; large: 8M nodes, 128M edges, 64 features; both with 100k train nodes and 50 classes.
+small: 1M nodes, 16M edges, 128 features; thin: the same with 8M edges; large: 8M nodes, 128M edges, 64 features; all with 100k train nodes
+and 50 classes.
 wide: 8M nodes, 64M edges, 128 features, for what depends on the size of a store.
 ten-128, ten-256: 10M nodes, 200M edges, 1M train nodes, 128 and 256 features, for a GPU.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 GRAPHS = {
     "small": dict(num_nodes=1_000_000, num_edges=16_000_000, feature_dim=128, train=0.1),
+    "thin": dict(num_nodes=1_000_000, num_edges=8_000_000, feature_dim=128, train=0.1),
     "large": dict(num_nodes=8_000_000, num_edges=128_000_000, feature_dim=64, train=0.0125),
     "wide": dict(num_nodes=8_000_000, num_edges=64_000_000, feature_dim=128, train=0.0125),
     "ten-128": dict(num_nodes=10_000_000, num_edges=200_000_000, feature_dim=128, train=0.1),

@@ -1,16 +1,18 @@
 """A model over the whole graph, layer by layer: seconds and memory beside PyG's `BasicGNN.inference`, and how far each is from the model.
 
-    python -m bench.inference FOLDER [DATA] [--only small|large|limited|exact]
+    python -m bench.inference FOLDER [DATA] [--only small|few|large|limited|exact]
 
 Needs pyg-lib in the same environment for PyG's part, root for the limited runs (control groups), and for `large` 32 GB of disk and 10 GB of
-memory. Stores small and large are made in FOLDER if they are not there; DATA: the real graphs, for `exact`. Each run is a process of its
-own: GraphSAGE of three layers of width 128, rows of 50 for all nodes. small: in turns, three rounds. large: one round. limited: large
-within a limit that counts the page cache, on a store that is not in it.
+memory. Stores small, thin and large are made in FOLDER if they are not there; DATA: the real graphs, for `exact`. Each run is a process of
+its own: GraphSAGE of three layers of width 128, rows of 50 for all nodes. small: in turns, three rounds. few: thin, rows of some nodes, two
+layers and three, of which each is computed for the nodes that later ones read, or for all; in turns, two rounds. large: one round.
+limited: large within a limit that counts the page cache, on a store that is not in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -30,6 +32,7 @@ import penstock
 from bench.common import ROOT, foreign_load, read, spread, write_result
 from bench.graphs import edges_of, make
 from bench.memory_group import drop_from_page_cache, run_limited
+from penstock.inference import needed
 from penstock.store import Store, ingest
 
 BATCH_SIZE = 4096
@@ -41,28 +44,49 @@ LIMITED: dict[str, dict[str, Any]] = {
     "Penstock, mapped files": {"is_file": True},
 }
 LIMITED_S = 900.0
+FEW = (100, 1_000, 100_000)
 GRAPHS = {"cora": (GCN, GraphSAGE), "citeseer": (GCN, GraphSAGE), "citation_dblp": (GCN,), "facebook_pages": (GCN,)}
 EPOCHS = 100
 
 
 def run_case(
-    store: Store, folder: Path, *, num_workers: int | None = None, is_file: bool = False, plan: dict[str, Any] | None = None
-) -> float:
-    """Seconds of one inference; by PyG where worker processes are counted."""
+    store: Store,
+    folder: Path,
+    *,
+    num_workers: int | None = None,
+    is_file: bool = False,
+    plan: dict[str, Any] | None = None,
+    num_layers: int = 3,
+    num_wanted: int | None = None,
+    are_all: bool = False,
+) -> dict[str, float]:
+    """Seconds of one inference; by PyG where worker processes are counted. Of ours also the most memory that is the process's own, no pages
+    of the store, after any batch. `are_all`: layers are computed for all nodes."""
     torch.manual_seed(0)
-    model = GraphSAGE(store.node_field("x").shape[1], 128, 3, 50).eval()
+    model = GraphSAGE(store.node_field("x").shape[1], 128, num_layers, 50).eval()
     if num_workers is None:
         out = folder / "rows.npy" if is_file else None
-        started = time.perf_counter()
-        penstock.infer(model, store, out=out, plan=None if plan is None else penstock.Plan(**plan))
-        return time.perf_counter() - started
+        wanted = None if num_wanted is None else torch.randperm(store.num_nodes["node"])[:num_wanted]
+        needed.LIMIT = 0 if are_all else needed.LIMIT
+        own, started = [own_mib()], time.perf_counter()
+        penstock.infer(
+            model, store, input_nodes=wanted, out=out, plan=None if plan is None else penstock.Plan(**plan),
+            progress=lambda done, total: own.append(own_mib()),
+        )  # fmt: skip
+        return {"seconds": time.perf_counter() - started, "own_mib": max(own), "own_mib_before": own[0]}
     from torch_geometric.loader import NeighborLoader
 
     data = edges_of(store)
     data.x = torch.from_numpy(np.array(store.node_field("x")))
     started = time.perf_counter()
     model.inference(NeighborLoader(data, [-1], batch_size=BATCH_SIZE, num_workers=num_workers))
-    return time.perf_counter() - started
+    return {"seconds": time.perf_counter() - started}
+
+
+def own_mib() -> int:
+    """Memory of this process that is no page of a file."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) >> 10
 
 
 def measure(
@@ -93,6 +117,7 @@ def in_rounds(store: Path, folder: Path, cases: dict[str, dict[str, Any]], round
     return {
         "seconds": {name: spread(each) for name, each in seconds.items()},
         "peak_mib": {name: max(each["peak_mib"] for each in found[name]) for name in seconds},
+        "own_mib": {name: max(each.get("own_mib", 0) for each in found[name]) for name in seconds},
         "over_penstock": {
             name: spread([a / b for a, b in zip(each, seconds["Penstock"], strict=True)])
             for name, each in seconds.items()
@@ -144,22 +169,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("data", type=Path, nargs="?")
-    parser.add_argument("--only", choices=("small", "large", "limited", "exact"))
+    parser.add_argument("--only", choices=("small", "few", "large", "limited", "exact"))
     parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--case", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case is not None:
-        seconds = run_case(Store.open(given.store), given.folder, **given.case)
-        print(json.dumps({"seconds": round(seconds, 2), "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}))
+        found = run_case(Store.open(given.store), given.folder, **given.case)
+        found |= {"seconds": round(found["seconds"], 2), "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}
+        print(json.dumps(found))
         return
     peers = PYG if has.WITH_PYG_LIB else {}
-    values = {key: value for key, value in (read("inference") or {}).items() if key in ("small", "large", "within_limit", "exact")} | {
+    values = {
+        key: value for key, value in (read("inference") or {}).items() if key in ("small", "few", "large", "within_limit", "exact")
+    } | {
         "command": "python -m bench.inference FOLDER DATA",
         "foreign_load_percent": round(foreign_load(), 1),
     }
     if given.only in (None, "small"):
         values["small"] = in_rounds(make("small", given.folder), given.folder, peers | OURS, 3)
         write_result("inference", values)
+    if given.only in (None, "few"):
+        store, values["few"] = make("thin", given.folder), {}
+        for num_wanted, num_layers in itertools.product(FEW, (2, 3)):
+            case = {"num_layers": num_layers, "num_wanted": num_wanted}
+            cases = {"Penstock": case, "all nodes": {**case, "are_all": True}}
+            values["few"][f"{num_layers} layers, {num_wanted} nodes"] = in_rounds(store, given.folder, cases, 2)
+            write_result("inference", values)
     if given.only in (None, "exact") and given.data is not None:
         values["exact"] = how_exact(given.data)
         write_result("inference", values)

@@ -13,6 +13,7 @@ import penstock
 from penstock.errors import MissingFieldError, UsageError
 from penstock.feed import NeighborLoader, layers
 from penstock.feed.inputs import ArrayInput
+from penstock.inference.needed import find_needed
 from penstock.inference.shelves import MemoryShelf
 from penstock.inference.steps import run
 from penstock.records import EDGE, NODE
@@ -50,7 +51,8 @@ def make_model(kind, **options):
 def infer(model, graph, x, wanted, folder=None, **options):
     with torch.no_grad():
         source = ArrayInput(graph, {t: {"x": rows} for t, rows in x.items()})
-        return run(source, steps_of(model, graph), wanted, MemoryShelf(folder), **options)
+        steps = steps_of(model, graph)
+        return run(source, steps, find_needed(source, steps, wanted), MemoryShelf(folder), **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,7 +62,8 @@ def test_batches_are_verified_while_training(stores, tmp_path, monkeypatch):
 
     def finish_wrongly(maker, assembler, sampled, *others):
         batch, stats = finish(maker, assembler, sampled, *others)
-        batch.x[0] += sampled.index == 2 and not assembler._caches.is_aside
+        if sampled.index == 2 and not assembler._caches.is_aside:
+            batch.x[0] += 1
         return batch, stats
 
     monkeypatch.setattr(BatchMaker, "finish", finish_wrongly)

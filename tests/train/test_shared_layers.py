@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import penstock
+from penstock.inference.needed import find_needed
 from penstock.inference.shelves import MemoryShelf
 from penstock.inference.steps import num_rows, run
 from penstock.partition.book import make_book
@@ -77,7 +78,8 @@ def test_rows_are_those_of_one(of, kind, in_file, tmp_path, monkeypatch):
     nodes = nodes if nodes.size else np.array([7])
     with torch.no_grad():
         steps = steps_of(whole, data.graph, data.prepare)
-        expected = run(source_of(whole, data), steps, (data.target, nodes), MemoryShelf())
+        source = source_of(whole, data)
+        expected = run(source, steps, find_needed(source, steps, (data.target, nodes)), MemoryShelf())
     meeting, done = Meeting(num_ranks), np.zeros(num_ranks, int)
 
     def work(number):

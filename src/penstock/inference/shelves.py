@@ -1,11 +1,13 @@
 """Where the rows of each layer lie until the next one is computed: in memory, or in files that another process can go on with.
 
-In: rows of nodes, batch after batch in one order. Out: an array of them. Invariant of files: rows that the state counts are on the disk,
-and belong to the model, graph and nodes that it names; a process may end at any moment.
+In: rows of nodes, batch after batch in one order. Out: an array of them by node; rows that are never put there take neither memory nor
+disk. Invariant of files: rows that the state counts are on the disk, and belong to the model, graph and nodes that it names; a process may
+end at any moment.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -48,8 +50,8 @@ class Shelf(Protocol):
         """How many rows are there, whole batches."""
         ...
 
-    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, total: int) -> None:
-        """Add the rows of a batch, of `total` in all."""
+    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, places: np.ndarray, room: int, *, is_sparse: bool) -> None:
+        """Put the rows of a batch to int64[n] places that ascend, of `room` in all; `is_sparse`: not all of them will be filled."""
         ...
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
@@ -81,16 +83,17 @@ class MemoryShelf:
         """Of this layer."""
         return self._counts.get((layer, node_type), 0)
 
-    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, total: int) -> None:
-        """Copy rows behind the others."""
+    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, places: np.ndarray, room: int, *, is_sparse: bool) -> None:
+        """Copy rows to their places."""
         place = layer, node_type
         if place not in self._tables:
-            self._tables[place] = empty_rows((total, *rows.shape[1:]), rows.dtype, self._folder, "evaluation keeps a layer")
+            shape, what = (room, *rows.shape[1:]), "evaluation keeps a layer"
+            self._tables[place] = empty_rows(shape, rows.dtype, self._folder, what, is_sparse=is_sparse)
             self._counts[place] = 0
-        done, table = self._counts[place], self._tables[place]
+        table = self._tables[place]
         _check_alike(layer, rows, table.dtype, table.shape[1:])
-        table[done : done + len(rows)] = rows
-        self._counts[place] = done + len(rows)
+        table[places] = rows
+        self._counts[place] += len(rows)
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
         """The array."""
@@ -111,12 +114,14 @@ def _check_alike(layer: int, rows: np.ndarray, dtype: np.dtype, shape: Sequence[
         )
 
 
-def empty_rows(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None, what: str, most_bytes: int | None = None) -> np.ndarray:
+def empty_rows(
+    shape: tuple[int, ...], dtype: np.dtype, folder: Path | None, what: str, most_bytes: int | None = None, *, is_sparse: bool = False
+) -> np.ndarray:
     """An array in memory or, if there is a folder and more than `most_bytes` (`MEMORY_BYTES`) to hold, in a file, which goes with it;
-    `what`: begins what is said where the disk is full."""
+    `what`: begins what is said where the disk is full; `is_sparse`: memory is taken by small pages, where rows are written only."""
     num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if folder is None or num_bytes <= (MEMORY_BYTES if most_bytes is None else most_bytes):
-        return own_pages(num_bytes).view(dtype).reshape(shape) if num_bytes else np.empty(shape, dtype)
+        return own_pages(num_bytes, are_huge=not is_sparse).view(dtype).reshape(shape) if num_bytes else np.empty(shape, dtype)
     try:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed below)
     except OSError as error:
@@ -219,17 +224,17 @@ class FileShelf:
         """By the state, and since."""
         return self._known.get((layer, node_type), {"rows": 0})["rows"]
 
-    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, total: int) -> None:
-        """Write rows behind the others; now and then they are made to last, and counted."""
+    def append(self, layer: int, node_type: NodeType, rows: np.ndarray, places: np.ndarray, room: int, *, is_sparse: bool) -> None:
+        """Write rows to their places; now and then they are made to last, and counted."""
         place = layer, node_type
-        known = self._known.setdefault(place, {"rows": 0, "dtype": rows.dtype.str, "shape": [total, *rows.shape[1:]]})
+        known = self._known.setdefault(place, {"rows": 0, "dtype": rows.dtype.str, "shape": [room, *rows.shape[1:]]})
         _check_alike(layer, rows, np.dtype(known["dtype"]), known["shape"][1:])
         with explained(self.folder, "write in"):
             if place not in self._files:
                 if known["rows"]:
                     self.rows(layer, node_type)  # as it was written
                 self._files[place] = _RowsFile(self._path(layer, node_type), rows.dtype, tuple(known["shape"]))
-            self._files[place].write(rows, known["rows"])
+            self._files[place].write(rows, places)
         known["rows"] += len(rows)
         if time.monotonic() - self._saved_at >= SAVE_EVERY_S:
             self._save()
@@ -292,7 +297,7 @@ def working_folder(out: Path) -> Path:
 
 
 class _RowsFile:
-    """An `.npy` that is written row by row; a file that is there is gone on with."""
+    """An `.npy` that is written row by row, sparse where rows are left out; a file that is there is gone on with."""
 
     def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
         self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
@@ -301,10 +306,13 @@ class _RowsFile:
         write_at(self._descriptor, memoryview(npy_header(dtype, shape)), 0)
         os.ftruncate(self._descriptor, DATA_OFFSET + shape[0] * self._row_bytes)  # as long as it will be: the disk's room is taken later
 
-    def write(self, rows: np.ndarray, first: int) -> None:
-        """Write rows from a place on."""
+    def write(self, rows: np.ndarray, places: np.ndarray) -> None:
+        """Write rows to int64[n] places that ascend: those that follow each other at once."""
         if rows.size:
-            write_at(self._descriptor, as_bytes(rows), DATA_OFFSET + first * self._row_bytes)
+            buffer, width = as_bytes(rows), self._row_bytes
+            ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(rows)]
+            for first, last in itertools.pairwise(ends):
+                write_at(self._descriptor, buffer[first * width : last * width], DATA_OFFSET + int(places[first]) * width)
             self._write_behind.wrote(rows.nbytes)
 
     def flush(self) -> None:

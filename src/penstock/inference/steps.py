@@ -1,14 +1,15 @@
 """A model cut into steps over the whole graph, and the loop over them.
 
 In: an input, functions of a batch, one for each layer. Out: the rows that the last one gives, of the nodes that are wanted. Invariant: each
-node's row of each layer is computed once, from the rows of all its neighbours. Where the rows lie is the shelf's affair (`shelves.py`).
+node's row of each layer is computed once at most, from the rows of all its neighbours. Which are is told (`needed.py`); where the rows lie
+is the shelf's affair (`shelves.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from penstock.records import CSC, NODE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps
 from penstock.store.tiers import Elements
+
+if TYPE_CHECKING:
+    from penstock.inference.needed import Needed
 
 BATCH_BYTES = 128 << 20
 """Rows that a batch of all neighbours reads, about; several batches are under way."""
@@ -115,14 +119,14 @@ def without_edges(graph: Graph) -> Graph:
 
 
 def num_rows(graph: Graph, steps: Sequence[Step], num_wanted: int) -> int:
-    """Rows that all steps together compute: what `run` tells `advance` of."""
+    """Rows that all steps together compute, where they are computed for all nodes."""
     return sum(graph.num_nodes.values()) * (len(steps) - 1) + num_wanted
 
 
 def run(
     base: Input,
     steps: Sequence[Step],
-    wanted: tuple[NodeType, np.ndarray],
+    needed: Needed,
     shelf: Shelf,
     *,
     names: Sequence[str] | None = None,
@@ -137,34 +141,34 @@ def run(
     Args:
         base: the graph and its features.
         steps: one for each layer.
-        wanted: (node type, int64[n]): the last step is computed for these only, in this order; the others for all nodes of all types.
+        needed: what `find_needed` says of these: the nodes that each step is computed for.
         shelf: where the rows of each step are put, and which are there from before.
         names: fields that batches carry besides the rows; None: all.
         batch_size: in nodes; None goes by the width of the rows that a step reads, and the mean degree.
         plan, num_workers: as of a loader.
         device: where the steps compute; batches are made on the CPU and moved there one by one.
-        advance: told of rows done; also of those that were there.
+        advance: told of rows done, `needed.num_rows` in all; also of those that were there.
     Returns:
         The rows of the last step [n, ...].
     """
-    target, nodes = wanted
+    target = needed.wanted[0]
     rows = shelf.begun()
-    loading = {"plan": plan, "num_workers": num_workers, "seed": 0}
     for number, step in enumerate(steps):
-        is_last = number == len(steps) - 1
-        counts = {target: nodes.size} if is_last else {t: count for t, count in base.graph.num_nodes.items() if count}
+        is_last, counts = number == len(steps) - 1, needed.counts[number]
         if number < shelf.num_done:
             advance(sum(counts.values()))
             continue
         source = WithRows(base, rows, names, has_edges=not isinstance(step, OfRows))
+        loading = {"plan": _plan_of(plan, base.graph, counts), "num_workers": num_workers, "seed": 0}
         for node_type, count in counts.items():
             passed = num_there = shelf.num_rows(number, node_type)
             advance(num_there)
-            ids = nodes[num_there:] if is_last else np.arange(num_there, count)
+            ids = needed.nodes(number, node_type)
+            places, room = (np.arange(count), count) if is_last else (ids, base.graph.num_nodes[node_type])
             size = num_nodes_of_batch(source, node_type) if batch_size is None else batch_size
-            for made, num_seeds in outputs(source, step, number, (node_type, ids), device, batch_size=size, **loading):
+            for made, num_seeds in outputs(source, step, number, (node_type, ids[num_there:]), device, batch_size=size, **loading):
                 if made is not None:
-                    shelf.append(number, node_type, made, count)
+                    shelf.append(number, node_type, made, places[passed : passed + num_seeds], room, is_sparse=count < room)
                 passed += num_seeds
                 if shelf.num_rows(number, node_type) not in (0, passed):
                     raise UsageError(
@@ -177,6 +181,13 @@ def run(
         shelf.step_done(number)
     assert rows is not None
     return rows[target]
+
+
+def _plan_of(plan: Plan | None, graph: Graph, counts: Mapping[NodeType, int]) -> Plan | None:
+    """The plan of a step; of one for fewer than half of the nodes, maps stay maps: whole copies in huge pages would be mostly unread."""
+    if 2 * sum(counts.values()) >= sum(graph.num_nodes.values()) or (plan is not None and plan.host_memory is not None):
+        return plan
+    return dataclasses.replace(Plan() if plan is None else plan, huge_pages=False)
 
 
 def outputs(

@@ -23,11 +23,11 @@ from penstock.feed.fields import TensorRows
 from penstock.feed.inputs import ArrayInput, Input, open_input
 from penstock.feed.inputs.arrays import StoreInput
 from penstock.feed.inputs.pyg import PyGInput
+from penstock.inference.needed import Needed, find_needed
 from penstock.inference.pyg_models import check_parts, steps_of
 from penstock.inference.shelves import FileShelf, MemoryShelf
-from penstock.inference.steps import Step, num_rows, run
+from penstock.inference.steps import Step, run
 from penstock.plan import Plan, make_plan
-from penstock.records import NodeType
 from penstock.sample.neighbor import check_ids
 from penstock.store.files import as_bytes
 from penstock.store.results import result_path
@@ -46,7 +46,8 @@ def infer(
     num_workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
-    """Compute what a model gives for nodes, over all their neighbours, layer by layer: each node's row of each layer once.
+    """Compute what a model gives for nodes, over all their neighbours, layer by layer: each node's row of each layer once at most, and no
+    row that nobody reads.
 
         embeddings = penstock.infer(model, store)  # one of PyG's GraphSAGE, GCN, GAT, GIN, ...
         penstock.infer(model, store, [lambda batch: model.conv1(batch.x, batch.edge_index).relu(),
@@ -62,20 +63,22 @@ def infer(
             encoder or a classifier, are marked by `penstock.inference.OfRows`. Of a typed graph each is called once for each node type
             and batch, the seeds being of that type, and may return a dictionary by type; a type of which it gives nothing has no `x` after
             it. A plan with a budget of memory calls them on some batches more, to see what they take.
-        input_nodes: whose rows are wanted, each once, as of `NeighborLoader`; None: all nodes. The last layer is computed for these only.
-            Of a typed graph, a node type, or a pair of it and nodes.
+        input_nodes: whose rows are wanted, each once, as of `NeighborLoader`; None: all nodes. Of a typed graph, a node type, or a pair of
+            it and nodes. The last layer is computed for these only, the one before for these and their in-neighbours, and so on backwards,
+            until nearly all nodes are among them (`LIMIT` in `inference/needed.py`): from there on for all. Which nodes a batch has changes
+            a row in its last bits at most, by how sums of products are rounded in matrices of another size.
         out: file for the result, `.npy`. The layers are then files too, in `OUT.unfinished` beside it, two at most at a time: neither
             features nor results need fit in memory, and the same call goes on where a process was ended (what functions do is not compared:
             they must be the same). None: all is in memory.
         batch_size: nodes per batch; None: by the width of the rows and the mean degree.
         split, plan, num_workers: as of `NeighborLoader`. A plan holds for the features and for the rows of each layer.
-        progress: told (rows done, rows in all) after each batch.
+        progress: told (rows done, rows in all) after each batch; of the rows that are computed.
     Returns:
         [num_nodes, width] in the order of `input_nodes`, of bfloat16 float32; with `out`, a map of the file.
     Raises:
         UsageError: layers that cannot be, or do not give rows for their seeds.
         NotSupportedError: a model that is not computed layer by layer, or data whose features are with somebody else.
-        StateError: `OUT.unfinished` has rows of another model, graph, or choice of nodes.
+        StateError: `OUT.unfinished` has rows of another model, graph, or choice of nodes, or a version left it that computed other rows.
         StoreError: files cannot be written.
     """
     if not isinstance(model, nn.Module):
@@ -96,9 +99,9 @@ def infer(
         steps, names = steps_of(model, base.graph, [one.name for one in base.fields()[1]]), ("x",)
     else:
         steps, names = _checked(layers, model), None
-    wanted = seeds.node_type, seeds.ids
+    needed = find_needed(base, steps, (seeds.node_type, seeds.ids), num_workers)
     return apply(
-        model, base, steps, wanted, path, names=names, batch_size=batch_size, plan=plan, num_workers=num_workers, progress=progress
+        model, base, steps, needed, path, names=names, batch_size=batch_size, plan=plan, num_workers=num_workers, progress=progress
     )
 
 
@@ -106,7 +109,7 @@ def apply(
     model: nn.Module,
     base: Input,
     steps: Sequence[Step],
-    wanted: tuple[NodeType, np.ndarray],
+    needed: Needed,
     path: Path | None,
     *,
     batch_size: int | None,
@@ -115,7 +118,7 @@ def apply(
     **options: Any,
 ) -> np.ndarray:
     """Apply the steps of a model, in memory or in files; `what`: decides the rows besides; other arguments as of `infer` and `run`."""
-    total, done = num_rows(base.graph, steps, wanted[1].size), 0
+    total, done, wanted = needed.num_rows, 0, needed.wanted
 
     def advance(count: int) -> None:
         nonlocal done
@@ -126,7 +129,7 @@ def apply(
     options |= {"batch_size": batch_size, "advance": advance, "device": _device_of(model)}
     with _evaluating(model), torch.no_grad():
         if path is None:
-            return run(base, steps, wanted, MemoryShelf(), **options)
+            return run(base, steps, needed, MemoryShelf(), **options)
         made_of = {
             "weights": weights_digest(model.state_dict()),
             "model": xxhash.xxh3_64_hexdigest(f"{what} {[_settings(part) for part in model.modules()]}".encode()),
@@ -134,10 +137,12 @@ def apply(
             "graph": base.store.digest if isinstance(base, StoreInput) else _graph_digest(base),
             "nodes": [wanted[0], wanted[1].size, xxhash.xxh3_64_hexdigest(as_bytes(wanted[1]))],
             "batch_size": None if batch_size is None else int(batch_size),
+            # with the above they say which; None also where a state says nothing of it, of a version that computed all
+            "rows": None if needed.has_all else [list(each.values()) for each in needed.counts],
         }
         shelf = FileShelf(path, made_of, base.graph.node_types)
         with shelf.held():
-            run(base, steps, wanted, shelf, **options)
+            run(base, steps, needed, shelf, **options)
             return shelf.finish(wanted[0])
 
 

@@ -79,11 +79,12 @@ class OwnPages(mmap.mmap):
     """Memory without a file that shares no page with anything else."""
 
 
-def own_pages(num_bytes: int) -> np.ndarray:
-    """uint8[num_bytes], zeros, on pages of its own, of 2 MiB where the system has them; at least one byte."""
+def own_pages(num_bytes: int, *, are_huge: bool = True) -> np.ndarray:
+    """uint8[num_bytes], zeros, on pages of its own, of 2 MiB where the system has them and they are wanted; at least one byte. A page takes
+    memory once it is written to."""
     pages = OwnPages(-1, num_bytes, flags=_PRIVATE)
     with suppress(OSError, AttributeError):
-        pages.madvise(mmap.MADV_HUGEPAGE)
+        pages.madvise(mmap.MADV_HUGEPAGE if are_huge else mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(pages, np.uint8)
 
 

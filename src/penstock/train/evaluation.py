@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from penstock.feed import NeighborLoader
+from penstock.inference.needed import find_needed
 from penstock.inference.shelves import MemoryShelf
 from penstock.inference.steps import num_rows, run
 from penstock.plan import Plan
@@ -85,9 +86,12 @@ class Evaluation:
                     advance=advance,
                 )  # fmt: skip
                 return layers.run(steps, nodes)
+            source = source_of(model, data)
+            needed = find_needed(source, steps, (data.target, nodes), self._num_workers)
+            total = needed.num_rows
             return run(
-                source_of(model, data), steps, (data.target, nodes), MemoryShelf(self._folder), plan=self._plan,
-                num_workers=self._num_workers, device=self._learner.device, advance=advance,
+                source, steps, needed, MemoryShelf(self._folder), plan=self._plan, num_workers=self._num_workers,
+                device=self._learner.device, advance=advance,
             )  # fmt: skip
 
 

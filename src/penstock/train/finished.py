@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from penstock.errors import MissingFileError, NotSupportedError, UsageError, argument
+from penstock.inference.needed import find_needed
 from penstock.inference.shelves import working_folder
-from penstock.inference.steps import num_rows
 from penstock.inference.whole_graph import apply
 from penstock.kernels._triton import tensor_device
 from penstock.partition import is_partition
@@ -77,7 +77,8 @@ def infer_run(
         raise UsageError(f"the model of {run} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
     steps = steps if rows == "outputs" else steps[:-1]
     nodes = np.arange(data.graph.num_nodes[data.target])
-    started, done, total = time.perf_counter(), 0, num_rows(data.graph, steps, nodes.size)
+    started, source = time.perf_counter(), source_of(model, data)
+    needed, done = find_needed(source, steps, (data.target, nodes), num_workers), 0
 
     def advance(so_far: int, of: int) -> None:
         nonlocal done
@@ -86,14 +87,14 @@ def infer_run(
 
     plan = make_plan(None, host_memory=host_memory, spool=spool)
     try:
-        with hearing(progress.note), stage(progress, f"{rows} of {model.kind} over all neighbours", total):
+        with hearing(progress.note), stage(progress, f"{rows} of {model.kind} over all neighbours", needed.num_rows):
             made = apply(
-                model, source_of(model, data), steps, (data.target, nodes), path, batch_size=batch_size, plan=plan,
+                model, source, steps, needed, path, batch_size=batch_size, plan=plan,
                 num_workers=num_workers, progress=advance, what=rows,
             )  # fmt: skip
     except KeyboardInterrupt:
         if done:
-            progress.note(f"{done:,} of {total:,} rows are in {working_folder(path)}: the same command goes on with them")
+            progress.note(f"{done:,} of {needed.num_rows:,} rows are in {working_folder(path)}: the same command goes on with them")
         raise
     return {
         "out": str(path),
