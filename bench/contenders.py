@@ -66,9 +66,10 @@ class Penstock:
         if mode in TRAINS:
             from torch_geometric.utils import trim_to_layer
 
-            from penstock.train import keep_freed_memory
+            if mode == "train":
+                from penstock.train import keep_freed_memory
 
-            keep_freed_memory()
+                keep_freed_memory()
             torch.manual_seed(0)
             width = opened.node_field("x", NODE).shape[1]
             self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
