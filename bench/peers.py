@@ -99,6 +99,8 @@ def main() -> None:
     options = parser.parse_args()
     store = str(Path(options.store).resolve())
     wanted = [("penstock", sys.executable, options.workers)]
+    if options.mode == "loop":
+        wanted.append(("penstock, kept", sys.executable, options.workers))
     if options.pyg:
         wanted += [("pyg", options.pyg, 0), ("pyg", options.pyg, options.workers)]
     if options.dgl:
