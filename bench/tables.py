@@ -119,13 +119,13 @@ def kept_memory() -> list[str]:
     kept, given, pyg = (
         rows[label]["seeds_per_s"]["median"] for label in ("penstock, kept, 2 workers", "penstock, 2 workers", "pyg, 0 workers")
     )
+    peaks = [rows[label]["peak_mib"] for label in ("penstock, kept, 2 workers", "penstock, 2 workers")]
     return [
         f"PyG's step as it is, after a call of `penstock.train.keep_freed_memory()`: {kept:,.0f} seeds a second on small,",
-        f"{kept / given:.2f} times those without, {kept / pyg:.1f} times PyG's. Messages of edges are large arrays that come and go with each",
-        "step; by default their pages go back to the system each time, and are asked for and cleared again. The process holds its peak:",
-        f"{rows['penstock, kept, 2 workers']['peak_mib']:,} MiB for {rows['penstock, 2 workers']['peak_mib']:,}. The row of the fastest steps",
-        "has it for Penstock; it is a setting of malloc, which would serve PyG's loader as well. Rows are of different days, on which the",
-        "machine was faster or slower: compare within a row.",
+        f"{kept / given:.2f} times those without, {kept / pyg:.1f} times PyG's. Messages of edges are large arrays that come and go with",
+        "each step; by default their pages go back to the system each time, and are asked for and cleared again. The process holds",
+        f"its peak: {peaks[0]:,} MiB for {peaks[1]:,}. The row of the fastest steps has it for Penstock; it is a setting of malloc, which",
+        "would serve PyG's loader as well. Rows are of different days, on which the machine was faster or slower: compare within a row.",
     ]
 
 
