@@ -75,47 +75,36 @@ def test_nodes_without_features_learn_their_own(model, tmp_path):
     assert "together" not in words
 
 
-@pytest.mark.parametrize("labels", [1, 3])
-def test_nodes_without_a_label_are_not_scored(labels, tmp_path):
+class Notes(Observer):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.said = []
+
+    def note(self, message):
+        self.said.append(message)
+
+
+@pytest.mark.parametrize(("part", "labels"), [("train", 1), ("test", 1), ("test", 3)])
+def test_nodes_without_a_label_are_left_out(part, labels, tmp_path):
     """Hidden labels of a test set, for instance: what is left of it is scored, and that is said."""
-    notes = []
-
-    class Notes(Observer):
-        def note(self, message):
-            notes.append(message)
-
-    data = make_data(labels=multi_labels()) if labels > 1 else make_data()
-    hidden = data.test_mask.nonzero().view(-1)[::2]
+    notes, data = Notes(), make_data(labels=multi_labels()) if labels > 1 else make_data()
+    mask = data[f"{part}_mask"]
+    hidden = mask.nonzero().view(-1)[::2]
     smaller, partly = data.clone(), data.clone()
-    smaller.test_mask[hidden] = False
+    smaller[f"{part}_mask"][hidden] = False
     expected = run(tmp_path / "smaller", str(ingest(smaller, tmp_path / "store-1").path), epochs=3)
     partly.y = partly.y.long()
     partly.y[hidden] = -1
-    result = run(tmp_path / "partly", str(ingest(partly, tmp_path / "store-2").path), epochs=3, observer=Notes())
-    assert (result.val, result.test) == (expected.val, expected.test)
-    assert notes == [f"{len(hidden)} of {int(data.test_mask.sum())} test nodes have no label, and are left out"]
-    partly.y[data.test_mask] = -1
-    result = run(tmp_path / "none", str(ingest(partly, tmp_path / "store-3").path), epochs=3)
-    assert (result.val, result.test) == (expected.val, None)
+    result = run(tmp_path / "partly", str(ingest(partly, tmp_path / "store-2").path), epochs=3, observer=notes)
+    assert (result.weights_digest, result.val, result.test) == (expected.weights_digest, expected.val, expected.test)
+    assert notes.said == [f"{len(hidden)} of {int(mask.sum())} {part} nodes have no label, and are left out"]
 
 
-def test_train_nodes_without_a_label_are_left_out(tmp_path):
-    notes = []
-
-    class Notes(Observer):
-        def note(self, message):
-            notes.append(message)
-
+def test_a_part_without_any_label_has_no_score(tmp_path):
     data = make_data()
-    hidden = data.train_mask.nonzero().view(-1)[::3]
-    smaller, partly = data.clone(), data.clone()
-    smaller.train_mask[hidden] = False
-    expected = run(tmp_path / "smaller", str(ingest(smaller, tmp_path / "store-1").path), epochs=3)
-    partly.y = partly.y.long()
-    partly.y[hidden] = -1
-    result = run(tmp_path / "partly", str(ingest(partly, tmp_path / "store-2").path), epochs=3, observer=Notes())
-    assert result.weights_digest == expected.weights_digest
-    assert notes == [f"{len(hidden)} of {int(data.train_mask.sum())} train nodes have no label, and are left out"]
+    data.y[data.test_mask] = -1
+    assert run(tmp_path / "run", str(ingest(data, tmp_path / "store").path), epochs=1).test is None
 
 
 def test_multi_label_and_binary(tmp_path):
@@ -285,12 +274,7 @@ def test_control_c_saves_where_it_stands(number, before, usual_handlers, store, 
 
 @pytest.mark.parametrize("moment", ["_save", "_check_store", "_count_feed", "_check_bytes", "_is_due"])
 def test_control_c_between_two_epochs(moment, usual_handlers, store, tmp_path, monkeypatch):
-    whole, notes, calls = run(tmp_path / "whole", store), [], []
-
-    class Notes(Observer):
-        def note(self, message):
-            notes.append(message)
-
+    whole, notes, calls = run(tmp_path / "whole", store), Notes(), []
     usual = getattr(_Run, moment)
 
     def interrupted(self, *arguments):
@@ -301,11 +285,11 @@ def test_control_c_between_two_epochs(moment, usual_handlers, store, tmp_path, m
 
     monkeypatch.setattr(_Run, moment, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "stopped", store, observer=Notes())
-    assert re.fullmatch(r"saved at epoch \d, batch \d+: --resume goes on from there", notes[-1])
-    saved = notes[-1].split(":")[0].removeprefix("saved at ")
-    assert run(tmp_path / "stopped", store, resume=True, observer=Notes()).weights_digest == whole.weights_digest
-    assert notes[-1] == f"resumed at {saved}"
+        run(tmp_path / "stopped", store, observer=notes)
+    assert re.fullmatch(r"saved at epoch \d, batch \d+: --resume goes on from there", notes.said[-1])
+    saved = notes.said[-1].split(":")[0].removeprefix("saved at ")
+    assert run(tmp_path / "stopped", store, resume=True, observer=notes).weights_digest == whole.weights_digest
+    assert notes.said[-1] == f"resumed at {saved}"
 
 
 def test_control_c_while_a_checkpoint_is_written(usual_handlers, store, tmp_path, monkeypatch):
