@@ -253,6 +253,6 @@ def test_a_map_beyond_the_end_of_its_file_has_a_last_word(name, origin, store, t
     code, line = last_line(process)
     assert code == 2
     assert "was truncated while it was" in line
-    assert "go on" in line
+    assert "run this again (train: with --resume)" in line
     put_back(origin[0], store)
     assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["store"] == Store(store).digest
