@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.inference import infer
     from penstock.plan import Plan
     from penstock.store import Store, generate, ingest, open
-    from penstock.train import aggregate
+    from penstock.train import aggregate, trim
 
 __version__ = "0.1.0"
 
@@ -47,6 +47,7 @@ _HOMES = {
     "ingest": "penstock.store",
     "layers": "penstock.feed",
     "open": "penstock.store",
+    "trim": "penstock.train",
 }
 
 _MODULES = (
@@ -67,7 +68,7 @@ _MODULES = (
 
 __all__ = [
     "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "Walks", "aggregate", "digest", "generate", "infer",
-    "ingest", "layers", "open",
+    "ingest", "layers", "open", "trim",
 ]  # fmt: skip
 
 

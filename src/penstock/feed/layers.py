@@ -6,7 +6,8 @@ computed that no later layer reads, and no message is written to memory.
 
 It costs nothing: the sampler groups edges by destination and orders destinations by hop, so every layer is a prefix of the batch. That
 holds of the edges as they came, so a batch remembers them (`note_edges`): where they are the same tensors, nothing is looked at; copies,
-on a device for instance, are compared; edges that a transform has changed are refused.
+on a device for instance, are compared; edges that a transform has changed are refused. Who has the edges and not the batch, as a layer in
+a model, asks `hops_of`.
 
     for conv, layer in zip(convs, penstock.layers(batch), strict=True):
         x = conv((x, x[: layer.num_dst]), layer.adj_t()).relu()
@@ -20,6 +21,7 @@ from itertools import accumulate
 from typing import overload
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import MissingFieldError, UsageError
@@ -91,6 +93,38 @@ def has_weights(adj_t: torch.Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Hops:
+    """How the edges of one type of a batch fall into hops.
+
+    Attributes:
+        num_src, num_dst: nodes known after each hop, seeds first, of the types of the sources and destinations.
+        num_edges: of each hop, which come one after another.
+        row_ptr: int64[num_dst[-2] + 1], or more.
+        is_typed: the batch has node types.
+        num_writes: how often the edges had been written to in place.
+    """
+
+    num_src: tuple[int, ...]
+    num_dst: tuple[int, ...]
+    num_edges: tuple[int, ...]
+    row_ptr: torch.Tensor
+    is_typed: bool
+    num_writes: int
+
+    def layer(self, edge_index: torch.Tensor, num_hops: int, edge_ids: torch.Tensor | None = None) -> Layer:
+        """What the layer needs that has so many hops, its own and those of the layers after it."""
+        num_src, num_dst = self.num_src[num_hops], self.num_dst[num_hops - 1]
+        row_ptr = self.row_ptr[: num_dst + 1]
+        num_edges = sum(self.num_edges[:num_hops]) if row_ptr.is_cuda else int(row_ptr[-1])  # nobody waits for a device here
+        edge_index = edge_index[:, :num_edges]
+        return Layer(num_src, num_dst, row_ptr, edge_index[0], edge_index, None if edge_ids is None else edge_ids[:num_edges])
+
+
+_hops: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""Of the edges of batches that are there."""
+
+
+@dataclass(frozen=True, slots=True)
 class TypedLayer:
     """What one layer of a model over typed graphs needs.
 
@@ -125,33 +159,47 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
         if hasattr(store, "_made_with"):
             _check_edges(store)
     if isinstance(batch, Data):
-        known = _known_after(batch)
-        return [_cut(batch, known[-1 - i], known[-2 - i], len(known) - 1 - i) for i in range(len(known) - 1)]
-    edge_types = [store._key for store in batch.edge_stores if "edge_index" in store]  # others tell of links only
-    known_by_type = {node_type: _known_after(batch[node_type]) for node_type in batch.node_types}
-    cut, num_layers = [], len(next(iter(known_by_type.values()))) - 1
-    for i in range(num_layers):
-        num_src = {node_type: known[-1 - i] for node_type, known in known_by_type.items()}
-        num_dst = {node_type: known[-2 - i] for node_type, known in known_by_type.items()}
-        edges = {e: _cut(batch[e], num_src[e[0]], num_dst[e[2]], num_layers - i) for e in edge_types}
+        hops = _hops_in(batch, batch)
+        return [hops.layer(batch["edge_index"], number, batch.get("e_id")) for number in range(len(hops.num_src) - 1, 0, -1)]
+    stores = {store._key: store for store in batch.edge_stores if "edge_index" in store}  # others tell of links only
+    hops_by_type = {edge_type: _hops_in(batch, store) for edge_type, store in stores.items()}
+    known = {node_type: _known_after(batch[node_type]) for node_type in batch.node_types}
+    cut = []
+    for number in range(len(next(iter(known.values()))) - 1, 0, -1):
+        num_src, num_dst = ({node_type: each[at] for node_type, each in known.items()} for at in (number, number - 1))
+        edges = {e: hops.layer(stores[e].edge_index, number, stores[e].get("e_id")) for e, hops in hops_by_type.items()}
         cut.append(TypedLayer(num_src, num_dst, edges))
     return cut
+
+
+def hops_of(edge_index: torch.Tensor) -> Hops | None:
+    """Tell how edges fall into hops; None for those that no loader made, copies among them.
+
+    Raises:
+        UsageError: they were written to since.
+    """
+    hops = _hops.get(edge_index)
+    if hops is not None and hops.num_writes != _num_writes(edge_index):
+        raise UsageError("the edges of this batch were written to since the loader made it, and a trimmed layer cuts those: change a copy")
+    return hops
 
 
 def note_edges(batch: Data | HeteroData) -> None:
     """Have a batch remember the edges that it was made with: (edge_index, row_ptr, how often which tensor was written to in place)."""
     for store in batch.edge_stores:
         if store.get("row_ptr") is not None:
-            store._made_with = store.edge_index, store.row_ptr, _writes(store.edge_index)
+            store._made_with = store.edge_index, store.row_ptr, (id(store.edge_index), _num_writes(store.edge_index))
+            if store.get("num_sampled_edges") is not None:
+                _hops[store.edge_index] = _hops_in(batch, store)
 
 
-def _writes(tensor: torch.Tensor) -> tuple[int, int]:
-    return id(tensor), 0 if tensor.is_inference() else tensor._version
+def _num_writes(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _check_edges(store) -> None:
     edge_index, row_ptr, (number, num_writes) = store._made_with
-    is_written = _writes(edge_index)[0] == number and _writes(edge_index)[1] != num_writes  # a copy counts anew
+    is_written = id(edge_index) == number and _num_writes(edge_index) != num_writes  # a copy counts anew
     pairs = ((store.edge_index, edge_index), (store.row_ptr, row_ptr))
     if is_written or not all(now is made or _are_equal(now, made) for now, made in pairs):
         raise UsageError(
@@ -164,18 +212,17 @@ def _are_equal(now: torch.Tensor, made: torch.Tensor) -> bool:
     return now.shape == made.shape and torch.equal(now, made.to(now.device))
 
 
-def _known_after(store) -> list[int]:
+def _known_after(store) -> tuple[int, ...]:
     """Number of nodes known after each hop, seeds first."""
     if store.get("num_sampled_nodes") is None:
         raise MissingFieldError("no num_sampled_nodes: layers() takes batches of penstock.NeighborLoader, subgraph_type='directional'")
-    return list(accumulate(store.num_sampled_nodes))
+    return tuple(accumulate(store.num_sampled_nodes))
 
 
-def _cut(store, num_src: int, num_dst: int, num_hops: int) -> Layer:
+def _hops_in(batch: Data | HeteroData, store) -> Hops:
+    """How the edges in a store of a batch fall into hops."""
+    is_typed = isinstance(batch, HeteroData)
+    num_src, num_dst = (_known_after(batch[store._key[end]] if is_typed else store) for end in (0, 2))
     if store.get("row_ptr") is None or not hasattr(store, "_made_with"):
         raise MissingFieldError("no row_ptr: layers() takes batches of penstock.NeighborLoader, subgraph_type='directional'")
-    row_ptr = store.row_ptr[: num_dst + 1]
-    num_edges = sum(store.num_sampled_edges[:num_hops]) if row_ptr.is_cuda else int(row_ptr[-1])  # nobody waits for a device here
-    edge_ids = store.get("e_id")
-    edge_index = store.edge_index[:, :num_edges]
-    return Layer(num_src, num_dst, row_ptr, edge_index[0], edge_index, None if edge_ids is None else edge_ids[:num_edges])
+    return Hops(num_src, num_dst, tuple(store.num_sampled_edges), store.row_ptr, is_typed, _num_writes(store.edge_index))

@@ -7,6 +7,7 @@ from penstock.train.finished import infer_run
 from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.ranks import started_together
 from penstock.train.run import DivergedError, train
+from penstock.train.trimming import trim
 
 __all__ = [
     "METRICS",
@@ -22,4 +23,5 @@ __all__ = [
     "of_aggregated",
     "started_together",
     "train",
+    "trim",
 ]

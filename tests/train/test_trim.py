@@ -1,0 +1,320 @@
+"""A trimmed model gives what it gave before, for the rows that count, with its gradients."""
+
+import copy
+import logging
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.data import Data, HeteroData
+
+import penstock
+from penstock.errors import MissingFieldError
+from penstock.feed.layers import hops_of
+from penstock.train import trimming
+
+WIDTH = 6
+LINEAR = lambda size=WIDTH: nn.Sequential(nn.Linear(size, WIDTH), nn.Tanh())  # noqa: E731
+EDGE = {"edge_dim": 3}
+CASES = {
+    "sage": (lambda: pyg.SAGEConv(WIDTH, WIDTH), ()),
+    "sage, max": (lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr="max", project=True, normalize=True), ()),
+    "sage, several": (lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr=["mean", "std"], root_weight=False), ()),
+    "sage, lstm": (lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr="lstm"), ()),
+    "graph": (lambda: pyg.GraphConv(WIDTH, WIDTH, aggr="mean"), ()),
+    "graph, weights": (lambda: pyg.GraphConv(WIDTH, WIDTH), ("edge_weight",)),
+    "gin": (lambda: pyg.GINConv(LINEAR(), train_eps=True), ()),
+    "gine": (lambda: pyg.GINEConv(LINEAR(), edge_dim=3), ("edge_attr",)),
+    "gat": (lambda: pyg.GATConv(WIDTH, WIDTH, heads=2, concat=False), ()),
+    "gat, attributes": (lambda: pyg.GATConv(WIDTH, WIDTH, add_self_loops=False, **EDGE), ("edge_attr",)),
+    "gatv2": (lambda: pyg.GATv2Conv(WIDTH, WIDTH, share_weights=True), ()),
+    "transformer": (lambda: pyg.TransformerConv(WIDTH, WIDTH, beta=True, **EDGE), ("edge_attr",)),
+    "gated": (lambda: pyg.ResGatedGraphConv(WIDTH, WIDTH), ()),
+    "gen": (lambda: pyg.GENConv(WIDTH, WIDTH, norm="layer"), ()),
+    "general": (lambda: pyg.GeneralConv(WIDTH, WIDTH, attention=True), ()),
+    "le": (lambda: pyg.LEConv(WIDTH, WIDTH), ("edge_weight",)),
+    "film": (lambda: pyg.FiLMConv(WIDTH, WIDTH, num_relations=3), ("edge_type",)),
+    "edge": (lambda: pyg.EdgeConv(LINEAR(2 * WIDTH)), ()),
+    "nn": (lambda: pyg.NNConv(WIDTH, WIDTH, nn.Linear(3, WIDTH * WIDTH)), ("edge_attr",)),
+    "cg": (lambda: pyg.CGConv(WIDTH, dim=3), ("edge_attr",)),
+    "rgcn": (lambda: pyg.RGCNConv(WIDTH, WIDTH, num_relations=3, num_bases=2), ("edge_type",)),
+    "rgcn, fast": (lambda: pyg.FastRGCNConv(WIDTH, WIDTH, num_relations=3), ("edge_type",)),
+    "pna": (lambda: pyg.PNAConv(WIDTH, WIDTH, ["mean", "max"], ["identity", "amplification"], torch.tensor([0, 1, 5, 6])), ()),
+    "agnn": (lambda: pyg.AGNNConv(), ()),
+    "cluster": (lambda: pyg.ClusterGCNConv(WIDTH, WIDTH), ()),
+    "gcn": (lambda: pyg.GCNConv(WIDTH, WIDTH), ()),
+    "gcn, weights": (lambda: pyg.GCNConv(WIDTH, WIDTH, improved=True), ("edge_weight",)),
+    "gcn, improved": (lambda: pyg.GCNConv(WIDTH, WIDTH, improved=True, bias=False), ()),
+    "gcn, no loops": (lambda: pyg.GCNConv(WIDTH, WIDTH, add_self_loops=False), ()),
+    "gcn, plain": (lambda: pyg.GCNConv(WIDTH, WIDTH, normalize=False), ("edge_weight",)),
+}
+
+
+class Model(nn.Module):
+    """Three layers, as anybody writes them."""
+
+    def __init__(self, make, num_layers=3):
+        super().__init__()
+        self.convs = nn.ModuleList(make() for _ in range(num_layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(num_layers))
+
+    def forward(self, x, edge_index, *edges):
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = norm(conv(x, edge_index, *edges)).tanh()
+        return x
+
+
+def make_data(num_nodes=300, num_edges=1200):
+    """Some nodes have loops, several of them or none, some edges are there twice, and some nodes have none at all."""
+    random = np.random.default_rng()
+    ends = torch.from_numpy(random.integers(0, num_nodes - num_nodes // 10, (2, num_edges)))
+    ends[:, : num_edges // 20] = torch.arange(num_edges // 20) // 2
+    ends[:, -num_edges // 10 :] = ends[:, : num_edges // 10]
+    return Data(x=torch.from_numpy(random.normal(size=(num_nodes, WIDTH))), edge_index=ends, num_nodes=num_nodes)
+
+
+def make_batch(data=None, num_neighbors=(4, 3, 2), **options):
+    data = make_data() if data is None else data
+    options = {"batch_size": 20, "shuffle": True, "seed": int(np.random.default_rng().integers(1 << 30)), **options}
+    return next(iter(penstock.NeighborLoader(data, list(num_neighbors), **options)))
+
+
+def of_edges(names, num_edges):
+    shapes = {"edge_weight": torch.rand(num_edges).double(), "edge_attr": torch.rand(num_edges, 3).double()}
+    return [torch.randint(0, 3, (num_edges,)) if name == "edge_type" else shapes[name] for name in names]
+
+
+def results(model, batch, edges=()):
+    """The rows of the seeds, and all gradients."""
+    x = batch.x.clone().requires_grad_()
+    model.zero_grad()
+    rows = model(x, batch.edge_index, *edges)[: batch.batch_size]
+    rows.square().sum().backward()
+    return [rows.detach(), x.grad, *(each.grad for each in model.parameters())]
+
+
+def assert_alike(one, other):
+    for left, right in zip(one, other, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_and_gradients_are_those_of_the_whole_batch(case):
+    make, names = CASES[case]
+    model, batch = Model(make).double(), make_batch()
+    edges = of_edges(names, batch.num_edges)
+    for conv in model.convs:
+        conv.dropout = 0.0
+    whole = results(model, batch, edges)
+    assert penstock.trim(model) is model
+    assert_alike(results(model, batch, edges), whole)
+    assert len(model(batch.x, batch.edge_index, *edges)) == batch.batch_size
+
+
+def test_every_layer_that_is_known_is_tried():
+    assert {type(make()) for make, _ in CASES.values()} == set(trimming.KNOWN)
+
+
+@pytest.mark.parametrize("case", ["sage", "graph, weights", "gcn, weights", "gat"])
+@pytest.mark.parametrize(
+    ("num_neighbors", "num_layers"), [([-1, -1], 2), ([3, 2, 2], 2), ([5], 1), ([2] * 6, 6)], ids=["all", "more hops", "one", "six"]
+)
+def test_hops_that_find_nothing_new(case, num_neighbors, num_layers):
+    """In a graph that two hops exhaust; and with more hops than layers."""
+    make, names = CASES[case]
+    model, batch = Model(make, num_layers).double(), make_batch(make_data(30, 200), num_neighbors)
+    edges = of_edges(names, batch.num_edges)
+    whole = results(model, batch, edges)
+    assert_alike(results(penstock.trim(model), batch, edges), whole)
+
+
+@pytest.mark.parametrize("case", ["sage", "graph, weights", "gcn, weights"])
+def test_weights_that_learn_and_numbers_of_half_the_width(case):
+    """Go along edges: torch has no products for them."""
+    make, names = CASES[case]
+    model, batch = Model(make).double(), make_batch()
+    edges = [each.requires_grad_() for each in of_edges(names, batch.num_edges)]
+    whole = [*results(model, batch, edges), *(each.grad for each in edges)]
+    for each in edges:
+        each.grad = None
+    assert_alike([*results(penstock.trim(model), batch, edges), *(each.grad for each in edges)], whole)
+    model, batch.x = model.bfloat16(), batch.x.bfloat16()
+    given = [each.detach().bfloat16() for each in edges]
+    found = model(batch.x, batch.edge_index, *given)
+    assert found.dtype == torch.bfloat16
+    untrimmed = Model(make).bfloat16()
+    untrimmed.load_state_dict(model.state_dict())
+    torch.testing.assert_close(found, untrimmed(batch.x, batch.edge_index, *given)[: batch.batch_size], rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("options", [{"pad": True}, {"disjoint": True}, {"num_workers": 2}, {"shared_draws": 2}, {"replace": True}])
+def test_batches_of_all_kinds(options):
+    model, batch = Model(CASES["gcn"][0]).double(), make_batch(**options)
+    whole = results(model, batch)
+    assert_alike(results(penstock.trim(model), batch), whole)
+
+
+def test_links():
+    data, model = make_data(), Model(CASES["sage"][0]).double()
+    loader = penstock.LinkNeighborLoader(data, [3, 3, 3], neg_sampling_ratio=1.0, batch_size=16, seed=0)
+    batch = next(iter(loader))
+    whole = model(batch.x, batch.edge_index)[batch.edge_label_index]
+    found = penstock.trim(model)(batch.x, batch.edge_index)
+    assert len(found) < batch.num_nodes
+    torch.testing.assert_close(found[batch.edge_label_index], whole)
+
+
+@pytest.mark.parametrize("kind", [pyg.GraphSAGE, pyg.GCN, pyg.GAT, pyg.GIN])
+@pytest.mark.parametrize("jk", [None, "last", "cat", "max"])
+def test_models_of_pyg(kind, jk):
+    model, batch = kind(WIDTH, 8, 3, 5, jk=jk, norm="layer_norm", norm_kwargs={"mode": "node"}).double(), make_batch()
+    whole = results(model, batch)
+    found = results(penstock.trim(model), batch)
+    assert_alike(found, whole)
+
+
+def typed_model():
+    class Typed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(
+                pyg.HeteroConv(
+                    {
+                        ("a", "to", "b"): pyg.SAGEConv(WIDTH, WIDTH),
+                        ("b", "to", "a"): pyg.GATConv((WIDTH, WIDTH), WIDTH, add_self_loops=False),
+                        ("a", "likes", "a"): pyg.GCNConv(WIDTH, WIDTH),
+                        ("c", "to", "a"): pyg.GraphConv(WIDTH, WIDTH),
+                        ("b", "to", "c"): pyg.SAGEConv(WIDTH, WIDTH),
+                    }
+                )
+                for _ in range(3)
+            )
+
+        def forward(self, x_dict, edge_index_dict):
+            for layer in self.layers:
+                x_dict = {key: x.tanh() for key, x in layer(x_dict, edge_index_dict).items()}
+            return x_dict
+
+    return Typed().double()
+
+
+@pytest.mark.parametrize("num_nodes", [12, 200], ids=["exhausted", "large"])
+def test_typed_graphs(num_nodes):
+    """Where the rows of one type would fit several layers, those of the others tell."""
+    random = np.random.default_rng()
+    data = HeteroData()
+    for node_type, count in (("a", num_nodes), ("b", num_nodes // 3), ("c", 3)):
+        data[node_type].x = torch.from_numpy(random.normal(size=(count, WIDTH)))
+    for edge_type, count in (
+        (("a", "to", "b"), 90),
+        (("b", "to", "a"), 300),
+        (("a", "likes", "a"), 400),
+        (("c", "to", "a"), 100),
+        (("b", "to", "c"), 20),
+    ):
+        ends = [random.integers(0, data[edge_type[at]].num_nodes, count) for at in (0, 2)]
+        data[edge_type].edge_index = torch.from_numpy(np.stack(ends))
+    model = typed_model()
+    loader = penstock.NeighborLoader(data, [3, 2, 2], input_nodes="a", batch_size=5, shuffle=True, seed=int(random.integers(1 << 30)))
+    batches = list(loader)
+    whole = [model(batch.x_dict, batch.edge_index_dict)["a"][: batch["a"].batch_size] for batch in batches]
+    penstock.trim(model)
+    for batch, rows in zip(batches, whole, strict=True):
+        found = model(batch.x_dict, batch.edge_index_dict)["a"]
+        torch.testing.assert_close(found[: batch["a"].batch_size], rows)
+
+
+def test_other_edges_are_left_to_the_layers(caplog):
+    """A whole graph's, with the bits of before; and a training over edges that are nobody's batch is told of, once."""
+    data, model = make_data(), Model(CASES["gcn"][0]).double()
+    before = model(data.x, data.edge_index)
+    penstock.trim(model)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        model.eval()
+        assert torch.equal(model(data.x, data.edge_index), before)
+        assert not caplog.messages
+        model.train()
+        batch = make_batch(data)
+        assert len(model(batch.x, batch.edge_index.clone())) == batch.num_nodes
+        assert torch.equal(model(data.x, data.edge_index), before)
+    assert [message for message in caplog.messages if "edges that no loader made" in message] == caplog.messages[:1] == caplog.messages
+
+
+def test_a_trimmed_model_is_still_a_model():
+    """It is copied, pickled, trimmed again, saved and loaded, and inferred with; its weights have the names of before."""
+    data, model = make_data(), Model(CASES["sage"][0])
+    data.x = data.x.float()
+    names, plain = list(model.state_dict()), copy.deepcopy(model)
+    batch = make_batch(data)
+    want = penstock.trim(penstock.trim(model))(batch.x, batch.edge_index)
+    assert list(model.state_dict()) == names
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other.convs[0].forward.conv is other.convs[0]
+        assert torch.equal(other(batch.x, batch.edge_index), want)
+        with torch.no_grad():
+            other.convs[0].lin_l.weight.zero_()
+        assert not torch.equal(other(batch.x, batch.edge_index), want)
+    assert torch.equal(model(batch.x, batch.edge_index), want)
+    kept = pyg.GraphSAGE(WIDTH, 8, 2, 5).eval()
+    whole = penstock.infer(kept, data)
+    np.testing.assert_array_equal(penstock.infer(penstock.trim(kept), data), whole)
+    np.testing.assert_allclose(kept(data.x, data.edge_index).detach(), whole, rtol=1e-4, atol=1e-5)
+    assert len(plain(batch.x, batch.edge_index)) == batch.num_nodes
+
+
+class OwnConv(pyg.MessagePassing):
+    """A layer that nobody knows."""
+
+    def forward(self, x, edge_index, factor=1.0):
+        """The largest of the neighbours, times something, and the node itself."""
+        return x + factor * self.propagate(edge_index, x=x)
+
+
+def test_layers_of_ones_own():
+    model, batch = Model(lambda: OwnConv(aggr="max")).double(), make_batch()
+    whole = results(model, batch, [2.0])
+    assert_alike(results(penstock.trim(model, also=[OwnConv]), batch, [2.0]), whole)
+
+
+class Skipping(Model):
+    """With connections that skip a layer."""
+
+    def forward(self, x, edge_index, is_cut):
+        """What is skipped is cut to what the layer gives, or not."""
+        for conv in self.convs:
+            out = conv(x=x, edge_index=edge_index)
+            x = out + (x[: len(out)] if is_cut else x)
+        return x
+
+
+def test_connections_that_skip_a_layer():
+    model, batch = Skipping(CASES["gat"][0]).double(), make_batch()
+    whole = results(model, batch, [True])
+    assert_alike(results(penstock.trim(model), batch, [True]), whole)
+    with pytest.raises(RuntimeError, match="must match the size") as caught:
+        model(batch.x, batch.edge_index, False)
+    assert "the model is trimmed" in caught.value.__notes__[0]
+
+
+def test_batches_that_have_no_hops_are_computed_whole():
+    model, batch = penstock.trim(Model(CASES["sage"][0]).double()), make_batch(subgraph_type="induced")
+    with pytest.raises(MissingFieldError):
+        penstock.layers(batch)
+    assert len(model(batch.x, batch.edge_index)) == batch.num_nodes
+
+
+def test_what_is_computed_is_what_is_read():
+    """The rows that layers are given are the nodes known after each hop, last hop first; and edges go when batches go."""
+    model, batch = Model(CASES["sage"][0]).double(), make_batch()
+    seen = []
+    for conv in penstock.trim(model).convs:
+        conv.register_forward_hook(lambda _, __, rows: seen.append(len(rows)))
+    model(batch.x, batch.edge_index)
+    known = np.cumsum(batch.num_sampled_nodes)
+    assert seen == list(known[-2::-1])
+    edges = batch.edge_index
+    assert hops_of(edges) is not None
+    assert hops_of(edges.clone()) is None
