@@ -6,8 +6,9 @@ Runs in the contender's own environment and imports nothing else. Reads the arra
 versions of what it runs on; then, for every line `run WARMUP BATCHES` on standard input, starts an epoch, skips the warm-up, times the
 batches and prints one JSON object.
 
-MODE: sample (neighbourhoods only), features (with x and y), train (with the step of a 3-layer GraphSAGE of width 128, as each library runs
-it fastest: Penstock over `penstock.layers`), loop (with PyG's step, for Penstock too: what changing the import alone brings).
+MODE: sample (neighbourhoods only), features (with x and y); and with the step of a 3-layer GraphSAGE of width 128: train (as each library
+runs it fastest, Penstock over `penstock.layers`), loop (PyG's, trimmed layer by layer, for Penstock too: what changing the import alone
+brings), plain (as most write it, `model(x, edge_index)`: what the import and a call of `penstock.trim` bring).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 FANOUTS, BATCH_SIZE, HIDDEN, CLASSES = [15, 10, 5], 1024, 128, 50
-TRAINS = ("train", "loop")
+TRAINS = ("train", "loop", "plain")
 
 warnings.filterwarnings("ignore")
 
@@ -48,6 +49,7 @@ class Penstock:
 
     packages = ("torch", "numba", "torch_geometric")
     is_kept = False
+    is_trimmed = True
 
     def __init__(self, store: str, mode: str, workers: int) -> None:
         import torch
@@ -75,8 +77,10 @@ class Penstock:
             width = opened.node_field("x", NODE).shape[1]
             self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
             self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
-            self.trim = trim_to_layer
+            self.trim = trim_to_layer if mode == "loop" else None
             self.step = self._step_over_layers if mode == "train" else partial(PyG.step, self)
+            if mode == "plain" and self.is_trimmed:
+                penstock.trim(self.convs)
 
     def epoch(self):
         return iter(self.loader)
@@ -102,6 +106,12 @@ class Kept(Penstock):
     is_kept = True
 
 
+class Untrimmed(Penstock):
+    """The same without `penstock.trim`."""
+
+    is_trimmed = False
+
+
 class PyG:
     """`torch_geometric.loader.NeighborLoader`, on pyg-lib where that is installed, else on torch-sparse."""
 
@@ -114,7 +124,7 @@ class PyG:
         from torch_geometric.nn import SAGEConv
         from torch_geometric.utils import trim_to_layer
 
-        self.torch, self.trim = torch, trim_to_layer
+        self.torch, self.trim = torch, trim_to_layer if mode != "plain" else None
         indptr, indices, train = map(torch.from_numpy, arrays(store, "indptr", "indices", "train"))
         columns = torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff(), output_size=indices.numel())
         data = Data(edge_index=torch.stack([indices.long(), columns]), num_nodes=indptr.numel() - 1)
@@ -138,7 +148,7 @@ class PyG:
         x, edges, said = batch.x, batch.edge_index, batch.to_dict()  # its hops: by pyg-lib, not by torch-sparse
         nodes_per_hop, edges_per_hop = said.get("num_sampled_nodes"), said.get("num_sampled_edges")
         for i, conv in enumerate(self.convs):
-            if nodes_per_hop is not None:
+            if self.trim is not None and nodes_per_hop is not None:
                 x, edges, _ = self.trim(i, nodes_per_hop, edges_per_hop, x, edges)
             x = conv(x, edges)
             x = x.relu() if i < 2 else x
@@ -243,7 +253,14 @@ class GraphBolt(DGL):
         self._step(batch.blocks, batch.node_features["x"], batch.labels)
 
 
-CONTENDERS = {"penstock": Penstock, "penstock, kept": Kept, "pyg": PyG, "dgl": DGL, "graphbolt": GraphBolt}
+CONTENDERS = {
+    "penstock": Penstock,
+    "penstock, kept": Kept,
+    "penstock, untrimmed": Untrimmed,
+    "pyg": PyG,
+    "dgl": DGL,
+    "graphbolt": GraphBolt,
+}
 
 
 def measure(contender, mode: str, warmup: int, num_batches: int) -> dict[str, float]:

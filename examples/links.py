@@ -27,7 +27,7 @@ def main() -> None:
     torch.manual_seed(0)
     data = make_graph()
     is_early = data.edge_time < 0.8 * data.num_edges
-    model = GraphSAGE(32, hidden_channels=64, num_layers=2)
+    model = penstock.trim(GraphSAGE(32, hidden_channels=64, num_layers=2))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
 
     loader = penstock.LinkNeighborLoader(

@@ -36,7 +36,7 @@ def main() -> None:
     torch.manual_seed(0)
     data = make_graph()
     authors = torch.nn.Embedding(NUM_AUTHORS, 32, sparse=True)
-    model = to_hetero(GraphSAGE(32, 64, num_layers=2, out_channels=NUM_FIELDS), data.metadata())
+    model = penstock.trim(to_hetero(GraphSAGE(32, 64, num_layers=2, out_channels=NUM_FIELDS), data.metadata()))
     loader = penstock.NeighborLoader(data, [8, 8], ("paper", "train"), batch_size=256, shuffle=True, num_workers=2, seed=0)
     others = ("paper", ~data["paper"].train_mask)
     rest = penstock.NeighborLoader(data, [8, 8], others, batch_size=1024, num_workers=2, seed=0)

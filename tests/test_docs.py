@@ -173,9 +173,13 @@ def test_example_of_the_readme(around):
 
 
 def test_examples_of_tuning(around, tmp_path):
-    """Layers; and a loop that is stopped within an epoch and goes on."""
-    layers, resume = code(ROOT / "docs" / "tuning.md", "python")
+    """A model that is trimmed, layers, and a loop that is stopped within an epoch and goes on."""
+    trim, layers, resume = code(ROOT / "docs" / "tuning.md", "python")
     around["loader"] = penstock.NeighborLoader("papers/", [3, 3], "train", batch_size=32, seed=0)
+    trimmed = {**around, "model": GraphSAGE(8, 8, 2, 4)}
+    exec(trim, trimmed)
+    batch = next(iter(around["loader"]))
+    assert len(trimmed["model"](batch.x, batch.edge_index)) == batch.batch_size
     exec(layers, {**around, "convs": [SAGEConv((8, 8), 8), SAGEConv((8, 8), 4)]})
 
     def run(stop, resumed):

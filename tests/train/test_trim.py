@@ -176,55 +176,55 @@ def test_models_of_pyg(kind, jk):
     assert_alike(found, whole)
 
 
-def typed_model():
-    class Typed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(
-                pyg.HeteroConv(
-                    {
-                        ("a", "to", "b"): pyg.SAGEConv(WIDTH, WIDTH),
-                        ("b", "to", "a"): pyg.GATConv((WIDTH, WIDTH), WIDTH, add_self_loops=False),
-                        ("a", "likes", "a"): pyg.GCNConv(WIDTH, WIDTH),
-                        ("c", "to", "a"): pyg.GraphConv(WIDTH, WIDTH),
-                        ("b", "to", "c"): pyg.SAGEConv(WIDTH, WIDTH),
-                    }
-                )
-                for _ in range(3)
-            )
-
-        def forward(self, x_dict, edge_index_dict):
-            for layer in self.layers:
-                x_dict = {key: x.tanh() for key, x in layer(x_dict, edge_index_dict).items()}
-            return x_dict
-
-    return Typed().double()
+TYPES = {
+    ("a", "to", "b"): lambda: pyg.SAGEConv(WIDTH, WIDTH),
+    ("b", "to", "a"): lambda: pyg.GATConv((WIDTH, WIDTH), WIDTH, add_self_loops=False),
+    ("a", "likes", "a"): lambda: pyg.GCNConv(WIDTH, WIDTH),
+    ("c", "to", "a"): lambda: pyg.GraphConv(WIDTH, WIDTH, aggr="mean"),
+    ("b", "to", "c"): lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr="max"),
+}
 
 
-@pytest.mark.parametrize("num_nodes", [12, 200], ids=["exhausted", "large"])
-def test_typed_graphs(num_nodes):
-    """Where the rows of one type would fit several layers, those of the others tell."""
+class Typed(nn.Module):
+    """Three layers over a typed graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(pyg.HeteroConv({key: make() for key, make in TYPES.items()}) for _ in range(3))
+
+    def forward(self, x_dict, edge_index_dict):
+        for layer in self.layers:
+            x_dict = {key: x.tanh() for key, x in layer(x_dict, edge_index_dict).items()}
+        return x_dict
+
+
+@pytest.mark.parametrize("num_nodes", [(12, 4, 3), (12, 200, 3), (200, 60, 3), (200, 1, 90)])
+@pytest.mark.parametrize("is_made", [False, True], ids=["HeteroConv", "to_hetero"])
+def test_typed_graphs(num_nodes, is_made):
+    """Some of whose types have no more nodes after a hop or two, or none before that."""
     random = np.random.default_rng()
     data = HeteroData()
-    for node_type, count in (("a", num_nodes), ("b", num_nodes // 3), ("c", 3)):
+    for node_type, count in zip("abc", num_nodes, strict=True):
         data[node_type].x = torch.from_numpy(random.normal(size=(count, WIDTH)))
-    for edge_type, count in (
-        (("a", "to", "b"), 90),
-        (("b", "to", "a"), 300),
-        (("a", "likes", "a"), 400),
-        (("c", "to", "a"), 100),
-        (("b", "to", "c"), 20),
-    ):
+    for edge_type, count in zip(TYPES, (90, 300, 400, 100, 20), strict=True):
         ends = [random.integers(0, data[edge_type[at]].num_nodes, count) for at in (0, 2)]
         data[edge_type].edge_index = torch.from_numpy(np.stack(ends))
-    model = typed_model()
     loader = penstock.NeighborLoader(data, [3, 2, 2], input_nodes="a", batch_size=5, shuffle=True, seed=int(random.integers(1 << 30)))
     batches = list(loader)
-    whole = [model(batch.x_dict, batch.edge_index_dict)["a"][: batch["a"].batch_size] for batch in batches]
+    model = pyg.to_hetero(pyg.GraphSAGE(WIDTH, WIDTH, 3), data.metadata()).double() if is_made else Typed().double()
+    whole = [typed_results(model, batch) for batch in batches]
     penstock.trim(model)
-    for batch, rows in zip(batches, whole, strict=True):
-        found = model(batch.x_dict, batch.edge_index_dict)["a"]
-        torch.testing.assert_close(found[: batch["a"].batch_size], rows)
+    for batch, wanted in zip(batches, whole, strict=True):
+        assert_alike(typed_results(model, batch), wanted)
+    assert len(model(batches[0].x_dict, batches[0].edge_index_dict)["a"]) < batches[0]["a"].num_nodes or num_nodes[0] < 20
+
+
+def typed_results(model, batch):
+    """Zeros for gradients that are none: a relation without edges that count may get none."""
+    model.zero_grad()
+    rows = model(batch.x_dict, batch.edge_index_dict)["a"][: batch["a"].batch_size]
+    rows.square().sum().backward()
+    return [rows.detach(), *(torch.zeros_like(each) if each.grad is None else each.grad for each in model.parameters())]
 
 
 def test_other_edges_are_left_to_the_layers(caplog):

@@ -100,7 +100,6 @@ class Hops:
         num_src, num_dst: nodes known after each hop, seeds first, of the types of the sources and destinations.
         num_edges: of each hop, which come one after another.
         row_ptr: int64[num_dst[-2] + 1], or more.
-        is_typed: the batch has node types.
         num_writes: how often the edges had been written to in place.
     """
 
@@ -108,7 +107,6 @@ class Hops:
     num_dst: tuple[int, ...]
     num_edges: tuple[int, ...]
     row_ptr: torch.Tensor
-    is_typed: bool
     num_writes: int
 
     def layer(self, edge_index: torch.Tensor, num_hops: int, edge_ids: torch.Tensor | None = None) -> Layer:
@@ -225,4 +223,4 @@ def _hops_in(batch: Data | HeteroData, store) -> Hops:
     num_src, num_dst = (_known_after(batch[store._key[end]] if is_typed else store) for end in (0, 2))
     if store.get("row_ptr") is None or not hasattr(store, "_made_with"):
         raise MissingFieldError("no row_ptr: layers() takes batches of penstock.NeighborLoader, subgraph_type='directional'")
-    return Hops(num_src, num_dst, tuple(store.num_sampled_edges), store.row_ptr, is_typed, _num_writes(store.edge_index))
+    return Hops(num_src, num_dst, tuple(store.num_sampled_edges), store.row_ptr, _num_writes(store.edge_index))

@@ -11,15 +11,15 @@ that were known a hop before. Edges that no loader made, a whole graph's for ins
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from inspect import Signature, signature
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
 from penstock.errors import NotSupportedError, UsageError
@@ -54,7 +54,7 @@ def trim(model: nn.Module, also: Collection[type[pyg.MessagePassing]] = ()) -> n
     see those that count, and a skip connection takes the first rows of what it skips, `out + x[: len(out)]`.
 
     Args:
-        model: of PyG's layers, in `HeteroConv` or not; what joins the rows of several layers is `JumpingKnowledge`.
+        model: of PyG's layers, also in `HeteroConv` or made by `to_hetero`; what joins the rows of several layers is `JumpingKnowledge`.
         also: classes of further layers that take (x, edge_index, ...), of which each row follows from its own and those of its
             in-neighbours alone.
     Raises:
@@ -64,8 +64,6 @@ def trim(model: nn.Module, also: Collection[type[pyg.MessagePassing]] = ()) -> n
     convs = [part for part in model.modules() if isinstance(part, pyg.MessagePassing)]
     if not convs:
         raise UsageError(f"{type(model).__name__} has no layer of PyG's (MessagePassing): there is nothing to trim")
-    if isinstance(model, fx.GraphModule):
-        raise NotSupportedError("a model made by to_hetero does not say which layer it is at: use HeteroConv, or penstock.layers")
     for conv in convs:
         _check(conv, also)
     talk = _Talk()
@@ -77,8 +75,6 @@ def trim(model: nn.Module, also: Collection[type[pyg.MessagePassing]] = ()) -> n
     if not isinstance(model.forward, (_Trimmed, _Explaining)):
         model.forward = _Explaining(model)
     for part in model.modules():
-        if isinstance(part, pyg.HeteroConv) and _note_level not in part._forward_pre_hooks.values():
-            part.register_forward_pre_hook(_note_level, with_kwargs=True)
         if isinstance(part, pyg.JumpingKnowledge) and _cut_alike not in part._forward_pre_hooks.values():
             part.register_forward_pre_hook(_cut_alike)
     return model
@@ -91,6 +87,8 @@ def _check(conv: Any, also: Collection[type]) -> None:
             f"{name} is not known to give a node's row from its in-neighbours' rows alone; "
             f"if it does, say so: penstock.trim(model, also=[{name}])"
         )
+    if not {"x", "edge_index"} <= set(_signature(type(conv)).parameters):
+        raise NotSupportedError(f"{name} takes no x and edge_index: a trimmed layer knows where it is by these")
     if conv.flow != "source_to_target":
         raise NotSupportedError(f"{name} sends along edges from target to source, and batches have the neighbours that send to their seeds")
     if getattr(conv, "cached", False):
@@ -136,8 +134,6 @@ class _Trimmed:
 
     conv: Any
     talk: _Talk
-    level: int | None = None
-    """How many hops the layer has, where its `HeteroConv` has seen that."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         conv, of_class = self.conv, type(self.conv).forward
@@ -151,14 +147,10 @@ class _Trimmed:
         more = {name: value for name, value in given.items() if name not in ("self", "size") and value is not None}
         if "return_attention_weights" in more:
             raise UsageError("return_attention_weights: a trimmed layer has those of some edges only; take them from a model without trim")
-        if hops.is_typed and self.level is None:
-            raise NotSupportedError(
-                "of a typed graph, trim takes layers in a HeteroConv, which sees where they are; else use penstock.layers"
-            )
         rows = x if isinstance(x, (tuple, list)) else (x, x)
         if not all(isinstance(each, Tensor) for each in rows):
             raise UsageError(f"{type(conv).__name__} without x: a trimmed layer sees by the number of rows where it is")
-        layer = hops.layer(edge_index, self.level or max(_levels(hops, rows), default=0) or _refuse(hops, rows))
+        layer = _layer_of(hops, edge_index, len(rows[0]), len(rows[1]))
         for name in OF_EDGES:
             if name in more and len(more[name]) != edge_index.size(1):
                 raise UsageError(f"{name} has {len(more[name])} values, and the batch {edge_index.size(1)} edges")
@@ -182,33 +174,31 @@ def _signature(kind: type) -> Signature:
     return signature(kind.forward)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _levels(hops: Hops, rows: Sequence[Tensor]) -> set[int]:
-    """How many hops a layer may have that is given so many rows of sources and destinations: several, where a hop found no new nodes."""
-    known = zip(hops.num_src, hops.num_dst, strict=True)
-    return {number for number, counts in enumerate(known) if number and counts == (len(rows[0]), len(rows[1]))}
+def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int) -> Layer:
+    """What a layer needs that is given so many rows of sources and destinations.
+
+    Rows of destinations fit several hops where a hop found no new nodes. The last of them is taken: more rows come out than are needed, as
+    many for each type of edges, from the hops for which there are sources. Whatever is incomplete is beyond the rows that are read.
+    """
+    fitting = [number for number in range(1, len(hops.num_dst)) if hops.num_dst[number] == num_dst]
+    numbers = [number for number in range(1, fitting[-1] + 1) if hops.num_src[number] <= num_src] if fitting else []
+    if not numbers or num_src not in hops.num_src:
+        _refuse(hops, num_src, num_dst)
+    rows, layer = hops.num_dst[fitting[-1] - 1], hops.layer(edge_index, numbers[-1])
+    row_ptr = layer.row_ptr if rows == layer.num_dst else hops.row_ptr[: rows + 1].clamp(max=layer.sources.numel())
+    return replace(layer, num_src=num_src, num_dst=rows, row_ptr=row_ptr)
 
 
-def _refuse(hops: Hops, rows: Sequence[Tensor]) -> int:
-    if (len(rows[0]), len(rows[1])) == (hops.num_src[0], hops.num_dst[0]):
+def _refuse(hops: Hops, num_src: int, num_dst: int) -> None:
+    if num_src in hops.num_src and num_dst in hops.num_dst:
         raise UsageError(
             f"the model has more layers than the {len(hops.num_src) - 1} hops that are sampled: add a fanout, or leave penstock.trim out"
         )
-    known = ", ".join(map(str, hops.num_src))
+    rows, known = (num_src, hops.num_src) if num_src not in hops.num_src else (num_dst, hops.num_dst)
     raise UsageError(
-        f"a trimmed layer is given {len(rows[0])} rows, and after each hop of the batch {known} nodes are known: what stands between "
-        "layers keeps a row for each, in their order"
+        f"a trimmed layer is given {rows} rows, and after each hop of the batch {', '.join(map(str, known))} nodes are known: what stands "
+        "between layers keeps a row for each, in their order"
     )
-
-
-def _note_level(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Tell the layers of a `HeteroConv` how many hops they have: as many as fit the rows of all types."""
-    x_dict, edges = (args[at] if len(args) > at else kwargs[name] for at, name in enumerate(("x_dict", "edge_index_dict")))
-    noted = {edge_type: hops_of(edge_index) for edge_type, edge_index in edges.items() if isinstance(edge_index, Tensor)}
-    known = [(hops, (x_dict[e[0]], x_dict[e[2]])) for e, hops in noted.items() if hops and e[0] in x_dict and e[2] in x_dict]
-    level = max(set.intersection(*(_levels(*each) for each in known)), default=0) or _refuse(*known[0]) if known else None
-    for conv in part.modules():
-        if isinstance(conv.forward, _Trimmed):
-            conv.forward.level = level
 
 
 def _cut_alike(part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
