@@ -31,7 +31,7 @@ def main(path: str, plan: str = "gnnlab", device: str = "cuda") -> None:
     )
     print(f"samples: {loader.stats().sampling}")
     place = loader(epoch=0, batch=0).x.device  # that of `device`
-    model = GraphSAGE(num_features, hidden_channels=128, num_layers=2, out_channels=num_classes).to(place)
+    model = penstock.trim(GraphSAGE(num_features, hidden_channels=128, num_layers=2, out_channels=num_classes)).to(place)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, capturable=place.type == "cuda")
 
     def step(batch: Data) -> Tensor:

@@ -6,7 +6,7 @@ from collections import namedtuple
 import pytest
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
-from torch_geometric.nn import GATConv, SAGEConv
+from torch_geometric.nn import GCN, GATConv, GraphSAGE, SAGEConv
 
 import penstock
 from penstock.errors import UsageError
@@ -28,17 +28,20 @@ class Training:
 
     def step(self, batch):
         self.batches.append(batch)
-        x = batch.x / 300
-        for number, (conv, layer) in enumerate(zip(self.model, penstock.layers(batch), strict=True)):
-            x = conv((x, x[: layer.num_dst]), layer.edge_index, size=(layer.num_src, layer.num_dst))
-            x = x.relu() if number == 0 else x
-        x = x[: batch.batch_size]
+        x = self.rows(batch)[: batch.batch_size]
         loss = torch.nn.functional.cross_entropy(x, batch.y[: batch.batch_size])
         self.optimizer.zero_grad()
         with set_multithreading_enabled(False):  # on a pretended device other threads know nothing of this one's stream
             loss.backward()
         self.optimizer.step()
         return loss, {"logits": x}
+
+    def rows(self, batch):
+        x = batch.x / 300
+        for number, (conv, layer) in enumerate(zip(self.model, penstock.layers(batch), strict=True)):
+            x = conv((x, x[: layer.num_dst]), layer.edge_index, size=(layer.num_src, layer.num_dst))
+            x = x.relu() if number == 0 else x
+        return x
 
     def weights(self):
         return [weight.detach().cpu() for weight in self.model.parameters()]
@@ -49,8 +52,8 @@ def make_loader(device, **options):
     return penstock.NeighborLoader(data, input_nodes=data.train_mask, device=device, **{**OPTIONS, **options})
 
 
-def train(device, *, is_recorded, num_epochs=2, make=SAGEConv, **options):
-    training, results = Training(_triton.tensor_device(device), make), []
+def train(device, *, is_recorded, num_epochs=2, make=SAGEConv, kind=Training, **options):
+    training, results = kind(_triton.tensor_device(device), make), []
     step = RecordedStep(training.step) if is_recorded else training.step
     loader = make_loader(device, pad=True, **options)
     for _ in range(num_epochs):
@@ -78,6 +81,28 @@ def attention(num_in, num_out):
 def test_layers_with_attention_are_recorded(device):
     """A softmax over the edges of each node, and many short kernels."""
     (plain, _, expected), (recorded, step, got) = (train(device, is_recorded=each, make=attention) for each in (False, True))
+    torch.testing.assert_close([loss for loss, _ in got], [loss for loss, _ in expected], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(recorded.weights(), plain.weights(), rtol=1e-4, atol=1e-5)
+    assert step.num_graphs == on_cuda(device)
+
+
+class TrimmedTraining(Training):
+    """Of a model as it is, `model(x, edge_index)`."""
+
+    def __init__(self, device, make):
+        super().__init__(device)
+        self.model = penstock.trim(make(2, 8, 2, 7)).to(device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True, capturable=device.type == "cuda")
+
+    def rows(self, batch):
+        return self.model(batch.x / 300, batch.edge_index)
+
+
+@pytest.mark.parametrize("make", [GraphSAGE, GCN])
+def test_trimmed_models_are_recorded(make, device):
+    (plain, _, expected), (recorded, step, got) = (
+        train(device, is_recorded=each, make=make, kind=TrimmedTraining) for each in (False, True)
+    )
     torch.testing.assert_close([loss for loss, _ in got], [loss for loss, _ in expected], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(recorded.weights(), plain.weights(), rtol=1e-4, atol=1e-5)
     assert step.num_graphs == on_cuda(device)

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.autograd.grad_mode import set_multithreading_enabled
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
 
 import penstock
 from penstock.errors import MissingFieldError
 from penstock.feed.layers import hops_of
+from penstock.kernels import _triton
 from penstock.train import trimming
 
 WIDTH = 6
@@ -155,6 +157,21 @@ def test_batches_of_all_kinds(options):
     model, batch = Model(CASES["gcn"][0]).double(), make_batch(**options)
     whole = results(model, batch)
     assert_alike(results(penstock.trim(model), batch), whole)
+
+
+@pytest.mark.filterwarnings("ignore:The usage of .scatter:UserWarning")  # of PyG, on a device
+@pytest.mark.parametrize("case", ["sage", "sage, max", "graph, weights", "gin", "gcn", "gcn, weights", "gat"])
+def test_on_a_device(case, device):
+    """Batches that come there are computed as on the CPU, and their gradients."""
+    make, names = CASES[case]
+    where, data, seed = _triton.tensor_device(device), make_data(), int(np.random.default_rng().integers(1 << 30))
+    batch, model = make_batch(data, seed=seed), penstock.trim(Model(make).double())
+    there = make_batch(data, seed=seed, device=device if where.type == "cuda" else None)
+    edges = of_edges(names, batch.num_edges)
+    expected = results(model, batch, edges)
+    with set_multithreading_enabled(False):  # on a pretended device other threads know nothing of this one's stream
+        got = results(copy.deepcopy(model).to(where), there, [each.to(where) for each in edges])
+    assert_alike([each.cpu() for each in got], expected)
 
 
 def test_links():

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import Signature, signature
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,10 @@ OF_EDGES = ("edge_weight", "edge_attr", "edge_type")
 """Arguments of layers with a value or row for each edge."""
 
 
-def trim(model: nn.Module, also: Collection[type[pyg.MessagePassing]] = ()) -> nn.Module:
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model:
     """Have each layer of a model compute the rows that later layers read, of batches of Penstock's loaders.
 
     The model is changed, and returned. It is called as before, and gives rows of the seeds, as the first ones. Its weights and their names,
