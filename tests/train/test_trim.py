@@ -28,6 +28,7 @@ CASES = {
     "sage, lstm": (lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr="lstm"), ()),
     "graph": (lambda: pyg.GraphConv(WIDTH, WIDTH, aggr="mean"), ()),
     "graph, weights": (lambda: pyg.GraphConv(WIDTH, WIDTH), ("edge_weight",)),
+    "graph, mean of weights": (lambda: pyg.GraphConv(WIDTH, WIDTH, aggr="mean"), ("edge_weight",)),
     "gin": (lambda: pyg.GINConv(LINEAR(), train_eps=True), ()),
     "gine": (lambda: pyg.GINEConv(LINEAR(), edge_dim=3), ("edge_attr",)),
     "gat": (lambda: pyg.GATConv(WIDTH, WIDTH, heads=2, concat=False), ()),

@@ -111,10 +111,8 @@ class Hops:
 
     def layer(self, edge_index: torch.Tensor, num_hops: int, edge_ids: torch.Tensor | None = None) -> Layer:
         """What the layer needs that has so many hops, its own and those of the layers after it."""
-        num_src, num_dst = self.num_src[num_hops], self.num_dst[num_hops - 1]
-        row_ptr = self.row_ptr[: num_dst + 1]
-        num_edges = sum(self.num_edges[:num_hops]) if row_ptr.is_cuda else int(row_ptr[-1])  # nobody waits for a device here
-        edge_index = edge_index[:, :num_edges]
+        num_src, num_dst, num_edges = self.num_src[num_hops], self.num_dst[num_hops - 1], sum(self.num_edges[:num_hops])
+        row_ptr, edge_index = self.row_ptr[: num_dst + 1], edge_index[:, :num_edges]
         return Layer(num_src, num_dst, row_ptr, edge_index[0], edge_index, None if edge_ids is None else edge_ids[:num_edges])
 
 

@@ -125,9 +125,10 @@ class _Explaining:
         try:
             return type(self.model).forward(self.model, *args, **kwargs)
         except RuntimeError as error:
-            error.add_note(
-                "the model is trimmed: layers give fewer rows than they are given, the first ones; a skip is out + x[: len(out)]"
-            )
+            if "size" in str(error).lower():
+                error.add_note(
+                    "the model is trimmed: a layer gives fewer rows than it is given, the first ones; skip it by out + x[: len(out)]"
+                )
             raise
 
 
