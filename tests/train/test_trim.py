@@ -1,6 +1,7 @@
 """A trimmed model gives what it gave before, for the rows that count, with its gradients."""
 
 import copy
+import gc
 import logging
 import pickle
 
@@ -162,17 +163,19 @@ def test_batches_of_all_kinds(options):
 
 @pytest.mark.filterwarnings("ignore:The usage of .scatter:UserWarning")  # of PyG, on a device
 @pytest.mark.parametrize("case", ["sage", "sage, max", "graph, weights", "gin", "gcn", "gcn, weights", "gat"])
-def test_on_a_device(case, device):
-    """Batches that come there are computed as on the CPU, and their gradients."""
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_on_a_device(case, is_moved, device):
+    """Batches that come there, or are moved there, are computed as on the CPU, and their gradients."""
     make, names = CASES[case]
     where, data, seed = _triton.tensor_device(device), make_data(), int(np.random.default_rng().integers(1 << 30))
     batch, model = make_batch(data, seed=seed), penstock.trim(Model(make).double())
-    there = make_batch(data, seed=seed, device=device if where.type == "cuda" else None)
+    there = make_batch(data, seed=seed, device=device if where.type == "cuda" and not is_moved else None).to(where)
     edges = of_edges(names, batch.num_edges)
     expected = results(model, batch, edges)
     with set_multithreading_enabled(False):  # on a pretended device other threads know nothing of this one's stream
         got = results(copy.deepcopy(model).to(where), there, [each.to(where) for each in edges])
     assert_alike([each.cpu() for each in got], expected)
+    assert hops_of(there.edge_index) is not None
 
 
 def test_links():
@@ -256,7 +259,7 @@ def test_other_edges_are_left_to_the_layers(caplog):
         assert not caplog.messages
         model.train()
         batch = make_batch(data)
-        assert len(model(batch.x, batch.edge_index.clone())) == batch.num_nodes
+        assert len(model(batch.x, batch.edge_index.flip(1))) == batch.num_nodes
         assert torch.equal(model(data.x, data.edge_index), before)
     assert [message for message in caplog.messages if "edges that no loader made" in message] == caplog.messages[:1] == caplog.messages
 
@@ -324,8 +327,28 @@ def test_batches_that_have_no_hops_are_computed_whole():
     assert len(model(batch.x, batch.edge_index)) == batch.num_nodes
 
 
+def test_copies_are_known_while_their_batch_is_there():
+    """Two batches without edges are equal, and have other nodes."""
+    batch, other = make_batch(), make_batch()
+    edges = copy.deepcopy(batch).edge_index
+    for _ in range(2):
+        assert hops_of(edges).num_src == hops_of(batch.edge_index).num_src
+    assert hops_of(other.edge_index.clone()).num_src != hops_of(edges).num_src
+    changed = batch.edge_index.clone()
+    changed[0, 0] += 1
+    assert hops_of(changed) is None
+    late = other.edge_index.clone()
+    del other
+    gc.collect()
+    assert hops_of(late) is None
+    lone = Data(x=torch.rand(9, 2), edge_index=torch.empty(2, 0, dtype=torch.int64))
+    first, second = (make_batch(lone, batch_size=size) for size in (2, 3))
+    assert hops_of(first.edge_index).num_src[0] == 2
+    assert hops_of(second.edge_index.clone()) is None
+
+
 def test_what_is_computed_is_what_is_read():
-    """The rows that layers are given are the nodes known after each hop, last hop first; and edges go when batches go."""
+    """The rows that layers are given are the nodes known after each hop, last hop first."""
     model, batch = Model(CASES["sage"][0]).double(), make_batch()
     seen = []
     for conv in penstock.trim(model).convs:
@@ -333,6 +356,3 @@ def test_what_is_computed_is_what_is_read():
     model(batch.x, batch.edge_index)
     known = np.cumsum(batch.num_sampled_nodes)
     assert seen == list(known[-2::-1])
-    edges = batch.edge_index
-    assert hops_of(edges) is not None
-    assert hops_of(edges.clone()) is None

@@ -16,7 +16,7 @@ a model, asks `hops_of`.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import overload
 
@@ -169,15 +169,31 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
 
 
 def hops_of(edge_index: torch.Tensor) -> Hops | None:
-    """Tell how edges fall into hops; None for those that no loader made, copies among them.
+    """Tell how edges fall into hops; None for those that no loader made.
+
+    Copies, on a device for instance, are found while their batch is there: they are compared with its edges, once.
 
     Raises:
         UsageError: they were written to since.
     """
     hops = _hops.get(edge_index)
-    if hops is not None and hops.num_writes != _num_writes(edge_index):
+    if hops is None:
+        hops = _hops_of_copied(edge_index)
+        if hops is None:
+            return None
+        _hops[edge_index] = hops
+    if hops.num_writes != _num_writes(edge_index):
         raise UsageError("the edges of this batch were written to since the loader made it, and a trimmed layer cuts those: change a copy")
     return hops
+
+
+def _hops_of_copied(edge_index: torch.Tensor) -> Hops | None:
+    """Hops of the edges that these are equal to; None also for edges of several batches, as there may be where batches have none."""
+    noted = [(reference(), hops) for reference, hops in list(_hops.data.items())]  # at once: threads note theirs meanwhile
+    found = [hops for edges, hops in noted if edges is not None and hops.num_writes == _num_writes(edges) and _are_equal(edge_index, edges)]
+    if len({(hops.num_src, hops.num_dst) for hops in found}) != 1:
+        return None
+    return replace(found[0], row_ptr=found[0].row_ptr.to(edge_index.device), num_writes=_num_writes(edge_index))
 
 
 def note_edges(batch: Data | HeteroData) -> None:
@@ -205,7 +221,7 @@ def _check_edges(store) -> None:
 
 
 def _are_equal(now: torch.Tensor, made: torch.Tensor) -> bool:
-    return now.shape == made.shape and torch.equal(now, made.to(now.device))
+    return (now.shape, now.dtype) == (made.shape, made.dtype) and torch.equal(now, made.to(now.device))
 
 
 def _known_after(store) -> tuple[int, ...]:

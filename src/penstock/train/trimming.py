@@ -109,8 +109,7 @@ class _Talk:
     def of_whole(self) -> None:
         if not self.is_of_whole:
             logger.warning(
-                "a trimmed model is trained on edges that no loader made (copied, moved or changed ones): it computes them whole; "
-                "for a GPU give the loader device='cuda' in place of batch.to(device)"
+                "a trimmed model is trained on edges that no loader made, or that were changed since: it computes the whole of them"
             )
         self.is_of_whole = True
 
