@@ -17,7 +17,8 @@ from bench.common import RESULTS, ROOT, machine, read, table
 MODES = {
     "sample": "sampling",
     "features": "sampling + features",
-    "loop": "training, PyG's step as it is",
+    "plain": "training, `model(x, edge_index)`; here trimmed by `penstock.trim`",
+    "loop": "training, PyG's step of `trim_to_layer`",
     "train": "training, the fastest step of each",
 }
 PEERS = {
@@ -111,21 +112,30 @@ def speed_rows(spreads: bool = False) -> list[list[str]]:
 
 
 def kept_memory() -> list[str]:
-    """What PyG's loop gains where freed memory is kept."""
-    result = read("peers-small-loop")
-    if result is None:
-        return []
-    rows = result["contenders"]
-    kept, given, pyg = (
-        rows[label]["seeds_per_s"]["median"] for label in ("penstock, kept, 2 workers", "penstock, 2 workers", "pyg, 0 workers")
-    )
-    peaks = [rows[label]["peak_mib"] for label in ("penstock, kept, 2 workers", "penstock, 2 workers")]
+    """What loops gain where freed memory is kept."""
+    lines = []
+    for mode, words in (("plain", "The trimmed model"), ("loop", "PyG's step of `trim_to_layer`")):
+        result = read(f"peers-small-{mode}")
+        if result is None:
+            continue
+        given, kept, pyg = (result["contenders"][label] for label in ("penstock, 2 workers", "penstock, kept, 2 workers", "pyg, 0 workers"))
+        rate, more, of_pyg = (row["seeds_per_s"]["median"] for row in (given, kept, pyg))
+        lines += [
+            f"- {words}, after a call of `penstock.train.keep_freed_memory()`: {more:,.0f} seeds a second on small,",
+            f"  {more / rate:.2f} times those without, {more / of_pyg:.1f} times PyG's; it holds its peak, {kept['peak_mib']:,} MiB",
+            f"  for {given['peak_mib']:,}.",
+        ]
+        if untrimmed := result["contenders"].get("penstock, untrimmed, 2 workers"):
+            lines += [
+                f"- The same model without `penstock.trim`: {untrimmed['seeds_per_s']['median']:,.0f} seeds a second,"
+                f" {untrimmed['peak_mib']:,} MiB at the peak, PyG's {pyg['peak_mib']:,}.",
+            ]
     return [
-        f"PyG's step as it is, after a call of `penstock.train.keep_freed_memory()`: {kept:,.0f} seeds a second on small,",
-        f"{kept / given:.2f} times those without, {kept / pyg:.1f} times PyG's. Messages of edges are large arrays that come and go with",
-        "each step; by default their pages go back to the system each time, and are asked for and cleared again. The process holds",
-        f"its peak: {peaks[0]:,} MiB for {peaks[1]:,}. The row of the fastest steps has it for Penstock; it is a setting of malloc, which",
-        "would serve PyG's loader as well. Rows are of different days, on which the machine was faster or slower: compare within a row.",
+        "Activations and messages of edges are large arrays that come and go with each step; by default their pages go back to the",
+        "system each time, and are asked for and cleared again. To keep them is a setting of malloc, which would serve PyG's loader as",
+        "well. The row of the fastest steps has it for Penstock, the other two have not:",
+        "",
+        *lines,
     ]
 
 
@@ -139,9 +149,11 @@ def speed_page() -> str:
         "is; then the least and the most. `python -m bench.peers STORE --mode MODE --pyg PYTHON --dgl PYTHON` makes them.",
         "DGL and GraphBolt sample the whole frontier again at each hop, so their batches hold other edges.",
         "",
-        "Training: a 3-layer GraphSAGE of width 128. On this machine a step takes longer than its batch: with PyG's own step, trimmed",
-        "layer by layer, changing the import gains what loading took. Over `penstock.layers`, which are sparse matrices of the rows that",
-        "later layers read, as DGL's blocks are, the step itself is shorter.",
+        "Training: a 3-layer GraphSAGE of width 128. On this machine a step takes longer than its batch. A model that is called as",
+        "most are, `model(x, edge_index)`, computes all nodes of a batch in each layer; given to `penstock.trim`, the rows that later",
+        "layers read, by sparse products. With PyG's own step, trimmed layer by layer (`trim_to_layer`), changing the import gains what",
+        "loading took. Rows are of different days, on which the machine was faster or slower: compare within a row.",
+        "",
         *kept_memory(),
         "",
         "Graphs: small has 1M nodes, 16M edges, 128 features; large 8M, 128M, 64; power laws (`python -m bench.graphs`).",
