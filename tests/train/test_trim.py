@@ -191,7 +191,7 @@ def test_links():
 @pytest.mark.parametrize("kind", [pyg.GraphSAGE, pyg.GCN, pyg.GAT, pyg.GIN])
 @pytest.mark.parametrize("jk", [None, "last", "cat", "max"])
 def test_models_of_pyg(kind, jk):
-    model, batch = kind(WIDTH, 8, 3, 5, jk=jk, norm="layer_norm", norm_kwargs={"mode": "node"}).double(), make_batch()
+    model, batch = kind(WIDTH, 8, 3, 2, jk=jk, norm="layer_norm", norm_kwargs={"mode": "node"}).double(), make_batch()
     whole = results(model, batch)
     found = results(penstock.trim(model), batch)
     assert_alike(found, whole)

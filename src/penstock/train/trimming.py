@@ -236,7 +236,8 @@ class _Aggregated:
 
 def _gcn(conv: Any, x: Tensor, edge_index: Tensor, layer: Layer, weights: Tensor | None, num_nodes: int) -> Tensor:
     """GCNConv, by the degrees that the whole batch shows, as ever; weights: float[num_edges of the batch]."""
-    x = conv.lin(x)
+    is_mapped_last = conv.in_channels <= 2 * conv.out_channels  # of fewer rows, and of features no gradients are asked
+    x = x if is_mapped_last else conv.lin(x)
     (sources, targets), num_edges = layer.edge_index, layer.sources.numel()
     if not conv.normalize:
         values, loops = None if weights is None else weights[:num_edges], None
@@ -251,6 +252,7 @@ def _gcn(conv: Any, x: Tensor, edge_index: Tensor, layer: Layer, weights: Tensor
         out = x.new_zeros(layer.num_dst, x.size(1)).index_add(0, targets, messages.to(x.dtype))
         if loops is not None:
             out = out + (x[: layer.num_dst] * loops[: layer.num_dst].unsqueeze(1)).to(x.dtype)
+    out = conv.lin(out) if is_mapped_last else out
     return out if conv.bias is None else out + conv.bias
 
 
