@@ -24,7 +24,7 @@ from torch_geometric import nn as pyg
 
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.layers import Hops, Layer, has_weights, hops_of
-from penstock.train.convs import counts, means, product
+from penstock.train.convs import counts, mapped_sums, means, product
 
 logger = logging.getLogger("penstock")
 
@@ -236,36 +236,30 @@ class _Aggregated:
 
 def _gcn(conv: Any, x: Tensor, edge_index: Tensor, layer: Layer, weights: Tensor | None, num_nodes: int) -> Tensor:
     """GCNConv, by the degrees that the whole batch shows, as ever; weights: float[num_edges of the batch]."""
-    is_mapped_last = conv.in_channels <= 2 * conv.out_channels  # of fewer rows, and of features no gradients are asked
-    x = x if is_mapped_last else conv.lin(x)
-    (sources, targets), num_edges = layer.edge_index, layer.sources.numel()
-    if not conv.normalize:
-        values, loops = None if weights is None else weights[:num_edges], None
-    else:
-        values, loops = _normalized(edge_index, weights, num_nodes, conv.add_self_loops, 2.0 if conv.improved else 1.0, x.dtype)
-        values = values[:num_edges]
-    if _is_multiplied(x, values):
-        values = x.new_ones(num_edges) if values is None else values
-        out = product(layer.adj_t(values) if loops is None else layer.adj_t_with_loops(values, loops[: layer.num_dst]), x)
-    else:
-        messages = x[sources] if values is None else x[sources] * values.unsqueeze(1)
-        out = x.new_zeros(layer.num_dst, x.size(1)).index_add(0, targets, messages.to(x.dtype))
-        if loops is not None:
-            out = out + (x[: layer.num_dst] * loops[: layer.num_dst].unsqueeze(1)).to(x.dtype)
-    out = conv.lin(out) if is_mapped_last else out
-    return out if conv.bias is None else out + conv.bias
+    values, loops = x.new_ones(edge_index.size(1)) if weights is None else weights, None
+    if conv.normalize:
+        values, loops = _normalized(
+            edge_index, values, num_nodes, conv.add_self_loops, 1.0 if weights is None or not conv.improved else 2.0
+        )
+    values, loops = values[: layer.sources.numel()], None if loops is None else loops[: layer.num_dst]
+
+    def sums(rows: Tensor) -> Tensor:
+        if _is_multiplied(rows, values):
+            return product(layer.adj_t(values) if loops is None else layer.adj_t_with_loops(values, loops), rows)
+        sources, targets = layer.edge_index
+        summed = rows.new_zeros(layer.num_dst, rows.size(1)).index_add(0, targets, rows[sources] * values.to(rows.dtype).unsqueeze(1))
+        return summed if loops is None else summed + rows[: layer.num_dst] * loops.to(rows.dtype).unsqueeze(1)
+
+    return mapped_sums(conv, x, sums)
 
 
-def _normalized(
-    edge_index: Tensor, weights: Tensor | None, num_nodes: int, has_loops: bool, loop: float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None]:
+def _normalized(edge_index: Tensor, values: Tensor, num_nodes: int, has_loops: bool, loop: float) -> tuple[Tensor, Tensor | None]:
     """PyG's `gcn_norm`: values for the edges and, if each node has a loop, for these; nobody waits for a device."""
     sources, targets = edge_index
-    values = torch.ones(edge_index.size(1), dtype=dtype, device=edge_index.device) if weights is None else weights
     loops = None
     if has_loops:  # one a node: of its own, the last one, has its weight
         is_loop = sources == targets
-        loops = values.new_full((num_nodes + 1,), 1.0 if weights is None else loop)
+        loops = values.new_full((num_nodes + 1,), loop)
         loops = loops.scatter(0, torch.where(is_loop, targets, num_nodes), values)[:num_nodes]
         values = values.masked_fill(is_loop, 0.0)
     sums = values.new_zeros(num_nodes).scatter_add(0, targets, values)
