@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from penstock import cache
 from penstock.cache import presample
-from penstock.cache.choose import RANKING_BYTES_PER_NODE, STATIC, hotness_by_name
+from penstock.cache.choose import LIST_POLICIES, RANKING_BYTES_PER_NODE, STATIC, hotness_by_name, list_values
+from penstock.cache.hotness import check_hotness
 from penstock.cache.presample import iterate_samples, presample_visits
 from penstock.cache.workload import Workload
 from penstock.errors import CorruptStoreError, InputError, NodeIdError, UsageError
@@ -66,6 +67,17 @@ def test_every_hotness_is_a_number_per_node(name):
             assert_same_bytes(graph.adjacency[edge_type].indptr, csc.indptr)
     alone = Graph({"a": 3, "b": 0}, {}, False)
     assert {t: hotness_by_name(name, workload(alone, "a", np.arange(3)), t).size for t in alone.node_types} == alone.num_nodes
+
+
+@pytest.mark.parametrize("name", LIST_POLICIES)
+def test_every_value_of_lists_is_a_number_per_list(name):
+    for make, seed_type, seeds in ((homogeneous_graph, NODE, np.arange(0, 500, 7)), (typed_graph, "paper", np.arange(90))):
+        graph = make(np.random.default_rng(1))
+        first, again = (list_values(name, workload(graph, seed_type, seeds)) for _ in range(2))
+        assert first.keys() == graph.adjacency.keys()
+        for edge_type, csc in graph.adjacency.items():
+            check_hotness(first[edge_type], csc.num_dst)
+            assert_same_bytes(first[edge_type], again[edge_type])
 
 
 @pytest.mark.parametrize("name", STATIC)
