@@ -11,7 +11,7 @@ from penstock.errors import StateError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs import open_input
 from penstock.feed.options import read_options
-from penstock.order import LocalOrder, RandomOrder, proximity_order
+from penstock.order import ORDERS, LocalOrder, RandomOrder, proximity_order
 from penstock.plan import Plan
 from penstock.sample.walks import Walks
 from tests.feed.inputs import digests, homogeneous_data, typed_data
@@ -43,8 +43,9 @@ def test_exact_at_every_batch(num_workers):
                 assert rest == whole[epoch + 1], "at the end of an epoch the state is the start of the next"
 
 
-@pytest.mark.parametrize(("order", "typed"), [("proximity", False), ("proximity", True), ("community", False)])
-def test_exact_at_every_batch_in_proximity(order, typed):
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+def test_exact_at_every_batch_in_every_order(order, typed):
     data = typed_data() if typed else homogeneous_data()
     options = {**OPTIONS, "order": order, "shuffle": False, "input_nodes": ("paper", None) if typed else None}
     whole = remaining(NeighborLoader(data, **options), 2)
