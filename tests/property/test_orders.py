@@ -17,6 +17,7 @@ from penstock.order.proximity import cut_evenly
 from penstock.order.split import SplitOrder
 from penstock.records import NODE
 from tests.graphs import assert_same_bytes, homogeneous_graph
+from tests.train.stores import make_store
 
 
 def orders(num_seeds, seed):
@@ -63,6 +64,16 @@ def test_a_batch_does_not_depend_on_what_was_asked_before(num_seeds, seed, batch
         assert asked.name == order.name
         copy = asked if isinstance(asked, GivenOrder) else pickle.loads(pickle.dumps(asked))
         assert_same_bytes(copy.batch(2, num_batches - 1, batch_size), order.batch(2, num_batches - 1, batch_size))
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_store_is_as_good_as_its_graph(name, tmp_path):
+    """A loader gives its store, training gives arrays."""
+    store = make_store(tmp_path / "store")
+    seeds, options = (NODE, store.split("train")), {"seed": 3, "batch_size": 16}
+    given = order_by_name(name, store, seeds, **options), order_by_name(name, store.graph(), seeds, store.node_field("y"), **options)
+    assert len({order.name for order in given}) == 1
+    assert_same_bytes(*(order.batch(1, 2, 16) for order in given))
 
 
 def test_orders_that_differ_say_so():

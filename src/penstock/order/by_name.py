@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.errors import UsageError
 from penstock.order.orders import Order, RandomOrder, SequentialOrder
-from penstock.order.proximity import proximity_order
+from penstock.order.proximity import proximity_order, read_seeds
 from penstock.records import NodeType
 
 PLAIN: dict[str, Callable[[int, int], Order]] = {
@@ -23,7 +23,8 @@ NEAR: dict[str, Callable[..., Order]] = {
     "proximity": proximity_order,
     "community": partial(proximity_order, by_community=True),
 }
-"""Orders that look at the graph and at who the seeds are: what `proximity_order` takes -> the order."""
+"""Orders that look at the graph and at who the seeds are: (a `Graph`, (node type, int64 ids), labels or None, *, seed, batch_size) -> the
+order."""
 
 SPLIT = "split"
 """That of a partition, which knows its parts: of a loader only."""
@@ -38,5 +39,6 @@ def order_by_name(
     if name in PLAIN:
         return PLAIN[name](len(seeds[1]), seed)
     if name in NEAR:
-        return NEAR[name](graph, seeds, labels, seed=seed, batch_size=batch_size)
+        graph, node_type, ids, labels = read_seeds(graph, seeds, labels)
+        return NEAR[name](graph, (node_type, ids), labels, seed=seed, batch_size=batch_size)
     raise UsageError(f"order must be one of {', '.join(ORDERS)}; got {name!r}")
