@@ -1,8 +1,9 @@
 """Hotness against brute force and against sampling."""
 
+import dataclasses
 import threading
 import tracemalloc
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 
 from penstock import cache
 from penstock.cache import presample
-from penstock.cache.choose import LIST_POLICIES, RANKING_BYTES_PER_NODE, STATIC, hotness_by_name, list_values
+from penstock.cache.choose import BY_VISITS, LIST_POLICIES, RANKING_BYTES_PER_NODE, STATIC, hotness_by_name, list_values
 from penstock.cache.hotness import check_hotness
 from penstock.cache.presample import iterate_samples, presample_visits
 from penstock.cache.workload import Workload
-from penstock.errors import CorruptStoreError, InputError, NodeIdError, UsageError
+from penstock.errors import CorruptStoreError, InputError, NodeIdError, NotSupportedError, UsageError
 from penstock.kernels.build_csc.reference import build_csc
 from penstock.kernels.inclusion import cpu as inclusion_cpu
 from penstock.kernels.inclusion import reference as inclusion_reference
@@ -88,6 +89,16 @@ def test_every_hotness_knows_damage(name):
         hotness_by_name(name, workload(graph, NODE, np.arange(500)), NODE)
 
 
+@pytest.mark.parametrize("name", [each for each in STATIC if each not in BY_VISITS])
+def test_every_hotness_says_where_lists_are_elsewhere(name):
+    """As those of a partition are, whose degrees are known. What samples, reads them there (`tests/feed/test_partitions.py`)."""
+    whole, seeds = homogeneous_graph(np.random.default_rng(1)), np.arange(0, 500, 7)
+    csc = dataclasses.replace(whole.adjacency[EDGE], indices=np.full(4000, -1, np.int32), told="elsewhere")
+    part = Graph(whole.num_nodes, {EDGE: csc}, True, {NODE: cache.degree_hotness(whole, NODE)})
+    with suppress(NotSupportedError):
+        assert_same_bytes(*(hotness_by_name(name, workload(graph, NODE, seeds), NODE) for graph in (part, whole)))
+
+
 @pytest.mark.parametrize("name", [each for each in STATIC if each != "random"])
 def test_every_hotness_keeps_what_is_read(name):
     """Where a tenth of the nodes has nearly all edges, of which most lead to seeds."""
@@ -102,7 +113,7 @@ def test_every_hotness_keeps_what_is_read(name):
 
 
 def test_every_hotness_is_in_a_budget():
-    assert RANKING_BYTES_PER_NODE.keys() == {*STATIC, "belady"}
+    assert RANKING_BYTES_PER_NODE.keys() == {*STATIC, "belady"}, "RANKING_BYTES_PER_NODE in cache/choose.py"
 
 
 def test_chunks_do_not_matter(monkeypatch):
