@@ -18,9 +18,15 @@ from torch_geometric.nn.models import GraphSAGE
 from typer.main import get_command
 
 import penstock
-from penstock.cache.choose import DYNAMIC, POLICIES, STATIC
+from penstock.cache.choose import DYNAMIC, LIST_POLICIES, POLICIES, STATIC
+from penstock.cache.packing import LAYOUTS, RANDOM
 from penstock.cli import make_app
+from penstock.order import ORDERS
+from penstock.partition import METHODS
 from penstock.plan import RECIPES, Plan
+from penstock.study import ORDERS as STUDIED_ORDERS
+from penstock.study import STUDIED
+from penstock.train import MODELS
 from tests.test_layers import HOUSE
 
 ROOT = Path(__file__).parents[1]
@@ -119,17 +125,29 @@ def test_rooms():
     assert rooms == HOUSE
 
 
-def test_policies_are_in_the_help():
-    for words, command in commands(get_command(make_app())):
-        known = {("train",): POLICIES, ("layout",): DYNAMIC, ("study", "cache"): POLICIES}.get(words, ())
-        said = "".join(each.help or "" for each in command.params if each.name in ("policy", "policies"))
-        assert all(re.search(rf"\b{name}\b", said) for name in known), words
+CHOICES = {
+    "train": {"policy": POLICIES, "neighbor_policy": LIST_POLICIES, "order": ORDERS, "model": MODELS, "recipe": RECIPES},
+    "layout": {"policy": DYNAMIC, "by": (*LAYOUTS, RANDOM), "order": ORDERS},
+    "partition": {"method": METHODS},
+    "study cache": {"policies": STUDIED, "orders": STUDIED_ORDERS},
+}
+"""Command -> option -> names that it takes."""
+
+
+@pytest.mark.parametrize("words", CHOICES)
+def test_choices_are_in_the_help(words):
+    [command] = [command for names, command in commands(get_command(make_app())) if " ".join(names) == words]
+    for option, known in CHOICES[words].items():
+        [said] = [each.help or "" for each in command.params if each.name == option]
+        missing = [name for name in known if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said)]
+        assert not missing, f"the help of penstock {words} --{option.replace('_', '-')} does not name {missing}"
 
 
 def test_policies_and_recipes_are_explained():
     """The tables of docs/tuning.md: every policy, and of every recipe the options that make it."""
     rows = dict(re.findall(r"^\| ((?:`[^`|]+`,? ?)+) \| (.*) \|$", (ROOT / "docs" / "tuning.md").read_text(), re.M))
-    assert {name for key in rows for name in re.findall(r"`(\w[^`]*)`", key)} == {*STATIC, *DYNAMIC, "belady", *RECIPES}
+    named = {name for key in rows for name in re.findall(r"`(\w[^`]*)`", key)}
+    assert named == {*STATIC, *DYNAMIC, "belady", *RECIPES}, "the tables of docs/tuning.md"
     fields = {"no_huge_pages": lambda words: ("huge_pages", False)}
     for name, plan in RECIPES.items():
         said = re.findall(r"--([a-z-]+)(?: ([\w%.]+))?", rows[f"`{name}`"])

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.cache.choose import DYNAMIC
 from penstock.errors import NodeIdError, UsageError
+from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW
 from tests.graphs import assert_same_bytes
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -98,6 +100,9 @@ class PolicyContract:
         assert all(hits.all() for hits in self.play(policy, [np.arange(10), np.array([3, 1])] * 3))
 
     def test_memory(self):
+        """Capacities in bytes count this much for any policy (`plan/capacity.py`)."""
+        assert self.node_bytes <= DIRECTORY_BYTES_PER_NODE
+        assert self.row_bytes <= STATE_BYTES_PER_ROW
         assert self.make(1000, 0).state_bytes <= self.node_bytes * 1000 + 5000
         assert self.make(1000, 800).state_bytes <= self.node_bytes * 1000 + self.row_bytes * 800 + 5000
 
@@ -142,6 +147,10 @@ class ModelContract(PolicyContract):
     def model(self, capacity):
         """Return the model of a new policy."""
         raise NotImplementedError
+
+    def test_it_is_chosen_by_its_name(self):
+        policy = self.make(5, 2)
+        assert DYNAMIC.get(policy.name) is type(policy), f"DYNAMIC in cache/choose.py has another {policy.name!r}, or none"
 
     @INHERITED
     @given(SEEDS, CAPACITIES, st.integers(0, 45))

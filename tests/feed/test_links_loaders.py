@@ -12,6 +12,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 import penstock
 from penstock.errors import CorruptStoreError, PipelineError, StateError
 from penstock.feed import LinkNeighborLoader
+from penstock.order import NEAR, ORDERS
 from penstock.store import ingest
 from tests.feed.inputs import digests, homogeneous_data, typed_data
 from tests.feed.links import BY, OPTIONS, WRITES, links_of
@@ -205,7 +206,7 @@ def test_orders_that_look_at_the_graph_go_by_the_targets():
     data = typed_data()
     node_type, ids = LinkNeighborLoader(data, **OPTIONS, edge_label_index=WRITES)._maker.seeds.nodes()
     assert (node_type, ids.tolist()) == ("paper", data[WRITES].edge_index[1].tolist())
-    for order in ("proximity", "community"):
+    for order in NEAR:
         seen = [batch[WRITES].input_id for batch in LinkNeighborLoader(data, **OPTIONS, edge_label_index=WRITES, order=order)]
         assert sorted(torch.cat(seen).tolist()) == list(range(900))
 
@@ -227,7 +228,7 @@ def test_damaged_lists_are_told_as_such(tmp_path):
                 list(LinkNeighborLoader(penstock.Store(store.path), **OPTIONS, **options))
 
 
-@pytest.mark.parametrize("order", ["sequential", "random", "proximity", "community"])
+@pytest.mark.parametrize("order", ORDERS)
 def test_orders(order):
     data = homogeneous_data()
     links, _ = links_of(data)

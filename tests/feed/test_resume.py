@@ -1,5 +1,6 @@
 """The state of a loader: exact at every batch, under other threads and ranks, refused for another configuration."""
 
+import inspect
 import json
 
 import numpy as np
@@ -9,8 +10,10 @@ import torch
 from penstock.errors import StateError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs import open_input
-from penstock.order import LocalOrder, RandomOrder, proximity_order
+from penstock.feed.options import read_options
+from penstock.order import ORDERS, LocalOrder, RandomOrder, proximity_order
 from penstock.plan import Plan
+from penstock.sample.walks import Walks
 from tests.feed.inputs import digests, homogeneous_data, typed_data
 
 OPTIONS = dict(num_neighbors=[3, 2], batch_size=32, shuffle=True, seed=5)
@@ -40,8 +43,9 @@ def test_exact_at_every_batch(num_workers):
                 assert rest == whole[epoch + 1], "at the end of an epoch the state is the start of the next"
 
 
-@pytest.mark.parametrize(("order", "typed"), [("proximity", False), ("proximity", True), ("community", False)])
-def test_exact_at_every_batch_in_proximity(order, typed):
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+def test_exact_at_every_batch_in_every_order(order, typed):
     data = typed_data() if typed else homogeneous_data()
     options = {**OPTIONS, "order": order, "shuffle": False, "input_nodes": ("paper", None) if typed else None}
     whole = remaining(NeighborLoader(data, **options), 2)
@@ -165,6 +169,49 @@ def test_another_configuration_is_refused(change, name):
     state = NeighborLoader(data, **OPTIONS).state_dict()
     with pytest.raises(StateError, match=f"another configuration.*{name}: "):
         NeighborLoader(data, **{**OPTIONS, **change}).load_state_dict(state)
+
+
+TIMED = {"time_attr": "time"}
+CHANGES = {
+    "num_neighbors": [3, 3], "input_nodes": torch.arange(299), "input_id": torch.arange(300) + 5, "replace": True, "disjoint": True,
+    "subgraph_type": "induced", "time_attr": "time", "input_time": torch.arange(300) % 50, "temporal_strategy": "last",
+    "weight_attr": "edge_weight", "seed": 6, "order": "sequential", "sampler": list(range(200)), "batch_sampler": [[1, 2], [3]],
+    "shared_draws": True, "walks": Walks(num=2, length=2), "layer_wise": True, "pad": True, "plan": "gnnlab", "non_stop": True,
+    "filter_per_worker": True, "batch_size": 31, "shuffle": False, "drop_last": True, "num_workers": 2, "prefetch_factor": 1,
+    "timeout": 60, "pin_memory": True,
+}  # fmt: skip
+"""Argument -> another value. One that changes what the batches are is part of the state."""
+BESIDE = {
+    "input_time": TIMED, "temporal_strategy": TIMED, "order": {"shuffle": False}, "sampler": {"shuffle": False},
+    "batch_sampler": {"shuffle": False, "batch_size": 1},
+}  # fmt: skip
+"""What such an argument needs, or excludes."""
+NOT_COMPARED = {
+    "data", "is_sorted", "directed", "split", "neighbor_sampler",  # which graph, and other words for what is above
+    "transform", "transform_sampler_output", "custom_cls", "worker_init_fn", "step", "tables",  # the user's own
+    "rank", "num_ranks", "device", "shards",  # who makes which of the batches, and where
+}  # fmt: skip
+
+
+def test_every_argument_is_compared():
+    taken = {*inspect.signature(NeighborLoader).parameters, *inspect.signature(read_options).parameters}
+    missing = taken - {"loader", "kwargs", "others"} - CHANGES.keys() - NOT_COMPARED
+    assert not missing, f"say in CHANGES another value of {missing}"
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changes_the_batches_changes_the_state(name):
+    """And a batch that is made again is the same."""
+    data = homogeneous_data()
+    data.time, data.edge_weight = torch.arange(300) % 40, torch.rand(3000, generator=torch.Generator().manual_seed(0))
+    options = {**OPTIONS, **BESIDE.get(name, {})}
+    before, after = NeighborLoader(data, **options), NeighborLoader(data, **{**options, name: CHANGES[name]})
+    state, batches = before.state_dict(), remaining(before, 2)
+    if remaining(after, 2) != batches:
+        with pytest.raises(StateError, match="another configuration"):
+            NeighborLoader(data, **{**options, name: CHANGES[name]}).load_state_dict(state)
+    for batch in after if "sampler" not in name else ():  # what that gave is not known afterwards
+        after.verify(batch)
 
 
 def test_another_graph_is_refused():

@@ -14,7 +14,7 @@ from torch_geometric.data import HeteroData
 from penstock import NeighborLoader, Plan, Walks, ingest
 from penstock.cache.choose import LIST_POLICIES, POLICIES, STATIC
 from penstock.feed import Padding
-from penstock.order import LocalOrder, RandomOrder
+from penstock.order import ORDERS, LocalOrder, RandomOrder
 from penstock.plan.recipes import RECIPES
 from tests.pyg import Data
 
@@ -335,11 +335,11 @@ def random_sequence(dice, num_seeds, seed):
     """(options that say which seeds come when, the positions of each batch of each epoch: see `Case.given`)."""
     batch_size = -(-num_seeds // dice.randrange(1, 11))
     options = {"batch_size": batch_size, "drop_last": dice.chance(0.3)}
-    kind = dice.choice(["in order", "shuffled", "shuffled", "near", "own order", "sampler", "batch_sampler"])
+    kind = dice.choice(["in order", "shuffled", "shuffled", "by name", "own order", "sampler", "batch_sampler"])
     if kind == "shuffled":
         return {**options, "shuffle": True}, None
-    if kind == "near":
-        return {**options, "order": dice.choice(["proximity", "community"])}, None
+    if kind == "by name":
+        return {**options, "order": dice.choice(ORDERS)}, None
     if kind == "own order":
         first, other = dice.randrange(num_seeds + 1), seed ^ dice.randrange(2)
         order = dice.choice([LocalOrder([first, num_seeds - first], other), RandomOrder(num_seeds, other)])

@@ -1,6 +1,7 @@
 """Orders are permutations: every seed once per epoch, for any batch size and number of ranks; random ones are uniform."""
 
 import math
+import pickle
 from itertools import permutations
 
 import numpy as np
@@ -10,18 +11,24 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from penstock import rng
-from penstock.order import GivenOrder, LocalOrder, ProximityOrder, RandomOrder, SequentialOrder
+from penstock.order import ORDERS, GivenOrder, LocalOrder, ProximityOrder, RandomOrder, order_by_name
 from penstock.order.orders import permutation
 from penstock.order.proximity import cut_evenly
+from penstock.order.split import SplitOrder
+from penstock.records import NODE
+from tests.graphs import assert_same_bytes, homogeneous_graph
+from tests.train.stores import make_store
 
 
 def orders(num_seeds, seed):
-    cut = num_seeds // 3
+    """All that have a name, over every other node of a graph, and those that are told more."""
+    random, cut = np.random.default_rng(0), num_seeds // 3
+    graph, seeds = homogeneous_graph(random, 2 * num_seeds, 4 * num_seeds), (NODE, 2 * random.permutation(num_seeds))
     return [
-        SequentialOrder(num_seeds),
-        RandomOrder(num_seeds, seed),
+        *(order_by_name(name, graph, seeds, seed=seed, batch_size=16) for name in ORDERS),
         LocalOrder([cut, 0, num_seeds - cut], seed),
         ProximityOrder(np.random.default_rng(0).permutation(num_seeds), cut_evenly(num_seeds, max(cut, 1)), seed),
+        SplitOrder(np.arange(num_seeds)[::-1], 2, "a partition", seed, num_trainers=2),
         GivenOrder(num_seeds, sampler=list(range(num_seeds))[::-1]),
         GivenOrder(num_seeds, batch_sampler=[[i] for i in range(num_seeds)]),
     ]
@@ -39,12 +46,41 @@ def test_every_seed_once_per_epoch(num_seeds, seed, epoch, batch_size, num_ranks
 
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_drop_last_leaves_out_less_than_a_batch(num_seeds, batch_size):
-    for order in orders(num_seeds, 0)[:5]:
+    for order in orders(num_seeds, 0)[:-1]:  # batches that are given are as long as they are
         num_batches = order.num_batches(batch_size, True)
         fed = [order.batch(0, index, batch_size) for index in range(num_batches)]
         assert all(batch.size == batch_size for batch in fed)
         num_parts = sum(size > 0 for size in getattr(order, "part_sizes", [num_seeds]))
         assert num_seeds - sum(batch.size for batch in fed) <= num_parts * (batch_size - 1)
+
+
+@given(st.integers(1, 300), st.integers(0, 99), st.integers(1, 40), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=4))
+def test_a_batch_does_not_depend_on_what_was_asked_before(num_seeds, seed, batch_size, others):
+    """A run that is resumed, and another process, ask a new order for any batch of any epoch; samplers in processes get a copy."""
+    for order, asked in zip(orders(num_seeds, seed), orders(num_seeds, seed), strict=True):
+        num_batches = order.num_batches(batch_size, False)
+        for epoch, index in others:
+            asked.batch(epoch, index % num_batches, batch_size)
+        assert asked.name == order.name
+        copy = asked if isinstance(asked, GivenOrder) else pickle.loads(pickle.dumps(asked))
+        assert_same_bytes(copy.batch(2, num_batches - 1, batch_size), order.batch(2, num_batches - 1, batch_size))
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_store_is_as_good_as_its_graph(name, tmp_path):
+    """A loader gives its store, training gives arrays."""
+    store = make_store(tmp_path / "store")
+    seeds, options = (NODE, store.split("train")), {"seed": 3, "batch_size": 16}
+    given = order_by_name(name, store, seeds, **options), order_by_name(name, store.graph(), seeds, store.node_field("y"), **options)
+    assert len({order.name for order in given}) == 1
+    assert_same_bytes(*(order.batch(1, 2, 16) for order in given))
+
+
+def test_orders_that_differ_say_so():
+    """A state is refused by another order: it is compared by name and seed."""
+    for one, other in zip(orders(100, 1), orders(100, 2), strict=True):
+        is_same = one.batch(0, 0, 10).tolist() == other.batch(0, 0, 10).tolist()
+        assert is_same or (one.name, getattr(one, "seed", None)) != (other.name, getattr(other, "seed", None)), one.name
 
 
 @given(st.integers(2, 400), st.integers(0, 1000))

@@ -1,5 +1,6 @@
 """Partitions: every node has one owner, kinds are even, and the same arguments give the same owners, by every method on any graph."""
 
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import numpy as np
@@ -20,8 +21,12 @@ every_method = pytest.mark.parametrize("method", THERE)
 
 
 def lists(src, dst, num_dst):
+    """Lists that cannot be written to, as those of a store: a method leaves the graph as it is."""
     indptr, indices, _ = build_csc(src, dst, num_dst)
-    return CSC(indptr, indices.astype(np.int32))
+    csc = CSC(indptr, indices.astype(np.int32))
+    for array in (csc.indptr, csc.indices):
+        array.flags.writeable = False
+    return csc
 
 
 def random_graph(random):
@@ -37,6 +42,8 @@ def random_graph(random):
         adjacency[s, "to", d] = lists(src, dst, sizes[d])
     share = random.choice([0, 0.1, 1])
     train = {each: np.flatnonzero(random.random(size) < share) for each, size in sizes.items() if random.integers(3)}
+    for ids in train.values():
+        ids.flags.writeable = False
     return Graph(sizes, adjacency, False), train
 
 
@@ -134,17 +141,19 @@ def communities(num_communities=8, size=250, degree=10, inside=0.9):
     return Graph({NODE: num_nodes}, {EDGE: lists(number[src], number[dst], num_nodes)}, True), {NODE: np.arange(0, num_nodes, 3)}
 
 
-@pytest.mark.parametrize(("method", "most"), [("ldg", 0.4), ("bgl", 0.6), ("pagraph", 0.95), ("metis", 0.3)])
-def test_communities_are_kept_together(method, most):
-    if method not in THERE:
-        pytest.skip("pymetis is not installed")
+MOST_CROSSING = {"ldg": 0.4, "bgl": 0.6, "metis": 0.3}
+"""Of the edges that cross by chance: what a method lets cross that goes by them; 0.95 where nothing is said here."""
+
+
+@pytest.mark.parametrize("method", [name for name in THERE if name != "random"])
+def test_communities_are_kept_together(method):
     graph, train = communities()
     cuts = {
         name: measure(graph, assign(graph, 4, name, train=train, seed=0), 4, train)
         for name in ("random", method)
     }  # fmt: skip
     assert cuts["random"].edge_cut == pytest.approx(0.75, abs=0.03)
-    assert cuts[method].edge_cut < most * cuts["random"].edge_cut
+    assert cuts[method].edge_cut < MOST_CROSSING.get(method, 0.95) * cuts["random"].edge_cut
     assert cuts[method].balance("nodes") < 1.06
     assert cuts[method].balance("train") < 1.06
 
@@ -171,5 +180,6 @@ def test_neighbours_that_are_no_nodes():
     damaged = Graph({NODE: 2}, {EDGE: CSC(np.array([0, 1, 2]), np.array([0, 9], np.int32))}, True)
     with pytest.raises(CorruptStoreError, match="comes from node 9"):
         measure(damaged, {NODE: np.zeros(2, np.int16)}, 1, {})
-    with pytest.raises(CorruptStoreError, match="comes from node 9"):
-        assign(damaged, 2, "ldg", train={}, seed=0)
+    for method in THERE:
+        with nullcontext() if method == "random" else pytest.raises(CorruptStoreError, match="comes from node 9"):
+            assign(damaged, 2, method, train={}, seed=0)

@@ -11,6 +11,7 @@ from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Static,
 from penstock.cache import belady as belady_module
 from penstock.cache import fifo as fifo_module
 from penstock.cache import s3fifo as s3fifo_module
+from penstock.cache.choose import DYNAMIC, POLICIES
 from penstock.errors import UsageError
 from penstock.kernels.cache_belady import reference as belady_reference
 from penstock.kernels.cache_clock import reference as clock_reference
@@ -21,7 +22,7 @@ from penstock.kernels.cache_s3fifo import reference as s3fifo_reference
 from penstock.kernels.cache_sieve import reference as sieve_reference
 from tests.contract.policies import CAPACITIES, INHERITED, NUM_NODES, SEEDS, Cache, ModelContract, PolicyContract, draw_batches, resident
 
-ONLINE = [Static, FIFO, CLOCK, SIEVE, S3FIFO, LRU, LFU]
+ONLINE = [Static, *DYNAMIC.values()]
 
 
 class TestStatic(PolicyContract):
@@ -54,6 +55,10 @@ class TestFIFO(ModelContract):
                 hits = policy.access(ids).hit_slots >= 0
                 assert hits.tolist() == [model.access(node) for node in ids.tolist()]
         assert set(resident(policy).values()) == model.content()
+
+
+def test_a_name_is_that_of_one_policy():
+    assert len({*POLICIES}) == len(POLICIES)
 
 
 @pytest.mark.parametrize("policy", [CLOCK, SIEVE, LRU, Belady])

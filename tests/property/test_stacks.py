@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Static
+from penstock.cache import FIFO, LRU, Belady, Static
+from penstock.cache.choose import DYNAMIC
 from penstock.errors import TierError
 from penstock.feed.turns import Turns
 from penstock.gather import CachedTier, RowKind, SpooledTier, TieredTable
@@ -17,7 +18,6 @@ from penstock.store.tiers import HostTier, PackedTier, SlowTier
 from tests.contract.tiers import FailingTier
 
 NUM_ROWS = 40
-DYNAMIC = [FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO]
 capacities = st.one_of(st.integers(0, 2), st.integers(3, NUM_ROWS + 5))
 
 
@@ -58,7 +58,7 @@ def stacks(draw, arrays):
         if draw(st.booleans()):
             tier = CachedTier(lambda c=capacity: Static(NUM_ROWS, c), tier, content, name=f"static{level}")
         else:
-            policy = draw(st.sampled_from(DYNAMIC))
+            policy = draw(st.sampled_from([*DYNAMIC.values()]))
             tier = CachedTier(lambda c=capacity, p=policy: p(NUM_ROWS, c), tier, content, name=f"{policy.name}{level}")
     return TieredTable(tier, kinds_of(arrays)), fault
 
@@ -157,7 +157,7 @@ def test_many_threads_share_a_stack(data):
         assert_rows(results[number], ids, arrays)
 
 
-@pytest.mark.parametrize("policy", DYNAMIC)
+@pytest.mark.parametrize("policy", DYNAMIC.values(), ids=DYNAMIC)
 def test_hits_do_not_depend_on_the_threads(policy):
     arrays, random = make_arrays(), np.random.default_rng(0)
     batches = [np.unique(random.zipf(1.5, 12) % NUM_ROWS) for _ in range(60)]

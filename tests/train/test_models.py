@@ -1,6 +1,7 @@
 """Models fed layer by layer equal the same PyG layers over the whole graph, and so does layer-wise inference."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -18,13 +19,12 @@ from penstock.inference.shelves import MemoryShelf
 from penstock.inference.steps import run
 from penstock.records import EDGE, NODE
 from penstock.store import Store
+from penstock.train.config import PLAIN_MODELS, TYPED_MODELS
 from penstock.train.inference import steps_of
 from penstock.train.models import GNN
 from penstock.train.rows import LearntRows
 from penstock.train.typed_models import TypedGNN
 from tests.train.stores import make_data, make_store, make_typed_data, make_typed_store
-
-KINDS = ["sage", "gcn", "gat", "gin"]
 
 
 def whole_graph(model, data):
@@ -55,7 +55,7 @@ def infer(model, graph, x, wanted, folder=None, **options):
         return run(source, steps, find_needed(source, steps, wanted), MemoryShelf(folder), **options)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLAIN_MODELS)
 def test_full_neighbourhoods_give_the_full_graph_model(kind):
     data, model = make_data(), make_model(kind)
     expected, degree = whole_graph(model, data)
@@ -65,7 +65,14 @@ def test_full_neighbourhoods_give_the_full_graph_model(kind):
         torch.testing.assert_close(out, expected[batch.n_id[: batch.batch_size]], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_every_model_is_one_of_its_own():
+    data = make_data()
+    outs = {kind: whole_graph(make_model(kind), data)[0] for kind in PLAIN_MODELS}
+    for one, other in itertools.combinations(outs, 2):
+        assert not torch.allclose(outs[one], outs[other]), (one, other)
+
+
+@pytest.mark.parametrize("kind", PLAIN_MODELS)
 @pytest.mark.parametrize("memory_bytes", [2 << 30, 0])
 def test_inference_is_exact(kind, memory_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.inference.shelves.MEMORY_BYTES", memory_bytes)
@@ -112,7 +119,7 @@ def test_sampled_sums_are_unbiased(kind):
     assert z.abs().max() < 4.5
 
 
-@pytest.mark.parametrize("kind", ["rgcn", "hgt"])
+@pytest.mark.parametrize("kind", TYPED_MODELS)
 @pytest.mark.parametrize(("batch_size", "memory_bytes"), [(40, 2 << 30), (None, 0)])
 def test_typed_models(kind, batch_size, memory_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.inference.shelves.MEMORY_BYTES", memory_bytes)
@@ -136,7 +143,7 @@ def test_typed_models(kind, batch_size, memory_bytes, tmp_path, monkeypatch):
     assert data["venue"].num_nodes == counts["venue"]
 
 
-@pytest.mark.parametrize("kind", ["rgcn", "hgt"])
+@pytest.mark.parametrize("kind", TYPED_MODELS)
 def test_types_of_any_name(kind):
     """A module's parts cannot be called everything."""
     names = {"items": 3, "user.v2": 2, "type": None, "user_v2": 2}

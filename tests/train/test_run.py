@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from penstock.errors import CorruptStoreError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError
+from penstock.order import ORDERS
 from penstock.report.live import introduction
 from penstock.report.page import write_report
 from penstock.store import ingest
 from penstock.train import DivergedError, Observer, TrainConfig, checkpoint, train
+from penstock.train.config import PLAIN_MODELS, TYPED_MODELS
 from penstock.train.folder import lock_folder
 from penstock.train.run import _Run
 from penstock.train.task import Task
@@ -41,7 +43,7 @@ def run(folder, store, **options):
     return train(TrainConfig(store=store, **{**QUICK, **options}), folder, resume=resume, observer=observer)
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
+@pytest.mark.parametrize("model", PLAIN_MODELS)
 def test_models_learn(model, store, tmp_path):
     result = run(tmp_path, store, model=model, epochs=15)
     assert result.metric == "accuracy"
@@ -52,13 +54,13 @@ def test_models_learn(model, store, tmp_path):
     assert result.val == max(record.val for record in result.history)
 
 
-@pytest.mark.parametrize("model", ["rgcn", "hgt"])
+@pytest.mark.parametrize("model", TYPED_MODELS)
 def test_typed_models_learn(model, typed_store, tmp_path):
     result = run(tmp_path, typed_store, model=model, epochs=15)
     assert (result.val + result.test) / 2 > 0.43  # of three classes
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
+@pytest.mark.parametrize("model", PLAIN_MODELS)
 def test_nodes_without_features_learn_their_own(model, tmp_path):
     store = str(make_bare_store(tmp_path / "store").path)
     options = dict(model=model, epochs=15, num_neighbors=(-1, -1))
@@ -205,9 +207,8 @@ def test_resume_is_exact_in_proximity(kind, store, typed_store, tmp_path):
 
 
 def test_orders_differ(store, tmp_path):
-    orders = ("random", "proximity", "community", "sequential")
-    assert len({run(tmp_path / order, store, order=order, epochs=1).weights_digest for order in orders}) == 4
-    with pytest.raises(UsageError, match="order must be one of random, proximity, community, sequential"):
+    assert len({run(tmp_path / order, store, order=order, epochs=1).weights_digest for order in ORDERS}) == len(ORDERS)
+    with pytest.raises(UsageError, match=f"order must be one of {', '.join(ORDERS)}"):
         TrainConfig(store=store, order="near")
 
 

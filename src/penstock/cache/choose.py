@@ -58,6 +58,9 @@ STATIC, LIST_POLICIES = tuple(HOTNESS), tuple(LIST_VALUES)
 BY_VISITS = ("presample", Belady.name)
 """Those that rank by sampled visits."""
 POLICIES = (*STATIC, *DYNAMIC, Belady.name)
+RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34, **dict.fromkeys(BY_VISITS, 11)}
+"""While rows are chosen, before there is a cache, which a budget of memory counts: what they are ranked by, and a block of the ranking. The
+visits of the profile, which are there already, are moved by degrees."""
 
 
 def hotness_by_name(name: str, workload: Workload, node_type: NodeType) -> np.ndarray:

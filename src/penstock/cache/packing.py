@@ -105,6 +105,7 @@ class Layouts:
         if name not in LAYOUTS:
             raise UsageError(f"a layout is one of {', '.join((*LAYOUTS, RANDOM))}; got {name!r}")
         plain = plain_of(name)
+        assert plain in (COACCESS, IDS, COMMUNITY), f"{name} has no branch here"
         if self._made is None or self._made[0] != plain:
             self._made = None
             self._made = plain, self._by_place(plain)

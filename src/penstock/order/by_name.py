@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import UsageError
 from penstock.order.orders import Order, RandomOrder, SequentialOrder
-from penstock.order.proximity import proximity_order
+from penstock.order.proximity import proximity_order, read_seeds
 from penstock.records import NodeType
 
-NEAR = ("proximity", "community")
-"""Orders that look at the graph."""
+PLAIN: dict[str, Callable[[int, int], Order]] = {
+    "random": RandomOrder,
+    "sequential": lambda num_seeds, seed: SequentialOrder(num_seeds),
+}
+"""(number of seeds, seed) -> the order."""
+
+NEAR: dict[str, Callable[..., Order]] = {
+    "proximity": proximity_order,
+    "community": partial(proximity_order, by_community=True),
+}
+"""Orders that look at the graph and at who the seeds are: (a `Graph`, (node type, int64 ids), labels or None, *, seed, batch_size) -> the
+order."""
 
 SPLIT = "split"
 """That of a partition, which knows its parts: of a loader only."""
 
-ORDERS = ("random", *NEAR, "sequential")
+ORDERS = (*PLAIN, *NEAR)
 
 
 def order_by_name(
     name: str, graph: Any, seeds: tuple[NodeType, Any], labels: np.ndarray | None = None, *, seed: int, batch_size: int
 ) -> Order:
     """Make the order of that name; arguments as of `proximity_order`. Of orders that are not `NEAR`, only the number of seeds counts."""
-    if name == "random":
-        return RandomOrder(len(seeds[1]), seed)
-    if name == "sequential":
-        return SequentialOrder(len(seeds[1]))
+    if name in PLAIN:
+        return PLAIN[name](len(seeds[1]), seed)
     if name in NEAR:
-        return proximity_order(graph, seeds, labels, seed=seed, batch_size=batch_size, by_community=name == "community")
+        graph, node_type, ids, labels = read_seeds(graph, seeds, labels)
+        return NEAR[name](graph, (node_type, ids), labels, seed=seed, batch_size=batch_size)
     raise UsageError(f"order must be one of {', '.join(ORDERS)}; got {name!r}")

@@ -100,7 +100,7 @@ def proximity_order(
     Without labels the number is the batch size: each batch has a seed from each of so many stretches, which made batches as mixed as those
     of a random order on all labelled graphs measured; batches that follow each other are still near each other.
     """
-    graph, node_type, ids, labels = _read(graph, seeds, labels)
+    graph, node_type, ids, labels = read_seeds(graph, seeds, labels)
     if ids.size == 0:
         raise UsageError("seeds is empty: there is nothing to order; check the split or the ids")
     if num_sequences is not None and not 1 <= num_sequences <= ids.size:
@@ -168,7 +168,7 @@ def _check(sequences: np.ndarray, offsets: np.ndarray) -> None:
         raise UsageError(f"sequences must hold every position in [0, {num_seeds}) once")
 
 
-def _read(graph: Any, seeds: Any, labels: np.ndarray | None) -> tuple[Graph, NodeType, np.ndarray, np.ndarray | None]:
+def read_seeds(graph: Any, seeds: Any, labels: np.ndarray | None) -> tuple[Graph, NodeType, np.ndarray, np.ndarray | None]:
     """Resolve a store, a node type and the name of a part, and check ids and labels."""
     store, graph = (None, graph) if isinstance(graph, Graph) else (graph, graph.graph())
     node_type, ids = seeds if isinstance(seeds, tuple) else (None, seeds)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cache.choose import DYNAMIC
 from penstock.errors import argument
 from penstock.report import words
 from penstock.report.plots import frame, new_figure, save
 from penstock.store.whole_file import replacing
+from penstock.study.config import LOOK_AHEAD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 GREY, BLACK = "#8b93a1", "#1d2433"
-ORDER_COLOURS = ("#3b6fb6", "#c8463d", "#3f9d62", "#e08a2c")
+ORDER_COLOURS = ("#3b6fb6", "#c8463d", "#3f9d62", "#e08a2c", "#7f5fb0", "#37a2a2")
 COLOURS = {
     "random": GREY, "degree": "#e08a2c", "ratio": "#a3588f", "presample": "#3b6fb6", "presample-2": "#7a9fd4",
     "inclusion": "#59a5d8", "oracle": "#17365f",
     "fifo": "#c8463d", "lru": "#3f9d62", "lfu": "#7f5fb0", "clock": "#d977a8", "sieve": "#9a8f2d", "s3-fifo": "#37a2a2",
 }  # fmt: skip
+OTHER_COLOURS = ("#6b4f3a", "#b5577d", "#4c8c7d", "#9c7a3c", "#5b5ea6", "#7d8c4c")
 """Static policies are drawn full, dynamic ones dashed, bounds and look-ahead in black and grey."""
-
-STATIC_NAMES = ("random", "degree", "ratio", "presample", "presample-2", "inclusion", "oracle")
 
 
 def write_pictures(result: dict[str, Any], folder: Path) -> list[Path]:
@@ -73,7 +75,7 @@ def draw_orders(result: dict[str, Any]) -> Figure:
     figure = new_figure(2.6 * len(shown) + 1.6, 0.24 * len(labels) + 1.5)
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False).ravel()
     for panel, (place, capacity) in zip(panels, shown, strict=True):
-        for number, ((name, order), colour) in enumerate(zip(orders.items(), ORDER_COLOURS, strict=False)):
+        for number, ((name, order), colour) in enumerate(zip(orders.items(), cycle(ORDER_COLOURS), strict=False)):
             missed = [order["curves"][label]["missed_rows"][place] for label in labels]
             panel.plot(missed, apart(len(labels), number, len(orders)), color=colour, marker="o", ms=4, lw=0, label=name)
             panel.axvline(order["asked_rows_per_epoch"], color=colour, lw=0.8, ls=":")
@@ -117,10 +119,11 @@ def apart(num_rows: int, number: int, count: int) -> list[float]:
 def line_of(label: str) -> dict[str, Any]:
     """How the line of a policy looks."""
     name, _, window = label.partition(" ")
-    if name in COLOURS:
+    if name not in LOOK_AHEAD:
         wide = 3.4 if name == "degree" else 1.5  # often under the line of another
-        return {"color": COLOURS[name], "ls": "-" if name in STATIC_NAMES else "--", "marker": "o", "ms": 3, "lw": wide}
-    style = {"belady": "-.", "belady-plain": ":", "superbatch": (0, (1, 3))}.get(name, "-")
+        colour = COLOURS.get(name, OTHER_COLOURS[sum(name.encode()) % len(OTHER_COLOURS)])
+        return {"color": colour, "ls": "--" if name in DYNAMIC else "-", "marker": "o", "ms": 3, "lw": wide}
+    style = {"belady": "-.", "belady-plain": ":", "superbatch": (0, (1, 3))}[name]
     if window == "all":
         return {"color": BLACK, "ls": style, "marker": "D", "ms": 3, "lw": 1.3}
     darkness = 0.75 - 0.12 * min(int(window).bit_length(), 5)

@@ -12,14 +12,18 @@ from penstock.errors import UsageError, argument
 from penstock.plan import Plan, make_plan
 from penstock.plan.settings import settle, show
 
-MODELS = {
+PLAIN_MODELS = {
     "sage": "GraphSAGE, mean aggregation",
     "gcn": "graph convolution, symmetric normalisation by the degrees of the whole graph",
     "gat": "graph attention",
     "gin": "graph isomorphism network",
+}
+"""For graphs of one node type and one edge type."""
+TYPED_MODELS = {
     "rgcn": "one GraphSAGE layer per relation (typed graphs)",
     "hgt": "heterogeneous graph transformer (typed graphs)",
 }
+MODELS = {**PLAIN_MODELS, **TYPED_MODELS}
 EVALUATIONS = ("auto", "full", "sampled")
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")

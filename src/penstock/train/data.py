@@ -18,7 +18,7 @@ from penstock.sample.weights import Weights, choose_weights, store_weights
 from penstock.store import ArraySpec, Store
 from penstock.store.opened import no_split
 from penstock.train.aggregate import MODEL_OF
-from penstock.train.config import TrainConfig
+from penstock.train.config import PLAIN_MODELS, TYPED_MODELS, TrainConfig
 from penstock.train.division import Division
 from penstock.train.models import GNN
 from penstock.train.parts import PartsStore
@@ -101,10 +101,10 @@ class TrainingData:
         """
         usual = "rgcn" if not self.graph.is_homogeneous else "sage" if self.aggregated is None else MODEL_OF[self.aggregated]
         kind = config.model if config.model != "auto" else usual
-        if self.graph.is_homogeneous != (kind not in ("rgcn", "hgt")):
-            suited = "sage, gcn, gat or gin" if self.graph.is_homogeneous else "rgcn or hgt"
+        suited = PLAIN_MODELS if self.graph.is_homogeneous else TYPED_MODELS
+        if kind not in suited:
             graph = f"this graph of {len(self.graph.num_nodes)} node and {len(self.graph.adjacency)} edge types"
-            raise UsageError(f"{argument('model', kind)} does not suit {graph}: take {suited}")
+            raise UsageError(f"{argument('model', kind)} does not suit {graph}: take one of {', '.join(suited)}")
         if self.aggregated is not None and kind != usual:
             raise UsageError(
                 f"{argument('model', kind)} does not suit features that are aggregated by {self.aggregated}: take {usual}, or the store "

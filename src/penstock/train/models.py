@@ -26,7 +26,7 @@ class GNN(nn.Module):
     """L layers with ReLU and dropout between them.
 
     Args:
-        kind: sage, gcn, gat or gin.
+        kind: one of PLAIN_MODELS (`train/config.py`).
         sizes: L + 1 widths: features, hidden ..., outputs.
         rows: that nodes learn in place of features; None: features are given.
         dropout, input_dropout: on the input of every layer but the first, and of the first.
@@ -79,10 +79,12 @@ class GNN(nn.Module):
         elif self.kind == "gat":
             x = conv((x, targets), layer.edge_index, size=(layer.num_src, layer.num_dst))
         elif degree is None:
+            assert self.needs_degree, f"{self.kind} has no branch here"
             raise UsageError(f"{self.kind} needs the degrees in the whole graph")
         elif self.kind == "gin":
             x = conv((x, targets), layer.adj_t(scale(layer, degree)[layer.edge_index[1]]))
         else:
+            assert self.kind == "gcn", f"{self.kind} has no branch here"
             x = conv(x, gcn_matrix(layer, degree))
         if i == self.num_layers - 1:
             return x
@@ -107,6 +109,7 @@ def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, dropout:
         return Gcn(width_in, width_out, normalize=False, add_self_loops=False)
     if kind == "gin":
         return Gin(nn.Sequential(nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)), train_eps=True)
+    assert kind == "gat", f"{kind} has no branch here"
     if is_last:
         return Gat(width_in, width_out, heads=1, concat=False, dropout=dropout)
     return Gat(width_in, max(width_out // heads, 1), heads=heads, dropout=dropout)

@@ -23,7 +23,7 @@ class TypedGNN(nn.Module):
     """L layers of `hidden` width and a linear head.
 
     Args:
-        kind: rgcn or hgt.
+        kind: one of TYPED_MODELS (`train/config.py`).
         widths: node type -> feature width, or None where it has no features.
         make_rows: makes what the nodes of a type without features learn.
         edge_types: of the graph.
@@ -55,6 +55,7 @@ class TypedGNN(nn.Module):
         if kind == "hgt":
             self.convs = nn.ModuleList([Hgt(hidden, hidden, metadata, heads) for _ in range(num_layers)])
         else:
+            assert kind == "rgcn", f"{kind} has no branch here"
             self._names = _names(edge_types)
             convs = [{name: Sage(hidden, hidden) for name in self._names.values()} for _ in range(num_layers)]
             self.convs = nn.ModuleList(map(nn.ModuleDict, convs))

@@ -1,7 +1,9 @@
 """Hotness against brute force and against sampling."""
 
+import dataclasses
 import threading
 import tracemalloc
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
@@ -10,8 +12,12 @@ from hypothesis import strategies as st
 
 from penstock import cache
 from penstock.cache import presample
+from penstock.cache.choose import BY_VISITS, LIST_POLICIES, RANKING_BYTES_PER_NODE, STATIC, hotness_by_name, list_values
+from penstock.cache.hotness import check_hotness
 from penstock.cache.presample import iterate_samples, presample_visits
-from penstock.errors import CorruptStoreError, InputError, NodeIdError, UsageError
+from penstock.cache.workload import Workload
+from penstock.errors import CorruptStoreError, InputError, NodeIdError, NotSupportedError, UsageError
+from penstock.kernels.build_csc.reference import build_csc
 from penstock.kernels.inclusion import cpu as inclusion_cpu
 from penstock.kernels.inclusion import reference as inclusion_reference
 from penstock.order import RandomOrder, SequentialOrder
@@ -42,6 +48,72 @@ def test_degree_and_ratio(seed):
         assert cache.degree_hotness(graph, node_type).tolist() == out_degree
         expected = [a / max(b, 1) for a, b in zip(out_degree, in_degree, strict=True)]
         assert_same_bytes(cache.in_out_ratio(graph, node_type), np.array(expected, np.float32))
+
+
+def workload(graph, node_type, seeds):
+    sampler = NeighborSampler(graph, [3, 2], seed=5)
+    return Workload(sampler, NodeSeeds(node_type, seeds), RandomOrder(seeds.size, 5), 10)
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_every_hotness_is_a_number_per_node(name):
+    """Finite, and the same for all who ask: processes do not tell each other what they keep. The graph stays as it is."""
+    for make, seed_type, seeds in ((homogeneous_graph, NODE, np.arange(0, 500, 7)), (typed_graph, "paper", np.arange(90))):
+        graph, as_it_was = make(np.random.default_rng(1)), make(np.random.default_rng(1))
+        for node_type in graph.node_types:
+            first = hotness_by_name(name, workload(graph, seed_type, seeds), node_type).copy()
+            assert_same_bytes(first, hotness_by_name(name, workload(graph, seed_type, seeds), node_type))
+        for edge_type, csc in as_it_was.adjacency.items():
+            assert_same_bytes(graph.adjacency[edge_type].indices, csc.indices)
+            assert_same_bytes(graph.adjacency[edge_type].indptr, csc.indptr)
+    alone = Graph({"a": 3, "b": 0}, {}, False)
+    assert {t: hotness_by_name(name, workload(alone, "a", np.arange(3)), t).size for t in alone.node_types} == alone.num_nodes
+
+
+@pytest.mark.parametrize("name", LIST_POLICIES)
+def test_every_value_of_lists_is_a_number_per_list(name):
+    for make, seed_type, seeds in ((homogeneous_graph, NODE, np.arange(0, 500, 7)), (typed_graph, "paper", np.arange(90))):
+        graph = make(np.random.default_rng(1))
+        first, again = (list_values(name, workload(graph, seed_type, seeds)) for _ in range(2))
+        assert first.keys() == graph.adjacency.keys()
+        for edge_type, csc in graph.adjacency.items():
+            check_hotness(first[edge_type], csc.num_dst)
+            assert_same_bytes(first[edge_type], again[edge_type])
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_every_hotness_knows_damage(name):
+    graph = homogeneous_graph(np.random.default_rng(0))
+    graph.adjacency[EDGE].indices[::7] = 500
+    with nullcontext() if name == "random" else pytest.raises(CorruptStoreError, match="comes from node 500"):
+        hotness_by_name(name, workload(graph, NODE, np.arange(500)), NODE)
+
+
+@pytest.mark.parametrize("name", [each for each in STATIC if each not in BY_VISITS])
+def test_every_hotness_says_where_lists_are_elsewhere(name):
+    """As those of a partition are, whose degrees are known. What samples, reads them there (`tests/feed/test_partitions.py`)."""
+    whole, seeds = homogeneous_graph(np.random.default_rng(1)), np.arange(0, 500, 7)
+    csc = dataclasses.replace(whole.adjacency[EDGE], indices=np.full(4000, -1, np.int32), told="elsewhere")
+    part = Graph(whole.num_nodes, {EDGE: csc}, True, {NODE: cache.degree_hotness(whole, NODE)})
+    with suppress(NotSupportedError):
+        assert_same_bytes(*(hotness_by_name(name, workload(graph, NODE, seeds), NODE) for graph in (part, whole)))
+
+
+@pytest.mark.parametrize("name", [each for each in STATIC if each != "random"])
+def test_every_hotness_keeps_what_is_read(name):
+    """Where a tenth of the nodes has nearly all edges, of which most lead to seeds."""
+    random, num_nodes = np.random.default_rng(0), 1000
+    number = random.permutation(num_nodes)
+    src = np.where(random.random(8000) < 0.9, random.integers(0, num_nodes // 10, 8000), random.integers(0, num_nodes, 8000))
+    dst = random.integers(0, num_nodes, src.size)
+    indptr, indices, _ = build_csc(number[src], number[dst], num_nodes)
+    graph = Graph({NODE: num_nodes}, {EDGE: CSC(indptr, indices.astype(np.int32))}, True)
+    kept = cache.plan_static(hotness_by_name(name, workload(graph, NODE, np.arange(num_nodes)), NODE), num_nodes // 10)
+    assert np.isin(kept, number[: num_nodes // 10]).mean() > 0.8
+
+
+def test_every_hotness_is_in_a_budget():
+    assert RANKING_BYTES_PER_NODE.keys() == {*STATIC, "belady"}, "RANKING_BYTES_PER_NODE in cache/choose.py"
 
 
 def test_chunks_do_not_matter(monkeypatch):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from penstock.cache import sample_batches
 from penstock.cache.packing import LAYOUTS, RANDOM, Accesses, Layouts, choose_companions, count_pages, record_accesses
 from penstock.errors import CorruptStoreError, UsageError
 from penstock.kernels.build_csc import reference as build
@@ -11,6 +12,7 @@ from penstock.records import CSC, EDGE, NODE, Graph
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
 from penstock.sample.seeds import NodeSeeds
+from penstock.store.packing import rows_of
 
 NUM_HUBS, OF_EACH = 40, 8
 
@@ -40,8 +42,34 @@ def test_every_node_comes_once(name):
     for num_hot in (0, 17, 10_000):
         layouts, _ = prepare(graph, hubs, num_hot=num_hot)
         nodes = layouts.make(name)
+        assert nodes.dtype == np.int32
         assert np.array_equal(np.sort(nodes), np.arange(graph.num_nodes[NODE]))
         assert np.array_equal(nodes, prepare(graph, hubs, num_hot=num_hot)[0].make(name))
+
+
+@pytest.fixture(scope="module")
+def skewed():
+    """Communities of 100, in which few nodes have most of the edges and a tenth are seeds. Returns (layouts, batches of other draws)."""
+    random, num_nodes = np.random.default_rng(0), 3000
+    ids, dst = random.permutation(num_nodes), random.integers(0, num_nodes, 5 * num_nodes)
+    src = dst // 100 * 100 + (100 * random.random(dst.size) ** 3).astype(np.int64)
+    indptr, indices, _ = build.build_csc(ids[src], ids[dst], num_nodes)
+    graph = Graph({NODE: num_nodes}, {EDGE: CSC(indptr, indices.astype(np.int32))}, True)
+    seeds, sampler = np.sort(random.permutation(num_nodes)[:300]), NeighborSampler(graph, [5], seed=99)
+    batches = [nodes[NODE] for nodes in sample_batches(sampler, NODE, seeds, RandomOrder(300, 0), batch_size=30, epochs=[0])]
+    return prepare(graph, seeds, fanouts=(5,), batch_size=30, num_hot=100)[0], batches
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_reads_fewer_pages(skewed, name):
+    layouts, batches = skewed
+    pages = {kind: count_pages(batches, rows_of(layouts.make(kind), 3000), 256)[:, 0].mean() for kind in (name, RANDOM)}
+    assert pages[name] < 0.95 * pages[RANDOM]
+
+
+def test_every_layout_is_one_of_its_own(skewed):
+    made = {name: skewed[0].make(name).tobytes() for name in (*LAYOUTS, RANDOM)}
+    assert len({*made.values()}) == len(made)
 
 
 @pytest.mark.parametrize("name", ["coaccess", "coaccess-ids"])

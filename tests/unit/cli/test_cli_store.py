@@ -48,7 +48,22 @@ def test_ingest_info_check(tmp_path, edges, capfd):
     assert "every checksum and invariant holds" in out
 
 
-def test_json_is_one_object_for_every_command(tmp_path, edges, capfd):
+def leaves(command, words=()):
+    """(words, command) of each that does something."""
+    below = getattr(command, "commands", None)
+    return [(" ".join(words), command)] if below is None else [one for name in below for one in leaves(below[name], (*words, name))]
+
+
+def test_every_command_has_json_and_says_what_its_options_are():
+    for words, command in leaves(get_command(make_app())):
+        options = {name for each in command.params for name in each.opts}
+        assert "--json" in options, f"penstock {words} has no --json"
+        assert command.help, f"penstock {words} does not say what it is"
+        silent = [each.name for each in command.params if not getattr(each, "help", None)]
+        assert not silent, f"penstock {words} does not say what {silent} are"
+
+
+def test_json_is_one_object(tmp_path, edges, capfd):
     store = tmp_path / "store"
     for arguments in (("ingest", edges, store), ("info", store), ("check", store), ("check", store, "--deep")):
         code, out, _ = call(capfd, *arguments, "--json")

@@ -24,7 +24,9 @@ from penstock.sample import NeighborSampler
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.weights import store_weights, with_weights
 from penstock.store import Store, generate, ingest
-from penstock.study import CacheStudy, measures, study_cache
+from penstock.study import ORDERS, STUDIED, CacheStudy, measures, plots, study_cache
+from penstock.study.config import ALL
+from penstock.study.replay import expand
 from penstock.study.run import choose_seeds
 from penstock.study.trace import Trace
 
@@ -240,6 +242,15 @@ def test_the_command_writes_tables_and_pictures(store, tmp_path, capsys):
         drawn = ElementTree.parse(tmp_path / f"{name}.svg").getroot()
         assert len(list(drawn.iter("{http://www.w3.org/2000/svg}path"))) > 20
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+def test_every_policy_and_every_order_is_drawn(result):
+    labels = [*expand((*STUDIED, "of tomorrow"), (1, 16, ALL))]
+    lines = [tuple(plots.line_of(label).items()) for label in labels]
+    assert len({*lines}) == len(lines), "two policies look alike"
+    order = result["orders"]["random"]
+    figure = plots.draw_orders({**result, "orders": dict.fromkeys(ORDERS, order)})
+    assert figure.legends[0].get_texts()[-1].get_text() == ORDERS[-1]
 
 
 def test_typed_stores_are_studied_by_type(tmp_path):

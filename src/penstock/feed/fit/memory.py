@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.cache.choose import BY_VISITS, STATIC
+from penstock.cache.choose import RANKING_BYTES_PER_NODE, STATIC
 from penstock.errors import argument
 from penstock.feed.fit.device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.fit.profile import Profile, take_profile
@@ -41,9 +41,6 @@ PROBED_SHARE = 0.125
 """Of a batch, that a training step is tried with."""
 READ_BYTES_PER_ROW = 96
 """Of the plan of a read: order, places, starts, lengths."""
-RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34, **dict.fromkeys(BY_VISITS, 11)}
-"""While rows are chosen, before there is a cache: what they are ranked by, and a block of the ranking. The visits of the profile, which are
-there already, are moved by degrees."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
 """Where no step is there to be tried: twice the features of a batch."""
 
