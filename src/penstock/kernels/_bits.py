@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from penstock.kernels._compile import intrinsic
 
 
 @intrinsic
-def _highest_bit(typing_context, word):
+def highest_bit(typing_context, word):
     """The number of the highest bit set in a uint64 that is not 0, as an int64."""
 
     def generate(context, builder, signature, arguments):
@@ -18,6 +17,3 @@ def _highest_bit(typing_context, word):
         return builder.sub(ir.IntType(64)(63), zeros)
 
     return types.int64(types.uint64), generate
-
-
-highest_bit: Any = _highest_bit

@@ -30,5 +30,4 @@ def gather_rows(table, row_bytes, ids, out):
             first = load(ids, i + AHEAD) * row_bytes
             for byte in range(first, first + row_bytes, _LINE):
                 prefetch_read(table, byte)
-        # pyright does not know that an intrinsic takes one argument less
-        copy_bytes(out, i * row_bytes, table, load(ids, i) * row_bytes, row_bytes)  # pyright: ignore[reportCallIssue]
+        copy_bytes(out, i * row_bytes, table, load(ids, i) * row_bytes, row_bytes)

@@ -25,5 +25,4 @@ def move_rows(source, source_rows, target, target_rows, row_bytes):
             first = load(source_rows, i + AHEAD) * row_bytes
             for byte in range(first, first + row_bytes, _LINE):
                 prefetch_read(source, byte)
-        # pyright does not know that an intrinsic takes one argument less
-        copy_bytes(target, load(target_rows, i) * row_bytes, source, load(source_rows, i) * row_bytes, row_bytes)  # pyright: ignore[reportCallIssue]
+        copy_bytes(target, load(target_rows, i) * row_bytes, source, load(source_rows, i) * row_bytes, row_bytes)
