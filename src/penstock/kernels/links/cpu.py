@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, store
-
-philox = helper(rng.philox)
-below_wide = helper(rng.below_wide)
+from penstock.kernels._random import below_wide, philox
 
 U53 = 2.0**-53
 

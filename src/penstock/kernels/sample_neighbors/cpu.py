@@ -12,11 +12,7 @@ import numpy as np
 from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
-
-philox = helper(rng.philox)
-below_narrow = helper(rng.below_narrow)
-below_wide = helper(rng.below_wide)
-sample_counter = helper(rng.sample_counter)
+from penstock.kernels._random import COUNTER_ROWS, below_narrow, below_wide, copy_of, draw_block, keep_counter, philox, sample_counter
 
 AHEAD = 16
 """How many nodes ahead their offsets are prefetched."""
@@ -30,8 +26,16 @@ TILE_FANOUT = 64
 SCRATCH_OFFSETS = 2 * TILE
 """Elements of the int64 scratch: starts and degrees of a tile."""
 
-SCRATCH_WORDS = (3 + TILE_FANOUT) * TILE
-"""Elements of the uint32 scratch: three varying counter words, then the random words, draw by draw."""
+SCRATCH_WORDS = (COUNTER_ROWS + TILE_FANOUT) * TILE
+"""Elements of the uint32 scratch: words of a tile, see `kernels._random`; then the random words, draw by draw."""
+
+
+@helper
+def num_taken(degree, fanout, replace):
+    """How many of a list are taken."""
+    if fanout < 0 or (not replace and degree <= fanout):
+        return degree
+    return np.int64(fanout) if degree > 0 else np.int64(0)
 
 
 @kernel
@@ -47,10 +51,7 @@ def count_neighbors(indptr, num_edges, nodes, fanout, replace):
             return -1, i
         degree = end - start
         longest = max(longest, degree)
-        if fanout < 0 or (not replace and degree <= fanout):
-            total += degree
-        elif degree > 0:
-            total += fanout
+        total += num_taken(degree, fanout, replace)
     return total, longest
 
 
@@ -69,13 +70,7 @@ def _read_tile(indptr, windows, nodes, first, last, fanout, replace, hop, edge_t
             degree = load(indptr, node + 1) - start
         store(offsets, i - first, start)
         store(offsets, TILE + i - first, degree)
-        copy = np.uint64(0)
-        if copies is not None:
-            copy = np.uint64(copies[i])
-        word_0, word_1, _, word_3 = sample_counter(node, edge_type, hop, 0, copy)
-        store(words, count, np.uint32(word_0))
-        store(words, TILE + count, np.uint32(word_1))
-        store(words, 2 * TILE + count, np.uint32(word_3))
+        keep_counter(words, TILE, count, node, hop, edge_type, copy_of(copies, i))
         count += _draws_from_tile(degree, fanout, replace)
     return count
 
@@ -87,19 +82,12 @@ def _draws_from_tile(degree, fanout, replace):
 
 @helper
 def _fill_words(words, count, fanout, batch, key):
-    """Compute the words of all draws of the `count` collected nodes: draw i of node j at words[(3 + i) * TILE + j]."""
+    """Compute the words of all draws of the `count` collected nodes: draw i of node j at words[(COUNTER_ROWS + i) * TILE + j]."""
     key_0, key_1, batch = key[0], key[1], np.uint64(batch)
     for block in range((fanout + 3) >> 2):
-        at = (3 + 4 * block) * TILE
+        at = (COUNTER_ROWS + 4 * block) * TILE
         for j in range(count):
-            w0, w1, w2, w3 = philox(
-                np.uint64(load(words, j)),
-                np.uint64(load(words, TILE + j)),
-                batch,
-                np.uint64(load(words, 2 * TILE + j)) + np.uint64(block),
-                key_0,
-                key_1,
-            )
+            w0, w1, w2, w3 = draw_block(words, TILE, j, batch, block, key_0, key_1)
             store(words, at + j, np.uint32(w0))
             store(words, at + TILE + j, np.uint32(w1))
             store(words, at + 2 * TILE + j, np.uint32(w2))
@@ -128,7 +116,7 @@ def _settle_long(position, last, start, bitmap, positions, at):
 @helper
 def _draw_from_tile(words, column, start, degree, fanout, replace, positions, first):
     for i in range(fanout):
-        word = np.uint64(load(words, (3 + i) * TILE + column))
+        word = np.uint64(load(words, (COUNTER_ROWS + i) * TILE + column))
         if replace:
             store(positions, first + i, start + np.int64(below_narrow(word, np.uint64(degree))))
         else:
@@ -185,10 +173,7 @@ def draw_positions(
                 column += 1
                 edges += fanout
             elif degree > 0:
-                copy = np.uint64(0)
-                if copies is not None:
-                    copy = np.uint64(copies[i])
-                counter = sample_counter(load(nodes, i), edge_type, hop, batch, copy)
+                counter = sample_counter(load(nodes, i), edge_type, hop, batch, copy_of(copies, i))
                 _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions, first)
                 edges += fanout
             if indices is not None:

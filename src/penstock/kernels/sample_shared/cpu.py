@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
-
-philox = helper(rng.philox)
-sample_counter = helper(rng.sample_counter)
+from penstock.kernels._random import philox, sample_counter
 
 AHEAD, NEAR = 16, 6
 """How many nodes ahead their offsets are prefetched, and the beginnings of their lists."""

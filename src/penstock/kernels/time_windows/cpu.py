@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
+from penstock.kernels.sample_neighbors.cpu import num_taken
 
 AHEAD = 16
 """How many nodes ahead their offsets, and half as many ahead the ends of their lists, are prefetched."""
@@ -117,8 +118,5 @@ def find_windows(indptr, times, nodes, until, last, fanout, replace, windows):
         store(windows, i, start + skipped)
         store(windows, nodes.size + i, length)
         longest = max(longest, length)
-        if fanout < 0 or (not replace and length <= fanout):
-            total += length
-        elif length > 0:
-            total += fanout
+        total += num_taken(length, fanout, replace)
     return total, longest
