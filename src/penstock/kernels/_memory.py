@@ -20,8 +20,8 @@ from numba.np.arrayobj import make_array
 from penstock.kernels._compile import CHECKED, helper, intrinsic
 
 
-def _element_pointer(context, builder, array_type, array, index):
-    return builder.gep(make_array(array_type)(context, builder, array).data, [index], inbounds=True)
+def _element_pointer(context, builder, array_type, array, index, inbounds=True):
+    return builder.gep(make_array(array_type)(context, builder, array).data, [index], inbounds=inbounds)
 
 
 def _is_vector(array: Any) -> bool:
@@ -31,12 +31,13 @@ def _is_vector(array: Any) -> bool:
 def _make_prefetch(is_write: int, level: int) -> Any:
     @intrinsic
     def prefetch(typing_context, array, index):
+        """Bring array[index] near. The index may be any number: what is not there is not fetched."""
         if not _is_vector(array):
             return None
 
         def generate(context, builder, signature, arguments):
             byte_pointer, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-            pointer = builder.bitcast(_element_pointer(context, builder, signature.args[0], *arguments), byte_pointer)
+            pointer = builder.bitcast(_element_pointer(context, builder, signature.args[0], *arguments, inbounds=False), byte_pointer)
             kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
             function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
             builder.call(function, [pointer, i32(is_write), i32(4 - level), i32(1)])
@@ -53,6 +54,15 @@ prefetch_write = _make_prefetch(1, 1)
 prefetch_far = _make_prefetch(0, 2)
 """Into the second level of the processor's caches only, to be read or written. In the first, a line on its way holds one of a dozen
 buffers, which bounds how many are: quicker where tables are much larger than the caches (docs/design/caching.md)."""
+
+_LINE = 64
+
+
+@helper
+def prefetch_bytes(array, start, count):
+    """Bring near array[start:][:count] of a uint8 vector."""
+    for byte in range(start, start + count, _LINE):
+        prefetch_read(array, byte)
 
 
 WORD_PAIR = 16

@@ -106,7 +106,7 @@ def breadth_first(indptrs, indices, firsts, out_ptr, out_nodes, roots, num_wante
         tail += 1
         while head < tail:
             if head + AHEAD < tail:
-                prefetch_read(indptrs[0], min(np.int64(queue[head + AHEAD]), indptrs[0].size - 1))
+                prefetch_read(indptrs[0], np.int64(queue[head + AHEAD]) - firsts[0, 1])
             node = np.int64(queue[head])
             head += 1
             if marks[node] & WANTED != 0:

@@ -23,6 +23,18 @@ def _set_bit(bitmap, node):
     return np.uint8((before & bit) == np.uint64(0))
 
 
+@helper
+def _mark(indices, start, end, bitmap, keep):
+    count = 0
+    for i in range(start, end):
+        if i + AHEAD < indices.size:
+            prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
+        first = _set_bit(bitmap, np.int64(load(indices, i)))
+        store(keep, i, first)
+        count += np.int64(first)
+    return count
+
+
 @kernel
 def mark_list(indices, bitmap, keep):
     """Mark the first occurrences in one list, or a piece of one: the bitmap carries on. Returns how many.
@@ -32,14 +44,7 @@ def mark_list(indices, bitmap, keep):
         bitmap: uint64[ceil(num_src / 64)], zero at the start of a list.
         keep: receives uint8[n].
     """
-    count = 0
-    for i in range(indices.size):
-        if i + AHEAD < indices.size:
-            prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
-        first = _set_bit(bitmap, np.int64(load(indices, i)))
-        store(keep, i, first)
-        count += np.int64(first)
-    return count
+    return _mark(indices, 0, indices.size, bitmap, keep)
 
 
 @kernel
@@ -52,12 +57,7 @@ def mark_first(ends, indices, bitmap, keep):
     start, count = 0, 0
     for v in range(ends.size):
         end = load(ends, v)
-        for i in range(start, end):
-            if i + AHEAD < indices.size:
-                prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
-            first = _set_bit(bitmap, np.int64(load(indices, i)))
-            store(keep, i, first)
-            count += np.int64(first)
+        count += _mark(indices, start, end, bitmap, keep)
         for i in range(start, end):
             store(bitmap, np.int64(load(indices, i)) >> 6, np.uint64(0))
         start = end

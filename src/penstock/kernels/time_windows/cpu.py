@@ -106,8 +106,7 @@ def find_windows(indptr, times, nodes, until, last, fanout, replace, windows):
         if i + AHEAD < nodes.size:
             prefetch_read(indptr, load(nodes, i + AHEAD))
         if i + AHEAD // 2 < nodes.size:
-            ahead = load(indptr, load(nodes, i + AHEAD // 2) + 1)
-            prefetch_read(times, min(max(ahead, 1), times.size) - 1)
+            prefetch_read(times, load(indptr, load(nodes, i + AHEAD // 2) + 1) - 1)
         node = load(nodes, i)
         start, end = load(indptr, node), load(indptr, node + 1)
         if not 0 <= start <= end <= times.size:
