@@ -20,6 +20,7 @@ from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels._queues import drop, first_place, is_empty, push
 from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, keep_resident
+from penstock.kernels.id_hash.cpu import MULTIPLIER_3, mix
 
 NO_USE = -1
 """In the log: no next use is announced. In the directory: no use in the window, and no place in a queue."""
@@ -33,11 +34,11 @@ GROUP = 16
 
 @kernel
 def digest(ids):
-    """A number that tells batches of one size apart, and their orders."""
-    total = np.int64(0)
+    """A number that tells batches of one size apart, and their orders, but for one in 2**64."""
+    total = np.uint64(0)
     for i in range(ids.size):
-        total += ids[i] ^ i * 2654435761
-    return total
+        total += mix(np.uint64(load(ids, i)) + np.uint64(i) * MULTIPLIER_3)
+    return np.int64(total)
 
 
 @helper
@@ -75,9 +76,9 @@ def announce(ids, entries, nodes, nexts, bits, start, position):
     Args:
         ids: int64[n], distinct.
         entries: int32[2 * num_nodes], the directory.
-        nodes, nexts: int32[m], the log, m a power of two: node and place of its next use, per use; place p is at p % m. All of the window
-            and this batch fit in.
-        bits: uint64[ceil(m / 64)], a bit per place: a resident row is used there next.
+        nodes, nexts: int32[m], the log, m a power of two from 64 on: node and place of its next use, per use; place p is at p % m. All of
+            the window and this batch fit in.
+        bits: uint64[m / 64], a bit per place: a resident row is used there next.
         start, position: places of the window's first use and of this batch's first one.
     """
     mask, last = nodes.size - 1, ids.size - 1
