@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.kernels._bits import highest_bit
+from penstock.kernels._bits import clear_bit, has_bit, highest_bit, set_bit
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels._queues import drop, first_place, is_empty, push
@@ -39,18 +39,6 @@ def digest(ids):
     for i in range(ids.size):
         total += mix(np.uint64(load(ids, i)) + np.uint64(i) * MULTIPLIER_3)
     return np.int64(total)
-
-
-@helper
-def _set_bit(bits, place):
-    word = place >> 6
-    store(bits, word, load(bits, word) | (np.uint64(1) << np.uint64(place & 63)))
-
-
-@helper
-def _clear_bit(bits, place):
-    word = place >> 6
-    store(bits, word, load(bits, word) & ~(np.uint64(1) << np.uint64(place & 63)))
 
 
 @helper
@@ -121,8 +109,8 @@ def copy_window(start, end, nodes, nexts, bits, new_nodes, new_nexts, new_bits):
     mask, new_mask = nodes.size - 1, new_nodes.size - 1
     for place in range(start, end):
         new_nodes[place & new_mask], new_nexts[place & new_mask] = nodes[place & mask], nexts[place & mask]
-        if (bits[(place & mask) >> 6] >> np.uint64(place & 63)) & np.uint64(1):
-            _set_bit(new_bits, place & new_mask)
+        if has_bit(bits, place & mask):
+            set_bit(new_bits, place & new_mask)
 
 
 @kernel
@@ -269,7 +257,7 @@ def insert(
                 if use < 0 or use > furthest:
                     continue
                 victim = np.int64(load(nodes, furthest & mask))
-                _clear_bit(bits, furthest & mask)
+                clear_bit(bits, furthest & mask)
                 is_crowded |= furthest <= latest
                 slot = np.int64(load(entries, 2 * victim))
                 victim_class = _class_of(classes, slot)
@@ -278,7 +266,7 @@ def insert(
         store(classes, min(slot, classes.size - 1), np.uint8(node_class))
         store(entries, 2 * node, np.int32(slot))
         if use >= 0:
-            _set_bit(bits, use & mask)
+            set_bit(bits, use & mask)
             furthest, latest = max(furthest, use), max(latest, use)
         else:
             is_queued = True

@@ -8,19 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.kernels._bits import has_bit, set_bit
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 24
-
-
-@helper
-def _set_bit(bitmap, node):
-    """Set a node's bit; returns 1 where it was not set before."""
-    word, bit = node >> 6, np.uint64(1) << np.uint64(node & 63)
-    before = load(bitmap, word)
-    store(bitmap, word, before | bit)
-    return np.uint8((before & bit) == np.uint64(0))
 
 
 @helper
@@ -29,9 +21,11 @@ def _mark(indices, start, end, bitmap, keep):
     for i in range(start, end):
         if i + AHEAD < indices.size:
             prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
-        first = _set_bit(bitmap, np.int64(load(indices, i)))
-        store(keep, i, first)
-        count += np.int64(first)
+        node = np.int64(load(indices, i))
+        is_first = not has_bit(bitmap, node)
+        set_bit(bitmap, node)
+        store(keep, i, np.uint8(is_first))
+        count += is_first
     return count
 
 

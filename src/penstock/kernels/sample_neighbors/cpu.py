@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock import rng
+from penstock.kernels._bits import has_bit, set_bit
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
 from penstock.kernels._random import COUNTER_ROWS, below_narrow, below_wide, copy_of, draw_block, keep_counter, philox, sample_counter
@@ -107,9 +108,9 @@ def _settle(position, last, positions, first, count):
 def _settle_long(position, last, start, bitmap, positions, at):
     """Floyd's rule with a bitmap over the list."""
     slot = position - start
-    if bitmap[slot >> 6] >> np.uint64(slot & 63) & np.uint64(1):
+    if has_bit(bitmap, slot):
         slot = last - start
-    bitmap[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+    set_bit(bitmap, slot)
     store(positions, at, start + slot)
 
 
@@ -148,7 +149,7 @@ def _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions,
             _settle_long(position, last, start, bitmap, positions, first + i)
     if not replace and fanout > TILE_FANOUT:
         for j in range(first, first + fanout):
-            bitmap[(positions[j] - start) >> 6] = np.uint64(0)
+            store(bitmap, (load(positions, j) - start) >> 6, np.uint64(0))
 
 
 @helper
