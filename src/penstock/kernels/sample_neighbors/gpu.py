@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from penstock import rng
-from penstock.kernels._block_sums import Blocks, sum_blocks
+from penstock.kernels._block_sums import Blocks, make_blocks, sum_blocks
 from penstock.kernels._device_lists import (
     SLICES,
     InTime,
@@ -98,8 +98,7 @@ def _windows_of(in_time: InTime | None) -> torch.Tensor | None:
 
 def make_counted(b: int, arrived: torch.Tensor) -> Counted:
     """Take memory to count a frontier of up to b nodes. `arrived`: of `Blocks`."""
-    within, before = (torch.empty(size, dtype=torch.int64, device=arrived.device) for size in (b, cdiv(b, BLOCK)))
-    return Counted(within, Blocks(before, arrived))
+    return Counted(torch.empty(b, dtype=torch.int64, device=arrived.device), make_blocks(b, BLOCK, arrived))
 
 
 def sample_neighbors(
