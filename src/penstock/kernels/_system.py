@@ -13,11 +13,11 @@ from numba.np.arrayobj import make_array
 
 from penstock.kernels._compile import helper, intrinsic
 
-_Long = types.int64
-syscall: Any = types.ExternalFunction("syscall", _Long(_Long, _Long, _Long, _Long, _Long, _Long, _Long))
+_LONG = types.int64
+syscall: Any = types.ExternalFunction("syscall", _LONG(*(_LONG,) * 7))
 """syscall(number, six arguments): -1 for an error."""
 
-pread: Any = types.ExternalFunction("pread", _Long(types.int32, _Long, _Long, _Long))
+pread: Any = types.ExternalFunction("pread", _LONG(types.int32, _LONG, _LONG, _LONG))
 """pread(descriptor, address, count, offset): -1 for an error."""
 
 _errno_location: Any = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())

@@ -225,7 +225,7 @@ def sample_neighbors(
         bitmap: uint64[ceil(longest / 64)], zero, and zero again afterwards; empty unless without replacement and fanout > TILE_FANOUT.
         row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
         positions: int64[>= m], neighbors: indices.dtype[>= m]; m from `count_neighbors` or any bound on it.
-        windows: int64[2 * n]: where the list of each node begins, and how long it is, in place of `indptr`; see `time_windows`.
+        windows: int64[>= 2 * n]: where the list of each node begins, and how long it is, in place of `indptr`; see `time_windows`.
     Returns:
         m, the number of edges taken; -1 where a neighbour is no node (its list is damaged).
     """

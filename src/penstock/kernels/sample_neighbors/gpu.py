@@ -107,6 +107,8 @@ def sample_neighbors(
 ):  # fmt: skip
     """Sample in-neighbours of a frontier that is counted; see `reference.sample_neighbors`.
 
+    Lists that are drawn of have fewer than 2**32 edges; nobody looks.
+
     Args:
         num_src: number of source nodes, for the check.
         nodes, span: the frontier; as in `count_neighbors`.
