@@ -153,38 +153,6 @@ def _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions,
 
 
 @helper
-def draw_positions(
-    indptr, windows, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions
-):
-    """First pass: offsets -> positions. Prefetches the neighbours that the second pass reads."""
-    base = edges = load(row_ptr, 0)
-    for tile in range(0, nodes.size, TILE):
-        tile_end = min(tile + TILE, nodes.size)
-        count = _read_tile(indptr, windows, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, offsets, words)
-        _fill_words(words, count, fanout, batch, key)
-        column = 0
-        for i in range(tile, tile_end):
-            start, degree, first = load(offsets, i - tile), load(offsets, TILE + i - tile), edges - base
-            if fanout < 0 or (not replace and degree <= fanout):
-                for j in range(degree):
-                    store(positions, first + j, start + j)
-                edges += degree
-            elif _draws_from_tile(degree, fanout, replace):
-                _draw_from_tile(words, column, start, degree, fanout, replace, positions, first)
-                column += 1
-                edges += fanout
-            elif degree > 0:
-                counter = sample_counter(load(nodes, i), edge_type, hop, batch, copy_of(copies, i))
-                _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions, first)
-                edges += fanout
-            if indices is not None:
-                for j in range(first, edges - base):
-                    prefetch_read(indices, load(positions, j))
-            store(row_ptr, i + 1, edges)
-    return edges - base
-
-
-@helper
 def read_neighbors(indices, num_src, positions, count, neighbors):
     """Second pass: positions -> neighbour ids. Returns whether all lie in [0, num_src)."""
     largest = np.uint64(0)
@@ -229,12 +197,32 @@ def sample_neighbors(
     Returns:
         m, the number of edges taken; -1 where a neighbour is no node (its list is damaged).
     """
-    count = draw_positions(
-        indptr, windows, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions
-    )
-    if indices is None:
-        return count
-    return count if read_neighbors(indices, num_src, positions, count, neighbors) else -1
+    base = edges = load(row_ptr, 0)  # first pass: offsets -> positions; what the second one reads is prefetched
+    for tile in range(0, nodes.size, TILE):
+        tile_end = min(tile + TILE, nodes.size)
+        count = _read_tile(indptr, windows, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, offsets, words)
+        _fill_words(words, count, fanout, batch, key)
+        column = 0
+        for i in range(tile, tile_end):
+            start, degree, first = load(offsets, i - tile), load(offsets, TILE + i - tile), edges - base
+            if fanout < 0 or (not replace and degree <= fanout):
+                for j in range(degree):
+                    store(positions, first + j, start + j)
+                edges += degree
+            elif _draws_from_tile(degree, fanout, replace):
+                _draw_from_tile(words, column, start, degree, fanout, replace, positions, first)
+                column += 1
+                edges += fanout
+            elif degree > 0:
+                counter = sample_counter(load(nodes, i), edge_type, hop, batch, copy_of(copies, i))
+                _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions, first)
+                edges += fanout
+            if indices is not None:
+                for j in range(first, edges - base):
+                    prefetch_read(indices, load(positions, j))
+            store(row_ptr, i + 1, edges)
+    total = edges - base
+    return total if indices is None or read_neighbors(indices, num_src, positions, total, neighbors) else -1
 
 
 @kernel

@@ -264,37 +264,6 @@ def _take_positive(sums, start, degree, positions, first):
     return count
 
 
-@helper
-def draw_positions(
-    indptr, indices, sums, guide, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
-):  # fmt: skip
-    """First pass: running sums -> positions. Prefetches the neighbours that the second pass reads."""
-    base = edges = load(row_ptr, 0)
-    for tile in range(0, nodes.size, TILE):
-        tile_end, column = min(tile + TILE, nodes.size), 0
-        if fanout <= TILE_FANOUT:
-            count = _read_tile(indptr, sums, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, scratch, words)
-            _fill_words(words, count, fanout, batch, key)
-            _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace)
-        for i in range(tile, tile_end):
-            node, first = load(nodes, i), edges - base
-            start = load(indptr, node)
-            degree = load(indptr, node + 1) - start
-            if not _draws(degree, fanout, replace):
-                taken = _take_positive(sums, start, degree, positions, first)
-            elif fanout <= TILE_FANOUT:
-                taken = load(scratch, _COUNT + column)
-                for j in range(taken):
-                    store(positions, first + j, load(scratch, _DRAWN + column * fanout + j))
-                column += 1
-            else:
-                counter = sample_counter(node, edge_type, hop, batch, copy_of(copies, i))
-                taken = _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, positions, first)
-            edges += taken
-            store(row_ptr, i + 1, edges)
-    return edges - base
-
-
 @kernel
 def sample_neighbors(
     indptr,
@@ -328,9 +297,28 @@ def sample_neighbors(
     Returns:
         The number of edges taken; -1 where a neighbour is no node (its list is damaged).
     """
-    count = draw_positions(
-        indptr, indices, sums, guide, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
-    )
-    if indices is None:
-        return count
-    return count if read_neighbors(indices, num_src, positions, count, neighbors) else -1
+    base = edges = load(row_ptr, 0)  # first pass: running sums -> positions; what the second one reads is prefetched
+    for tile in range(0, nodes.size, TILE):
+        tile_end, column = min(tile + TILE, nodes.size), 0
+        if fanout <= TILE_FANOUT:
+            count = _read_tile(indptr, sums, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, scratch, words)
+            _fill_words(words, count, fanout, batch, key)
+            _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace)
+        for i in range(tile, tile_end):
+            node, first = load(nodes, i), edges - base
+            start = load(indptr, node)
+            degree = load(indptr, node + 1) - start
+            if not _draws(degree, fanout, replace):
+                taken = _take_positive(sums, start, degree, positions, first)
+            elif fanout <= TILE_FANOUT:
+                taken = load(scratch, _COUNT + column)
+                for j in range(taken):
+                    store(positions, first + j, load(scratch, _DRAWN + column * fanout + j))
+                column += 1
+            else:
+                counter = sample_counter(node, edge_type, hop, batch, copy_of(copies, i))
+                taken = _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, positions, first)
+            edges += taken
+            store(row_ptr, i + 1, edges)
+    total = edges - base
+    return total if indices is None or read_neighbors(indices, num_src, positions, total, neighbors) else -1
